@@ -13,7 +13,7 @@ from pie_py.cli.target import BadTarget, find_target
 
 
 @click.command("build")
-@click.argument("target", metavar="PATH")
+@click.argument("target", metavar="PATH", required=False)
 @click.option(
     "--output",
     "-o",
@@ -28,13 +28,64 @@ from pie_py.cli.target import BadTarget, find_target
     help="Python package to put in. Repeatable.",
 )
 @click.option("--entry", help="Which of a library inferlet's programs to build.")
-def command(target: str, output: Path | None, packages: tuple[str, ...], entry: str | None) -> None:
-    """Build a component, and print its file: PATH is Python, JavaScript, TypeScript, or a crate."""
+@click.option(
+    "--runtime",
+    type=click.Choice(["python", "javascript"]),
+    help="Instead of PATH: what a server runs all sources of a language in.",
+)
+@click.option(
+    "--cache-folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the server keeps it, if its configuration says so.",
+)
+def command(
+    target: str | None,
+    output: Path | None,
+    packages: tuple[str, ...],
+    entry: str | None,
+    runtime: str | None,
+    cache_folder: Path | None,
+) -> None:
+    """Build a component, and print its file: PATH is Python, JavaScript, TypeScript, or a crate.
+
+    A server that is to run JavaScript sources needs `--runtime javascript` once, for which Node.js
+    and npm's registry are needed. `pie-py run` and `pie-py test` do it by themselves.
+    """
+    from pie_py.config.server import ServerConfig
+
+    cache_folder = cache_folder or ServerConfig().cache_folder
+    if runtime is not None:
+        if target or output or packages or entry:
+            raise click.UsageError("--runtime takes no PATH, and none of its options")
+        _build_runtime(runtime, cache_folder)
+    elif target is None:
+        raise click.UsageError("give a PATH, or --runtime")
+    else:
+        _build_program(target, output, packages, entry, cache_folder)
+
+
+def _build_runtime(kind: str, cache_folder: Path) -> None:
+    from pie_py.build.errors import BuildError
+    from pie_py.build.runtimes import RUNTIMES
+
+    try:
+        click.echo(str(RUNTIMES[kind].runtime_component(cache_folder, say)))
+    except BuildError as error:
+        say(f"error: {error}")
+        sys.exit(EXIT_FAILED)
+
+
+def _build_program(
+    target: str,
+    output: Path | None,
+    packages: tuple[str, ...],
+    entry: str | None,
+    cache_folder: Path,
+) -> None:
     from pie_py.build.errors import BuildError
     from pie_py.build.javascript import build_program
     from pie_py.build.python import build_component
     from pie_py.build.rust import build_crate
-    from pie_py.config.server import ServerConfig
 
     try:
         found = find_target(target, entry)
@@ -55,7 +106,7 @@ def command(target: str, output: Path | None, packages: tuple[str, ...], entry: 
             if found.kind == "python":
                 build_component(found.path, list(packages), output)
             elif found.kind == "javascript":
-                build_program(found.path, output, ServerConfig().cache_folder)
+                build_program(found.path, output, cache_folder)
             else:
                 build_crate(found.path, output)
     except BuildError as error:

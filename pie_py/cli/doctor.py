@@ -110,7 +110,7 @@ def _toolchains() -> Iterator[Finding]:
 
 
 def _folders() -> Iterator[Finding]:
-    from pie_py.build import javascript, python
+    from pie_py.build.runtimes import RUNTIMES
     from pie_py.config.keys import KeyStore
     from pie_py.config.server import ServerConfig
 
@@ -124,11 +124,11 @@ def _folders() -> Iterator[Finding]:
             yield Finding(what, "bad", f"{folder}, {free >> 20} MiB free", "free some disk")
         else:
             yield Finding(what, "ok", f"{folder}, {free >> 30} GiB free")
-    for what, runtime, seconds in (("Python", python, 10), ("JavaScript", javascript, 30)):
-        built = runtime.runtime_file(config.cache_folder).is_file()
+    for what, kind, seconds in (("Python", "python", 10), ("JavaScript", "javascript", 30)):
+        built = RUNTIMES[kind].runtime_file(config.cache_folder).is_file()
         found = "built" if built else "not built yet"
-        mend = "" if built else f"the first `run` of a source builds it, {seconds} s"
-        yield Finding(f"{what} runtime", "ok", found, mend)
+        mend = f"the first `run` of a source builds it, or pie-py build --runtime {kind}"
+        yield Finding(f"{what} runtime", "ok", found, "" if built else f"{mend}, {seconds} s")
     users = len(KeyStore(config.data_folder).users())
     yield Finding("keys", "ok", f"{users} users", "" if users else "pie-py keys add USER")
 

@@ -149,13 +149,14 @@ def _temporary_server(config: Any, target: Target | None, verbose: bool) -> Iter
 
 
 def _prepare_runtime(kind: str, cache_folder: Path) -> None:
-    """Builds a missing runtime, showing progress; the server would build it silently."""
-    from pie_py.build import javascript, python
+    """Builds a missing runtime, showing progress: the server builds Python's silently, and no
+    other.
+    """
     from pie_py.build.errors import BuildError
+    from pie_py.build.runtimes import RUNTIMES
 
-    build = python.runtime_component if kind == "python" else javascript.runtime_component
     try:
-        build(cache_folder, say)
+        RUNTIMES[kind].runtime_component(cache_folder, say)
     except BuildError as error:
         say(f"error: {error}")
         sys.exit(EXIT_FAILED)

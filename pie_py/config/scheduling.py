@@ -15,7 +15,8 @@ class SchedulerConfig(Section):
     # may be no more. None runs all of them whole.
     prompt_tokens: PositiveInt | None = 512
     # What a batch beside steps of other users may take, in milliseconds, by what parts of prompts
-    # before have taken. 0: only their number of inputs counts.
+    # before have taken. Beside steps of the same user it is the time of `prompt_tokens` inputs
+    # without a context, if that is more. 0: only the number of inputs counts.
     prompt_ms: NonNegativeFloat = 50.0
 
 

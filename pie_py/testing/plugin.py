@@ -96,7 +96,8 @@ class Pie:
         """Runs a program to its end.
 
         Args:
-            program: a Python source, a folder with `main.py`, a Rust crate or a component.
+            program: a source in Python or JavaScript, a folder with `main.py`, `main.js` or
+                `main.ts`, a Rust crate or a component.
             args: its arguments.
             send: messages for it, sent at once.
             timeout: seconds that it may take.
@@ -108,6 +109,8 @@ class Pie:
         path = self.folder / program
         if (path / "Cargo.toml").is_file():
             path = _built(path)
+        elif path.exists():
+            _prepare_runtime(path)
         instance = self.client.launch(self.client.upload(path), args)
         try:
             for message in send:
@@ -146,6 +149,15 @@ def _built(crate: Path) -> Path:
     from pie_py.build.rust import build_crate
 
     return build_crate(crate, crate / "target" / f"{crate.resolve().name}.wasm", lines=True)
+
+
+def _prepare_runtime(source: Path) -> None:
+    """Builds what runs a JavaScript source, if need be: a server does not."""
+    from pie_py.build.runtimes import RUNTIMES, kind_of_source
+    from pie_py.config.server import ServerConfig
+
+    if kind_of_source(source) == "javascript":
+        RUNTIMES["javascript"].runtime_component(ServerConfig().cache_folder)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,17 @@ def program(folder: Path, name: str, data: bytes) -> Program:
     return Program(digest, name, "component", len(data), "ann", 0, str(path))
 
 
+def test_no_upload_builds_the_runtime_of_javascript(engine: Engine, tmp_path: Path) -> None:
+    """That takes packages from a registry, and runs what they bring along."""
+    source = tmp_path / "a.js"
+    source.write_text("export const main = () => 1;")
+    wanted = Program("0" * 64, "a", "javascript", 28, "ann", 0, str(source))
+    components = Components(engine, tmp_path / "cache", lambda runtime: None, CONFINED)
+    with pytest.raises(ProgramRejected, match="pie-py build --runtime javascript"):
+        trio.run(components.load, wanted)
+    assert not (tmp_path / "cache").exists()
+
+
 def kept(engine: Engine, most: int) -> Components:
     return Components(engine, Path("unused"), lambda runtime: None, CONFINED, most)
 

@@ -59,9 +59,25 @@ def test_prompts_have_as_long_as_the_steps_where_these_take_all_the_time() -> No
     assert len(took) < 1600 / 16 + 10
 
 
-def test_who_has_no_other_user_beside_him_is_not_slowed() -> None:
-    alone = timed_parts(user="ann", prompt_tokens=512, prompt_ms=50.0)
-    assert alone == timed_parts(user="ann", prompt_tokens=512)
+def test_beside_own_steps_the_end_of_a_prompt_takes_no_longer_than_its_start() -> None:
+    took = timed_parts(user="ann", prompt_tokens=512, prompt_ms=10.0)
+    first = 4 + 512 * 0.05
+    assert max(took) < 3 * first, "the second one tells how the cost grows"
+    assert max(took[3:]) < 1.5 * first
+    assert sum(took[3:-1]) > 0.6 * first * len(took[3:-1]), "and that much it may take"
+
+
+def test_a_users_prompt_does_not_run_whole_between_two_of_his_own_steps() -> None:
+    server = timed(prompt_tokens=512, prompt_ms=50.0)
+    decoder = Decoder(server)
+    for token in range(3):
+        decoder.step(token)
+        server.step()
+    prompt = Prompt(Guest(server, server.launch("ann")), [token % 100 for token in range(1600)])
+    server.step()
+    assert max(inputs for _, inputs in forwards(server)) <= 512
+    server.drain()
+    assert prompt.is_right()
 
 
 def test_prompts_of_one_user_alone_run_whole() -> None:

@@ -15,8 +15,8 @@ from pie_control.fairness import Owner
 from pie_control.programs.store import DAMAGED, DamagedProgram, read_blob
 from pie_control.wasm import Component, Engine
 from pie_control.wasm.engine import compile_file
-from pie_py.build import javascript, python
 from pie_py.build.errors import BuildError
+from pie_py.build.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program
@@ -24,12 +24,8 @@ if TYPE_CHECKING:
 # A small one in Rust takes 0.7 MB, and is mapped from the cache again in a few milliseconds.
 MOST_KEPT = 256
 COMPILE_SECONDS = 60.0  # of the CPU; a component of 1 MB takes one
-
-# What builds the runtime for each kind of source, given the cache folder.
-_RUNTIMES: dict[str, Callable[[Path], Path]] = {
-    "python": python.runtime_component,
-    "javascript": javascript.runtime_component,
-}
+# Its build takes packages from npm's registry: the operator starts that, and no user's upload.
+_BUILT_AHEAD = {"javascript": "JavaScript"}
 
 
 class Components:
@@ -67,7 +63,7 @@ class Components:
 
     def find(self, program: Program) -> Component | None:
         """The component that a program runs in, if it is loaded."""
-        if program.kind in _RUNTIMES:
+        if program.kind in RUNTIMES:
             return self._runtimes.get(program.kind)
         return self._own.get(program.hash)
 
@@ -81,7 +77,7 @@ class Components:
         component = self.find(program)
         if component is not None:
             return component
-        key = program.kind if program.kind in _RUNTIMES else program.hash
+        key = program.kind if program.kind in RUNTIMES else program.hash
         lock = self._loading.setdefault(key, trio.Lock())
         try:
             async with lock:
@@ -95,7 +91,7 @@ class Components:
                 self._loading.pop(key, None)
 
     async def _read(self, program: Program) -> Component:
-        if program.kind in _RUNTIMES:
+        if program.kind in RUNTIMES:
             return await trio.to_thread.run_sync(self._read_runtime, program.kind)
         found = await trio.to_thread.run_sync(self._find_compiled, program)
         if found is None:
@@ -110,10 +106,17 @@ class Components:
         return found
 
     def _read_runtime(self, kind: str) -> Component:
+        file: Path = RUNTIMES[kind].runtime_file(self._cache_folder)
+        if kind in _BUILT_AHEAD and not file.is_file():
+            raise ProgramRejected(
+                f"this server has no runtime for {_BUILT_AHEAD[kind]} yet: on its machine,"
+                f" `pie-py build --runtime {kind}` builds it once, while the server runs"
+            )
         try:
-            return self._engine.load(_RUNTIMES[kind](self._cache_folder).read_bytes())
+            file = RUNTIMES[kind].runtime_component(self._cache_folder)
         except BuildError as error:
             raise ProgramRejected(f"no {kind} runtime on the server: {error}") from None
+        return self._engine.load(file.read_bytes())
 
     def _find_compiled(self, program: Program) -> Component | None:
         try:
@@ -139,7 +142,7 @@ class Components:
             raise ProgramRejected(f"{error.message} to compile: make it smaller") from None
 
     def _keep(self, program: Program, component: Component) -> None:
-        if program.kind in _RUNTIMES:
+        if program.kind in RUNTIMES:
             self._runtimes[program.kind] = component
             if program.kind == "python":
                 self._on_runtime(component)

@@ -15,11 +15,11 @@ import structlog
 
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_control.recording.runtimes import RUNTIMES
 from pie_control.recording.values import call_line, text_of
 from pie_control.wasm import SUSPENDED, Guest, HostFunction
 from pie_control.wasm.linker import failure_text, turn
 from pie_py import __version__
+from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import RecordingConfig
 from pie_py.wire.record import FORMAT
 

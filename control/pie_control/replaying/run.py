@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pie_control.recording.runtimes import RUNTIMES
 from pie_control.replaying.player import Player
 from pie_control.wasm import Engine, EngineConfig, Guest, GuestLimits, GuestTrap, Linker, Status
+from pie_py.build.runtimes import RUNTIMES
 from pie_py.wire.record import Record
 
 

@@ -15,9 +15,10 @@ STAYS = 8  # batches of forwards without a user's step, until he takes none
 
 
 class Company(Enum):
-    """What other users do."""
+    """What goes on beside a user's prompts."""
 
-    NONE = auto()  # no other user has a queue
+    NONE = auto()  # no other user has a queue, and no step has been taken for a while
+    OWN = auto()  # the same user takes steps, and no other has a queue
     RESTS = auto()  # others have queues, and have had no step for a while
     STEPS = auto()  # a user takes steps beside another one's work
 
@@ -44,7 +45,9 @@ class Steppers:
         return bool(self._last) and len(self._last.keys() | users) > 1
 
     def company(self, users: Collection[str], here: Collection[str]) -> Company:
-        """What others do beside the users with work in a batch; `here` are all with queues."""
+        """What goes on beside the users with work in a batch; `here` are all with queues."""
         if self.are_several(users):
             return Company.STEPS
-        return Company.RESTS if len({*users, *here}) > 1 else Company.NONE
+        if len({*users, *here}) > 1:
+            return Company.RESTS
+        return Company.OWN if self._last else Company.NONE

@@ -1,5 +1,5 @@
-"""How much of a prompt goes beside work of other users: what takes no longer than the operator
-says.
+"""How much of a prompt goes beside other work. Beside other users' it is what takes no longer than
+the operator says; beside steps of the same user, what as many inputs without a context take.
 
 What an input costs depends on the model, the machine and its other work, and grows with the context
 that it attends to. So nothing is assumed: what a part took says how long the next one of the same
@@ -33,14 +33,16 @@ class _Costs:
 class PromptPace:
     """Learns what steps and inputs of prompts cost, in seconds."""
 
-    def __init__(self, seconds: float | None, short: int) -> None:
+    def __init__(self, seconds: float | None, tokens: int, short: int) -> None:
         """Nothing is known yet.
 
         Args:
             seconds: of a batch of forwards where several users have work; None for no bound.
+            tokens: inputs of prompts beside steps.
             short: inputs of the longest forward that counts as a step.
         """
         self._seconds = seconds
+        self._tokens = tokens
         self._short = short
         self._step = 0.0  # the steps of a batch
         self._few = 0.0  # so few steps that their number makes no difference
@@ -52,10 +54,14 @@ class PromptPace:
         """Seconds for prompts beside so many steps in a batch.
 
         Where the steps alone take nearly all the time, no bound holds, and prompts that wait for
-        long leave batches small: then they have as long as the steps.
+        long leave batches small: then they have as long as the steps. A user's own prompts take as
+        many inputs beside his steps as they may, but not ten times as long at the end of a long
+        one: parts get shorter as the context grows.
         """
         if self._seconds is None or company is Company.NONE:
             return math.inf
+        if company is Company.OWN:
+            return max(self._seconds, self._tokens * self._plain.first)
         if company is Company.RESTS:
             return APART * max(self._seconds, self._step)
         if not steps:

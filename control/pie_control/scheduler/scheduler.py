@@ -59,7 +59,8 @@ class Scheduler:
         self._figures = Figures()
         limits = BatchLimits(model.max_batch_tokens, model.max_batch_commands)
         self._runs = Runs(model.page_size, self._backlog.run_is_over)
-        pace = PromptPace(prompt_ms / 1000 if prompt_ms else None, self.step_tokens)
+        seconds = prompt_ms / 1000 if prompt_ms else None
+        pace = PromptPace(seconds, prompt_tokens or 0, self.step_tokens)
         parts = PromptParts(prompt_tokens, model.page_size, pace)
         self._forming = PlanForming(self._backlog, self._runs, limits, self._figures, parts)
         self._in_flight = InFlight(self._backlog, self._figures, pace, clock_ns)
