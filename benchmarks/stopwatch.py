@@ -19,6 +19,11 @@ ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "pie_py/cli/templates"
 # Of this process's environment: where packages and a Rust compiler come from.
 KEPT = ("PATH", "RUSTC", "LANG", "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER")
+LANGUAGES = (
+    ("Python", "python", "mine", "main.py"),
+    ("Rust", "rust", "quick", "src/lib.rs"),
+    ("TypeScript", "js", "typed", "main.ts"),
+)
 CALL = """\
 from pie_py.client.sync import Client
 
@@ -45,6 +50,9 @@ class User:
         home.mkdir()
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        npm = Path.home() / ".npmrc"
+        if npm.is_file():
+            pip["NPM_CONFIG_USERCONFIG"] = str(npm)
         rust = os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup"))
         self._environment = {**kept, **pip, "RUSTUP_HOME": rust, "HOME": str(home)}
 
@@ -94,13 +102,13 @@ class User:
 
 def stopwatch(settings: Settings, progress: Progress) -> Report:
     """Does all of it once."""
-    progress.expect(8)
+    progress.expect(10)
     report = Report(
         "From nothing to a program that runs",
         ["", "commands", "lines of code", "seconds"],
         notes=[
             "Lines are those of the program or test, as `pie-py new` writes them.",
-            "Python, Git and a Rust compiler for Wasm are there before.",
+            "Python, Git, Node.js and a Rust compiler for Wasm are there before.",
         ],
     )
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
@@ -116,11 +124,11 @@ def _walk(user: User, endpoint: str) -> None:
         ".venv/bin/pip install -q -e pie_py pytest",
     )
     user.does("first answer", '.venv/bin/pie-py run text_completion --prompt "The capital of"')
-    for language, name, code in (("Python", "mine", "main.py"), ("Rust", "quick", "src/lib.rs")):
-        template = TEMPLATES / language.lower()
+    for language, short, name, code in LANGUAGES:
+        template = TEMPLATES / short
         user.does(
             f"own inferlet in {language}, its first answer",
-            f".venv/bin/pie-py new {name} --lang {language.lower()}",
+            f".venv/bin/pie-py new {name} --lang {short}",
             f'.venv/bin/pie-py run {name} --prompt "Once upon a time"',
             code=template / code,
         )

@@ -8,12 +8,10 @@ and charged, and long prompts run in parts.
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import anyio
 
@@ -21,15 +19,11 @@ from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.programs import bench_programs, random_prompt
 from pie_py.bench.report import Goal, Report
-from pie_py.bench.server import with_room
+from pie_py.bench.server import users_server, with_room
 from pie_py.client import Client
-from pie_py.client.server_process import ServerProcess
-from pie_py.config.keys import ClientKey, KeyStore
-from pie_py.config.logs import LogConfig
+from pie_py.config.keys import ClientKey
 from pie_py.config.model import ModelConfig
-from pie_py.config.quotas import Quota
 from pie_py.config.scheduling import SchedulerConfig
-from pie_py.config.server import ServerConfig
 
 MOST_LOST = 0.02  # of throughput and launches
 LONG_TOKENS = 4  # that are generated after a long prompt
@@ -110,20 +104,8 @@ def users(settings: Settings, progress: Progress) -> Report:
     data = bench_programs([settings.language])[settings.language]
     model = with_room(settings.model, settings.instances, settings.long + settings.tokens)
     scheduler = SchedulerConfig(prompt_ms=settings.prompt_ms)
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        store = KeyStore(Path(folder) / "data")
-        keys = [store.add(f"user{number}") for number in range(settings.users)]
-        config = ServerConfig(
-            endpoint="tcp://0.0.0.0:*",
-            data_folder=Path(folder) / "data",
-            models=(model,),
-            log=LogConfig(level="warning"),
-            quota=Quota(launches=1e6, share=1.0),  # a user alone may have all of it
-            scheduler=scheduler or SchedulerConfig(),
-        )
-        with ServerProcess(config, Path(folder) / "log") as process:
-            endpoint = process.wait_ready().replace("0.0.0.0", "127.0.0.1")
-            found = anyio.run(_measure, endpoint, keys, data, settings, progress)
+    with users_server(settings.users, model, scheduler=scheduler) as (endpoint, keys):
+        found = anyio.run(_measure, endpoint, keys, data, settings, progress)
     report = Report(
         f"The same work of {settings.users} users and of one",
         ["work", "one user, s", "several, s", "ratio", "ratios of the rounds"],

@@ -1,6 +1,7 @@
 """`pie-py bench fairness`: what those that decode notice of long prompts that arrive meanwhile.
 
-Some inferlets decode; once alone, and once while others, one after the other, fill in long prompts.
+Some inferlets decode; alone, and while others, one after the other, fill in long prompts: once of
+the same user, and once of another one: `scheduler.prompt_ms` bounds their parts differently.
 What counts is the time between two tokens of one inferlet, and most of all its longest ones. How
 much of a prompt shares a step with the others' tokens is the model's `max_batch_tokens`.
 """
@@ -17,10 +18,14 @@ from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.decoding import Decoded, decode_together
 from pie_py.bench.programs import bench_programs
-from pie_py.bench.report import Report, percentile
-from pie_py.bench.server import bench_server, with_room
+from pie_py.bench.report import Goal, Report, percentile
+from pie_py.bench.server import users_server, with_room
 from pie_py.client import Client
+from pie_py.config.keys import ClientKey
 from pie_py.config.model import ModelConfig
+from pie_py.config.scheduling import SchedulerConfig
+
+STEPS = 2.0  # a token comes no later than so many steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,9 @@ class Settings:
     prompt: int = options.prompt()
     long: int = options.count("--long", 8192, "Tokens of a long prompt.")
     tokens: int = options.tokens(1000)
+    prompt_ms: float = options.real(
+        "--prompt-ms", 50.0, "The server's scheduler.prompt_ms; 0 for no bound."
+    )
 
 
 @dataclass
@@ -48,15 +56,18 @@ class Beside:
     prompts_ms: list[float] = field(default_factory=list)  # from launch to the prompt's end
 
 
-async def _decode(endpoint: str, program: bytes, settings: Settings, long: int) -> Beside:
-    """Decodes while prompts of `long` tokens arrive, or alone if that is 0."""
+async def _decode(
+    endpoint: str, key: ClientKey, other: ClientKey | None, program: bytes, settings: Settings
+) -> Beside:
+    """Decodes while long prompts of a user arrive; alone without one."""
     prompts_ms: list[float] = []
-    async with Client(endpoint) as client:
+    async with Client(endpoint, key) as client, Client(endpoint, other or key) as beside:
         digest = await client.upload(program, name="bench")
+        await beside.upload(program, name="bench")
 
         async def arrive() -> None:
             while True:
-                instance = await client.launch(digest, ["prefill", str(long)])
+                instance = await beside.launch(digest, ["prefill", str(settings.long)])
                 try:
                     prompts_ms.append(json.loads(await instance.result()))
                 except anyio.get_cancelled_exc_class():
@@ -65,7 +76,7 @@ async def _decode(endpoint: str, program: bytes, settings: Settings, long: int) 
                     raise
 
         async with anyio.create_task_group() as tasks:
-            if long:
+            if other:
                 tasks.start_soon(arrive)
             decoded = await decode_together(
                 client, digest, settings.instances, settings.prompt, settings.tokens
@@ -78,7 +89,7 @@ def fairness(settings: Settings, progress: Progress) -> Report:
     """Measures the time between tokens, without and with long prompts, for each
     `max_batch_tokens`.
     """
-    progress.expect(2 * len(settings.batch_tokens))
+    progress.expect(3 * len(settings.batch_tokens))
     program = bench_programs([settings.language])[settings.language]
     long = settings.long
     report = Report(
@@ -87,20 +98,26 @@ def fairness(settings: Settings, progress: Progress) -> Report:
             *("max_batch_tokens", "long prompts", "p50", "p99", "longest"),
             *("prompts done", "ms a long prompt"),
         ],
-        notes=[f"Long prompts have {long} tokens; one arrives when the one before it is done."],
+        notes=[
+            f"Long prompts have {long} tokens; one arrives when the one before it is done."
+            f" `scheduler.prompt_ms` is {settings.prompt_ms:g}."
+        ],
     )
+    scheduler = SchedulerConfig(prompt_ms=settings.prompt_ms)
     for limit in settings.batch_tokens:
         length = settings.prompt + settings.tokens + 2 * long
         limited = with_room(settings.model, settings.instances, length)
         limited = limited.model_copy(update={"max_batch_tokens": limit})
-        with bench_server(limited) as server:
-            for arriving in (0, long):
-                run = anyio.run(_decode, server.endpoint, program, settings, arriving)
+        with users_server(2, limited, scheduler=scheduler) as (endpoint, (key, other)):
+            alone = 0.0
+            for whose, arriving in (("none", None), ("the user's", key), ("another's", other)):
+                run = anyio.run(_decode, endpoint, key, arriving, program, settings)
                 gaps = run.decoded.gaps_ms
+                alone = alone or statistics.median(gaps)
                 report.rows.append(
                     [
                         limit,
-                        "arrive" if arriving else "none",
+                        whose,
                         statistics.median(gaps),
                         percentile(gaps, 0.99),
                         max(gaps),
@@ -108,7 +125,9 @@ def fairness(settings: Settings, progress: Progress) -> Report:
                         statistics.median(run.prompts_ms) if run.prompts_ms else None,
                     ]
                 )
-                progress(f"{limit} a batch, {'with' if arriving else 'without'} long prompts")
+                progress(f"{limit} a batch, long prompts: {whose}")
+            what = f"{limit} a batch, prompts of another user: p99 over a step alone"
+            report.goals.append(Goal(what, percentile(gaps, 0.99) / alone, STEPS))
     return report
 
 

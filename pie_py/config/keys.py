@@ -15,6 +15,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import zmq
 
@@ -23,6 +24,7 @@ log = logging.getLogger("pie.keys")
 LOCAL_USER = "local"  # the user of clients that connect without a key
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY_CHARACTERS = 40  # of Z85
+FORMAT = 1  # of the files with key pairs; those without a number are of the first
 
 
 class KeyProblem(Exception):
@@ -54,8 +56,7 @@ class ClientKey:
             KeyProblem: if it is not there or no key file.
         """
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            key = ClientKey(**fields)
+            key = ClientKey(**_fields(path))
         except OSError as error:
             raise KeyProblem(f"the key file {path} cannot be read: {error.strerror}") from None
         except (ValueError, TypeError):
@@ -87,7 +88,7 @@ class KeyStore:
             with suppress(FileExistsError):  # another server has made its pair meanwhile
                 _write_private(path, asdict(pair), replace=False)
         try:
-            return KeyPair(**json.loads(path.read_text(encoding="utf-8")))
+            return KeyPair(**_fields(path))
         except (ValueError, TypeError):
             raise KeyProblem(
                 f"{path} is damaged; restore it, or delete it and give every user a new key"
@@ -145,8 +146,25 @@ def _is_name(user: str) -> bool:
     return _USER.fullmatch(user) is not None and user != LOCAL_USER
 
 
+def _fields(path: Path) -> dict[str, str]:
+    """What is in a file with a key pair.
+
+    Raises:
+        OSError, ValueError, TypeError: it cannot be read, or is none.
+        KeyProblem: a newer pie_py has written it.
+    """
+    fields: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
+    form = fields.pop("format", FORMAT)
+    if not isinstance(form, int) or form > FORMAT:
+        raise KeyProblem(
+            f"{path} is of format {form}, and this pie_py reads up to {FORMAT}: a newer one has"
+            " written it; install that one"
+        )
+    return fields
+
+
 def _write_private(path: Path, fields: dict[str, str], *, replace: bool = True) -> None:
-    _write(path, json.dumps(fields, indent=1), replace=replace)
+    _write(path, json.dumps({"format": FORMAT, **fields}, indent=1), replace=replace)
 
 
 def _write(path: Path, text: str, mode: int = 0o600, *, replace: bool = True) -> None:

@@ -4,6 +4,7 @@ traceback.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -17,7 +18,7 @@ from pie_py.cli import main
 from pie_py.cli.target import BadTarget, find_target
 from pie_py.client import RpcError, ServerUnreachable, sync
 from pie_py.config.http import HttpConfig
-from pie_py.config.keys import KeyStore
+from pie_py.config.keys import ClientKey, KeyStore
 
 
 def invoke(*args: str | Path, **environment: str) -> Result:
@@ -212,6 +213,20 @@ def test_a_damaged_key_of_the_server_leaves_no_key_of_the_user(tmp_path: Path) -
     add = ("keys", "add", "bob", "--output", tmp_path / "bob", "--data-folder", tmp_path)
     assert "is damaged" in refused(invoke(*add), 1)
     assert KeyStore(tmp_path).users() == {}
+
+
+def test_keys_that_a_newer_one_has_written(tmp_path: Path) -> None:
+    written = tmp_path / "bob.json"
+    KeyStore(tmp_path).add("bob").write(written)
+    for file in (written, tmp_path / "keys" / "server.json"):
+        fields = json.loads(file.read_text())
+        assert fields.pop("format") == 1
+        file.write_text(json.dumps(fields))  # as they were before they had one
+    assert ClientKey.read(written).server == KeyStore(tmp_path).server_pair().public
+    written.write_text(json.dumps({"format": 2, "seed": "x"}))
+    told = refused(invoke("ps", "--key", written, "--endpoint", "tcp://127.0.0.1:9"), 1)
+    assert "format 2" in told
+    assert "a newer one has written it" in told
 
 
 def test_a_data_folder_that_cannot_be_used(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
@@ -11,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import wasmtime
+from support.mistakes import documented
 from support.servers import Server
 
 from pie_py.client import ClientError, sync
 from pie_py.testing.plugin import replaying
 
-PAGE = Path(__file__).parents[2] / "docs/mistakes.md"
 HEAD = "from inferlet import Context, Model, Sampler\n\nasync def main():\n"
 OPEN = "    context = Context(Model.load()).fill('Once')\n"
 
@@ -70,24 +69,15 @@ MISTAKES = {
 }
 
 
-def documented() -> dict[str, list[str]]:
-    """What the page says that the author of each mistake is told: pieces of the message."""
-    rows = re.findall(r"^\| ([^|`]+) \| (.*`.*) \|$", PAGE.read_text(), re.MULTILINE)
-    return {name: [two or one for two, one in re.findall(CODE, told)] for name, told in rows}
-
-
-CODE = re.compile(r"``(.+?)``|`(.+?)`")
-
-
 def test_the_page_has_all_mistakes() -> None:
     others = {"an old build", "no server"}
-    assert documented().keys() == MISTAKES.keys() | others
-    assert all(documented().values())
+    assert documented("Python").keys() == MISTAKES.keys() | others
+    assert all(documented("Python").values())
 
 
 def missing(mistake: str, told: str) -> list[str]:
     """What the page says, and the message does not."""
-    return [text for text in documented()[mistake] if text not in told]
+    return [text for text in documented("Python")[mistake] if text not in told]
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,9 @@ class RuntimeCalls:
         service = self._models.service(model)
         if len(instance.queues) >= instance.limits.queues:
             raise ApiError(
-                "limit-exceeded", f"{instance.limits.queues} queues are open; destroy one first"
+                "limit-exceeded",
+                f"{instance.limits.queues} queues are open, one for each context: free what is not"
+                " needed",
             )
         return instance.queues.add(service.open_queue(instance))
 

@@ -104,11 +104,25 @@ function randomUUID(): string {
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
 }
 
+// What would go wrong without a word
+
+function fetch(): never {
+  throw new TypeError(
+    'an inferlet has no network of its own: `http.get(url)` of "inferlet" asks the server, which' +
+      " answers for the addresses that its operator allows",
+  );
+}
+
+function notAwaited(): never {
+  throw new TypeError("a promise is used as a text or number: write `await` before the call");
+}
+
 // The console: lines of the instance's log
 
 function shown(value: unknown): string {
   if (typeof value === "string") return value;
   if (value instanceof Error) return describe(value);
+  if (value instanceof Promise) return "[promise: write `await` before the call]";
   if (typeof value === "object" && value !== null) {
     try {
       return JSON.stringify(value, (_, inner) => (typeof inner === "bigint" ? `${inner}n` : inner));
@@ -135,7 +149,9 @@ export function install(): void {
     setInterval: timer(true),
     clearTimeout: clearTimer,
     clearInterval: clearTimer,
+    fetch,
   });
+  Object.defineProperty(Promise.prototype, Symbol.toPrimitive, { value: notAwaited });
   RealDate.prototype.constructor = HostDate as unknown as DateConstructor;
   Math.random = random;
   Object.defineProperty(globalThis, "performance", { value: { now: performanceNow } });

@@ -2,6 +2,7 @@
 
 import { transform } from "sucrase";
 import * as sdk from "../src/index.ts";
+import { didYouMean } from "../src/near.ts";
 
 /** Paths and texts, the main module first. */
 export type Modules = Map<string, string>;
@@ -43,6 +44,19 @@ export function compile(modules: Modules): Modules {
 
 type Exports = Record<string, unknown>;
 
+/** What else is asked of a module: by `await`, and by what Sucrase makes of imports. */
+const ASKED = ["then", "default", "__esModule"];
+
+/** The SDK. A name that it does not have is an error, where JavaScript would go on with nothing. */
+const inferlet = new Proxy(sdk as Exports, {
+  get(module, name) {
+    if (typeof name === "string" && !(name in module) && !ASKED.includes(name)) {
+      throw new SyntaxError(`"inferlet" has no ${name}${didYouMean(name, Object.keys(module))}`);
+    }
+    return module[name as string];
+  },
+});
+
 /**
  * Evaluates the main module, and those that it imports.
  *
@@ -58,7 +72,7 @@ export async function evaluate(compiled: Modules): Promise<Exports> {
     const module = { exports: {} as Exports };
     loaded.set(path, module);
     const require = (name: string) => {
-      if (name === "inferlet") return sdk;
+      if (name === "inferlet") return inferlet;
       const found = name.startsWith(".") ? resolve(path, name, compiled) : undefined;
       if (found === undefined) throw new Error(`${path}: ${unknownModule(name)}`);
       return load(found).module.exports;

@@ -9,6 +9,7 @@ import { Generator, type Stops } from "./generation.ts";
 import type { Grammar } from "./grammar.ts";
 import { appendImage } from "./images.ts";
 import type { Message, Model } from "./model.ts";
+import { checkOptions } from "./near.ts";
 import * as raw from "./raw.ts";
 import { DISTRIBUTION_SIZE, type Distribution, Sampler } from "./sample.ts";
 import { Sequence } from "./sequence.ts";
@@ -30,6 +31,14 @@ export interface ContextOptions {
   chat?: Record<string, unknown>;
 }
 
+const CONTEXT_OPTIONS: (keyof ContextOptions)[] = [
+  "addBos",
+  "adapter",
+  "prefixCache",
+  "firstPosition",
+  "chat",
+];
+
 /** Options of a generation. */
 export interface GenerateOptions {
   /** Most tokens to generate; by default up to the model's longest context. */
@@ -47,6 +56,16 @@ export interface GenerateOptions {
   /** Other contexts, which get the same tokens; the sampler's `mix` has a weight for each. */
   beside?: Context[];
 }
+
+const GENERATE_OPTIONS: (keyof GenerateOptions)[] = [
+  "maxTokens",
+  "stop",
+  "seed",
+  "grammar",
+  "forced",
+  "runAhead",
+  "beside",
+];
 
 /** Options of `Context.forward`. */
 export interface ForwardOptions {
@@ -93,6 +112,7 @@ export class Context {
 
   /** Makes an empty context. */
   constructor(model: Model, options: ContextOptions = {}, forked?: { sequence: Sequence; chat: Conversation }) {
+    checkOptions("Context", options, CONTEXT_OPTIONS);
     const { adapter = null, prefixCache = true, firstPosition = 0, addBos = true, chat } = options;
     this.sequence = forked?.sequence ?? new Sequence(model, adapter, prefixCache);
     if (!forked) this.sequence.shift = firstPosition;
@@ -242,6 +262,10 @@ export class Context {
    * @returns a generator; see there for the ways to read it. Nothing runs before it is read.
    */
   generate(sampler?: Sampler | DeviceSampler, options: GenerateOptions = {}): Generator {
+    checkOptions("generate", options, GENERATE_OPTIONS);
+    if (sampler !== undefined && !(sampler instanceof Sampler || sampler instanceof DeviceSampler)) {
+      throw new TypeError("generate takes a sampler first, as Sampler.argmax(), and options second");
+    }
     const { seed, grammar = null, forced = true, runAhead = true, beside = [] } = options;
     let chosen = sampler ?? Sampler.argmax();
     if (seed !== undefined) chosen = chosen.seeded(seed);

@@ -1,6 +1,7 @@
 /** The options of a program, from its arguments. */
 
 import { UsageError } from "./errors.ts";
+import { didYouMean } from "./near.ts";
 
 /** What one option is: a value's type, and the value if it is not given. */
 export interface Option<T> {
@@ -34,7 +35,10 @@ export function parseArgs<O extends Record<string, Option<any>>>(
     const [word, inline] = split(args[i]);
     const name = names.get(word);
     if (word === "--help") throw new UsageError(usage(options));
-    if (name === undefined) throw new UsageError(`there is no option ${args[i]}\n${usage(options)}`);
+    if (name === undefined) {
+      const meant = didYouMean(word, names.keys());
+      throw new UsageError(`there is no option ${args[i]}${meant}\n${usage(options)}`);
+    }
     const { type } = options[name];
     if ((type as unknown) === Boolean) {
       given[name] = true;

@@ -1,0 +1,69 @@
+"""The mistakes that beginners make in JavaScript, and what they are told."""
+
+from __future__ import annotations
+
+import pytest
+from support.mistakes import documented
+
+from pie_py.client import ClientError
+from pie_py.client.sync import Client
+from pie_py.wire.javascript import pack
+
+IMPORT = 'import { Context, Model, parseArgs, Sampler } from "inferlet";\n'
+MAIN = "export async function main(args) {\n"
+OPEN = f"{IMPORT}{MAIN}  const context = new Context(Model.load());\n"
+ONCE = f"{OPEN}  context.fill('Once');\n"
+
+MISTAKES = {
+    "no await": f'{ONCE}  return "so: " + context.generate().collectText();\n}}\n',
+    "wrong import": 'import _ from "lodash";\nexport const main = () => _.now();\n',
+    "a name of the SDK misspelt": (
+        'import { Contxt } from "inferlet";\nexport const main = () => new Contxt();\n'
+    ),
+    "a method misspelt": f"{ONCE}  return context.genrate();\n}}\n",
+    "an option misspelt": (
+        f"{ONCE}  return context.generate(Sampler.argmax(), {{ maxToken: 4 }}).collectText();\n}}\n"
+    ),
+    "options where the sampler belongs": (
+        f"{ONCE}  return context.generate({{ maxTokens: 4 }}).collectText();\n}}\n"
+    ),
+    "a prompt that is too long": (
+        f"{OPEN}  context.fill('word '.repeat(5000));\n"
+        "  return context.generate().collectText();\n}\n"
+    ),
+    "contexts that are never freed": (
+        f"{OPEN}  const kept = [];\n  for (;;) {{\n    kept.push(context.fork());\n"
+        "    await kept.at(-1).fill('a').flush();\n  }\n}\n"
+    ),
+    "a promise that nothing keeps": "export const main = () => new Promise(() => {});\n",
+    "a wrong argument": (
+        f"{IMPORT}{MAIN}  return parseArgs(args, {{ prompt: {{ type: String }} }});\n}}\n"
+    ),
+    "the network": "export const main = () => fetch('http://example.org/');\n",
+    "what Node.js has": "export const main = () => process.argv[2];\n",
+    "no main": "export const man = () => 1;\n",
+    "no JavaScript": "export const main = ( => 1;\n",
+}
+
+
+def test_the_page_has_all_mistakes() -> None:
+    assert documented("JavaScript").keys() == MISTAKES.keys()
+    assert all(documented("JavaScript").values())
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_author_is_told(client: Client, mistake: str) -> None:
+    program = pack({"it.js": MISTAKES[mistake].encode()})
+    with pytest.raises(ClientError) as caught:
+        client.launch(client.upload(program, "it"), ["--propmt", "Once"]).result()
+    told = str(caught.value)
+    assert [text for text in documented("JavaScript")[mistake] if text not in told] == [], told
+
+
+def test_a_promise_that_is_logged(client: Client) -> None:
+    source = f"{ONCE}  console.log(context.flush());\n}}\n"
+    instance = client.launch(client.upload(pack({"it.js": source.encode()}), "it"))
+    instance.result()
+    assert [line["text"] for line in instance.logs()["lines"]] == [
+        "[promise: write `await` before the call]"
+    ]
