@@ -11,6 +11,7 @@ from pie_gateway.metrics.requests import RequestMetrics
 
 MOST_INSTANCES = 500  # that run
 MOST_ENDED = 20
+MOST_NODES = 500  # of a cluster
 PERCENTILES = (50, 90, 99)
 
 
@@ -37,6 +38,7 @@ class View:
             "first": percentiles(self._requests.recent_first),
             "between": percentiles(self._requests.recent_between),
             "models": [self._model(name, before, snapshot) for name in snapshot.stats],
+            "nodes": _nodes(snapshot.info.get("nodes", [])),
             "instances": [*alive[:MOST_INSTANCES], *ended[-MOST_ENDED:]],
         }
 
@@ -64,6 +66,11 @@ class View:
             "busy": rate("worker_ns") / 1e9,
             "found": told["prefix_tokens_found"] / max(1, told["prefix_tokens_asked"]),
         }
+
+
+def _nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The nodes of a cluster, those first that take no launches; none of a server without one."""
+    return sorted(nodes, key=lambda node: node["state"] == "ready")[:MOST_NODES]
 
 
 def percentiles(seen: Sequence[float] | Iterable[float]) -> dict[str, float] | None:

@@ -29,6 +29,7 @@ STATUS = {
     "version": "VERSION",
     "instances": "INSTANCES",
     "pool": "POOL",
+    "waiting_seconds": "LOAD",
     "silent_seconds": "LAST SEEN",
     "advice": "",
 }
@@ -104,6 +105,7 @@ def status(folder: Path | None, as_json: bool) -> None:
             "version": node.version,
             "instances": node.instances,
             "pool": round(node.pool, 3),
+            "waiting_seconds": round(node.waiting_seconds, 1),
             "silent_seconds": round(node.silent_seconds, 1),
             "endpoint": node.endpoint,
             "advice": operate.advice(node),

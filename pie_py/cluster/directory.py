@@ -87,6 +87,7 @@ class NodeStatus:
     version: str
     instances: int
     pool: float  # share in use
+    waiting_seconds: float  # of prompts that are not computed yet
     silent_seconds: float
     endpoint: str
     reason: str  # why the life before has ended
@@ -256,6 +257,7 @@ class Directory:
                 node.what.version,
                 node.instances,
                 node.pool,
+                node.waiting_seconds(now),
                 now - node.heard,
                 node.what.endpoint,
                 "",
@@ -263,7 +265,9 @@ class Directory:
             for node in self._table
         ]
         nodes += [
-            NodeStatus(start.life, State.STARTING, "", 0, 0.0, now - start.since, "", start.reason)
+            NodeStatus(
+                start.life, State.STARTING, "", 0, 0.0, 0.0, now - start.since, "", start.reason
+            )
             for start in self._starting.values()
         ]
         return sorted(nodes, key=lambda node: node.life)

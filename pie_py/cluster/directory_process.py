@@ -187,6 +187,7 @@ class DirectoryServer:
                 node.endpoint,
                 node.instances,
                 node.pool,
+                node.waiting_seconds,
                 node.silent_seconds,
                 node.reason,
             )

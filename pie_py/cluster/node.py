@@ -86,6 +86,10 @@ class Node:
         waiting = self._free_at - now
         return self._pool_seconds + waiting if waiting > 0 else self._pool_seconds
 
+    def waiting_seconds(self, now: float) -> float:
+        """How long it takes to compute the prompts that wait."""
+        return max(0.0, self._free_at - now)
+
     def _weigh(self) -> None:
         pool = self.pool
         full = self.instances >= self.what.most_instances or pool > FULL_POOL

@@ -183,6 +183,7 @@ class NodeFacts(_Message, tag="node", frozen=True):
     endpoint: str
     instances: int
     pool: float  # share in use
+    waiting_seconds: float  # of prompts that are not computed yet: its load
     silent_seconds: float
     reason: str  # why the life before has ended
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import psutil
 import pytest
@@ -25,6 +27,7 @@ from click.testing import CliRunner, Result
 from cluster.messages import join, report
 from msgspec import msgpack
 from support.clusters import Cluster, Wire, processes_of, wait_for
+from support.gateways import Gateway
 from support.postgres import Postgres, programs
 
 from pie_py.cli import main
@@ -444,6 +447,30 @@ def test_what_clients_are_told_at_random_moments_is_whole(cluster: Cluster) -> N
         for each in talks:
             each.result(60)
     assert set(ends) == {"done", "node-lost"}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_shows_the_nodes(
+    cluster: Cluster, scheme: Literal["light", "dark"], tmp_path: Path
+) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no chromium here; Debian's package has that name")
+    from playwright.sync_api import sync_playwright
+
+    with Gateway(cluster, tmp_path) as gateway, sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)
+        page.goto(gateway.url)
+        page.locator("table.nodes tbody tr").first.wait_for()
+        table = page.locator("table.nodes").text_content() or ""
+        assert all(f"{n.node}.{n.incarnation}ready" in table for n in cluster.nodes().values())
+        inside = "document.querySelector('.scroll')"
+        assert page.evaluate(f"{inside}.scrollWidth <= {inside}.clientWidth")
+        page.screenshot(path=tmp_path / "narrow.png", full_page=True)
+        page.set_viewport_size({"width": 1200, "height": 800})
+        page.screenshot(path=tmp_path / "wide.png", full_page=True)
+        browser.close()
 
 
 def test_nodes_are_changed_for_others_under_load(client: Client, cluster: Cluster) -> None:

@@ -61,6 +61,30 @@ function model(told) {
     ...bar([["swapped", "used", swapped], ["free", "free", told.host_pages_free]], told.host_pages));
 }
 
+function node(told) {
+  const kind = told.state === "ready" ? "well" : "ill";
+  return make("tr", {},
+    make("td", {}, told.node, make("span", { class: "soft" }, `.${told.incarnation}`)),
+    make("td", { class: kind, title: told.reason || null }, told.state),
+    make("td", { class: "wide" }, told.version),
+    make("td", { class: "number" }, number(told.instances)),
+    make("td", { class: "number" }, `${number(100 * told.pool)} %`),
+    make("td", { class: "number", title: "of prompts that wait" }, seconds(told.waiting_seconds)),
+    make("td", { class: "number" }, seconds(told.silent_seconds)));
+}
+
+function nodes(told) {
+  const ready = told.filter((each) => each.state === "ready").length;
+  const head = Object.entries({ node: "", state: "", version: "wide", instances: "number", pool: "number",
+    load: "number", "last seen": "number" });
+  return make("section", { class: "card" },
+    make("h2", {}, "Nodes"),
+    make("p", { class: "soft" }, `${ready} take launches; ${told.length - ready} do not`),
+    make("div", { class: "scroll" }, make("table", { class: "nodes" },
+      make("thead", {}, make("tr", {}, head.map(([name, kind]) => make("th", { class: kind }, name)))),
+      make("tbody", {}, told.map(node)))));
+}
+
 export function overview(main) {
   main.replaceChildren(make("p", { class: "soft" }, "waiting for the server"));
   return {
@@ -74,6 +98,7 @@ export function overview(main) {
           tile("launches per second", number(live.launches_per_second, 1), "of all programs", remember("launches", live.launches_per_second)),
           tile("time to first token", ...first),
           tile("time between tokens", ...between)),
+        ...(live.nodes.length ? [nodes(live.nodes)] : []),
         ...live.models.map(model));
     },
   };
