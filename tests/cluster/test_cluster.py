@@ -61,7 +61,7 @@ async def main(args):
     await context.distribution(k=1)
 """
 SHARES = b"""
-from inferlet import messaging, session, store
+from inferlet import messaging, raw, session, store
 
 
 async def main(args):
@@ -72,6 +72,11 @@ async def main(args):
             return (await store.get("key")).decode()
         elif args[0] == "topic":
             await messaging.broadcast("topic", "message")
+        elif args[0] == "rooms":
+            try:
+                raw.broadcast_room("topic")
+            except Exception:
+                raw.push_room("queue")
         else:
             await messaging.push("queue", "message")
     except Exception as error:
@@ -175,7 +180,7 @@ def test_what_is_gone_or_forged_is_refused(client: Client) -> None:
         client.register_mcp("tools", "http://127.0.0.1:1")
 
 
-@pytest.mark.parametrize("what", ["topic", "queue"])
+@pytest.mark.parametrize("what", ["topic", "queue", "rooms"])
 def test_what_would_be_silently_local_is_refused(client: Client, what: str) -> None:
     assert "other nodes of a cluster" in client.launch("shares", [what]).result()
 

@@ -8,9 +8,9 @@ from support.instances import Instances, failure
 from support.rig import runtime
 
 from pie_control.api import session
+from pie_control.instances.ended import record_bytes
 from pie_control.instances.instance import ARGUMENT_OVERHEAD
 from pie_control.instances.launcher import MAX_ARGUMENT_BYTES, check_arguments
-from pie_control.instances.registry import record_bytes
 from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.session import Session
 from pie_control.wasm import SUSPENDED

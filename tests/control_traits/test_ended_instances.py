@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from support.instances import Instances
 
-from pie_control.instances import registry
+from pie_control.errors import ApiError
+from pie_control.instances import ended as records_of_ended
+from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import State
 
 
 @pytest.mark.parametrize("kept", ["log", "result", "arguments", "messages"])
 def test_records_are_bounded_by_what_they_hold(monkeypatch: pytest.MonkeyPatch, kept: str) -> None:
-    monkeypatch.setattr(registry, "ENDED_BYTES", 100_000)
+    monkeypatch.setattr(records_of_ended, "MOST_BYTES", 100_000)
     instances = Instances()
     ended = instances.registry
     reader = instances.launch()
@@ -34,6 +39,46 @@ def test_records_are_bounded_by_what_they_hold(monkeypatch: pytest.MonkeyPatch, 
 
 def test_small_records_stay() -> None:
     instances = Instances()
-    for _ in range(registry.ENDED_KEPT + 5):
+    for _ in range(records_of_ended.MOST + 5):
         instances.end(instances.launch())
-    assert len(instances.registry.instances()) == registry.ENDED_KEPT
+    assert len(instances.registry.instances()) == records_of_ended.MOST
+
+
+@pytest.mark.parametrize("kept", ["number", "bytes"])
+def test_a_user_who_ends_many_takes_no_other_ones_results(
+    monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    monkeypatch.setattr(records_of_ended, "MOST", 50)
+    monkeypatch.setattr(records_of_ended, "MOST_BYTES", 100_000)
+    instances = Instances()
+    mine = [instances.launch(user="ann") for _ in range(5)]
+    for one in mine:
+        instances.registry.end(one, State.FINISHED, "r" * 1000)
+    for _ in range(200):
+        other = instances.launch(user="mallory")
+        instances.registry.end(other, State.FINISHED, "x" * 4000 if kept == "bytes" else "")
+    assert instances.registry.instances("ann") == mine
+    assert instances.registry.instances("mallory")[-1] is other
+
+
+def test_an_error_leaves_nothing_to_the_collector() -> None:
+    """A future's error had a traceback, whose frames held the future."""
+    futures = Instances().launch().futures
+    errors: list[weakref.ref[ApiError]] = []
+
+    def fails() -> None:
+        future = futures.create(FutureKind.DONE)
+        try:
+            raise ApiError("not-found", "no such thing")
+        except ApiError as error:
+            future.fail(error)
+            errors.append(weakref.ref(error))
+        futures.cancel(future.handle)
+
+    gc.collect()
+    gc.disable()
+    try:
+        fails()
+        assert errors[0]() is None
+    finally:
+        gc.enable()

@@ -65,10 +65,15 @@ class Future:
             self._table.announce(self.handle)
 
     def fail(self, error: ApiError) -> None:
-        """Gives the future an error, which its taker receives."""
+        """Gives the future an error, which its taker receives.
+
+        As a value: its traceback would hold the frames that hold the future, a circle for the
+        collector, which comes seldom.
+        """
         if not self.ready:
             self.ready = True
-            self.error = error
+            self.error = error.with_traceback(None)
+            error.__context__ = None
             self._table.announce(self.handle)
 
 

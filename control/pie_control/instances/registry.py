@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -15,8 +14,9 @@ import structlog
 import trio
 
 from pie_control.errors import ApiError
+from pie_control.instances.ended import EndedInstances
 from pie_control.instances.futures import FutureCount, FutureTable
-from pie_control.instances.instance import Ended, Instance, State, argument_bytes
+from pie_control.instances.instance import Ended, Instance, State
 from pie_control.instances.launch_rates import LaunchRates
 from pie_control.instances.message_bytes import MessageBytes
 from pie_py.config.limits import Limits
@@ -27,25 +27,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("pie.instances")
 
-ENDED_KEPT = 2000  # ended instances whose results can still be asked for
-ENDED_BYTES = 256 << 20  # of what is kept of them: messages not fetched, results, logs, arguments
 SWEEP_SECONDS = 1.0
 _CODE = re.compile(r"[a-z]+(-[a-z]+)*(?=: )")
 
 Hook: TypeAlias = Callable[[Instance], None]
-
-
-@dataclass(slots=True)
-class _Record:
-    """An instance that has ended."""
-
-    instance: Instance
-    fixed_bytes: int  # of what stays as it is: result, arguments, log
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory that it takes, about, with the messages that no client has fetched yet."""
-        return self.fixed_bytes + self.instance.outbox.size_bytes
 
 
 class _OfUser(NamedTuple):
@@ -109,8 +94,7 @@ class Registry:
         self._live: dict[str, Instance] = {}
         self._closed: trio.Event | None = None  # set when the last instance has ended
         self._children: dict[Instance, set[Instance]] = {}  # live ones, of live parents
-        self._ended: OrderedDict[str, _Record] = OrderedDict()
-        self._ended_bytes = 0
+        self._ended = EndedInstances(self._forget)
 
     # Start
 
@@ -227,7 +211,7 @@ class Registry:
         if not self._of_user[instance.user]:
             del self._of_user[instance.user]
             self._together.pop(instance.user, None)
-        self._keep_ended(instance)
+        self._ended.keep(instance)
         if state is State.FAILED:
             why = _told(text)
             log.info("instance failed", instance=instance.id, user=instance.user, reason=why)
@@ -274,32 +258,13 @@ class Registry:
 
     # Records
 
-    def _keep_ended(self, instance: Instance) -> None:
-        """Keeps the record of an ended instance, within bounds: the oldest make room."""
-        record = self._ended[instance.id] = _Record(instance, record_bytes(instance))
-        while len(self._ended) > ENDED_KEPT:
-            self._forget(next(iter(self._ended.values())))
-        self._ended_bytes += record.size_bytes
-        if self._ended_bytes <= ENDED_BYTES:
-            return
-        # The sum still counts what clients have fetched meanwhile, so it is taken again.
-        self._ended_bytes = sum(record.size_bytes for record in self._ended.values())
-        for record in list(self._ended.values()):
-            if self._ended_bytes <= ENDED_BYTES // 2:
-                break
-            if not record.instance.client.attached:
-                self._ended_bytes -= record.size_bytes
-                record.instance.outbox.drop_all_but_last()
-                self._forget(record)
-
-    def _forget(self, record: _Record) -> None:
-        del self._ended[record.instance.id]
+    def _forget(self, instance: Instance) -> None:
         for hook in self.on_forget:
-            hook(record.instance)
+            hook(instance)
 
     def instances(self, user: str | None = None) -> list[Instance]:
         """Live instances and those that ended lately, oldest launch first."""
-        everyone = [*(record.instance for record in self._ended.values()), *self._live.values()]
+        everyone = [*self._ended, *self._live.values()]
         return sorted(
             (i for i in everyone if user is None or i.user == user), key=lambda i: i.number
         )
@@ -310,9 +275,7 @@ class Registry:
         Raises:
             ApiError: `not-found`.
         """
-        instance = self._live.get(instance_id)
-        if instance is None and instance_id in self._ended:
-            instance = self._ended[instance_id].instance
+        instance = self._live.get(instance_id) or self._ended.find(instance_id)
         if instance is None or (user is not None and instance.user != user):
             raise ApiError(
                 "not-found", f"no instance {instance_id!r} of yours is alive or ended lately"
@@ -357,8 +320,7 @@ class Registry:
     def _sweep(self) -> None:
         """Ends instances whose client has vanished, and drops messages that no client fetches."""
         now = self._clock()
-        ended = (record.instance for record in self._ended.values())
-        for instance in [*self._live.values(), *ended]:
+        for instance in [*self._live.values(), *self._ended]:
             since = instance.client.left_at
             if since is None or now - since <= instance.limits.detached_seconds:
                 continue
@@ -379,10 +341,3 @@ def _told(text: str) -> str:
         return text[:300]
     code = _CODE.match(text)
     return "an error of the program" if code is None else code[0]
-
-
-def record_bytes(instance: Instance) -> int:
-    """Memory that the record of an ended instance takes, about, without messages not fetched."""
-    result = 0 if instance.ended is None else len(instance.ended.text)
-    spans = 0 if instance.timeline is None else instance.timeline.size_bytes
-    return result + argument_bytes(instance.args) + instance.log.size_bytes + spans

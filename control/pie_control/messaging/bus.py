@@ -183,6 +183,7 @@ class Bus:
         Raises:
             ApiError: `invalid-argument`.
         """
+        self._check(topic)
         user = self._user(instance)
         _wait_in(user.broadcasters, topic, future, partial(_all_have_room, user))
 
@@ -232,6 +233,7 @@ class Bus:
         Raises:
             ApiError: `invalid-argument`.
         """
+        self._check(topic)
         user = self._user(instance)
         _wait_in(user.pushers, topic, future, partial(_has_room, user))
 
@@ -330,7 +332,6 @@ def _wait_in(
     future: Future,
     has_room: Callable[[str], bool],
 ) -> None:
-    _check_topic(topic)
     if has_room(topic):
         future.resolve()
         return

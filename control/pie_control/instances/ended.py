@@ -1,0 +1,112 @@
+"""Records of instances that have ended lately: their results, logs and messages not fetched.
+
+They are bounded by number and by size. The user who keeps the most makes room, so that no user's
+results go because another one ends many instances.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pie_control.instances.instance import Instance, argument_bytes
+
+MOST = 2000  # whose results can still be asked for
+MOST_BYTES = 64 << 20  # of messages not fetched, results, logs, arguments
+
+
+@dataclass(slots=True)
+class _Record:
+    """An instance that has ended."""
+
+    instance: Instance
+    fixed_bytes: int  # of what stays as it is: result, arguments, log
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that it takes, about, with the messages that no client has fetched yet."""
+        return self.fixed_bytes + self.instance.outbox.size_bytes
+
+
+class _OfUser:
+    """The records of one user, the oldest first."""
+
+    def __init__(self) -> None:
+        self.records: OrderedDict[str, _Record] = OrderedDict()
+        self.size_bytes = 0
+
+    def count(self) -> None:
+        """Takes the sum again: clients may have fetched some of it."""
+        self.size_bytes = sum(record.size_bytes for record in self.records.values())
+
+
+class EndedInstances:
+    """What is kept of instances that have ended."""
+
+    def __init__(self, forgotten: Callable[[Instance], None]) -> None:
+        """Keeps nothing yet; `forgotten` is told each instance whose record is dropped."""
+        self._forgotten = forgotten
+        self._all: dict[str, _Record] = {}
+        self._users: dict[str, _OfUser] = {}
+
+    def __iter__(self) -> Iterator[Instance]:
+        return (record.instance for record in self._all.values())
+
+    def find(self, instance_id: str) -> Instance | None:
+        """One that has ended lately."""
+        record = self._all.get(instance_id)
+        return None if record is None else record.instance
+
+    def keep(self, instance: Instance) -> None:
+        """Keeps the record of an instance; older ones make room."""
+        record = self._all[instance.id] = _Record(instance, record_bytes(instance))
+        of_user = self._users.setdefault(instance.user, _OfUser())
+        of_user.records[instance.id] = record
+        of_user.size_bytes += record.size_bytes
+        while len(self._all) > MOST:
+            most = max(self._users.values(), key=lambda user: len(user.records))
+            self._forget(next(iter(most.records.values())))
+        if self._size_bytes() > MOST_BYTES:
+            self._make_room(MOST_BYTES // 2)
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Drops the oldest of who keeps the most, but for those that a client reads."""
+        for user in self._users.values():
+            user.count()
+        unread = {
+            name: iter([r for r in user.records.values() if not r.instance.client.attached])
+            for name, user in self._users.items()
+        }
+        left = self._size_bytes()
+        while left > size_bytes and unread:
+            name = max(unread, key=lambda name: self._users[name].size_bytes)
+            record = next(unread[name], None)
+            if record is None or name not in self._users:
+                del unread[name]
+                continue
+            left -= record.size_bytes
+            self._forget(record)
+            record.instance.outbox.drop_all_but_last()
+            if name not in self._users:
+                del unread[name]
+
+    def _size_bytes(self) -> int:
+        return sum(user.size_bytes for user in self._users.values())
+
+    def _forget(self, record: _Record) -> None:
+        instance = record.instance
+        del self._all[instance.id]
+        of_user = self._users[instance.user]
+        del of_user.records[instance.id]
+        of_user.size_bytes -= record.size_bytes
+        if not of_user.records:
+            del self._users[instance.user]
+        self._forgotten(instance)
+
+
+def record_bytes(instance: Instance) -> int:
+    """Memory that the record of an ended instance takes, about, without messages not fetched."""
+    result = 0 if instance.ended is None else len(instance.ended.text)
+    spans = 0 if instance.timeline is None else instance.timeline.size_bytes
+    return result + argument_bytes(instance.args) + instance.log.size_bytes + spans
