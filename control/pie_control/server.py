@@ -97,7 +97,7 @@ class _Server:
             from pie_control.cluster.node import ClusterNode  # one machine needs none of it
 
             self._node = ClusterNode(config, config.cluster, self._wiring, programs)
-            parts = replace(parts, fetch=self._node.fetch)
+            parts = replace(parts, fetch=self._node.fetch, recorded=self._node.recorded)
         facts = {} if config.cluster is None else {"life": config.cluster.life}
         self._rpc = self._wiring.door = RpcServer(
             config, partial(Requests, config, parts), clock, facts=facts
@@ -136,7 +136,7 @@ class _Server:
                 if self._node is None:
                     self._wiring.registry.end_all("the server stops")
                 else:
-                    self._wiring.registry.lose_all(self._node.last_words)
+                    self._node.end_instances()
                 self._confined.close()
                 nursery.cancel_scope.cancel()
 

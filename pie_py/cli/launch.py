@@ -15,8 +15,21 @@ from pie_py.cli.connect import errors_shown, server_options
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @server_options
 @click.option("--detach", is_flag=True, help="Print the instance's id and let it run alone.")
+@click.option(
+    "--restart",
+    default=0,
+    type=click.IntRange(0, 1000),
+    help="In a cluster: launch it again, so many times, when its node is lost.",
+)
+@click.option("--keep", is_flag=True, help="In a cluster: keep its result beyond its node's end.")
 def command(
-    program: str, args: tuple[str, ...], endpoint: str | None, key: str | None, detach: bool
+    program: str,
+    args: tuple[str, ...],
+    endpoint: str | None,
+    key: str | None,
+    detach: bool,
+    restart: int,
+    keep: bool,
 ) -> None:
     """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
 
@@ -31,7 +44,9 @@ def command(
 
     async def main(interrupt: Interrupt) -> int:
         async with Client(endpoint, key) as client:
-            instance = await client.launch(program, given, detached=detach)
+            instance = await client.launch(
+                program, given, detached=detach, restart=restart, keep=keep
+            )
             if detach:
                 click.echo(instance.id)
                 return 0

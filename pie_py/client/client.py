@@ -20,7 +20,7 @@ from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
 from pie_py.client.instance import Instance
-from pie_py.client.places import Places
+from pie_py.client.places import Places, ResultKept
 from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
 from pie_py.client.server_process import local_endpoint
 from pie_py.client.stream import WINDOW, Stream
@@ -29,6 +29,7 @@ from pie_py.config.keys import ClientKey, KeyProblem
 from pie_py.wire.rpc import CHUNK_BYTES
 
 PATIENCE_SECONDS = 10.0
+NODE_LOST = "node-lost: "  # what texts of instances begin with that have ended with their node
 
 
 def server_endpoint(text: str) -> Endpoint:
@@ -273,9 +274,7 @@ class Client:
 
     async def logs(self, instance_id: str, after: int = 0) -> dict[str, Any]:
         """`lines` that an instance logged, from number `after` on; `next`; `ended`."""
-        found: dict[str, Any] = await (await self._at(instance_id)).request(
-            "logs", instance=instance_id, after=after
-        )
+        found: dict[str, Any] = await self._ask_at(instance_id, "logs", after=after)
         return found
 
     async def trace(self, instance_id: str, after: int = 0) -> dict[str, Any]:
@@ -293,9 +292,7 @@ class Client:
         Raises:
             RpcError: `not-found`; `unsupported` if the server keeps no traces.
         """
-        found: dict[str, Any] = await (await self._at(instance_id)).request(
-            "trace", instance=instance_id, after=after
-        )
+        found: dict[str, Any] = await self._ask_at(instance_id, "trace", after=after)
         return found
 
     async def inspect(self, instance_id: str) -> dict[str, Any]:
@@ -304,9 +301,7 @@ class Client:
         Raises:
             RpcError: `not-found`.
         """
-        found: dict[str, Any] = await (await self._at(instance_id)).request(
-            "inspect", instance=instance_id
-        )
+        found: dict[str, Any] = await self._ask_at(instance_id, "inspect")
         return found
 
     # Programs
@@ -377,6 +372,8 @@ class Client:
         *,
         detached: bool = False,
         near: str | None = None,
+        restart: int = 0,
+        keep: bool = False,
     ) -> Instance:
         """Starts an instance of an uploaded program, by name or content hash, and reads from it.
 
@@ -386,20 +383,35 @@ class Client:
         In a cluster it starts on the node of `near`, an instance's id or the name of an export of
         yours, while there is room; else on the best one. One server has one place for all.
 
+        In a cluster with a database, an instance whose node is lost is launched again on another
+        one, `restart` times at most; its former id leads to the new run. With `keep` its result is
+        there after its node has ended. Either lives on without a client.
+
         Raises:
             RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`; in a
-                cluster `near-gone`, `node-lost`, and `busy` if no node has room.
+                cluster `near-gone`, `node-lost`, and `busy` if no node has room;
+                `unsupported` with `restart` or `keep` where no database is.
         """
 
         async def start(connection: Connection, program: str) -> Instance:
-            return await self._launch_at(connection, program, args, detached)
+            return await self._launch_at(
+                connection, program, args, detached, restart=restart, keep=keep
+            )
 
         if self._places is not None:
-            return await self._places.launch(program, near, start)
+            recorded = keep or restart > 0
+            return await self._places.launch(program, near, start, recorded=recorded)
         return await start(self._connected, program)
 
     async def _launch_at(
-        self, connection: Connection, program: str, args: Sequence[str], detached: bool
+        self,
+        connection: Connection,
+        program: str,
+        args: Sequence[str],
+        detached: bool,
+        *,
+        restart: int,
+        keep: bool,
     ) -> Instance:
         session = connection.session
 
@@ -425,6 +437,8 @@ class Client:
             args=list(args),
             detached=detached,
             window=WINDOW,
+            restart=restart,
+            keep=keep,
         )
         return instance
 
@@ -437,23 +451,33 @@ class Client:
         Raises:
             RpcError: `not-found`.
         """
-        connection = await self._at(instance_id)
+        try:
+            instance, text = await self._attach_at(*await self._at(instance_id))
+            moved = await self._moved(instance_id, text)
+            return instance if moved is None else (await self._attach_at(*moved))[0]
+        except ResultKept as kept:
+            stream = Stream(self._connected.session, instance_id)
+            stream.finish(kept.state, kept.text)
+            return Instance(self._connected, "", stream)
+
+    async def _attach_at(self, connection: Connection, instance_id: str) -> tuple[Instance, str]:
+        """An instance to read from, and how it has ended if nothing is left to read."""
         session = connection.session
         current = self._reading.get(instance_id)
         if current is not None and session.stream(instance_id) is not None:
-            return current
+            return current, ""
 
-        def read(answer: dict[str, Any]) -> Instance:
+        def read(answer: dict[str, Any]) -> tuple[Instance, str]:
             stream = Stream(session, instance_id, answer["first"])
             session.open_stream(stream)
             if answer["state"] != "running":
                 stream.finish(answer["state"], answer["text"])
-            return self._reader(Instance(connection, "", stream))
+            return self._reader(Instance(connection, "", stream)), answer["text"]
 
-        instance: Instance = await connection.request(
+        attached: tuple[Instance, str] = await connection.request(
             "attach", read=read, instance=instance_id, window=WINDOW
         )
-        return instance
+        return attached
 
     async def send(self, instance_id: str, message: str | bytes) -> None:
         """Sends to an instance without reading from it; waits while its mailbox is full.
@@ -462,11 +486,11 @@ class Client:
             RpcError: `not-found`, `limit-exceeded`, `cancelled` (it has ended), `busy` (a message
                 of this client waits for room).
         """
-        await (await self._at(instance_id)).request("send", instance=instance_id, message=message)
+        await self._ask_at(instance_id, "send", message=message)
 
     async def kill(self, instance_id: str) -> bool:
         """Ends an instance. Returns whether it was alive."""
-        alive: bool = await (await self._at(instance_id)).request("kill", instance=instance_id)
+        alive: bool = await self._ask_at(instance_id, "kill")
         return alive
 
     async def result(self, instance_id: str) -> str:
@@ -476,9 +500,13 @@ class Client:
             UsageError, InferletFailed: if it ended without a result.
             RpcError: `not-found`.
         """
-        ended: dict[str, str] = await (await self._at(instance_id)).request(
-            "result", instance=instance_id
-        )
+        try:
+            ended: dict[str, str] = await self._ask_at(instance_id, "result")
+            moved = await self._moved(instance_id, ended["text"])
+            if moved is not None:
+                ended = await moved[0].request("result", instance=moved[1])
+        except ResultKept as kept:
+            ended = {"state": kept.state, "text": kept.text}
         if ended["state"] != "finished":
             raise instance_error(ended["state"], ended["text"])
         return ended["text"]
@@ -592,11 +620,35 @@ class Client:
             )
         return self._connection
 
-    async def _at(self, instance_id: str) -> Connection:
-        """The connection to the server, or the node of a cluster, that has an instance."""
+    async def _at(self, instance_id: str) -> tuple[Connection, str]:
+        """The connection to the server, or the node of a cluster, that has an instance, and the id
+        that it has there.
+        """
         if self._places is None:
-            return self._connected
+            return self._connected, instance_id
         return await self._places.of_instance(instance_id)
+
+    async def _moved(self, instance_id: str, text: str) -> tuple[Connection, str] | None:
+        """Where an instance goes on that has ended with a text; None if it does not.
+
+        Raises:
+            ResultKept: if it has ended there, too.
+        """
+        if self._places is None or not text.startswith(NODE_LOST):
+            return None
+        try:
+            return await self._places.of_instance(instance_id, lost=True)
+        except ResultKept:
+            raise
+        except RpcError as error:
+            if error.code != "node-lost":
+                raise
+            return None
+
+    async def _ask_at(self, instance_id: str, method: str, **params: Any) -> Any:
+        """What the server or node that has an instance answers."""
+        connection, instance_id = await self._at(instance_id)
+        return await connection.request(method, instance=instance_id, **params)
 
     def _reader(self, instance: Instance) -> Instance:
         self._reading[instance.id] = instance

@@ -21,6 +21,17 @@ TRIES = 6  # of a launch, each on another node
 AGAIN_SECONDS = 0.1  # before the second, and twice as long each time
 
 
+class ResultKept(RpcError):
+    """An instance has ended with its node, and how it has ended is all that is left of it."""
+
+    def __init__(self, instance: str, state: str, text: str) -> None:
+        super().__init__(
+            "node-lost", f"{instance} has ended; what is kept is its result: ask for that"
+        )
+        self.state = state
+        self.text = text
+
+
 class Places:
     """One connection to each node that instances of this client run on."""
 
@@ -46,19 +57,33 @@ class Places:
         self._nodes: dict[str, Connection] = {}  # by life
         self._connecting: dict[str, anyio.Lock] = {}
 
-    async def of_instance(self, instance: str) -> Connection:
-        """The connection to the node that an instance runs on.
+    async def of_instance(self, instance: str, *, lost: bool = False) -> tuple[Connection, str]:
+        """The connection to the node that an instance runs on, and its id there: another one if it
+        was launched again.
+
+        Args:
+            instance: its id.
+            lost: that node has told that the instance has ended with `node-lost`.
 
         Raises:
             RpcError: `node-lost` if that node has ended; `not-found` of an id of no cluster.
+            ResultKept: if it has ended, and its result was kept.
         """
         known = self._known(instance.rpartition("@")[2])
-        if known is not None:
-            return known
-        return await self._reach(await self._ask("where", instance=instance))
+        if known is not None and not lost:
+            return known, instance
+        there = await self._ask("where", instance=instance, lost=lost)
+        if "state" in there:
+            raise ResultKept(instance, there["state"], there["text"])
+        return await self._reach(there), there.get("instance", instance)
 
     async def launch(
-        self, program: str, near: str | None, start: Callable[[Connection, str], Awaitable[Value]]
+        self,
+        program: str,
+        near: str | None,
+        start: Callable[[Connection, str], Awaitable[Value]],
+        *,
+        recorded: bool = False,
     ) -> Value:
         """Launches where the cluster says.
 
@@ -69,13 +94,15 @@ class Places:
             program: its name or hash.
             near: an instance's id, or the name of an export.
             start: launches on a connection, by the program's hash.
+            recorded: the launch outlives its node: one that ends may have recorded it.
         """
+        again = ("busy",) if recorded else ("busy", "node-lost")
         for attempt in range(TRIES):
             there = await self._ask("place", program=program, near=near)
             try:
                 return await start(await self._reach(there), there["hash"])
             except RpcError as error:
-                if error.code not in ("busy", "node-lost") or attempt == TRIES - 1:
+                if error.code not in again or attempt == TRIES - 1:
                     raise
             await anyio.sleep(AGAIN_SECONDS * 2**attempt)
         raise AssertionError("the last try returns or raises")

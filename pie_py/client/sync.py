@@ -428,6 +428,8 @@ class Client:
         *,
         detached: bool = False,
         near: str | None = None,
+        restart: int = 0,
+        keep: bool = False,
     ) -> Instance:
         """Starts an instance of an uploaded program, by name or content hash, and reads from it.
 
@@ -437,13 +439,26 @@ class Client:
         In a cluster it starts on the node of `near`, an instance's id or the name of an export of
         yours, while there is room; else on the best one. One server has one place for all.
 
+        In a cluster with a database, an instance whose node is lost is launched again on another
+        one, `restart` times at most; its former id leads to the new run. With `keep` its result is
+        there after its node has ended. Either lives on without a client.
+
         Raises:
             RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`; in a
-                cluster `near-gone`, `node-lost`, and `busy` if no node has room.
+                cluster `near-gone`, `node-lost`, and `busy` if no node has room;
+                `unsupported` with `restart` or `keep` where no database is.
         """
         return Instance(
             self._connected()[0],
-            self._call(asynchronous.Client.launch, program, args, detached=detached, near=near),
+            self._call(
+                asynchronous.Client.launch,
+                program,
+                args,
+                detached=detached,
+                near=near,
+                restart=restart,
+                keep=keep,
+            ),
         )
 
     def attach(self, instance_id: str) -> Instance:

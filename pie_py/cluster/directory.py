@@ -31,6 +31,7 @@ from pie_py.wire.cluster import (
 from pie_py.wire.cluster_keys import export_key, program_key
 
 MOST_ENDED = 4 * MOST_NODES  # names of nodes that are gone, whose lives are remembered
+OTHER_DRAWS = 8  # in search of another node than one that is to be avoided
 
 
 class Refusal(Exception):
@@ -47,12 +48,14 @@ class Place(NamedTuple):
     Attributes:
         near: the id of an instance of the cluster, or the name of an export of the user.
         parent: the id of the instance that launches it.
+        avoid: a life where it may not go: ids are of one run there.
     """
 
     user: str
     program: str
     near: str | None = None
     parent: str | None = None
+    avoid: str | None = None
 
 
 class There(NamedTuple):
@@ -288,6 +291,12 @@ class Directory:
         node = self._policy(launch, self._table, self._random)
         if node is None or not self._table.has_room(node):  # it has looked at a few only
             node = self._table.lightest(self._random)
+        for _ in range(OTHER_DRAWS):
+            if node is None or str(node.life) != request.avoid:
+                break
+            node = self._table.any(self._random)
+        else:
+            raise Refusal("busy", f"there was no other node than {request.avoid}")
         if node is None or not self._table.has_room(node):
             self._check_whole(now)
             raise Refusal("busy", self._why_none())

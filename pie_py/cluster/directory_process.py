@@ -154,8 +154,8 @@ class DirectoryServer:
     def _answer_question(self, asked: Question, now: float) -> Answer:
         directory, number = self._directory, asked.number
         match asked:
-            case Place(_, user, program, near, parent):
-                there = directory.place(Request(user, program, near, parent), now)
+            case Place(_, user, program, near, parent, avoid):
+                there = directory.place(Request(user, program, near, parent, avoid), now)
             case Where(_, instance, broken):
                 there = directory.where(instance, now, broken=broken)
             case Begin(_, node, reason):

@@ -125,6 +125,7 @@ class Place(_Message, tag="place", frozen=True):
     program: Text  # its hash
     near: Text | None = None  # an instance, or the name of an export of the user
     parent: Text | None = None  # the instance that launches it
+    avoid: Text | None = None  # a life that has run it before
 
 
 class Where(_Message, tag="where", frozen=True):

@@ -85,16 +85,46 @@ async def main(args):
 """
 
 
+RUNS = b"""
+from inferlet import runtime, session, store
+
+
+async def main(args):
+    me = f"{runtime.instance_id()} ".encode()
+    await store.update(args[0], lambda value: (value or b"") + me)
+    session.send("begun")
+    await session.receive()
+    return "done"
+"""
+READS = b"""
+from inferlet import store
+
+
+async def main(args):
+    return (await store.get(args[0]) or b"").decode()
+"""
+
+
 NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def database() -> Iterator[str]:
-    """PostgreSQL's address, if it is installed."""
+def postgres() -> Iterator[Postgres | None]:
+    """PostgreSQL, if it is installed."""
     if programs() is None:
+        yield None
+        return
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def database(postgres: Postgres | None) -> Iterator[str]:
+    """PostgreSQL's address, if it is installed."""
+    if postgres is None:
         yield ""
         return
-    with Postgres() as server, server.database() as address:
+    with postgres.database() as address:
         yield address
 
 
@@ -129,6 +159,11 @@ def on(client: Client, node: str) -> Instance:
             return instance
         instance.cancel()
     raise AssertionError(f"no launch went to {node}")
+
+
+def runs(client: Client, key: str) -> list[str]:
+    """The lives in which a launch has written to the store, in order."""
+    return [one.partition("@")[2] for one in client.launch("reads", [key]).result().split()]
 
 
 def lost(instance: Instance) -> tuple[str, float]:
@@ -340,6 +375,71 @@ def test_a_node_that_is_cut_off_serves_its_clients_until_its_life_is_over(
         cluster.lives_again(instance.node)
         cluster.drained(names[0])
         cluster.leave(cluster.folder / "third")
+
+
+def test_restartable_launches_run_again_and_never_twice_at_once(
+    client: Client, cluster: Cluster, postgres: Postgres | None
+) -> None:
+    """A node is killed while another one is cut off; then PostgreSQL is away."""
+    if postgres is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    assert cluster.token is not None
+    client.upload(RUNS, name="runs")
+    client.upload(READS, name="reads")
+    with Wire(cluster.token.directory) as way, Wire(postgres.socket) as way_to_data:
+        port = way_to_data.endpoint.rpartition(":")[2]
+        address = cluster.token.server["store"]["database"].partition("@")[2].partition("?")[0]
+        data = f"postgresql://postgres@127.0.0.1:{port}{address}"
+        (cut,) = cluster.join(cluster.folder / "cut", directory=way.endpoint, database=data)
+        plain, victim = on(client, cut), on(client, "n1")
+        launches = {
+            "twice": client.launch("runs", ["twice"], near=victim.id, restart=2, keep=True),
+            "once": client.launch("runs", ["once"], near=victim.id, restart=1),
+            "never": client.launch("runs", ["never"], near=victim.id, keep=True),
+            "alone": client.launch("runs", ["alone"], near=plain.id, restart=1),
+        }
+        assert [one.receive() for one in launches.values()] == ["begun"] * 4
+        assert {one.node for one in launches.values()} == {victim.node, plain.node}
+        way.cut()
+        way_to_data.cut()
+        cluster.control("n1").kill()
+        assert lost(launches["twice"])[0].startswith("node-lost: ")
+        # What is restartable ends where it cannot be held any more, before it runs elsewhere.
+        assert "has lost its lease" in lost(launches["alone"])[0]
+        assert runs(client, "alone") == [plain.node]
+        assert echoes(plain)
+        for key in ("twice", "once", "alone"):
+            wait_for(lambda key=key: len(runs(client, key)) == 2)  # type: ignore[misc]
+            assert len(set(runs(client, key))) == 2
+        way.mend()
+        way_to_data.mend()
+        cluster.lives_again(plain.node)
+        with pytest.raises(InferletFailed, match=r"node-lost: .* that was run 1 of 1"):
+            client.result(launches["never"].id)
+        now = {key: client.attach(launches[key].id) for key in ("twice", "once", "alone")}
+        assert {one.receive() for one in now.values()} == {"begun"}
+        now["alone"].send("end")
+        assert now["alone"].result() == "done"
+        cluster.lives_again(victim.node)
+        postgres.kill()
+        try:
+            for key in ("twice", "once"):
+                assert "has lost its lease" in lost(now[key])[0]
+        finally:
+            postgres.start()
+        third = client.attach(now["twice"].id)
+        assert third.receive() == "begun"
+        third.send("end")
+        assert third.result() == "done"
+        cluster.control((third.node or "").split(".")[0]).kill()
+        cluster.lives_again(third.node)
+        cluster.drained(cut)
+        cluster.leave(cluster.folder / "cut")
+    with cluster.client() as other:
+        assert other.result(third.id) == "done"
+        with pytest.raises(RpcError, match="node-lost"):
+            other.attach(now["once"].id)
+        assert [len(runs(other, key)) for key in launches] == [3, 2, 1, 2]
 
 
 def test_a_full_disk_is_survived(client: Client, cluster: Cluster) -> None:

@@ -64,13 +64,24 @@ class Cluster:
         """A sync client, to be used in a `with`."""
         return Client(self.endpoint, **options)
 
-    def join(self, folder: Path, nodes: int = 1, directory: str | None = None) -> list[str]:
-        """Another machine, as far as its folder tells; it may know another way to the directory."""
+    def join(
+        self,
+        folder: Path,
+        nodes: int = 1,
+        directory: str | None = None,
+        database: str | None = None,
+    ) -> list[str]:
+        """Another machine, as far as its folder tells; it may know other ways to the directory and
+        to the database.
+        """
         token = self.folder / "token.json"
-        if directory is not None:
+        if directory is not None or database is not None:
             facts = json.loads(token.read_text())
+            facts["directory"] = directory or facts["directory"]
+            if database is not None:
+                facts["server"]["store"]["database"] = database
             token = folder.with_suffix(".token")
-            token.write_text(json.dumps({**facts, "directory": directory}))
+            token.write_text(json.dumps(facts))
         names = operate.join(self.endpoint, token, folder, nodes, "127.0.0.1", lambda text: None)
         self.others.append(folder)
         return names
@@ -149,8 +160,8 @@ class Wire:
     """A way to an endpoint that can be cut: what is sent waits, and no connection is closed."""
 
     def __init__(self, endpoint: str) -> None:
-        host, port = endpoint.removeprefix("tcp://").split(":")
-        self._to = host, int(port)
+        """To `tcp://HOST:PORT`, or to the path of a Unix socket."""
+        self._to = endpoint
         self._whole = threading.Event()
         self._whole.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -180,7 +191,7 @@ class Wire:
         with suppress(OSError):
             while True:
                 near = self._listener.accept()[0]
-                far = socket.create_connection(self._to)
+                far = _connected(self._to)
                 self._sockets += near, far
                 for pair in ((near, far), (far, near)):
                     threading.Thread(target=self._carry, args=pair, daemon=True).start()
@@ -191,6 +202,15 @@ class Wire:
                 self._whole.wait()
                 sink.sendall(part)
             sink.shutdown(socket.SHUT_RDWR)
+
+
+def _connected(endpoint: str) -> socket.socket:
+    if endpoint.startswith("/"):
+        unix = socket.socket(socket.AF_UNIX)
+        unix.connect(endpoint)
+        return unix
+    host, port = endpoint.removeprefix("tcp://").split(":")
+    return socket.create_connection((host, int(port)))
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:

@@ -52,6 +52,11 @@ class Postgres:
         self.kill()
         shutil.rmtree(self._folder)
 
+    @property
+    def socket(self) -> str:
+        """The path of the socket that it listens on."""
+        return f"{self._folder}/.s.PGSQL.5432"
+
     def start(self) -> None:
         """Starts it, and waits until it serves."""
         # A test kills processes, not the machine: nothing need be on disk.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -20,6 +21,9 @@ from pie_control.rpc.server import RpcServer
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.child import read_options, tell_error, tell_ready
 from pie_py.config.server import ServerConfig
+
+if TYPE_CHECKING:
+    from pie_control.cluster.restarts import Restarts
 
 
 class Gateway:
@@ -53,6 +57,11 @@ class Gateway:
         async def prepare(program: Program) -> None:
             await components.load(program)
 
+        self._restarts: Restarts | None = None
+        if config.store.database:
+            from pie_control.cluster.restarts import Restarts  # needs psycopg
+
+            self._restarts = Restarts(config.store.database, self._directory, self._links, clock)
         methods = partial(
             GatewayMethods,
             config,
@@ -61,6 +70,7 @@ class Gateway:
             self._links,
             self._confined,
             prepare,
+            self._restarts,
             clock,
         )
         self._rpc = RpcServer(config, methods, clock, facts={"cluster": True})
@@ -72,6 +82,8 @@ class Gateway:
                 await nursery.start(self._directory.run)
                 await nursery.start(self._links.run)
                 endpoint = await nursery.start(self._rpc.run)
+                if self._restarts is not None:
+                    nursery.start_soon(self._restarts.run)
                 task_status.started(endpoint)
         finally:
             self._confined.close()

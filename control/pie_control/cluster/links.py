@@ -14,6 +14,7 @@ from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import ClientKey
+from pie_py.wire.cluster import There
 
 log = structlog.get_logger("pie.cluster")
 
@@ -99,8 +100,17 @@ class NodeLinks:
             scope.cancel()
 
 
+def described(there: There) -> dict[str, Any]:
+    """A node as clients are told of it."""
+    return {
+        "node": f"{there.node}.{there.incarnation}",
+        "endpoint": there.endpoint,
+        "key": there.public_key,
+    }
+
+
 async def _run(connection: Connection, task_status: trio.TaskStatus[None]) -> None:
     await connection.run(task_status=task_status)
 
 
-__all__ = ["ClientError", "NodeLinks", "connected"]
+__all__ = ["ClientError", "NodeLinks", "connected", "described"]

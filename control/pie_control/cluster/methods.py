@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 import structlog
 import trio
 
 from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.links import NodeLinks
+from pie_control.cluster.links import NodeLinks, described
 from pie_control.confined.pool import ConfinedPool
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc import params
 from pie_control.rpc.describe import describe_program
@@ -32,6 +32,9 @@ from pie_py.config.server import ServerConfig
 from pie_py.wire.cluster import Drain, NodeFacts, NodeList, Nodes, Place, There, Where
 from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL, Request
+
+if TYPE_CHECKING:
+    from pie_control.cluster.restarts import Restarts  # needs psycopg
 
 log = structlog.get_logger("pie.cluster")
 
@@ -61,6 +64,7 @@ class WhereParams(msgspec.Struct):
 
     instance: Annotated[str, msgspec.Meta(max_length=256)]
     broken: bool = False  # the client has lost its connection to the node
+    lost: bool = False  # its node says that it has ended with node-lost: where does it go on?
 
 
 class DrainParams(msgspec.Struct):
@@ -89,6 +93,7 @@ class GatewayMethods:
         links: NodeLinks,
         confined: ConfinedPool,
         prepare: Callable[[Program], Awaitable[None]],
+        restarts: Restarts | None,
         clock: Callable[[], float],
         sessions: Sessions,
     ) -> None:
@@ -101,6 +106,7 @@ class GatewayMethods:
             links: to the nodes.
             confined: checks Python sources.
             prepare: checks components by compiling them.
+            restarts: of launches that are recorded, where there is a database.
             clock: trio's, in seconds.
             sessions: of the clients.
         """
@@ -108,6 +114,7 @@ class GatewayMethods:
         self._programs = programs
         self._directory = directory
         self._links = links
+        self._restarts = restarts
         self._clock = clock
         self._started = clock()
         self._kept = ProgramRequests(config, programs, prepare, confined)
@@ -167,9 +174,16 @@ class GatewayMethods:
         return {**_there(answer), "hash": program.hash, "program": program.name}
 
     async def _where(self, session: Session, asked: WhereParams) -> Any:
-        answer = await self._directory.ask(
-            lambda number: Where(number, asked.instance, asked.broken)
-        )
+        try:
+            if asked.lost:
+                raise Refusal("node-lost", f"{asked.instance} is not launched again")
+            answer = await self._directory.ask(
+                lambda number: Where(number, asked.instance, asked.broken)
+            )
+        except Refusal as refusal:
+            if refusal.code != "node-lost" or "@" not in asked.instance or self._restarts is None:
+                raise
+            return await self._restarts.where(asked.instance, session.scope, refusal)
         return _there(answer)
 
     async def _nodes(self, session: Session, asked: params.Nothing) -> Any:
@@ -289,8 +303,4 @@ class GatewayMethods:
 
 def _there(answer: object) -> dict[str, Any]:
     assert isinstance(answer, There)
-    return {
-        "node": f"{answer.node}.{answer.incarnation}",
-        "endpoint": answer.endpoint,
-        "key": answer.public_key,
-    }
+    return described(answer)

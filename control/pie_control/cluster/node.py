@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
 
 from pie_control.cluster.facts import NodeFacts
@@ -14,6 +16,9 @@ from pie_py.config.cluster import MemberConfig
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
+
+if TYPE_CHECKING:
+    from pie_control.cluster.recorded import RecordedLaunches
 
 
 class ClusterNode:
@@ -33,12 +38,27 @@ class ClusterNode:
         public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
         facts = NodeFacts(wiring.models, wiring.registry)
         self._membership = Membership(member, facts, wiring.registry, public, wiring.clock)
+        self._registry = wiring.registry
         self.fetch = ProgramFetcher(member, config, programs).fetch
+        self.recorded: RecordedLaunches | None = None
+        if config.store.database:
+            from pie_control.cluster.recorded import RecordedLaunches  # needs psycopg
 
-    @property
-    def last_words(self) -> str:
-        """Why instances that are left end with this node."""
-        return f"node-lost: node {self._member.life} has ended: {self._reason}"
+            self.recorded = RecordedLaunches(
+                config.store.database,
+                member.life,
+                wiring.registry,
+                wiring.launcher,
+                programs,
+                self.fetch,
+                wiring.clock,
+            )
+
+    def end_instances(self) -> None:
+        """Ends the instances that are left: the node ends."""
+        if self.recorded is not None:
+            self.recorded.leave()
+        self._registry.lose_all(f"node-lost: node {self._member.life} has ended: {self._reason}")
 
     async def run(self, endpoint: str, stop: trio.Event) -> None:
         """Is a node until cancelled; sets `stop` when the node is to end."""
@@ -48,4 +68,7 @@ class ClusterNode:
             tell_parent({"left": reason, "drained": drained})
             stop.set()
 
-        await self._membership.run(endpoint, leave)
+        async with trio.open_nursery() as nursery:
+            if self.recorded is not None:
+                nursery.start_soon(self.recorded.run)
+            await self._membership.run(endpoint, leave)

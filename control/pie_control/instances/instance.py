@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import trio
 
@@ -50,6 +50,14 @@ class Ended:
 Event: TypeAlias = str | bytes | Ended
 
 
+class Fence(NamedTuple):
+    """One run of a launch that may be run again after it: what runs before may change no more."""
+
+    launch: str  # its name, which the ids of all its runs begin with
+    run: int  # from 1; only grows
+    lease: int  # of the node that it runs on
+
+
 @dataclass(slots=True)
 class ClientPresence:
     """Whether a client reads what an instance sends. Kept by the RPC server."""
@@ -90,6 +98,7 @@ class Instance:
         self.created_ns = date_ns()
         self.ended: Ended | None = None
         self.ended_event = trio.Event()
+        self.fence: Fence | None = None  # of a launch that is recorded, and of its children
 
         self.guest: Guest | None = None  # from its launch to its end
         self.turn = TurnState()

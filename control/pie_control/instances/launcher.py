@@ -14,6 +14,7 @@ from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.instance import (
     ARGUMENT_OVERHEAD,
     Ended,
+    Fence,
     Instance,
     State,
     argument_bytes,
@@ -103,6 +104,16 @@ class Launcher:
             ApiError: as `start`; `worker-lost` if no model comes.
             ProgramRejected: if the program cannot run here.
         """
+        await self.until_can_start(program)
+        return self.start(program, args, user, detached=detached, parent=parent)
+
+    async def until_can_start(self, program: Program) -> None:
+        """Waits until `start` may be called.
+
+        Raises:
+            ApiError: `worker-lost` if no model comes.
+            ProgramRejected: if the program cannot run here.
+        """
         while not self.can_start(program):
             await self._guests.prepare(program)
             with trio.move_on_after(MODEL_WAIT_SECONDS) as waited:
@@ -111,7 +122,6 @@ class Launcher:
                 raise ApiError(
                     "worker-lost", "the inference worker does not come back; see its log"
                 )
-        return self.start(program, args, user, detached=detached, parent=parent)
 
     def can_start(self, program: Program) -> bool:
         """Whether `start` may be called: the code is loaded and a model is there."""
@@ -125,6 +135,7 @@ class Launcher:
         *,
         detached: bool = False,
         parent: Instance | None = None,
+        fence: Fence | None = None,
     ) -> Instance:
         """Starts an instance and returns it at once; its first turn comes with the next ones.
 
@@ -134,7 +145,7 @@ class Launcher:
             ApiError: `limit-exceeded` if too many are alive, or the arguments are too large.
         """
         check_arguments(args)
-        instance = self._registry.create(program, args, user, parent=parent)
+        instance = self._registry.create(program, args, user, parent=parent, fence=fence)
         instance.guest, is_warm = self._guests.start(program, instance, args)
         self._registry.add(instance)
         self._programs.used(program)

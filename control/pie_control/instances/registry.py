@@ -16,7 +16,7 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.instances.ended import EndedInstances
 from pie_control.instances.futures import FutureCount, FutureTable
-from pie_control.instances.instance import Ended, Instance, State
+from pie_control.instances.instance import Ended, Fence, Instance, State
 from pie_control.instances.launch_rates import LaunchRates
 from pie_control.instances.message_bytes import MessageBytes
 from pie_py.config.limits import Limits
@@ -76,6 +76,9 @@ class Registry:
         self.on_start: list[Hook] = []
         self.on_end: list[Hook] = []
         self.on_forget: list[Hook] = []
+        # Told the end of an instance whose launch is recorded; calls what is handed in once it may
+        # be told. Until then the instance counts as alive.
+        self.hold_end: Callable[[Instance, Callable[[], None]], None] | None = None
         self.launched = 0
         self.most = most
         self._limits = limits
@@ -106,8 +109,9 @@ class Registry:
         *,
         parent: Instance | None = None,
         limits: Limits | None = None,
+        fence: Fence | None = None,
     ) -> Instance:
-        """Makes an instance, which is alive once it is given to `add`.
+        """Makes an instance, which is alive once it is given to `add`; `fence` names it.
 
         Raises:
             ApiError: `limit-exceeded` if too many are alive, or the user launches too many a
@@ -134,9 +138,9 @@ class Registry:
         self._launches.take(user, self._quotas.of(user).launches)
         limits = limits or self._limits
         together = self._together_of(user)
-        return Instance(
+        instance = Instance(
             next(self._numbers),
-            f"{program.name}-{self._random.getrandbits(32):08x}{self._suffix}",
+            self.id_of(self.new_name(program) if fence is None else fence.launch),
             program,
             args,
             user,
@@ -149,6 +153,16 @@ class Registry:
             self._quotas.of(user),
             together.messages,
         )
+        instance.fence = fence if parent is None else parent.fence
+        return instance
+
+    def new_name(self, program: Program) -> str:
+        """A name for an instance of a program; its id begins with it."""
+        return f"{program.name}-{self._random.getrandbits(32):08x}"
+
+    def id_of(self, name: str) -> str:
+        """The id here of an instance of a name."""
+        return name + self._suffix
 
     def _check_memory(self, user: str) -> None:
         """Each instance counts with all the memory that it may take: Wasmtime does not tell how
@@ -200,6 +214,15 @@ class Registry:
         instance.futures.close()
         for hook in self.on_end:
             hook(instance)
+        if instance.fence is not None and instance.parent is None and self.hold_end is not None:
+            self.hold_end(instance, partial(self._settle, instance))
+        else:
+            self._settle(instance)
+
+    def _settle(self, instance: Instance) -> None:
+        """Tells the end of an instance, and keeps its record."""
+        assert instance.ended is not None
+        state, text = instance.ended.state, instance.ended.text
         instance.outbox.put(instance.ended, len(text), force=True)
         for box in (instance.outbox, instance.texts, instance.blobs):
             box.leave_user()
@@ -268,6 +291,10 @@ class Registry:
         return sorted(
             (i for i in everyone if user is None or i.user == user), key=lambda i: i.number
         )
+
+    def knows(self, instance_id: str) -> bool:
+        """Whether an instance of this id is alive, or has ended lately."""
+        return instance_id in self._live or self._ended.find(instance_id) is not None
 
     def find(self, instance_id: str, user: str | None) -> Instance:
         """An instance of a user, alive or ended lately.

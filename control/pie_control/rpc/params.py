@@ -71,6 +71,15 @@ class Launch(msgspec.Struct):
     args: list[str] = []
     detached: bool = False
     window: Number = DEFAULT_WINDOW
+    restart: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0  # times, when its node is lost
+    keep: bool = False  # its result in the database
+
+
+class LaunchAgain(msgspec.Struct):
+    """Of `launch-again`, by members of a cluster."""
+
+    launch: str
+    run: Number  # the last one
 
 
 class Attach(msgspec.Struct):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import trio
 
@@ -45,6 +45,18 @@ Answer: TypeAlias = Any  # what msgpack can carry
 Method: TypeAlias = tuple[type[Any], Callable[[Session, Any], Answer | Awaitable[Answer]]]
 
 
+class Recorded(Protocol):
+    """Launches that a database keeps, because they outlive their node."""
+
+    async def launch(
+        self, program: Program, args: list[str], user: str, *, restart: int, keep: bool
+    ) -> Instance:
+        """Records a launch and starts its first run."""
+
+    async def launch_again(self, name: str, run: int) -> Instance:
+        """Starts the run that comes after one that is lost."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """What requests act on."""
@@ -61,6 +73,7 @@ class Parts:
     epoch_ns: int  # the date at which that was 0
     # In a cluster: has a program that is not here sent, by its hash and for a user.
     fetch: Callable[[str, str], Awaitable[None]] | None = None
+    recorded: Recorded | None = None  # in a cluster with a database
 
 
 class Requests:
@@ -83,6 +96,7 @@ class Requests:
         self._clock_ns = parts.clock_ns
         self._epoch_ns = parts.epoch_ns
         self._fetch = parts.fetch
+        self._recorded = parts.recorded
         self._sessions = sessions
         parts.registry.on_forget.append(sessions.forget_instance)
         quotas = Quotas(config.quota, config.quotas)
@@ -109,6 +123,7 @@ class Requests:
             "upload-chunk": (params.Chunk, self._kept.upload_chunk),
             "remove-program": (params.RemoveProgram, self._remove_program),
             "launch": (params.Launch, self._launch),
+            "launch-again": (params.LaunchAgain, self._launch_again),
             "attach": (params.Attach, self._attach),
             "detach": (params.OfInstance, self._detach),
             "send": (params.Send, self._send),
@@ -248,12 +263,18 @@ class Requests:
     # Instances
 
     def _launch(self, session: Session, asked: params.Launch) -> Answer | Awaitable[Answer]:
+        if (asked.restart or asked.keep) and self._recorded is None:
+            raise ApiError(
+                "unsupported",
+                "restart and keep are for clusters with a database: set server.store.database in"
+                " cluster.toml",
+            )
         fetch = self._fetch if is_hash(asked.program) else None
         if fetch is not None and not self._programs.has(asked.program):
             return self._fetch_and_launch(fetch, session, asked)
         program = self._programs.find(asked.program, session.user)
         check_arguments(asked.args)
-        if not self._launcher.can_start(program):
+        if asked.restart or asked.keep or not self._launcher.can_start(program):
             return self._launch_later(session, program, asked)
         instance = self._launcher.start(program, asked.args, session.user, detached=asked.detached)
         return self._launched(session, instance, asked)
@@ -273,18 +294,31 @@ class Requests:
     async def _launch_later(
         self, session: Session, program: Program, asked: params.Launch
     ) -> Answer:
-        instance = await self._launcher.launch(
-            program, asked.args, session.user, detached=asked.detached
-        )
+        if self._recorded is not None and (asked.restart or asked.keep):
+            instance = await self._recorded.launch(
+                program, asked.args, session.user, restart=asked.restart, keep=asked.keep
+            )
+        else:
+            instance = await self._launcher.launch(
+                program, asked.args, session.user, detached=asked.detached
+            )
         # A compilation runs to its end though the client has given the request up, or has left.
         if not asked.detached and trio.current_effective_deadline() == -math.inf:
             self._registry.kill(instance, "its client has left")
             raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, asked)
 
+    async def _launch_again(self, session: Session, asked: params.LaunchAgain) -> Answer:
+        """On loopback every client is the operator, who may read and launch all."""
+        if session.user != LOCAL_USER or self._recorded is None:
+            raise ApiError("permission-denied", "only a gateway of the cluster may ask for this")
+        instance = await self._recorded.launch_again(asked.launch, asked.run)
+        self._sessions.stream_of(instance).lives_alone = True
+        return {"instance": instance.id}
+
     def _launched(self, session: Session, instance: Instance, asked: params.Launch) -> Answer:
         outlet = self._sessions.stream_of(instance)
-        outlet.lives_alone = asked.detached
+        outlet.lives_alone = asked.detached or asked.keep or asked.restart > 0
         if not asked.detached:
             self._sessions.read(session, outlet, asked.window, None)
         program = instance.program

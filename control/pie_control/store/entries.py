@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from pie_control.errors import ApiError
+from pie_control.instances.instance import Fence
 from pie_py.config.services import StoreConfig
 
 OVERHEAD = 64  # bytes that a key takes in memory in addition to its text
@@ -45,6 +46,7 @@ class Commit:
     absent: tuple[str, ...]  # keys that must not exist
     writes: tuple[tuple[str, bytes], ...]
     deletes: tuple[str, ...]
+    fence: Fence | None = None  # of the run that it belongs to; only a database looks at it
 
 
 Operation: TypeAlias = Get | ListKeys | Commit

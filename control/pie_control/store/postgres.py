@@ -12,7 +12,15 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from pie_control.errors import ApiError
-from pie_control.store.entries import Entries, Operation, Result, Rows, StoreUnusable, writes
+from pie_control.store.entries import (
+    Commit,
+    Entries,
+    Operation,
+    Result,
+    Rows,
+    StoreUnusable,
+    writes,
+)
 from pie_py.config.services import StoreConfig
 
 FORMAT = 1
@@ -45,6 +53,32 @@ _SCHEMA = (
     "CREATE TABLE pie_py_store (format INTEGER NOT NULL)",
     f"INSERT INTO pie_py_store VALUES ({FORMAT})",
 )
+# Of `launches.py`; they came later, so that a database may lack them.
+_SCHEMA_OF_LAUNCHES = (
+    """CREATE TABLE leases (
+        number BIGSERIAL PRIMARY KEY,
+        life TEXT NOT NULL,
+        until TIMESTAMPTZ NOT NULL
+    )""",
+    "CREATE INDEX leases_until ON leases (until)",
+    """CREATE TABLE launches (
+        name TEXT PRIMARY KEY,  -- of the ids of its instances
+        "user" TEXT NOT NULL,
+        program TEXT NOT NULL,  -- its hash
+        args TEXT NOT NULL,  -- JSON
+        runs INTEGER NOT NULL,  -- that it may have
+        run INTEGER NOT NULL,  -- that has begun
+        lease BIGINT REFERENCES leases ON DELETE SET NULL,
+        life TEXT NOT NULL,  -- of the last run's node
+        keep BOOLEAN NOT NULL,
+        state TEXT,  -- how it has ended
+        text BYTEA,
+        ended TIMESTAMPTZ
+    )""",
+    "CREATE INDEX launches_lease ON launches (lease) WHERE lease IS NOT NULL",
+    "CREATE INDEX launches_waiting ON launches (name) WHERE lease IS NULL AND state IS NULL",
+    'CREATE INDEX launches_kept ON launches ("user", ended) WHERE state IS NOT NULL',
+)
 
 
 class SharedDatabase(Entries):
@@ -72,7 +106,7 @@ class SharedDatabase(Entries):
             with self._sql.transaction():
                 self._prepare()
         except psycopg.Error as error:
-            raise StoreUnusable(f"store.database cannot be used: {_line(error)}") from None
+            raise StoreUnusable(f"store.database cannot be used: {line_of(error)}") from None
 
     def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
         return psycopg.connect(self._config.database, autocommit=True, **OPTIONS)
@@ -95,6 +129,9 @@ class SharedDatabase(Entries):
             raise StoreUnusable(
                 f"store.database has format {known}; this pie_py knows {FORMAT}: use a newer one"
             )
+        if "launches" not in tables:
+            for statement in _SCHEMA_OF_LAUNCHES:
+                self.execute(statement)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -118,8 +155,8 @@ class SharedDatabase(Entries):
                 if not self._sql.closed:
                     with suppress(psycopg.Error):
                         self.execute("ROLLBACK")
-                    return _failed(operations, _line(error))
-                problem = f"its database is away: {_line(error)}"
+                    return _failed(operations, line_of(error))
+                problem = f"its database is away: {line_of(error)}"
             except ValueError as error:  # what is no UTF-8 any more
                 self.execute("ROLLBACK")
                 return _failed(operations, str(error))
@@ -142,9 +179,26 @@ class SharedDatabase(Entries):
         except psycopg.Error as error:
             if changes and self._sql.closed:
                 problem = "the connection ended while changes were committed, which may have"
-                return _failed(operations, f"{problem} happened: read them again ({_line(error)})")
+                return _failed(
+                    operations, f"{problem} happened: read them again ({line_of(error)})"
+                )
             raise
         return results
+
+    def _check(self, commit: Commit) -> None:
+        fence = commit.fence
+        if fence is not None:
+            # The row is locked, so that a take-over comes after this transaction or before it.
+            found = self.execute(
+                "SELECT 1 FROM launches WHERE name = ? AND run = ? AND lease = ? FOR SHARE", fence
+            )
+            if found.fetchone() is None:
+                raise ApiError(
+                    "cancelled",
+                    f"run {fence.run} of {fence.launch} is over: its node has lost its lease, and"
+                    " nothing was changed",
+                )
+        super()._check(commit)
 
     def _lock(self, user: str) -> None:
         """Until the transaction's end."""
@@ -157,5 +211,6 @@ def _failed(operations: Sequence[Operation], problem: str) -> list[Result]:
     return [ApiError("internal", f"the store has failed: {problem}")] * len(operations)
 
 
-def _line(error: psycopg.Error) -> str:
+def line_of(error: psycopg.Error) -> str:
+    """What an error says, in one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,6 +84,8 @@ class StoreService:
             )
         if not self._has_room(instance):
             raise self._too_much(instance)
+        if isinstance(operation, Commit) and instance.fence is not None:
+            operation = replace(operation, fence=instance.fence)
         request = _Request(instance, operation, future, 0)
         self._hold(request, _size(operation))
         future.on_cancel = partial(self._give_up, request)

@@ -1,0 +1,149 @@
+"""The gateway's part in launches that outlive their node: takes over what no node holds.
+
+It looks at leases that are over and at launches that wait, which the database finds by indexes, not
+at nodes. Which node runs a launch next is decided by that node's claim: two gateways, or one that
+was started twice, do no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import structlog
+import trio
+
+from pie_control.cluster.directory_link import DirectoryLink
+from pie_control.cluster.links import NodeLinks, described
+from pie_control.errors import ApiError, Refusal
+from pie_control.store.launches import DatabaseAway, Launch, Launches
+from pie_py.client.errors import ClientError, RpcError
+from pie_py.wire.cluster import Place, There, Where
+
+log = structlog.get_logger("pie.cluster")
+
+LOOK_SECONDS = 1.0
+# A lease must have been seen so long after its end: the database's clock may have jumped, and then
+# its node renews it.
+SURE_SECONDS = 2.5
+LAUNCH_SECONDS = 20.0  # that a node has to load a program
+WAIT_SECONDS = 30.0  # that who asks for an instance waits for its next run
+HOPELESS = ("not-found", "program-rejected")  # of a program: no other node can run it
+
+Value = TypeVar("Value")
+
+
+class Restarts:
+    """Takes leases over, and has nodes launch what ran under them."""
+
+    def __init__(
+        self,
+        address: str,
+        directory: DirectoryLink,
+        links: NodeLinks,
+        clock: Callable[[], float],
+    ) -> None:
+        """Nothing is asked before `run`.
+
+        Args:
+            address: of the database.
+            directory: places launches.
+            links: to the nodes.
+            clock: trio's; it only grows.
+        """
+        self._table, self._limiter = Launches(address), trio.CapacityLimiter(1)
+        self._directory = directory
+        self._links = links
+        self._clock = clock
+        self._over: dict[tuple[int, datetime], float] = {}  # leases that are over: seen since
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            try:
+                await self._look()
+            except DatabaseAway as error:
+                log.warning("launches of lost nodes wait", reason=str(error))
+            await trio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        now = self._clock()
+        over = await self._ask(self._table.expired)
+        self._over = {lease: self._over.get(lease, now) for lease in over}
+        for lease, since in self._over.items():
+            if now - since >= SURE_SECONDS:
+                await self._ask(partial(self._table.take_over, *lease))
+        await self._ask(self._table.give_up)
+        waiting = await self._ask(self._table.waiting)
+        async with trio.open_nursery() as nursery:
+            for launch in waiting:
+                nursery.start_soon(self._launch, launch)
+
+    async def _launch(self, launch: Launch) -> None:
+        """Has a node claim the next run. Without success, the next look tries again."""
+        try:
+            with trio.move_on_after(LAUNCH_SECONDS):
+                there = await self._directory.ask(
+                    lambda number: Place(
+                        number, launch.user, launch.program, None, None, launch.life
+                    )
+                )
+                assert isinstance(there, There)
+                told = await self._links.ask(
+                    there.endpoint,
+                    there.public_key,
+                    "launch-again",
+                    launch=launch.name,
+                    run=launch.run,
+                )
+                log.info("launched again", instance=told["instance"], run=launch.run + 1)
+        except (Refusal, ApiError, ClientError) as error:
+            log.warning("not launched again yet", launch=launch.name, reason=str(error))
+            if isinstance(error, RpcError) and error.code in HOPELESS:
+                fail = partial(self._table.fail, launch.name, launch.run, str(error))
+                await self._ask(fail)
+
+    async def where(self, instance: str, scope: str | None, lost: Refusal) -> dict[str, Any]:
+        """Where an instance of a node that is lost goes on, or how it has ended.
+
+        Args:
+            instance: its id.
+            scope: the user that asks; None may see all.
+            lost: what is refused otherwise.
+
+        Raises:
+            Refusal: `lost` if its launch is not recorded, or it cannot be told.
+            ApiError: `busy` if it waits for too long.
+        """
+        name, _, life = instance.partition("@")
+        with trio.move_on_after(WAIT_SECONDS):
+            while True:
+                try:
+                    launch = await self._ask(partial(self._table.find, name))
+                except DatabaseAway as error:
+                    raise Refusal(lost.code, f"{lost.message} (database: {error})") from None
+                if launch is None or scope not in (None, launch.user):
+                    raise lost
+                if launch.state is not None:
+                    return {"instance": instance, "state": launch.state, "text": launch.text}
+                if launch.lease is not None and launch.life != life:
+                    present = f"{name}@{launch.life}"
+                    try:
+                        there = await self._directory.ask(partial(_where, present))
+                        assert isinstance(there, There)
+                        return {**described(there), "instance": present}
+                    except Refusal:  # lost as well
+                        life = launch.life
+                await trio.sleep(LOOK_SECONDS / 2)
+        raise ApiError("busy", f"{name} waits to be launched again; ask again later")
+
+    async def _ask(self, statement: Callable[[], Value]) -> Value:
+        return await trio.to_thread.run_sync(
+            statement, limiter=self._limiter, abandon_on_cancel=True
+        )
+
+
+def _where(instance: str, number: int) -> Where:
+    return Where(number, instance)
