@@ -29,6 +29,7 @@ from pie_py.config.keys import ClientKey, KeyProblem
 from pie_py.wire.rpc import CHUNK_BYTES
 
 PATIENCE_SECONDS = 10.0
+BUSY_SECONDS = 1.0  # before a cluster is asked again where an instance goes on
 NODE_LOST = "node-lost: "  # what texts of instances begin with that have ended with their node
 
 
@@ -501,10 +502,7 @@ class Client:
             RpcError: `not-found`.
         """
         try:
-            ended: dict[str, str] = await self._ask_at(instance_id, "result")
-            moved = await self._moved(instance_id, ended["text"])
-            if moved is not None:
-                ended = await moved[0].request("result", instance=moved[1])
+            ended = await self._end_of(instance_id)
         except ResultKept as kept:
             ended = {"state": kept.state, "text": kept.text}
         if ended["state"] != "finished":
@@ -627,6 +625,33 @@ class Client:
         if self._places is None:
             return self._connected, instance_id
         return await self._places.of_instance(instance_id)
+
+    async def _end_of(self, instance_id: str) -> dict[str, str]:
+        """How an instance ends, in its last run if it is launched again."""
+        connection, present = await self._at(instance_id)
+        while True:
+            ended: dict[str, str] | None = None
+            lost: RpcError | None = None
+            try:
+                ended = await connection.request("result", instance=present)
+            except RpcError as error:
+                if error.code != "node-lost":
+                    raise
+                lost = error
+            try:
+                moved = await self._moved(present, NODE_LOST if ended is None else ended["text"])
+            except RpcError as error:
+                if error.code != "busy":
+                    raise
+                await anyio.sleep(BUSY_SECONDS)  # its next run is to come, or it cannot be told
+                continue
+            if moved is not None:
+                connection, present = moved
+            elif ended is not None:
+                return ended
+            else:
+                assert lost is not None
+                raise lost
 
     async def _moved(self, instance_id: str, text: str) -> tuple[Connection, str] | None:
         """Where an instance goes on that has ended with a text; None if it does not.

@@ -48,14 +48,14 @@ class Place(NamedTuple):
     Attributes:
         near: the id of an instance of the cluster, or the name of an export of the user.
         parent: the id of the instance that launches it.
-        avoid: a life where it may not go: ids are of one run there.
+        avoid: lives where it may not go, because an id is of one run there, or they refused it.
     """
 
     user: str
     program: str
     near: str | None = None
     parent: str | None = None
-    avoid: str | None = None
+    avoid: Sequence[str] = ()
 
 
 class There(NamedTuple):
@@ -292,11 +292,11 @@ class Directory:
         if node is None or not self._table.has_room(node):  # it has looked at a few only
             node = self._table.lightest(self._random)
         for _ in range(OTHER_DRAWS):
-            if node is None or str(node.life) != request.avoid:
+            if node is None or str(node.life) not in request.avoid:
                 break
             node = self._table.any(self._random)
         else:
-            raise Refusal("busy", f"there was no other node than {request.avoid}")
+            raise Refusal("busy", f"no other node was found than {', '.join(request.avoid)}")
         if node is None or not self._table.has_room(node):
             self._check_whole(now)
             raise Refusal("busy", self._why_none())

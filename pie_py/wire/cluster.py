@@ -21,6 +21,7 @@ from pie_py.config.cluster import NODE_NAME
 
 CLUSTER_PROTOCOL = 1  # grows with every incompatible change
 ACCEPTED_PROTOCOLS = (1,)  # of nodes, so that a cluster can be upgraded node by node
+MOST_AVOIDED = 8  # lives where one launch may not go
 MOST_HINTS = 512  # keys that one message names, and that the directory keeps of one node
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
@@ -125,7 +126,7 @@ class Place(_Message, tag="place", frozen=True):
     program: Text  # its hash
     near: Text | None = None  # an instance, or the name of an export of the user
     parent: Text | None = None  # the instance that launches it
-    avoid: Text | None = None  # a life that has run it before
+    avoid: Annotated[list[Text], msgspec.Meta(max_length=MOST_AVOIDED)] = []  # lives
 
 
 class Where(_Message, tag="where", frozen=True):

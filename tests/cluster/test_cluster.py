@@ -161,6 +161,12 @@ def on(client: Client, node: str) -> Instance:
     raise AssertionError(f"no launch went to {node}")
 
 
+def result_of(cluster: Cluster, instance: str) -> str:
+    """Waits for a result as another client."""
+    with cluster.client() as client:
+        return client.result(instance)
+
+
 def runs(client: Client, key: str) -> list[str]:
     """The lives in which a launch has written to the store, in order."""
     return [one.partition("@")[2] for one in client.launch("reads", [key]).result().split()]
@@ -400,6 +406,12 @@ def test_restartable_launches_run_again_and_never_twice_at_once(
         }
         assert [one.receive() for one in launches.values()] == ["begun"] * 4
         assert {one.node for one in launches.values()} == {victim.node, plain.node}
+        waits = ThreadPoolExecutor(2)
+        ends = [
+            waits.submit(result_of, cluster, launches[key].id)  # waits through all runs
+            for key in ("alone", "twice")
+        ]
+        time.sleep(1)
         way.cut()
         way_to_data.cut()
         cluster.control("n1").kill()
@@ -435,10 +447,12 @@ def test_restartable_launches_run_again_and_never_twice_at_once(
         cluster.lives_again(third.node)
         cluster.drained(cut)
         cluster.leave(cluster.folder / "cut")
+    assert [end.result(30) for end in ends] == ["done", "done"]
+    waits.shutdown()
     with cluster.client() as other:
         assert other.result(third.id) == "done"
-        with pytest.raises(RpcError, match="node-lost"):
-            other.attach(now["once"].id)
+        with pytest.raises((RpcError, InferletFailed), match="node-lost"):
+            other.attach(now["once"].id).result()
         assert [len(runs(other, key)) for key in launches] == [3, 2, 1, 2]
 
 

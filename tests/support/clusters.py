@@ -191,7 +191,11 @@ class Wire:
         with suppress(OSError):
             while True:
                 near = self._listener.accept()[0]
-                far = _connected(self._to)
+                try:
+                    far = _connected(self._to)
+                except OSError:  # nothing listens there now
+                    near.close()
+                    continue
                 self._sockets += near, far
                 for pair in ((near, far), (far, near)):
                     threading.Thread(target=self._carry, args=pair, daemon=True).start()

@@ -20,7 +20,7 @@ from pie_control.cluster.links import NodeLinks, described
 from pie_control.errors import ApiError, Refusal
 from pie_control.store.launches import DatabaseAway, Launch, Launches
 from pie_py.client.errors import ClientError, RpcError
-from pie_py.wire.cluster import Place, There, Where
+from pie_py.wire.cluster import MOST_AVOIDED, Place, There, Where
 
 log = structlog.get_logger("pie.cluster")
 
@@ -29,6 +29,7 @@ LOOK_SECONDS = 1.0
 # its node renews it.
 SURE_SECONDS = 2.5
 LAUNCH_SECONDS = 20.0  # that a node has to load a program
+AWAY_TRIES = 3  # of a question to a database that is away
 WAIT_SECONDS = 30.0  # that who asks for an instance waits for its next run
 HOPELESS = ("not-found", "program-rejected")  # of a program: no other node can run it
 
@@ -57,6 +58,7 @@ class Restarts:
         self._directory = directory
         self._links = links
         self._clock = clock
+        self._refused: dict[str, list[str]] = {}  # by launch: lives that have not taken it
         self._over: dict[tuple[int, datetime], float] = {}  # leases that are over: seen since
 
     async def run(self) -> None:
@@ -77,20 +79,29 @@ class Restarts:
                 await self._ask(partial(self._table.take_over, *lease))
         await self._ask(self._table.give_up)
         waiting = await self._ask(self._table.waiting)
+        names = {launch.name for launch in waiting}
+        self._refused = {name: by for name, by in self._refused.items() if name in names}
+        hopeless: list[tuple[Launch, str]] = []
         async with trio.open_nursery() as nursery:
             for launch in waiting:
-                nursery.start_soon(self._launch, launch)
+                nursery.start_soon(self._launch, launch, hopeless)
+        for launch, reason in hopeless:
+            await self._ask(partial(self._table.fail, launch.name, launch.run, reason))
 
-    async def _launch(self, launch: Launch) -> None:
-        """Has a node claim the next run. Without success, the next look tries again."""
+    async def _launch(self, launch: Launch, hopeless: list[tuple[Launch, str]]) -> None:
+        """Has a node claim the next run. Without success, the next look tries again, unless no node
+        can run it.
+        """
+        refused = self._refused.pop(launch.name, [])[-MOST_AVOIDED + 1 :]
         try:
             with trio.move_on_after(LAUNCH_SECONDS):
                 there = await self._directory.ask(
                     lambda number: Place(
-                        number, launch.user, launch.program, None, None, launch.life
+                        number, launch.user, launch.program, None, None, [launch.life, *refused]
                     )
                 )
                 assert isinstance(there, There)
+                refused.append(f"{there.node}.{there.incarnation}")
                 told = await self._links.ask(
                     there.endpoint,
                     there.public_key,
@@ -99,11 +110,14 @@ class Restarts:
                     run=launch.run,
                 )
                 log.info("launched again", instance=told["instance"], run=launch.run + 1)
+                return
+            self._refused[launch.name] = refused
         except (Refusal, ApiError, ClientError) as error:
             log.warning("not launched again yet", launch=launch.name, reason=str(error))
+            if isinstance(error, ClientError):  # of the node; else all may be asked again
+                self._refused[launch.name] = refused
             if isinstance(error, RpcError) and error.code in HOPELESS:
-                fail = partial(self._table.fail, launch.name, launch.run, str(error))
-                await self._ask(fail)
+                hopeless.append((launch, str(error)))
 
     async def where(self, instance: str, scope: str | None, lost: Refusal) -> dict[str, Any]:
         """Where an instance of a node that is lost goes on, or how it has ended.
@@ -114,16 +128,25 @@ class Restarts:
             lost: what is refused otherwise.
 
         Raises:
-            Refusal: `lost` if its launch is not recorded, or it cannot be told.
-            ApiError: `busy` if it waits for too long.
+            Refusal: `lost` if its launch is not recorded.
+            ApiError: `busy` if it waits for too long, or the database is away.
         """
         name, _, life = instance.partition("@")
+        tries = 0
         with trio.move_on_after(WAIT_SECONDS):
             while True:
                 try:
                     launch = await self._ask(partial(self._table.find, name))
-                except DatabaseAway as error:
-                    raise Refusal(lost.code, f"{lost.message} (database: {error})") from None
+                except DatabaseAway:  # or back, and the connection to it is an old one
+                    tries += 1
+                    if tries < AWAY_TRIES:
+                        await trio.sleep(LOOK_SECONDS / 2)
+                        continue
+                    raise ApiError(
+                        "busy",
+                        f"{lost.message}; whether it is launched again cannot be told while the"
+                        " database is away: ask again later",
+                    ) from None
                 if launch is None or scope not in (None, launch.user):
                     raise lost
                 if launch.state is not None:
