@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from importlib.util import find_spec
 from typing import Any
@@ -97,3 +98,16 @@ def main() -> None:
     Answers go to standard output, everything else to standard error. Exit status: 0, or 1 if an
     inferlet or the command failed, or 2 for wrong usage.
     """
+
+
+def run() -> None:
+    """What the shell starts: the command line, with which its process ends.
+
+    From its end on, Ctrl-C ends the process at once: Python would tell of it with a traceback while
+    the interpreter is shut down.
+    """
+    try:
+        main()
+    finally:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background jobs
+            signal.signal(signal.SIGINT, signal.SIG_DFL)

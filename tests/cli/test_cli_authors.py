@@ -84,6 +84,35 @@ def test_listings_print_json(endpoint: str, tmp_path: Path) -> None:
         assert isinstance(json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout), list)
 
 
+def test_an_interrupt_while_the_interpreter_ends_has_no_traceback() -> None:
+    """`--watch` interrupts its runs, and one may be over just then."""
+    code = """
+import sys, threading, time
+from pie_py.cli import run
+
+def late():
+    threading.main_thread().join()  # the command is over, and the interpreter waits for threads
+    print("late", flush=True)
+    time.sleep(60)
+
+threading.Thread(target=late).start()
+sys.argv = ["pie-py", "--version"]
+run()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        while process.stdout.readline() != "late\n":
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=40)[1] == ""
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_watch_runs_again_at_each_save(endpoint: str, tmp_path: Path) -> None:
     program = tmp_path / "it.py"
     program.write_text("from part import text\n\nasync def main():\n    return text\n")
