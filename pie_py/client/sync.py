@@ -27,6 +27,7 @@ from pie_py.client.client import PATIENCE_SECONDS
 from pie_py.client.errors import ClientError
 from pie_py.client.functions import Function
 from pie_py.client.remote import call as async_call
+from pie_py.client.remote.raised import inferlet_frames
 from pie_py.config.keys import ClientKey
 
 Value = TypeVar("Value")
@@ -38,6 +39,17 @@ async def _within(seconds: float | None, wait: Callable[[], Awaitable[Value]]) -
         return await wait()
 
 
+def _ask(portal: BlockingPortal, call: Callable[..., Awaitable[Value]], *args: Any) -> Value:
+    """What a function of the loop returns. An exception of an inferlet has its own frames alone:
+    those of the loop above them would hide them.
+    """
+    try:
+        return portal.call(call, *args)
+    except Exception as error:
+        error.__traceback__ = inferlet_frames(error) or error.__traceback__
+        raise
+
+
 def _iterate(portal: BlockingPortal, values: AsyncIterator[Any]) -> Iterator[Any]:
     async def following() -> Any:
         return await anext(values, _END)
@@ -46,7 +58,7 @@ def _iterate(portal: BlockingPortal, values: AsyncIterator[Any]) -> Iterator[Any
         await values.aclose()  # type: ignore[attr-defined]
 
     try:
-        while (value := portal.call(following)) is not _END:
+        while (value := _ask(portal, following)) is not _END:
             yield value
     finally:
         portal.call(close)
@@ -145,7 +157,7 @@ class Call:
                 raised comes as it is if its type is known here, else as InferletFailed.
             TypeError: it yields: iterate over it.
         """
-        return self._portal.call(self._call.result)
+        return _ask(self._portal, self._call.result)
 
     def cancel(self) -> None:
         """Ends it."""
@@ -170,7 +182,7 @@ class Remote:
             answer = method(*args, **options)
             if isinstance(answer, AsyncIterator):
                 return _iterate(self._portal, answer)
-            return self._portal.call(lambda: answer)
+            return _ask(self._portal, lambda: answer)
 
         return call
 
@@ -586,7 +598,7 @@ class Client:
 
     def _call(self, call: Callable[..., Awaitable[Value]], *args: Any, **options: Any) -> Value:
         portal, client = self._connected()
-        return portal.call(partial(call, client, *args, **options))
+        return _ask(portal, partial(call, client, *args, **options))
 
     def _connected(self) -> tuple[BlockingPortal, asynchronous.Client]:
         if self._portal is None or self._client is None:

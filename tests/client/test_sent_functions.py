@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -99,8 +100,27 @@ def test_exceptions_come_with_the_lines_of_the_caller(client: sync.Client) -> No
     assert [name for name, _ in own] == ["refuse", "refuse", "inner"]
     assert own[-1][1] == line
     assert "raise Refused" in "".join(traceback.format_exception(caught.value))
+    assert [frame.name for frame in frames[1:-3]] == ["run", "_call"]
     with pytest.raises(InferletFailed, match="Hidden: of the inferlet alone"):
         client.run(travelling.unknown_error)
+
+
+def test_notebooks_show_where_a_function_failed(server: Server) -> None:
+    """IPython looks for the instruction of each frame, and did not end where there was none."""
+    cells = [
+        "from pie_py.client.sync import Client",
+        f"client = Client({server.endpoint!r}).__enter__()",
+        "def refuse(x):\n    y = 1\n    raise ValueError('no')",
+        "client.run(refuse, 3)",
+        "client.__exit__(None, None, None)",
+    ]
+    code = "from IPython.core.interactiveshell import InteractiveShell\n"
+    code += "shell = InteractiveShell.instance(colors='nocolor')\n"
+    code += f"for cell in {cells!r}:\n    shell.run_cell(cell)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "----> 3     raise ValueError('no')" in done.stdout, done.stdout + done.stderr
 
 
 def test_streams_and_many_at_once(client: sync.Client) -> None:

@@ -12,6 +12,16 @@ from typing import Any
 from pie_py.client.errors import InferletFailed
 from pie_py.client.remote.values import loads
 
+_MARK = "__inferlet__"  # a global of frames that were made here
+
+
+def inferlet_frames(error: BaseException) -> TracebackType | None:
+    """The traceback of an exception from its first frame in an inferlet on; None without one."""
+    trace = error.__traceback__
+    while trace is not None and _MARK not in trace.tb_frame.f_globals:
+        trace = trace.tb_next
+    return trace
+
 
 def rebuilt(told: dict[str, Any], types: Mapping[str, type], origin: Callable[[str], str]) -> Any:
     """The exception that an inferlet has told of, of its own type where that is known here.
@@ -33,7 +43,8 @@ def rebuilt(told: dict[str, Any], types: Mapping[str, type], origin: Callable[[s
         error.__suppress_context__ = inner is None
     trace = None
     for file, line, name in reversed(told["frames"]):
-        trace = TracebackType(trace, _frame(origin(file), line, name), -1, line)
+        frame = _frame(origin(file), line, name)
+        trace = TracebackType(trace, frame, frame.f_lasti, line)
     return error.with_traceback(trace)
 
 
@@ -54,7 +65,29 @@ def _frame(file: str, line: int, name: str) -> FrameType:
     """A frame that looks as if it ran a line of a file."""
     linecache.getlines(file)
     code: CodeType = compile("frame = sys._getframe()", file, "exec")
-    space: dict[str, Any] = {"sys": sys, "__name__": name, "__file__": file}
-    exec(code.replace(co_name=name, co_qualname=name, co_firstlineno=line), space)
+    space: dict[str, Any] = {"sys": sys, "__name__": name, "__file__": file, _MARK: True}
+    exec(
+        code.replace(
+            co_name=name,
+            co_qualname=name,
+            co_firstlineno=line,
+            co_linetable=_line_table(len(code.co_code)),
+        ),
+        space,
+    )
     found: FrameType = space.pop("frame")
     return found
+
+
+def _line_table(code_bytes: int) -> bytes:
+    """All instructions are of the first line, and none has columns, which would be underlined.
+
+    CPython's location table: entries of up to eight instructions of two bytes; kind 13 is a line
+    without columns, here 0 lines further.
+    """
+    left, table = code_bytes // 2, b""
+    while left > 0:
+        some = min(left, 8)
+        table += bytes([0x80 | 13 << 3 | some - 1, 0])
+        left -= some
+    return table
