@@ -4,9 +4,9 @@ The allocator of glibc has several arenas, and returns only what is free at an a
 flood of requests the process would keep its largest size.
 
 Large blocks are the other way round: each is mapped and given back by itself, so that all its pages
-are made anew. A guest's call with 2 MB of bytes takes 120 MB for a moment, one value a byte, and half
-of its time was the making of pages, in which no other guest runs. So they are kept for the next one
-until the next trim.
+are made anew. A guest's call with 2 MB of bytes takes 120 MB for a moment, one value a byte, and
+half of its time was the making of pages, in which no other guest runs. So they are kept for the
+next one until the next trim.
 """
 
 from __future__ import annotations
