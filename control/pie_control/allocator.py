@@ -7,6 +7,9 @@ Large blocks are the other way round: each is mapped and given back by itself, s
 are made anew. A guest's call with 2 MB of bytes takes 120 MB for a moment, one value a byte, and
 half of its time was the making of pages, in which no other guest runs. So they are kept for the
 next one until the next trim.
+
+Large pages of the system (where they are for everybody) would hide how much memory guests take, and
+give two megabytes to who touches a byte: this process has none.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ TRIM_SECONDS = 20.0
 _ARENAS = 2  # instead of eight for each core: the work is one thread's
 _KEPT_BYTES = 256 << 20  # free at the end of the heap, until the next trim
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
+_PR_SET_THP_DISABLE = 41  # Linux's prctl.h
 
 _glibc = ctypes.CDLL(None) if sys.platform == "linux" else None
 _has_trim = hasattr(_glibc, "malloc_trim")  # another C library has its own ways
@@ -32,6 +36,8 @@ def set_up() -> None:
         _glibc.mallopt(_M_ARENA_MAX, _ARENAS)
         _glibc.mallopt(_M_MMAP_MAX, 0)
         _glibc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+    if _glibc is not None:
+        _glibc.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 def trim() -> None:

@@ -13,6 +13,7 @@ from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.grammar import GrammarService
 from pie_control.http import HttpClient
+from pie_control.instances.guest_memory import GuestMemory, default_bytes
 from pie_control.instances.late_answers import LateAnswers
 from pie_control.instances.launcher import GuestMaker, Launcher
 from pie_control.instances.registry import Registry
@@ -81,6 +82,7 @@ class Wiring:
             config.max_instances,
             config.message_bytes,
             config.futures,
+            config.guest_memory or default_bytes(),
             config.limits,
             quotas,
             clock,
@@ -96,6 +98,7 @@ class Wiring:
             RESULT_TURN_SECONDS,
             clocks.monotonic_ns,
             quotas.weight,
+            GuestMemory(self.registry.check_memory),
         )
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(

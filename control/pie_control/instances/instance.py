@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pie_control.wasm import Guest
 
 
+PAGE_BYTES = resource.getpagesize()  # of the machine's memory
 ARGUMENT_OVERHEAD = 64  # bytes that an argument takes in addition to its text
 
 
@@ -106,6 +108,7 @@ class Instance:
         # What its queue handles stand for. Only the API looks inside (`api.queues.queue_of`).
         self.queues: Handles[Any] = Handles()
         self.queued_commands = 0  # of all its queues; the schedulers count
+        self.pages_made = 0.0  # of the machine's memory, while its guest ran
 
         boxes = (limits.mailbox_messages, limits.mailbox_bytes)
         self.outbox: Mailbox[Event] = Mailbox(*boxes, messages)  # to the client, in order
@@ -132,6 +135,11 @@ class Instance:
         if self.guest is not None:
             return self.guest.cpu_ns
         return 0 if self.ended is None else self.ended.cpu_ns
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that its guest has taken, about."""
+        return min(self.limits.memory, int(self.pages_made * PAGE_BYTES))
 
 
 def argument_bytes(args: list[str]) -> int:
