@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from support.rig import Rig
+
 FLOOD = """
 from pathlib import Path
 import resource
@@ -63,3 +65,16 @@ def test_large_blocks_are_made_of_the_same_pages_again() -> None:
     assert first > 10_000
     assert again < first / 100
     assert kept < 10, "MB, after a trim"
+
+
+def test_an_instance_that_has_ended_keeps_no_message_for_itself() -> None:
+    """Only what its client has not read stays, and counts."""
+    rig = Rig()
+    instance = rig.launch()
+    for _ in range(8):
+        instance.blobs.put(bytes(1 << 20), 1 << 20)
+        instance.texts.put("x" * 1000, 1000)
+    instance.outbox.put("said", 4)
+    rig.end(instance)
+    assert len(instance.blobs) == len(instance.texts) == 0
+    assert instance.outbox.pop() == "said"

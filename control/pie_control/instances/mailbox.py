@@ -120,6 +120,11 @@ class Mailbox(Generic[Item]):
         while len(self._items) > 1:
             self.pop()
 
+    def drop_all(self) -> None:
+        """Drops all items: no one will read them, whoever waits for room."""
+        while self._items:
+            self.pop()
+
     def when_item(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is an item."""
         self._item_callbacks.append(callback)

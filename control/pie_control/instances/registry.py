@@ -240,8 +240,10 @@ class Registry:
         assert instance.ended is not None
         state, text = instance.ended.state, instance.ended.text
         instance.outbox.put(instance.ended, len(text), force=True)
-        for box in (instance.outbox, instance.texts, instance.blobs):
+        for box in (instance.texts, instance.blobs):
+            box.drop_all()
             box.leave_user()
+        instance.outbox.leave_user()
         instance.ended_event.set()
         del self._live[instance.id]
         if self._closed is not None and not self._live:
