@@ -3,13 +3,13 @@
 The allocator of glibc has several arenas, and returns only what is free at an arena's end. After a
 flood of requests the process would keep its largest size.
 
-Large blocks are the other way round: each is mapped and given back by itself, so that all its pages
-are made anew. A guest's call with 2 MB of bytes takes 120 MB for a moment, one value a byte, and
-half of its time was the making of pages, in which no other guest runs. So they are kept for the
-next one until the next trim.
+Large blocks are the other way round: each is mapped and given back by itself, so that the system
+makes all its pages again for the next one. A guest's call with 2 MB of bytes takes 120 MB for a
+moment, one value a byte, and half of its time was the making of pages, in which no other guest
+runs. So free pages are kept until the next trim.
 
-Large pages of the system (where they are for everybody) would hide how much memory guests take, and
-give two megabytes to who touches a byte: this process has none.
+Pages of two megabytes, which some systems give to all processes, would hide how much memory guests
+take: this process has none.
 """
 
 from __future__ import annotations

@@ -39,6 +39,9 @@ class State(Enum):
     KILLED = "killed"  # by a client, its parent, the server, or for want of resources
 
 
+_CLOSED: Mailbox[Any] = Mailbox(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """Last event of an instance: its result (`FINISHED`) or the reason it ended otherwise."""
@@ -118,6 +121,13 @@ class Instance:
         self.timeline = Timeline(spans) if spans else None
         self.log = Log(limits.log_lines, date_ns)
         self.client = ClientPresence()
+
+    def close_inbox(self) -> None:
+        """It has ended: what clients sent and it has not read goes, the mailboxes, too."""
+        for box in (self.texts, self.blobs):
+            box.drop_all()
+            box.leave_user()
+        self.texts = self.blobs = _CLOSED
 
     @property
     def state(self) -> State:

@@ -240,9 +240,7 @@ class Registry:
         assert instance.ended is not None
         state, text = instance.ended.state, instance.ended.text
         instance.outbox.put(instance.ended, len(text), force=True)
-        for box in (instance.texts, instance.blobs):
-            box.drop_all()
-            box.leave_user()
+        instance.close_inbox()
         instance.outbox.leave_user()
         instance.ended_event.set()
         del self._live[instance.id]

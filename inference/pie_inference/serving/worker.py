@@ -170,8 +170,8 @@ def _settle(config: WorkerConfig) -> None:
 
 
 def _allow_large_pages() -> None:
-    """The system's large pages of memory, where they are for everybody: the control process has
-    none, because it counts pages, and its children would not either.
+    """Pages of two megabytes, where the system gives them to all processes: the control process has
+    none, because it counts pages, and its children have none either unless they say so.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0)
