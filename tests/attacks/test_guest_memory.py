@@ -21,10 +21,12 @@ from pie_py.testing.plugin import replaying
 
 MIB = 1 << 20
 FILLS = """
+from inferlet import session
 from inferlet.runtime import sleep
 
 async def main(args):
     held = [bytes([7]) * (1 << 20) for _ in range(int(args[0]))]
+    session.send("full")
     await sleep(float(args[1]))
     return str(len(held))
 """
@@ -124,15 +126,16 @@ def test_who_has_too_much_launches_no_more() -> None:
 
 
 def test_a_program_that_fills_its_memory_ends_and_a_small_one_does_not(tmp_path: Path) -> None:
-    settings = {**replaying(tmp_path), "guest_memory": 150 * MIB, "spare_instances": 2}
+    settings = {**replaying(tmp_path), "guest_memory": 200 * MIB, "spare_instances": 2}
     with Server(tmp_path, **settings) as server, server.client() as client:
         program = client.upload(FILLS.encode(), name="fills")
         small = client.launch(program, ["20", "600"])
+        assert small.receive(60) == "full"
         before = psutil.Process(server.process.pid).memory_info().rss
         assert client.launch(program, ["60", "0"]).result(60) == "60"
         with pytest.raises(InferletFailed, match="limit-exceeded: it has taken"):
-            client.launch(program, ["200", "600"]).result(60)
-        assert psutil.Process(server.process.pid).memory_info().rss < before + 250 * MIB
+            client.launch(program, ["230", "600"]).result(60)
+        assert psutil.Process(server.process.pid).memory_info().rss < before + 300 * MIB
         [quota] = client.quota()
         [memory] = [kind for kind in quota["kinds"] if kind["kind"] == "bytes of memory"]
         assert 20 * MIB < memory["has"] < 60 * MIB

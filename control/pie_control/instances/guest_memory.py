@@ -19,7 +19,7 @@ import psutil
 from pie_control.instances.instance import PAGE_BYTES, Instance
 from pie_py.config.quotas import Quotas
 
-SEGMENT_NS = 100_000  # of guests' time, of which the pages are counted together
+SEGMENT_NS = 500_000  # of guests' time, of which the pages are counted together
 CHECKED_BYTES = 64 << 20  # made since the last check
 _MACHINE_SHARE = 0.5  # of guests, if the operator says nothing
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -82,9 +82,10 @@ class GuestMemory:
     def _count(self) -> None:
         now = self._pages_made()
         made, self._seen = now - self._seen, now
-        self._unchecked += made
-        for instance, nanoseconds in self._ran:
-            instance.pages_made += made * nanoseconds / self._ns
+        if made:  # mostly none are
+            self._unchecked += made
+            for instance, nanoseconds in self._ran:
+                instance.pages_made += made * nanoseconds / self._ns
         self._ran.clear()
         self._ns = 0
 
