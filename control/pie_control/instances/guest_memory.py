@@ -85,7 +85,7 @@ class GuestMemory:
         if made:  # mostly none are
             self._unchecked += made
             for instance, nanoseconds in self._ran:
-                instance.pages_made += made * nanoseconds / self._ns
+                instance.pages_made += made * nanoseconds / max(1, self._ns)
         self._ran.clear()
         self._ns = 0
 
