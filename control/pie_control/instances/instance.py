@@ -18,6 +18,7 @@ from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.message_bytes import MessageBytes
 from pie_control.instances.timeline import Timeline
 from pie_control.instances.turn_state import TurnState
+from pie_control.wasm.engine import MEMORIES
 from pie_py.config.limits import Limits
 from pie_py.config.quotas import Quota
 
@@ -149,7 +150,7 @@ class Instance:
     @property
     def memory_bytes(self) -> int:
         """Memory that its guest has taken, about."""
-        return min(self.limits.memory, int(self.pages_made * PAGE_BYTES))
+        return min(self.limits.memory * MEMORIES, int(self.pages_made * PAGE_BYTES))
 
 
 def argument_bytes(args: list[str]) -> int:

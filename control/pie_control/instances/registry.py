@@ -90,6 +90,7 @@ class Registry:
         self.message_bytes = message_bytes
         self.futures = futures
         self.guest_memory = guest_memory
+        self._held: Counter[str] = Counter()  # bytes of memory by user, when it was last looked at
         self._together: dict[str, _OfUser] = {}  # by user, while instances are alive
         self._launches = LaunchRates(clock)
         self._clock = clock
@@ -171,9 +172,7 @@ class Registry:
     def _check_memory(self, user: str) -> None:
         """Starts none for who has too much memory already."""
         most = self._quotas.memory(user, self.guest_memory)
-        if self._of_user[user] * self._limits.memory < most:
-            return  # however much they take
-        held = self.memory_of(user)
+        held = self._held[user]
         if held >= most:
             raise ApiError(
                 "limit-exceeded",
@@ -192,6 +191,7 @@ class Registry:
                 f" most of your instances, which together have more than {most >> 20} MiB"
                 " (quota.memory, guest_memory)",
             )
+        self._held = of_users(self._running())
 
     def _together_of(self, user: str) -> _OfUser:
         known = self._together.get(user)
@@ -246,10 +246,12 @@ class Registry:
         del self._live[instance.id]
         if self._closed is not None and not self._live:
             self._closed.set()
+        self._held[instance.user] = max(0, self._held[instance.user] - instance.memory_bytes)
         self._of_user[instance.user] -= 1
         if not self._of_user[instance.user]:
             del self._of_user[instance.user]
             self._together.pop(instance.user, None)
+            del self._held[instance.user]
         self._ended.keep(instance)
         if state is State.FAILED:
             why = _told(text)
