@@ -59,7 +59,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "confined": "errors fairness",
         "wasm": "errors",
         "programs": "errors fairness confined wasm",
-        "instances": "errors timers fairness wasm programs",
+        "instances": "errors kept timers fairness wasm programs",
         "resources": "errors timers",
         "prefix": "errors instances resources",
         "commands": "errors instances resources prefix",

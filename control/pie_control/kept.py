@@ -59,19 +59,28 @@ class Kept:
             with suppress(OSError):
                 path.unlink()
 
+    def get(self, *key: str) -> dict[str, Any] | None:
+        """An entry, None if there is none. A damaged file is told."""
+        path = self._path(key)
+        return None if path is None or not path.is_file() else self._read(path)
+
     def all(self) -> Iterator[dict[str, Any]]:
         """The entries that there are. A damaged file is told and skipped."""
         if self._folder is None or not self._folder.is_dir():
             return
         for path in sorted(self._folder.glob("*.json")):
-            try:
-                fields = json.loads(path.read_text(encoding="utf-8"))
-                if not isinstance(fields, dict) or fields.keys() != self._fields:
-                    raise ValueError("another thing")
-            except (OSError, ValueError):
-                log.warning("a file of what is kept cannot be read", path=str(path))
-            else:
+            if (fields := self._read(path)) is not None:
                 yield fields
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(fields, dict) or fields.keys() != self._fields:
+                raise ValueError("another thing")
+        except (OSError, ValueError):
+            log.warning("a file of what is kept cannot be read", path=str(path))
+            return None
+        return fields
 
     def _path(self, key: tuple[str, ...]) -> Path | None:
         if self._folder is None:

@@ -13,6 +13,8 @@ from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.grammar import GrammarService
 from pie_control.http import HttpClient
+from pie_control.instances.guest_memory import GuestMemory, default_bytes
+from pie_control.instances.kept_results import KeptResults
 from pie_control.instances.late_answers import LateAnswers
 from pie_control.instances.launcher import GuestMaker, Launcher
 from pie_control.instances.registry import Registry
@@ -81,6 +83,7 @@ class Wiring:
             config.max_instances,
             config.message_bytes,
             config.futures,
+            config.guest_memory or default_bytes(),
             config.limits,
             quotas,
             clock,
@@ -96,6 +99,7 @@ class Wiring:
             RESULT_TURN_SECONDS,
             clocks.monotonic_ns,
             quotas.weight,
+            GuestMemory(self.registry.check_memory),
         )
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(
@@ -124,6 +128,9 @@ class Wiring:
         self.grammars = GrammarService(config.grammar, confined)
         self.answers = LateAnswers(self.executor)
         self.confined = confined
+        self.results = KeptResults(
+            config.data_folder / "results", config.result_seconds, clocks.date_ns
+        )
         recording = config.recording
         self._recorder = (
             Recorder(recording, config.cache_folder, clock) if recording.folder else None
@@ -142,6 +149,7 @@ class Wiring:
             self.http.drop_instance,
             self.messaging.leave,
             self.models.drop_instance,
+            self.results.on_end,
         ]
         if self._recorder is not None:
             registry.on_end.append(self._recorder.finish)
@@ -178,6 +186,7 @@ class Wiring:
             self.adapters,
             self.mcp.registry,
             self.confined,
+            self.results,
             self.clock,
             self._clocks.monotonic_ns,
             self._clocks.date_ns() - self._clocks.monotonic_ns(),
@@ -196,6 +205,7 @@ class Wiring:
                 self.answers,
                 self.adapters,
                 self.launcher,
+                self.results,
             ):
                 await nursery.start(part.run)
             task_status.started()

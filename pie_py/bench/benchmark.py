@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,10 +56,12 @@ class Benchmark:
     Attributes:
         settings: a dataclass of options (`pie_py.bench.options`); its docstring is the help text.
         run: measures; takes the settings and a `Progress`, gives a report or several.
+        always_checks: a goal that is missed is a failure, without `--check`.
     """
 
     settings: type[Any]
     run: Callable[[Any, Progress], Report | Sequence[Report]]
+    always_checks: bool = False
 
     def command(self, name: str) -> click.Command:
         """The click command: the options of the settings, `--json`, and `--check`."""
@@ -71,6 +74,7 @@ class Benchmark:
         return click.Command(name, callback=self._invoke, params=options, help=text)
 
     def _invoke(self, as_json: bool, check: bool, **values: Any) -> None:
+        before = os.getloadavg()[0]
         with _progress() as progress:
             found = self.run(self.settings(**values), progress)
         reports = [found] if isinstance(found, Report) else found
@@ -81,6 +85,11 @@ class Benchmark:
         else:
             for report in reports:
                 report.show()
+            print(
+                f"Load average: {before:.1f} before, {os.getloadavg()[0]:.1f} at the end;"
+                f" {os.cpu_count()} cores."
+            )
+        check = check or self.always_checks
         if check and not all(goal.met for report in reports for goal in report.goals):
             raise click.exceptions.Exit(1)
 

@@ -19,14 +19,13 @@ class Quota(Section):
     # Of the time that users share: of guests on the control thread, and of confined processes.
     weight: PositiveFloat = 1.0
     # The most of what the server has: instances, sessions, embeds, samplers, exported pages,
-    # futures, bytes of messages and of programs.
+    # futures, bytes of messages, of programs and of memory.
     share: float = Field(default=0.5, gt=0, le=1)
     # The highest priority of a queue. Above 0 a user's work goes before that of all others.
     priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)
     # Instances that may be launched in a second, children too; as many at once after a rest.
     launches: PositiveFloat = 200.0
-    # Bytes of memory for all instances together, each counted with `limits.memory`; None: only
-    # their number counts.
+    # Bytes of memory that all instances together may have taken; None: a share of `guest_memory`.
     memory: PositiveInt | None = None
     # An export (a saved context) that no instance imports for so long ends; programs may ask for
     # less.
@@ -49,6 +48,10 @@ class Quotas:
     def weight(self, user: str) -> float:
         """A user's weight."""
         return self.of(user).weight
+
+    def memory(self, user: str, size: int) -> int:
+        """How much of `size` bytes of memory a user's instances may have taken."""
+        return self.of(user).memory or self.most(user, size)
 
     def most(self, user: str, size: int) -> int:
         """How many of `size` a user may have; one at least."""

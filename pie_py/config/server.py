@@ -66,8 +66,14 @@ class ServerConfig(BaseSettings):
     # information is read without limits.
     source_lines: bool = False
     stop_seconds: NonNegativeFloat = 5.0  # for instances to end, after SIGTERM or Ctrl-C
+    # Results of instances that were launched detached are kept for so long, also by a server that
+    # starts again; 0: they end with the server.
+    result_seconds: NonNegativeFloat = 86400.0
     max_program_bytes: PositiveInt = 256 << 20
     message_bytes: PositiveInt = 1 << 30  # waiting between instances and clients; shared likewise
+    # That all guests together may have taken, of which a user has a share; None: half of the
+    # machine's.
+    guest_memory: PositiveInt | None = None
     futures: PositiveInt = 1 << 20  # open at once, of which a user has a share
     program_bytes: PositiveInt = 8 << 30  # of the programs on disk, of which a user has a share
     # Programs that were neither uploaded nor launched for so long are removed; None: never.

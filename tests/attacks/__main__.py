@@ -1,6 +1,6 @@
 """`python tests/attacks NAME`: the attacks at length, each with a report; `--help` lists them.
 
-Tests in this folder run short forms.
+A goal that is missed makes the exit status 1. Tests in this folder run short forms.
 """
 
 from __future__ import annotations

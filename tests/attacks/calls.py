@@ -296,4 +296,4 @@ def calls(settings: Settings, progress: Progress) -> Report:
     return report
 
 
-BENCHMARK = Benchmark(Settings, calls)
+BENCHMARK = Benchmark(Settings, calls, always_checks=True)

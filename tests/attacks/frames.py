@@ -376,4 +376,4 @@ def frames(settings: Settings, progress: Progress) -> Report:
     return report
 
 
-BENCHMARK = Benchmark(Settings, frames)
+BENCHMARK = Benchmark(Settings, frames, always_checks=True)

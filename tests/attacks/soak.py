@@ -106,4 +106,4 @@ def soak(settings: Settings, progress: Progress) -> Report:
     return report
 
 
-BENCHMARK = Benchmark(Settings, soak)
+BENCHMARK = Benchmark(Settings, soak, always_checks=True)

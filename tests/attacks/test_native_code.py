@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ import trio
 import trio.testing
 from PIL import ExifTags, Image
 from support.checkpoints import small_tokenizer
+from support.instances import failure
 
+from pie_control.api.tokenize import MAX_TOKENS, TokenizeCalls
 from pie_control.confined.pool import ConfinedPool, JobStopped
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.fairness import Owner
@@ -194,3 +197,13 @@ def test_a_photo_is_measured_by_few_bytes_whatever_else_it_holds() -> None:
     assert image_size(photo) == image_size(plain.getvalue()) == ImageSize(20, 30)
     assert len(_jpeg_header(photo) or b"") < 1000
     assert image_size(start + ballast * 2 + rest) is None
+
+
+def test_a_call_takes_so_many_tokens(folder: Path) -> None:
+    """Wasmtime takes them out of a guest one by one, while no other guest runs."""
+    models: Any = SimpleNamespace(services={}, codec=lambda model: TextCodec(folder))
+    nothing: Any = None
+    calls = TokenizeCalls(models, nothing, nothing)
+    with failure("limit-exceeded", f"{MAX_TOKENS + 1} tokens; {MAX_TOKENS} at most a call"):
+        calls.detokenize(nothing, "a model", [5] * (MAX_TOKENS + 1))
+    assert calls.detokenize(nothing, "a model", [5] * 10)

@@ -11,7 +11,6 @@ from pie_control.api import allocate, sample, session
 from pie_control.instances.instance import State
 from pie_control.rpc import sessions
 from pie_py.config.keys import LOCAL_USER
-from pie_py.config.limits import Limits
 from pie_py.config.quotas import Quota
 from pie_py.config.server import ServerConfig
 from pie_py.wire.rpc import PROTOCOL, Hello, Refused, Welcome
@@ -91,18 +90,6 @@ def test_one_user_leaves_futures_to_others() -> None:
         runtime.sleep(rich, 1)
     with failure("limit-exceeded", "12 futures are open"):
         runtime.sleep(rich, 1)
-
-
-def test_instances_count_with_the_memory_that_they_may_take() -> None:
-    limits = Limits(memory=100 << 20)
-    rig = Rig(ServerConfig(limits=limits, quota=Quota(memory=350 << 20)))
-    first, _, _ = [rig.launch("mallory") for _ in range(3)]
-    with failure("limit-exceeded", "3 instances alive", "100 MiB each", "350 MiB here"):
-        rig.launch("mallory")
-    rig.launch("victim")
-    rig.launch(LOCAL_USER)
-    rig.end(first)
-    rig.launch("mallory")
 
 
 def test_clients_without_keys_are_one_user_who_has_the_machine() -> None:

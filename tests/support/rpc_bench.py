@@ -21,6 +21,7 @@ from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.futures import FutureTable
 from pie_control.instances.instance import Ended, Instance, State
+from pie_control.instances.kept_results import KeptResults
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc.requests import Parts, Requests
 from pie_control.rpc.server import RpcServer
@@ -264,8 +265,10 @@ class Bench:
         none: Any = None
         confined = ConfinedPool(self.config.confined)
         clock = trio.current_time
+        results = KeptResults(self.config.data_folder / "results", 0.0, time.time_ns)
         return Parts(
-            behaviours, behaviours, programs, models, none, none, confined, clock, time.time_ns, 0
+            *(behaviours, behaviours, programs, models, none, none, confined, results),
+            *(clock, time.time_ns, 0),
         )
 
     async def _run(self) -> None:

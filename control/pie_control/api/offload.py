@@ -84,4 +84,6 @@ def advise(instance: Instance, queue: int, pages: list[int], wait: str) -> str:
     resident = entries[entries >= 0]
     tokens = int(space.page_pool.used[resident].sum())
     adviser = target.model.adviser
-    return adviser.advise(instance, len(resident), tokens, Wait.parse(wait)).model_dump_json()
+    return adviser.advise(
+        instance, queue, len(resident), tokens, Wait.parse(wait)
+    ).model_dump_json()

@@ -28,6 +28,7 @@ from pie_control.wasm import SUSPENDED, HostFunction
 INLINE_CHARACTERS = 8192  # about a millisecond of tokenizing
 INLINE_TOKENS = 4096
 MAX_CHARACTERS = 1 << 20
+MAX_TOKENS = 1 << 17  # more than any context has; Wasmtime takes 5 ms for so many
 CPU_SECONDS = 5.0  # of one call
 
 
@@ -72,6 +73,8 @@ class TokenizeCalls:
     def detokenize(self, instance: Instance, model: str, tokens: list[int]) -> Any:
         """Text of token ids."""
         codec = self._codec(instance, model)
+        if len(tokens) > MAX_TOKENS:
+            raise ApiError("limit-exceeded", f"{len(tokens)} tokens; {MAX_TOKENS} at most a call")
         if tokens and max(tokens) >= codec.id_limit:
             raise ApiError(
                 "invalid-argument",

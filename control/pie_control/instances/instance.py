@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -17,6 +18,7 @@ from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.message_bytes import MessageBytes
 from pie_control.instances.timeline import Timeline
 from pie_control.instances.turn_state import TurnState
+from pie_control.wasm.engine import MEMORIES
 from pie_py.config.limits import Limits
 from pie_py.config.quotas import Quota
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pie_control.wasm import Guest
 
 
+PAGE_BYTES = resource.getpagesize()  # of the machine's memory
 ARGUMENT_OVERHEAD = 64  # bytes that an argument takes in addition to its text
 
 
@@ -35,6 +38,9 @@ class State(Enum):
     FINISHED = "finished"  # returned a result
     FAILED = "failed"  # returned an error, trapped, or broke a limit
     KILLED = "killed"  # by a client, its parent, the server, or for want of resources
+
+
+_CLOSED: Mailbox[Any] = Mailbox(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,7 @@ class Instance:
         # What its queue handles stand for. Only the API looks inside (`api.queues.queue_of`).
         self.queues: Handles[Any] = Handles()
         self.queued_commands = 0  # of all its queues; the schedulers count
+        self.pages_made = 0.0  # of the machine's memory, while its guest ran
 
         boxes = (limits.mailbox_messages, limits.mailbox_bytes)
         self.outbox: Mailbox[Event] = Mailbox(*boxes, messages)  # to the client, in order
@@ -115,6 +122,13 @@ class Instance:
         self.timeline = Timeline(spans) if spans else None
         self.log = Log(limits.log_lines, date_ns)
         self.client = ClientPresence()
+
+    def close_inbox(self) -> None:
+        """It has ended: what clients sent and it has not read goes, the mailboxes, too."""
+        for box in (self.texts, self.blobs):
+            box.drop_all()
+            box.leave_user()
+        self.texts = self.blobs = _CLOSED
 
     @property
     def state(self) -> State:
@@ -132,6 +146,11 @@ class Instance:
         if self.guest is not None:
             return self.guest.cpu_ns
         return 0 if self.ended is None else self.ended.cpu_ns
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that its guest has taken, about."""
+        return min(self.limits.memory * MEMORIES, int(self.pages_made * PAGE_BYTES))
 
 
 def argument_bytes(args: list[str]) -> int:

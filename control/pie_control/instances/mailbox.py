@@ -35,8 +35,8 @@ class Mailbox(Generic[Item]):
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._of_user = of_user
-        self._item_callbacks: deque[Callable[[], None]] = deque()
-        self._room_callbacks: deque[Callable[[], None]] = deque()
+        self._item_callbacks: list[Callable[[], None]] = []  # seldom more than one
+        self._room_callbacks: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return len(self._items)
@@ -120,6 +120,11 @@ class Mailbox(Generic[Item]):
         while len(self._items) > 1:
             self.pop()
 
+    def drop_all(self) -> None:
+        """Drops all items: no one will read them."""
+        while self._items:
+            self.pop()
+
     def when_item(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is an item."""
         self._item_callbacks.append(callback)
@@ -167,6 +172,6 @@ class Mailbox(Generic[Item]):
         if self._room_callbacks and self._of_user is not None and not self._of_user.has_room:
             self._of_user.when_room(self._tell_room)
 
-    def _fire(self, callbacks: deque[Callable[[], None]], condition: Callable[[], bool]) -> None:
+    def _fire(self, callbacks: list[Callable[[], None]], condition: Callable[[], bool]) -> None:
         while callbacks and condition():
-            callbacks.popleft()()
+            callbacks.pop(0)()

@@ -16,6 +16,7 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.instances.ended import EndedInstances
 from pie_control.instances.futures import FutureCount, FutureTable
+from pie_control.instances.guest_memory import correct, of_users, too_much
 from pie_control.instances.instance import Ended, Fence, Instance, State
 from pie_control.instances.launch_rates import LaunchRates
 from pie_control.instances.message_bytes import MessageBytes
@@ -53,6 +54,7 @@ class Registry:
         most: int,
         message_bytes: int,
         futures: int,
+        guest_memory: int,
         limits: Limits,
         quotas: Quotas,
         clock: Callable[[], float],
@@ -66,6 +68,7 @@ class Registry:
             most: instances alive at once.
             message_bytes: of messages that wait in all their mailboxes; a user has a share.
             futures: open at once, of all of them; a user has a share.
+            guest_memory: bytes that all of them may have taken; a user has a share.
             limits: of each.
             quotas: of their users.
             clock: trio's, in seconds.
@@ -86,6 +89,8 @@ class Registry:
         self._of_user: Counter[str] = Counter()  # instances alive
         self.message_bytes = message_bytes
         self.futures = futures
+        self.guest_memory = guest_memory
+        self._held: Counter[str] = Counter()  # bytes of memory by user, when it was last looked at
         self._together: dict[str, _OfUser] = {}  # by user, while instances are alive
         self._launches = LaunchRates(clock)
         self._clock = clock
@@ -165,17 +170,28 @@ class Registry:
         return name + self._suffix
 
     def _check_memory(self, user: str) -> None:
-        """Each instance counts with all the memory that it may take: Wasmtime does not tell how
-        much it has.
-        """
-        alive, most = self._of_user[user], self._quotas.of(user).memory
-        if most is not None and (alive + 1) * self._limits.memory > most:
+        """Starts none for who has too much memory already."""
+        most = self._quotas.memory(user, self.guest_memory)
+        held = self._held[user]
+        if held >= most:
             raise ApiError(
                 "limit-exceeded",
-                f"you have {alive} instances alive, which may take {self._limits.memory >> 20} MiB"
-                f" each, and one user may have {most >> 20} MiB here; try again when some have"
-                " ended",
+                f"your instances have taken {held >> 20} MiB of memory, and one user may have"
+                f" {most >> 20} MiB here; try again when some have ended",
             )
+
+    def check_memory(self, process_bytes: int) -> None:
+        """Ends instances for whose memory there is no room; takes how much this process has."""
+        correct(self._running(), process_bytes)
+        while found := too_much(self._running(), self._quotas, self.guest_memory):
+            instance, most = found
+            self.fail(
+                instance,
+                f"limit-exceeded: it has taken {instance.memory_bytes >> 20} MiB of memory, the"
+                f" most of your instances, which together have more than {most >> 20} MiB"
+                " (quota.memory, guest_memory)",
+            )
+        self._held = of_users(self._running())
 
     def _together_of(self, user: str) -> _OfUser:
         known = self._together.get(user)
@@ -224,16 +240,18 @@ class Registry:
         assert instance.ended is not None
         state, text = instance.ended.state, instance.ended.text
         instance.outbox.put(instance.ended, len(text), force=True)
-        for box in (instance.outbox, instance.texts, instance.blobs):
-            box.leave_user()
+        instance.close_inbox()
+        instance.outbox.leave_user()
         instance.ended_event.set()
         del self._live[instance.id]
         if self._closed is not None and not self._live:
             self._closed.set()
+        self._held[instance.user] = max(0, self._held[instance.user] - instance.memory_bytes)
         self._of_user[instance.user] -= 1
         if not self._of_user[instance.user]:
             del self._of_user[instance.user]
             self._together.pop(instance.user, None)
+            del self._held[instance.user]
         self._ended.keep(instance)
         if state is State.FAILED:
             why = _told(text)
@@ -309,6 +327,9 @@ class Registry:
             )
         return instance
 
+    def _running(self) -> list[Instance]:
+        return [i for i in self._live.values() if i.state is State.RUNNING]
+
     @property
     def live_count(self) -> int:
         """Instances alive."""
@@ -319,8 +340,8 @@ class Registry:
         return self._of_user[user]
 
     def memory_of(self, user: str) -> int:
-        """Bytes of memory that the instances of a user may take together."""
-        return self._of_user[user] * self._limits.memory
+        """Bytes of memory that the instances of a user have taken together, about."""
+        return of_users(self._running())[user]
 
     def message_bytes_of(self, user: str) -> int:
         """Bytes of messages that wait in the mailboxes of a user's instances."""

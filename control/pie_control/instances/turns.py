@@ -13,6 +13,7 @@ import trio
 
 from pie_control.errors import ApiError
 from pie_control.fairness import FairQueue
+from pie_control.instances.guest_memory import GuestMemory
 from pie_control.instances.instance import Instance, State
 from pie_control.wasm import Guest, GuestTrap, Status
 
@@ -51,6 +52,7 @@ class Executor:
         result_turn_seconds: float,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
         weight_of: Callable[[str], float] = lambda user: 1.0,
+        memory: GuestMemory | None = None,
     ) -> None:
         """Has no guest yet.
 
@@ -61,12 +63,14 @@ class Executor:
             result_turn_seconds: the same, of a turn that a result began.
             clock_ns: measures turns and slices, in nanoseconds.
             weight_of: a user's weight, with which its share of the time grows.
+            memory: counts what guests take while they run.
         """
         self._on_end = on_end
         self._after_turn = after_turn
         self._turn_ns = int(turn_seconds * 1e9)
         self._result_turn_ns = int(result_turn_seconds * 1e9)
         self._clock_ns = clock_ns
+        self._memory = memory or GuestMemory()
         self._arrived: list[Instance] = []  # are ready in the next turn
         self._ready: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of)
         self._alone: list[Instance] = []  # the same, while all are of one user
@@ -154,10 +158,12 @@ class Executor:
         # Guests that become ready meanwhile run in the next turn. Otherwise one that does so at
         # once (`wait` for nothing, in a loop) would keep the scheduler from the others' commands.
         arrived, self._arrived = self._arrived, []
+        self._memory.begin()
         now = self._clock_ns()
         end = now + nanoseconds
         if not self._ready and (alone := _user_of(self._alone, arrived)) is not None:
             self._run_alone(alone, arrived, now, end, of_result=of_result)
+            self._memory.end()
             return
         for instance in (*self._alone, *arrived):
             self._ready.push(instance.owner, instance)
@@ -166,11 +172,14 @@ class Executor:
             if self._arrived and self._ready.lead(self._arrived[-1].user) > LEAD_NS:
                 break  # a less served user is ready again, and is next in the next turn
             now = self._step_of(self._ready, now)
+        self._memory.end()
 
     def _run_background(self) -> None:
         """Gives one guest that has used its slice another, while the worker has its plan."""
         if self._background:
+            self._memory.begin()
             self._step_of(self._background, self._clock_ns())
+            self._memory.end()
             self._work.set()  # it may have queued commands, and wait now
 
     def _run_alone(
@@ -218,6 +227,7 @@ class Executor:
         waited_for = None if timeline is None else _waited_for(instance)
         self._resume(instance, instance.guest)
         after = self._clock_ns()
+        self._memory.ran(instance, after - now)
         if timeline is not None:
             waits_for = "other programs" if turn.scheduled else "the server"
             timeline.turn(waited_for, now, after, waits_for)

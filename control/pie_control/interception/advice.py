@@ -2,10 +2,14 @@
 
 The program may discard, because it can recompute its tokens, and it knows which tool it waits for.
 The policies, the history of waits and the transfer budget are those of the server.
+
+The budget is for a step, so the programs that ask within the same step are decided about together:
+it goes where the policy wants it, not to who asks first.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.interception.budget import Budget
     from pie_control.interception.costs import Costs
+    from pie_control.interception.policy import Policy
     from pie_control.interception.served_model import ServedModel
     from pie_control.interception.situation import Situation
 
@@ -61,6 +66,20 @@ class Advice(BaseModel):
     restore: float  # seconds, about, until the context is back after this choice
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A context that still has pages, and whose program asks again."""
+
+    paused: Paused
+    policy: Policy
+    asked: float  # trio's time
+    again: float  # when the program asks again, at the latest
+
+    def at(self, now: float) -> Paused:
+        """What a policy sees of it at a later time."""
+        return replace(self.paused, remaining=max(0.0, self.paused.remaining - (now - self.asked)))
+
+
 class Adviser:
     """Advice for the programs that use one model."""
 
@@ -74,9 +93,10 @@ class Adviser:
         self._service = service
         self._situation = situation
         self._budget = budget
+        self._asked: dict[tuple[Instance, int], _Asked] = {}  # by instance and queue
 
-    def advise(self, instance: Instance, pages: int, tokens: int, wait: Wait) -> Advice:
-        """What to do with pages that hold tokens.
+    def advise(self, instance: Instance, queue: int, pages: int, tokens: int, wait: Wait) -> Advice:
+        """What to do with pages of a queue's context that hold tokens.
 
         Raises:
             ApiError: `unsupported` if the worker has not measured its costs, `invalid-argument`.
@@ -91,11 +111,13 @@ class Adviser:
         if policy is None:
             known = ", ".join(POLICIES)
             raise ApiError("invalid-argument", f"no policy {wait.policy!r}; known: {known}")
+        now, key = self._situation.now(), (instance, queue)
+        self._asked.pop(key, None)
         remaining = self._remaining(instance, wait)
+        paused = Paused(instance.number, tokens, remaining, wait.can_discard)
         load = self._situation.load(self._budget.left, without=instance)
         if pages:
-            paused = Paused(instance.number, tokens, remaining, wait.can_discard)
-            (choice,) = policy([paused], load, costs)
+            choice = policy([paused, *self._others(policy, now)], load, costs)[0]
         else:
             choice = Choice.PRESERVE
         moved = 0
@@ -104,14 +126,38 @@ class Adviser:
             # A policy may swap although the program waits for the copy: then all pages go at once.
             moved = min(pages, room, self._budget.left if load.swap_budget else room)
             self._budget.spend(moved)
+        seconds = max(SOONEST_SECONDS, self._budget.step_seconds(), remaining / 4)
+        if choice is not Choice.DISCARD and moved < pages:
+            left = replace(paused, tokens=tokens * (pages - moved) // pages)
+            self._asked[key] = _Asked(left, policy, now, now + seconds)
         return Advice(
             choice=choice.value,
             pages=moved,
-            seconds=max(SOONEST_SECONDS, self._budget.step_seconds(), remaining / 4),
+            seconds=seconds,
             remaining=remaining,
             chunk=costs.chunk(load.sequences),
             restore=_restore_seconds(choice, tokens, costs),
         )
+
+    def drop_instance(self, instance: Instance) -> None:
+        """It has ended, and asks no more."""
+        for key in [key for key in self._asked if key[0] is instance]:
+            del self._asked[key]
+
+    def _others(self, policy: Policy, now: float) -> list[Paused]:
+        """Who else asks within this step, of those that have the same policy decide.
+
+        Who has not asked when he should have waits no more.
+        """
+        step = self._budget.step_seconds()
+        for key, asked in list(self._asked.items()):
+            if asked.again + max(step, SOONEST_SECONDS) < now:
+                del self._asked[key]
+        return [
+            asked.at(now)
+            for asked in self._asked.values()
+            if asked.policy is policy and asked.again <= now + step
+        ]
 
     def _remaining(self, instance: Instance, wait: Wait) -> float:
         """What the program expects, or else what earlier waits have taken; from now on."""

@@ -46,6 +46,10 @@ class Situation:
         self._durations = durations
         self._clock = clock
 
+    def now(self) -> float:
+        """The time by trio's clock, in seconds."""
+        return self._clock()
+
     def load(self, swap_pages: int, without: Instance | None = None) -> Load:
         """What runs now.
 

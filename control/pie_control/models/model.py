@@ -281,6 +281,7 @@ class ModelService:
         they touch may be given to others at once.
         """
         self.scheduler.drop_owner(instance)
+        self.adviser.drop_instance(instance)
         if self.evictor is not None:
             self.evictor.forget(instance)
         self.adapters.drop_instance(instance)

@@ -15,6 +15,7 @@ import trio
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance, State
+from pie_control.instances.kept_results import KeptResults
 from pie_control.instances.launcher import Launcher, check_arguments
 from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.registry import Registry
@@ -68,6 +69,7 @@ class Parts:
     adapters: AdapterLoader
     mcp: McpRegistry
     confined: ConfinedPool
+    results: KeptResults
     clock: Callable[[], float]  # trio's, in seconds
     clock_ns: Callable[[], int]  # the executor's
     epoch_ns: int  # the date at which that was 0
@@ -92,6 +94,7 @@ class Requests:
         self._served = parts.models
         self._adapter_loader = parts.adapters
         self._mcp = parts.mcp
+        self._results = parts.results
         self._clock = parts.clock
         self._clock_ns = parts.clock_ns
         self._epoch_ns = parts.epoch_ns
@@ -319,12 +322,16 @@ class Requests:
     def _launched(self, session: Session, instance: Instance, asked: params.Launch) -> Answer:
         outlet = self._sessions.stream_of(instance)
         outlet.lives_alone = asked.detached or asked.keep or asked.restart > 0
-        if not asked.detached:
+        if asked.detached:
+            self._results.follow(instance)
+        else:
             self._sessions.read(session, outlet, asked.window, None)
         program = instance.program
         return {"instance": instance.id, "program": program.name, "hash": program.hash}
 
     def _attach(self, session: Session, asked: params.Attach) -> Answer:
+        if (kept := self._kept_result(session, asked.instance)) is not None:
+            return {"first": 0, **kept}
         instance = self._find(session, asked.instance)
         outlet = self._sessions.stream_of(instance)
         ended = instance.ended
@@ -367,7 +374,20 @@ class Requests:
         mailbox.put(message, size)
         return None
 
+    def _kept_result(self, session: Session, instance: str) -> dict[str, str] | None:
+        """How an instance has ended that only its result is kept of, by this server or one before;
+        None if more is.
+        """
+        try:
+            self._find(session, instance)
+        except ApiError:
+            found = self._results.find(instance, session.scope)
+            return None if found is None else {"state": found.state, "text": found.text}
+        return None
+
     async def _result(self, session: Session, asked: params.OfInstance) -> Answer:
+        if (kept := self._kept_result(session, asked.instance)) is not None:
+            return kept
         instance = self._find(session, asked.instance)
         await instance.ended_event.wait()
         assert instance.ended is not None

@@ -59,9 +59,8 @@ class Usage:
         most = self._quotas.most
         alive = self._registry.alive_of(user)
         yield "instances", alive, most(user, self._registry.most)
-        memory = self._quotas.of(user).memory
-        if memory is not None:
-            yield "bytes of memory, at most", self._registry.memory_of(user), memory
+        memory = self._quotas.memory(user, self._registry.guest_memory)
+        yield "bytes of memory", self._registry.memory_of(user), memory
         yield "sessions", self._sessions.count_of(user), most(user, MAX_SESSIONS)
         messages = self._registry.message_bytes_of(user)
         yield "bytes of messages", messages, most(user, self._registry.message_bytes)

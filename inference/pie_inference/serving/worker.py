@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -51,6 +52,7 @@ MOST_FLIGHTS = 3  # plans that a rank hands over before it waits for the first o
 # On a CPU the control process and its clients need the same cores for short moments in which all
 # instances wait for them; the worker's threads need them all the time.
 CPU_NICENESS = 5
+PR_SET_THP_DISABLE = 41  # Linux's prctl.h
 
 
 class WorkerConfig(BaseModel):
@@ -160,10 +162,19 @@ def _settle(config: WorkerConfig) -> None:
     set_up_logs(config.log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; control decides
     _exit_with_parent()
+    _allow_large_pages()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     if not torch.cuda.is_available():
         os.nice(CPU_NICENESS)  # before torch starts its threads, which inherit it
+
+
+def _allow_large_pages() -> None:
+    """Pages of two megabytes, where the system gives them to all processes: the control process has
+    none, because it counts pages, and its children have none either unless they say so.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0)
 
 
 def _next(socket: zmq.Socket[bytes], team: Team | None) -> Message:
