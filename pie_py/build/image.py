@@ -12,6 +12,7 @@ from collections.abc import Iterator
 _MAGIC = b"\0asm"
 _HEADER = 8  # bytes of magic number and version
 _CUSTOM, _CORE_MODULE, _DATA = 0, 1, 11  # sections: of both, of a component, of a core module
+_CORE_INSTANCE, _COMPONENT, _MEMORY = 2, 4, 5  # two of a component, one of a core module
 _I32_CONST, _END = 0x41, 0x0B
 
 
@@ -55,6 +56,46 @@ class Image:
         first, offset, size = self._segments[index]
         inside = address - first
         return offset + inside if inside + 4 <= size else None
+
+
+def memory_instance(component: bytes) -> int:
+    """Which of a component's core instances has the memory, counted as they are made, from 0.
+
+    Raises:
+        ValueError: if not exactly one has a memory of its own, or that can't be told.
+    """
+    data = bytearray(component)
+    has_memory: list[bool] = []
+    made: list[int] = []  # the module of each
+    for kind, start, end in _sections(data, 0, len(data)):
+        if kind == _CORE_MODULE:
+            inner = _sections(data, start, end)
+            has_memory.append(any(kind == _MEMORY and data[first] for kind, first, _ in inner))
+        elif kind == _CORE_INSTANCE:
+            made += _instantiated(data, start)
+        elif kind == _COMPONENT:
+            inner = _sections(data, start, end)
+            if any(kind in (_CORE_MODULE, _CORE_INSTANCE, _COMPONENT) for kind, _, _ in inner):
+                raise ValueError("a component within the component may have core instances")
+    found = [number for number, module in enumerate(made) if has_memory[module]]
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} core instances have a memory; one is expected")
+    return found[0]
+
+
+def _instantiated(data: bytearray, position: int) -> Iterator[int]:
+    """The core modules that a section of core instances instantiates."""
+    count, position = _unsigned(data, position)
+    for _ in range(count):
+        from_exports, position = data[position], position + 1
+        if not from_exports:
+            module, position = _unsigned(data, position)
+            yield module
+        parts, position = _unsigned(data, position)
+        for _ in range(parts):
+            length, position = _unsigned(data, position)
+            position += length + 1  # the name, and what kind of thing it is
+            _, position = _unsigned(data, position)
 
 
 def _sections(data: bytearray, start: int, end: int) -> Iterator[tuple[int, int, int]]:

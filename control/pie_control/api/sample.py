@@ -12,7 +12,7 @@ from pie_control.api.forward import check_step, queue_step
 from pie_control.api.queues import queue_of
 from pie_control.api.run import end_run, next_tokens, run_progress, start_run, take_tokens
 from pie_control.api.run_text import RunTextCalls, take_run_text
-from pie_control.api.sampler_parameters import compiled, parse_parameters
+from pie_control.api.sampler_parameters import read_parameters
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.keep_logits import KeepLogitsCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
@@ -31,9 +31,8 @@ from pie_py.wire.plan import Uint32
 def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     """Makes a sampler and returns its handle."""
     target = queue_of(instance, queue, "sample")
-    wanted = parse_parameters(parameters, target.model.description.vocab_size)
+    wanted, program = read_parameters(parameters, target.model.description.vocab_size)
     target.queue.check_room()
-    program = compiled(wanted)
     pool = target.model.samplers
     target.model.check_share(
         instance.user, "samplers", 1, pool.size, pool.slots.free, lambda space: len(space.samplers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -22,6 +23,9 @@ from pie_py.wire.operations import (
 )
 
 MAX_TEXT = 1 << 20  # characters of the JSON
+# Most generations have one of a few texts, which take longer to read than all else about a sampler.
+_MOST_REMEMBERED = 256
+_REMEMBERED_TEXT = 512  # characters of the longest one
 MAX_BIASES = 4096
 MAX_TOP = 256
 MAX_BREAKERS = 256
@@ -201,7 +205,7 @@ class Compiled:
         return len(first[0].arguments) - 2 if first else 0
 
 
-def compiled(parameters: SamplerParameters) -> Compiled:
+def _compiled(parameters: SamplerParameters) -> Compiled:
     """The operations in their order. What the choice does as well, at the end, is left to it.
 
     Raises:
@@ -235,8 +239,8 @@ def compiled(parameters: SamplerParameters) -> Compiled:
     )
 
 
-def parse_parameters(text: str, vocabulary: int) -> SamplerParameters:
-    """Reads parameters.
+def read_parameters(text: str, vocabulary: int) -> tuple[SamplerParameters, Compiled]:
+    """Parameters, and the operations that they stand for; both are not to be changed.
 
     Args:
         text: a JSON object; an empty text is an empty object.
@@ -245,6 +249,19 @@ def parse_parameters(text: str, vocabulary: int) -> SamplerParameters:
     Raises:
         ApiError: `invalid-argument`, naming the parameter.
     """
+    read = _read if len(text) > _REMEMBERED_TEXT else _remembered
+    return read(text, vocabulary)
+
+
+def _read(text: str, vocabulary: int) -> tuple[SamplerParameters, Compiled]:
+    parameters = _parse(text, vocabulary)
+    return parameters, _compiled(parameters)
+
+
+_remembered = lru_cache(_MOST_REMEMBERED)(_read)
+
+
+def _parse(text: str, vocabulary: int) -> SamplerParameters:
     if len(text) > MAX_TEXT:
         raise ApiError(
             "invalid-argument", f"sampler parameters of {len(text)} characters; {MAX_TEXT} at most"

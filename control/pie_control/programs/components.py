@@ -13,9 +13,10 @@ from pie_control.confined.pool import ConfinedPool, JobStopped
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.fairness import Owner
 from pie_control.programs.store import DAMAGED, DamagedProgram, read_blob
-from pie_control.wasm import Component, Engine
+from pie_control.wasm import Component, Engine, WrittenPages
 from pie_control.wasm.engine import compile_file
 from pie_py.build.errors import BuildError
+from pie_py.build.image import memory_instance
 from pie_py.build.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
@@ -116,7 +117,10 @@ class Components:
             file = RUNTIMES[kind].runtime_component(self._cache_folder)
         except BuildError as error:
             raise ProgramRejected(f"no {kind} runtime on the server: {error}") from None
-        return self._engine.load(file.read_bytes())
+        data = file.read_bytes()
+        component = self._engine.load(data)
+        component.written = WrittenPages(memory_instance(data))
+        return component
 
     def _find_compiled(self, program: Program) -> Component | None:
         try:

@@ -25,6 +25,7 @@ from pie_control.wasm.types import (
     Tuple,
     Type,
 )
+from pie_control.wasm.written_pages import WrittenPages
 
 __all__ = [
     "BOOL",
@@ -57,4 +58,5 @@ __all__ = [
     "Status",
     "Tuple",
     "Type",
+    "WrittenPages",
 ]

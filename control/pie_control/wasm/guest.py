@@ -73,6 +73,18 @@ class _Fiber:
             ctypes.addressof(self.error),
         )
 
+    def copy_pages(self) -> None:
+        """Copies the pages that guests of the component write to. It is instantiated."""
+        written = self.component.written
+        if written is not None and not self.error.value:
+            written.copy(self.context, self._instance.store_id)
+
+    def look_at_pages(self) -> None:
+        """Learns from the pages that it has written to, at its end."""
+        written = self.component.written
+        if written is not None:
+            written.look(self.context, self._instance.store_id)
+
     def call_run(self) -> None:
         self._drop_future()
         symbols.instance_function(
@@ -159,7 +171,8 @@ class Guest:
         self._finalizer.atexit = False
 
     def instantiate(self) -> None:
-        """Instantiates the component, which runs no code of it, ahead of the first turn.
+        """Instantiates the component, which runs no code of it, ahead of the first turn, and copies
+        the pages that it will write to.
 
         On any thread; does nothing once the guest has had a turn or is closed. What fails is told
         by the first `poll`.
@@ -171,6 +184,7 @@ class Guest:
             fiber.instantiate()
             while not symbols.future_poll(fiber.future):
                 pass  # guests of the other thread have ended its slice
+            fiber.copy_pages()
             self._ahead = True
 
     def start(self, args: list[str]) -> None:
@@ -207,11 +221,13 @@ class Guest:
                     fiber.instantiate()
         # An answer that could not be given: C has no way to trap in its place.
         done = self.fault is None and (self._ahead or self._run(fiber))
-        self._ahead = False
         if done and not self._instantiated and not fiber.error.value and not self.closing:
             self._instantiated = True
+            if not self._ahead:
+                fiber.copy_pages()
             fiber.call_run()
             done = self._run(fiber)
+        self._ahead = False
         if self.escaped is not None:
             escaped, self.escaped = self.escaped, None
             self.close()
@@ -273,6 +289,7 @@ class Guest:
         message = fiber.take_error()
         if message is None:
             self._outcome = fiber.outcome()
+            fiber.look_at_pages()
         self._release()
         if message is not None:
             raise explain(message, self.limits)

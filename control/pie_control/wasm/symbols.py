@@ -20,6 +20,9 @@ WASMTIME_VERSION = "50.0.1"  # the release whose C API and memory layouts are wr
 
 VALUE_SIZE = 32  # bytes of a `wasmtime_component_val_t`
 PAYLOAD = 8  # where its payload starts
+# Of a `wasmtime_memory_t`: its store, its core instance, and its number among that one's own.
+MEMORY_SIZE = 24
+FIRST_INSTANCE = 1  # number of a store's first core instance; 0 is Wasmtime's own
 
 # bool call(env, context, type, args, nargs, results, nresults) -> error
 HostCall = CFUNCTYPE(c_size_t, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t)
@@ -51,6 +54,8 @@ def _check() -> None:
     strings: Any = bindings.wasm_byte_vec_t
     results: Any = bindings.wasmtime_component_valresult_t
     continuation: Any = bindings.wasmtime_async_continuation_t
+    memory: Any = bindings.wasmtime_memory_t
+    instance: Any = bindings.wasmtime_component_instance_t
     layout = {
         "size of a value": (ctypes.sizeof(value), VALUE_SIZE),
         "payload of a value": (value.of.offset, PAYLOAD),
@@ -60,6 +65,9 @@ def _check() -> None:
         "data of a string": (strings.data.offset, 8),
         "value of a result": (results.val.offset, 8),
         "environment of a continuation": (continuation.env.offset, 8),
+        "size of a memory": (ctypes.sizeof(memory), MEMORY_SIZE),
+        "number of a memory": (memory.__private2.offset, 16),
+        "store of an instance": (instance.store_id.offset, 0),
     }
     wrong = [name for name, (found, expected) in layout.items() if found != expected]
     if wrong:
@@ -195,6 +203,8 @@ function_call = _declare(
     c_size_t,
     c_void_p,
 )
+memory_data = _declare(_KEEPS_LOCK, "wasmtime_memory_data", c_size_t, c_void_p, c_void_p)
+memory_bytes = _declare(_KEEPS_LOCK, "wasmtime_memory_data_size", c_size_t, c_void_p, c_void_p)
 # Runs Wasm: the lock is free meanwhile, so that the ticker can end the slice.
 future_poll = _declare(_FREES_LOCK, "wasmtime_call_future_poll", c_bool, c_void_p)
 # Unwinds the fiber's stack, which may run no Wasm and no callback of ours.

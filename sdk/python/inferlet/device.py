@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +67,11 @@ class DeviceSampler:
 
     def to_json(self) -> str:
         """The parameters, as `raw.create_sampler` takes them: those that were set."""
-        given = {
-            name: value
-            for name, value in ((f.name, getattr(self, f.name)) for f in fields(self))
-            if value != getattr(_PLAIN, name, None)
-        }
+        given: dict[str, Any] = {}
+        for name, plain in _PLAIN.items():
+            value = getattr(self, name)
+            if value != plain:
+                given[name] = value
         if self.logit_bias:
             given["logit_bias"] = {str(token): bias for token, bias in self.logit_bias.items()}
         if self.seed is not None:
@@ -78,4 +79,4 @@ class DeviceSampler:
         return json.dumps(given, default=list)
 
 
-_PLAIN = DeviceSampler()
+_PLAIN = {one.name: getattr(DeviceSampler(), one.name) for one in fields(DeviceSampler)}

@@ -18,7 +18,9 @@ def as_integer(value: int, lowest: int, end: int) -> int:
 
 
 def as_u32(value: int) -> int:
-    return as_integer(value, 0, 2**32)
+    value = index(value)
+    # Most arguments are of this type: they are spared a second call.
+    return value if 0 <= value < 2**32 else as_integer(value, 0, 2**32)
 
 
 def as_u32s(values: Iterable[int]) -> list[int]:
