@@ -1,0 +1,68 @@
+"""What a node has with the others by the database: its lease, recorded launches, topics."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from pie_control.cluster.fetching import peer_key
+from pie_control.cluster.hosting import BusHost
+from pie_control.cluster.lease import NodeLease
+from pie_control.cluster.ownership import Ownership
+from pie_control.cluster.recorded import RecordedLaunches
+from pie_control.cluster.topics import ClusterTopics
+from pie_control.programs.store import ProgramStore
+from pie_control.wiring import Wiring
+from pie_py.config.cluster import MemberConfig
+from pie_py.config.server import ServerConfig
+
+
+class Shared:
+    """The parts of a node that need a database."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        member: MemberConfig,
+        wiring: Wiring,
+        programs: ProgramStore,
+        fetch: Callable[[str, str], Awaitable[None]],
+    ) -> None:
+        """Nothing is sent before `run`."""
+        address, bus, clock = config.store.database, wiring.messaging, wiring.clock
+        self._lease = NodeLease(address, member.life, clock)
+        self.recorded = RecordedLaunches(
+            address,
+            self._lease,
+            member.life,
+            wiring.registry,
+            wiring.launcher,
+            programs,
+            fetch,
+        )
+        self._ownership = Ownership(
+            address, member.life, self._lease, bus, lambda public: peer_key(member, public)
+        )
+        self.host = BusHost(bus, config.limits, self._ownership.owns, self._ownership.secret, clock)
+        self._lease.on_lost.append(self.host.lose_all)
+        self.topics = ClusterTopics(bus, self._ownership, wiring.answers)
+        wiring.registry.on_end.append(self.topics.leave)
+
+    async def run(self, endpoint: str, public_key: str) -> None:
+        """Holds the lease, and serves, until cancelled.
+
+        Args:
+            endpoint: where clients and other nodes reach this one.
+            public_key: of the endpoint; empty on loopback.
+        """
+        async with trio.open_nursery() as nursery:
+            for forever in (self._lease.run, self.recorded.run, self.host.run):
+                nursery.start_soon(forever)
+            await self._ownership.run(endpoint, public_key)
+
+    def leave(self, reason: str) -> None:
+        """The node is about to end its instances: what it has is free for other nodes."""
+        self._ownership.leave(reason)
+        self.host.lose_all(reason)
+        self._lease.leave()
