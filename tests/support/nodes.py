@@ -12,7 +12,7 @@ from typing import Any, Self
 from pie_py.client.sync import Client
 from pie_py.cluster.asking import Directory
 from pie_py.config.keys import KeyPair, KeyStore
-from pie_py.wire.cluster import Begin, Begun, NodeList, Nodes
+from pie_py.wire import cluster as wire
 from support.child_processes import ChildProcess
 from support.clusters import SERVER, wait_for
 
@@ -34,15 +34,17 @@ class Node(ChildProcess):
         return told
 
 
-class NodesOf:
+class Nodes:
     """A directory, a gateway, and nodes that share a data folder and a database.
 
     To be used in a `with`. Users have keys, so that there may be several.
     """
 
-    def __init__(self, folder: Path, database: str, users: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, database: str, users: tuple[str, ...], **server: Any) -> None:
+        """Takes fields of the nodes' `ServerConfig`."""
         self._folder = folder
-        self._database = database
+        self._fields = server
+        self.database = database
         self._stack = ExitStack()
         keys = KeyStore(folder / "data")
         self._users = {user: keys.add(user) for user in users}
@@ -85,8 +87,8 @@ class NodesOf:
         return started
 
     def _begun(self, name: str) -> int:
-        begun = self._asked.ask(Begin(self._asked.next_number, name), 10)
-        assert isinstance(begun, Begun)
+        begun = self._asked.ask(wire.Begin(self._asked.next_number, name), 10)
+        assert isinstance(begun, wire.Begun)
         return begun.incarnation
 
     def client(self, node: Node, user: str) -> Client:
@@ -94,14 +96,15 @@ class NodesOf:
         return Client(node.endpoint, key=self._users[user])
 
     def _ready(self) -> set[str]:
-        told = self._asked.ask(Nodes(self._asked.next_number), 10)
-        assert isinstance(told, NodeList)
+        told = self._asked.ask(wire.Nodes(self._asked.next_number), 10)
+        assert isinstance(told, wire.NodeList)
         return {node.node for node in told.nodes if node.state == "ready"}
 
     def _server(self, member: dict[str, Any]) -> dict[str, Any]:
-        database = member.pop("database", self._database)
+        database = member.pop("database", self.database)
         return {
             **SERVER,
+            **self._fields,
             "endpoint": f"tcp://{HOST}:*",
             "data_folder": str(self._folder / "data"),
             "store": {"database": database},

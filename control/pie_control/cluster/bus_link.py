@@ -196,13 +196,13 @@ class BusLink:
     async def _tell_dropped_soon(self, connection: Connection) -> None:
         while True:
             await self._drop_due.wait()
+            self._drop_due = trio.Event()
             await connection.session.calls.room()
             if connection.session.error is not None:  # and with it is gone all that was there
                 return
             self._tell_dropped(connection)
 
     def _tell_dropped(self, connection: Connection) -> None:
-        self._drop_due = trio.Event()
         while self._dropped:
             given_up = self._dropped[:MOST_DROPPED]
             self._dropped = self._dropped[MOST_DROPPED:]
