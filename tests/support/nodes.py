@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pie_py.client.sync import Client
 from pie_py.cluster.asking import Directory
-from pie_py.config.keys import KeyPair, KeyStore
+from pie_py.config.keys import ClientKey, KeyPair, KeyStore
 from pie_py.wire import cluster as wire
 from support.child_processes import ChildProcess
 from support.clusters import SERVER, wait_for
@@ -94,6 +94,10 @@ class Nodes:
     def client(self, node: Node, user: str) -> Client:
         """Of a user, of one node; to be used in a `with`."""
         return Client(node.endpoint, key=self._users[user])
+
+    def key(self, user: str) -> ClientKey:
+        """Of a user."""
+        return self._users[user]
 
     def _ready(self) -> set[str]:
         told = self._asked.ask(wire.Nodes(self._asked.next_number), 10)

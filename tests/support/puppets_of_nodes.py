@@ -20,13 +20,15 @@ from support.nodes import Node, Nodes
 
 SOURCE = Path(__file__).parent.parent / "cluster/guests/puppet.py"
 CALL_SECONDS = 60.0
+NUMBERS = itertools.count()  # of calls
 
 
 class Puppet:
     """One instance."""
 
-    def __init__(self, client: Client) -> None:
-        self.instance: Instance = client.launch("puppet")
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self._number = 0
 
     def call(self, name: str, *args: Any) -> Any:
         """Calls a function of the contract; raises ApiError."""
@@ -35,13 +37,16 @@ class Puppet:
 
     def begin(self, name: str, *args: Any) -> None:
         """Has it begin a call."""
-        self.instance.send(json.dumps([name, *args]))
+        self._number = next(NUMBERS)
+        self.instance.send(json.dumps([self._number, name, *args]))
 
     def finish(self) -> Any:
         """What the call returns; raises ApiError."""
-        told = self.instance.receive(timeout=CALL_SECONDS)
-        assert isinstance(told, str), "the instance has ended"
-        answer = json.loads(told)
+        number = -1
+        while number != self._number:  # another client may not have told that it has read
+            told = self.instance.receive(timeout=CALL_SECONDS)
+            assert isinstance(told, str), "the instance has ended"
+            number, answer = json.loads(told)
         if "error" in answer:
             code, _, message = answer["error"].partition(": ")
             raise ApiError(code, message)
@@ -80,7 +85,12 @@ class WorldOfNodes:
             client = self._stack.enter_context(self._nodes.client(node, user))
             self._clients[node.life, user] = client
             client.upload(SOURCE.read_bytes(), name="puppet")
-        return Puppet(client)
+        return Puppet(client.launch("puppet"))
+
+    def attached(self, node: Node, user: str, puppet: Puppet) -> Puppet:
+        """An instance again, by another client."""
+        client = self._stack.enter_context(self._nodes.client(node, user))
+        return Puppet(client.attach(puppet.instance.id))
 
     def launch(self, user: str = "ann") -> Puppet:
         return self.puppet(next(self._on), user)
@@ -112,6 +122,10 @@ class WorldOfNodes:
         wait_for(lambda: not self._owners())
         return len(self._owners())
 
+    def owner(self, user: str) -> str | None:
+        """The life of the node that has a user's topics."""
+        return dict(self._owners()).get(user)
+
     def _owners(self) -> list[tuple[Any, ...]]:
         with psycopg.connect(self._nodes.database) as sql:
-            return sql.execute("SELECT * FROM bus_owners").fetchall()
+            return sql.execute('SELECT "user", life FROM bus_owners').fetchall()
