@@ -40,6 +40,21 @@ class Held:
         self.handle = handle  # of its future there
 
 
+class GiveUp:
+    """Gives a future up that was opened at an owner."""
+
+    __slots__ = ("handle", "link", "member")
+
+    def __init__(self, link: BusLink, member: str, handle: int) -> None:
+        self.link = link
+        self.member = member
+        self.handle = handle
+
+    def __call__(self) -> None:
+        """What is called when it is cancelled."""
+        self.link.drop(self.member, self.handle)
+
+
 class BusLink:
     """A connection to one life of one node."""
 
@@ -166,7 +181,7 @@ class BusLink:
         if self.over is not None:
             future.fail(self.lost())
             return
-        future.on_cancel = lambda: self.drop(member, handle)
+        future.on_cancel = GiveUp(self, member, handle)
         self._futures[member, handle] = future
         if state is not None:
             self._settle(member, handle, state)
@@ -193,6 +208,13 @@ class BusLink:
         self._dropped.append((member, handle))
         self._drop_due.set()
 
+    def tell_dropped(self) -> Call | None:
+        """Tells the owner what was given up, now: the request; None if the link is over."""
+        connection = self._connection
+        if connection is None or connection.session.error is not None:
+            return None
+        return self._tell_dropped(connection)
+
     async def _tell_dropped_soon(self, connection: Connection) -> None:
         while True:
             await self._drop_due.wait()
@@ -202,11 +224,14 @@ class BusLink:
                 return
             self._tell_dropped(connection)
 
-    def _tell_dropped(self, connection: Connection) -> None:
+    def _tell_dropped(self, connection: Connection) -> Call | None:
+        """Returns the last request."""
+        sent = None
         while self._dropped:
             given_up = self._dropped[:MOST_DROPPED]
             self._dropped = self._dropped[MOST_DROPPED:]
-            connection.session.request("bus-drop", {"given_up": given_up})
+            sent = connection.session.request("bus-drop", {"given_up": given_up})
+        return sent
 
 
 def lost(life: str, reason: str | None) -> ApiError:

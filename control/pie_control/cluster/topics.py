@@ -1,7 +1,8 @@
 """Trait `messaging` on a node of a cluster: for all of a user's instances, wherever they run.
 
 Where this node owns the topics, a call goes to its bus, as on one server. Else it suspends the
-guest until the owner has answered. Messages are taken at their owner: `take-text` may suspend, too.
+guest until the owner has answered. Messages are taken at their owner, or given back to it, so that
+`take-text` and `cancel` may suspend, too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import trio
 
 from pie_control.api.binder import implement
 from pie_control.api.session import check_size, message_size
-from pie_control.cluster.bus_link import BusLink, Held, NotDone
+from pie_control.cluster.bus_link import BusLink, GiveUp, Held, NotDone
 from pie_control.cluster.ownership import AGAIN_SECONDS, Here, Ownership, Place
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
@@ -68,7 +69,7 @@ class _Call(NamedTuple):
 
 
 class ClusterTopics:
-    """The functions of the trait, and that which takes messages."""
+    """The functions of the trait, and those that take messages and give them up."""
 
     def __init__(self, bus: Bus, ownership: Ownership, answers: LateAnswers) -> None:
         self._bus = bus
@@ -88,15 +89,14 @@ class ClusterTopics:
             self.push_room,
             self.pull,
         )
-        own = {one.name: one for one in implement("messaging", *calls, suspends=calls)}
-        return tuple(
-            own[one.name]
-            if one.interface == "messaging"
-            else replace(one, call=self.take_text, suspends=True)
-            if (one.interface, one.name) == ("runtime", "take-text")
-            else one
-            for one in functions
-        )
+        own = {
+            (one.interface, one.name): one for one in implement("messaging", *calls, suspends=calls)
+        }
+        for one in functions:
+            if one.interface == "runtime" and one.name in ("take-text", "cancel"):
+                call = self.take_text if one.name == "take-text" else self.cancel
+                own["runtime", one.name] = replace(one, call=call, suspends=True)
+        return tuple(own.get((one.interface, one.name), one) for one in functions)
 
     def leave(self, instance: Instance) -> None:
         """An instance has ended, and its futures are closed."""
@@ -171,6 +171,18 @@ class ClusterTopics:
             return value
         gone = partial(_raise_lost, value.link)
         return self._make_at(value.link, instance, _Call("take", (value.handle,), gone, gone=gone))
+
+    def cancel(self, instance: Instance, future: int) -> Any:
+        """Gives a future up. When this returns, its message has gone back."""
+        give_up = instance.futures.get(future).on_cancel
+        instance.futures.cancel(future)
+        if not isinstance(give_up, GiveUp):
+            return None
+        sent = give_up.link.tell_dropped()
+        if sent is None:
+            return None
+        self._answers.start(instance, sent.done.wait)
+        return SUSPENDED
 
     # Calls, here or there
 
