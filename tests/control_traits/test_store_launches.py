@@ -66,13 +66,14 @@ def test_one_node_owns_a_user_s_topics_and_only_with_its_lease(address: str) -> 
 
     def owner(number: int) -> Owner:
         life = f"n{number}.1"
-        return Owner(leases.hold(life), life, f"tcp://{life}", "key", b"\0secret")
+        return Owner(leases.hold(life), life, f"tcp://{life}", "key")
 
     def claimed(by: Owner, user: str = "ann") -> Owner:
         found = table.claim(user, by)
         assert found is not None
         return found
 
+    assert table.secret() == Owners(address).secret()
     owners = [owner(number) for number in range(4)]
     together = threading.Barrier(4)
 

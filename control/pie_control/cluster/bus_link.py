@@ -64,7 +64,7 @@ class BusLink:
         Args:
             life: of the owner.
             endpoint: of the owner.
-            secret: of the owner.
+            secret: of the cluster.
         """
         self.life = life
         self.joined = trio.Event()  # set once calls may be made, or it is over

@@ -8,7 +8,6 @@ take is asked for here. So nothing is delivered twice, and what a lost node had 
 
 from __future__ import annotations
 
-import hmac
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -95,7 +94,7 @@ class BusHost:
         bus: Bus,
         limits: Limits,
         owns: Callable[[str], bool],
-        secret: bytes,
+        check_node: Callable[[bytes], None],
         clock: Callable[[], float],
     ) -> None:
         """No node is connected.
@@ -104,13 +103,13 @@ class BusHost:
             bus: with all of the users that this node owns.
             limits: of each instance.
             owns: whether this node has the topics of a user.
-            secret: that only nodes of the cluster know.
+            check_node: refuses who does not know the secret of the cluster's nodes.
             clock: trio's, in seconds.
         """
         self._bus = bus
         self._limits = limits
         self._owns = owns
-        self._secret = secret
+        self._check_node = check_node
         self._clock = clock
         self._peers: dict[Session, _Peer] = {}
         self.methods: dict[str, Method] = {
@@ -162,8 +161,7 @@ class BusHost:
     # Requests
 
     def _join(self, session: Session, asked: JoinParams) -> None:
-        if not hmac.compare_digest(asked.secret, self._secret):
-            raise ApiError("permission-denied", "only nodes of the cluster may ask for this")
+        self._check_node(asked.secret)
         for other, peer in list(self._peers.items()):
             if peer.life == asked.life:
                 self._end(other, "it has connected anew")

@@ -6,7 +6,7 @@ stay there until nothing is left of the user, or the lease is lost.
 
 from __future__ import annotations
 
-import secrets
+import hmac
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -16,7 +16,7 @@ import trio
 
 from pie_control.cluster.bus_link import BusLink, lost
 from pie_control.cluster.lease import NodeLease
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Refusal
 from pie_control.store.owners import Owner, Owners
 from pie_control.store.statements import DatabaseAway
 from pie_py.config.keys import ClientKey
@@ -29,7 +29,6 @@ log = structlog.get_logger("pie.cluster")
 # That a call waits for an owner: more than a lease that nobody renews lasts until it is taken over.
 PATIENCE_SECONDS = 25.0
 AGAIN_SECONDS = 0.3  # before the database, or an owner that refuses, is asked again
-SECRET_BYTES = 16
 
 Value = TypeVar("Value")
 
@@ -70,7 +69,7 @@ class Ownership:
             bus: of the users that this node owns.
             key: for a node of a public key.
         """
-        self.secret = secrets.token_bytes(SECRET_BYTES)
+        self.secret: bytes | None = None  # of the cluster; None until the database has told it
         self._table, self._limiter = Owners(address), trio.CapacityLimiter(1)
         self._life = life
         self._lease = lease
@@ -93,8 +92,13 @@ class Ownership:
             endpoint: where other nodes reach this one.
             public_key: of the endpoint; empty on loopback.
         """
-        self._me = lambda lease: Owner(lease, self._life, endpoint, public_key, self.secret)
+        self._me = lambda lease: Owner(lease, self._life, endpoint, public_key)
         async with trio.open_nursery() as self._nursery:
+            while self.secret is None:
+                try:
+                    self.secret = await self._ask(self._table.secret)
+                except DatabaseAway:  # the lease says so, too
+                    await trio.sleep(AGAIN_SECONDS)
             await trio.sleep_forever()
 
     def known(self, user: str) -> Place | None:
@@ -109,6 +113,18 @@ class Ownership:
     def owns(self, user: str) -> bool:
         """Whether a user's topics are here."""
         return isinstance(self.known(user), Here)
+
+    def check_node(self, secret: bytes) -> None:
+        """Refuses who is no node of the cluster.
+
+        Raises:
+            Refusal: `not-joined` if this node cannot tell yet.
+            ApiError: `permission-denied`.
+        """
+        if self.secret is None:
+            raise Refusal("not-joined", "this node does not know the secret of the cluster yet")
+        if not hmac.compare_digest(secret, self.secret):
+            raise ApiError("permission-denied", "only nodes of the cluster may ask for this")
 
     def leave(self, reason: str) -> None:
         """This node gives up what it owns: it ends."""
@@ -160,6 +176,8 @@ class Ownership:
             return f"the database is away: {error}"
         if owner is None or self._lease.number != lease:
             return "this node's lease was just lost"
+        if self.secret is None:
+            return "the database has not told the secret of the cluster"
         if owner.lease == lease:
             self._claims[user] = owner.claim
             if self._here is None:
@@ -169,9 +187,10 @@ class Ownership:
 
     async def _linked(self, owner: Owner) -> BusLink | str:
         assert self._nursery is not None, "it runs"
+        assert self.secret is not None, "it was asked for"
         link = self._links.get(owner.life)
         if link is None or link.over is not None:
-            link = self._links[owner.life] = BusLink(owner.life, owner.endpoint, owner.secret)
+            link = self._links[owner.life] = BusLink(owner.life, owner.endpoint, self.secret)
             self._nursery.start_soon(self._keep, link, self._key(owner.public_key))
         await link.joined.wait()
         return link if link.over is None else f"node {owner.life} has them: {link.over}"

@@ -44,7 +44,9 @@ class Shared:
         self._ownership = Ownership(
             address, member.life, self._lease, bus, lambda public: peer_key(member, public)
         )
-        self.host = BusHost(bus, config.limits, self._ownership.owns, self._ownership.secret, clock)
+        self.host = BusHost(
+            bus, config.limits, self._ownership.owns, self._ownership.check_node, clock
+        )
         self._lease.on_lost.append(self.host.lose_all)
         self.topics = ClusterTopics(bus, self._ownership, wiring.answers)
         wiring.registry.on_end.append(self.topics.leave)

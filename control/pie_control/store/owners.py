@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pie_control.store.statements import Statements
 
-_COLUMNS = "lease, life, endpoint, public_key, secret, claim"
+_COLUMNS = "lease, life, endpoint, public_key, claim"
 
 
 class Owner(NamedTuple):
@@ -20,7 +20,6 @@ class Owner(NamedTuple):
         life: of the node.
         endpoint: where other nodes reach it.
         public_key: of the endpoint; empty on loopback.
-        secret: who can tell it is a node of this cluster, for it has read this row.
         claim: counts claims; 0 of one that is to be made.
     """
 
@@ -28,7 +27,6 @@ class Owner(NamedTuple):
     life: str
     endpoint: str
     public_key: str
-    secret: bytes
     claim: int = 0
 
 
@@ -42,19 +40,16 @@ class Owners(Statements):
             The owner that there is now; None if it could not be told: ask again.
         """
         row = self._one(
-            'WITH claimed AS (INSERT INTO bus_owners ("user", lease, life, endpoint, public_key,'
-            " secret) SELECT %s, number, %s, %s, %s, %s FROM leases WHERE number = %s"
+            'WITH claimed AS (INSERT INTO bus_owners ("user", lease, life, endpoint, public_key)'
+            " SELECT %s, number, %s, %s, %s FROM leases WHERE number = %s"
             ' AND until > clock_timestamp() ON CONFLICT ("user") DO UPDATE'
             " SET claim = nextval('bus_owners_claim_seq') WHERE bus_owners.lease = EXCLUDED.lease"
             f" RETURNING {_COLUMNS}) SELECT {_COLUMNS} FROM claimed UNION ALL"
             f' (SELECT {_COLUMNS} FROM bus_owners WHERE "user" = %s'
             " AND NOT EXISTS (SELECT 1 FROM claimed))",
-            (user, *owner[1:5], owner.lease, user),
+            (user, *owner[1:4], owner.lease, user),
         )
-        if row is None:
-            return None
-        lease, life, endpoint, public_key, secret, number = row
-        return Owner(lease, life, endpoint, public_key, bytes(secret), number)
+        return None if row is None else Owner(*row)
 
     def release(self, user: str, claim: int) -> None:
         """An owner has nothing of a user any more, since a claim of its own.
@@ -62,3 +57,9 @@ class Owners(Statements):
         If it arrives late, after another claim, it does nothing.
         """
         self._changes('DELETE FROM bus_owners WHERE "user" = %s AND claim = %s', (user, claim))
+
+    def secret(self) -> bytes:
+        """Of the cluster: who can tell it has read it here, so it is a node."""
+        row = self._one("SELECT secret FROM cluster_secret", ())
+        assert row is not None, "it is made with the table"
+        return bytes(row[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -87,11 +88,12 @@ _SCHEMA_OF_OWNERS = (
         life TEXT NOT NULL,
         endpoint TEXT NOT NULL,
         public_key TEXT NOT NULL,
-        secret BYTEA NOT NULL,
         claim BIGSERIAL  -- grows with each, also with another one by the same lease
     )""",
     "CREATE INDEX bus_owners_lease ON bus_owners (lease)",
+    "CREATE TABLE cluster_secret (secret BYTEA NOT NULL)",
 )
+SECRET_BYTES = 32
 
 
 class SharedDatabase(Entries):
@@ -148,6 +150,8 @@ class SharedDatabase(Entries):
         if "bus_owners" not in tables:
             for statement in _SCHEMA_OF_OWNERS:
                 self.execute(statement)
+            secret = secrets.token_bytes(SECRET_BYTES)
+            self.execute("INSERT INTO cluster_secret VALUES (?)", (secret,))
 
     def close(self) -> None:
         """Closes the connection."""
