@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import run_state_machine_as_test
 from support import bus_rules
 from support.bus_rules import MAILBOX_BYTES, MESSAGING, STEPS, take
-from support.clusters import Wire
+from support.clusters import Wire, wait_for
 from support.instances import failure
 from support.nodes import Node, Nodes
 from support.postgres import Postgres
@@ -25,6 +25,7 @@ from support.puppets_of_nodes import Puppet, WorldOfNodes
 
 from pie_control.cluster.links import connected
 from pie_py.client.errors import RpcError
+from pie_py.config.limits import Limits
 
 pytest.importorskip("psycopg")
 pytestmark = pytest.mark.slow
@@ -35,6 +36,7 @@ FEW = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+CHILD = Path(__file__).parent / "guests/child.py"
 USERS = ("ann", "bob", "cem", "dan")
 
 
@@ -258,3 +260,56 @@ class _Member:
         again = self._world.attached(self._node, "ann", self._lost)
         with failure("failed-dependency"):
             again.call("take_text", self._pull)
+
+
+# Children
+
+
+def test_children_of_a_full_node_run_on_others(
+    nodes: Nodes, two: list[Node], world: WorldOfNodes
+) -> None:
+    full, lost = nodes.start_all({"f": {"server": {"max_instances": 1}}, "x": {}})
+    parent, other = world.puppet(full, "ann"), world.puppet(two[0], "ann")
+    world.client(full, "ann").upload(CHILD.read_bytes(), name="child")
+
+    def launched(*args: str) -> tuple[int, str]:
+        future = parent.call("launch", "child", list(args))
+        return future, take(world, other, other.call("pull", "born"))
+
+    def lives(child: str) -> bool:
+        node = next(one for one in (*two, lost) if child.endswith(f"@{one.life}"))
+        return child in {one["id"] for one in world.client(node, "ann").instances()}
+
+    future, child = launched("work")
+    assert lives(child)
+    parent.call("push", "work", "result")
+    assert take(world, parent, future) == "result"
+    wait_for(lambda: not lives(child))
+    with failure("failed-dependency", "failed as told"):
+        take(world, parent, parent.call("launch", "child", ["fail"]))
+    future, child = launched("deeper", "deeper", "work")
+    parent.call("push", "work", "from below")
+    assert take(world, parent, future) == "from below"
+    with failure("failed-dependency", "the last that is allowed"):
+        deep = ["deeper"] * (Limits().child_depth + 1)
+        take(world, parent, parent.call("launch", "child", deep))
+    future, child = launched("nothing")
+    parent.call("cancel", future)
+    wait_for(lambda: not lives(child), 5)
+    for _ in range(50):
+        future, child = launched("nothing")
+        if child.endswith(f"@{lost.life}"):
+            break
+        parent.call("cancel", future)
+    lost.process.kill()
+    assert parent.call("ready", [future], 20) == [future]
+    with failure("failed-dependency", f"node-lost: node {lost.life}"):
+        parent.call("take_text", future)
+    _, child = launched("nothing")
+    parent.end()
+    wait_for(lambda: not lives(child), 5)
+    parent = world.puppet(full, "ann")
+    _, child = launched("nothing")
+    full.process.kill()
+    wait_for(lambda: not lives(child), 15)
+    other.end()

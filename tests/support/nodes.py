@@ -70,7 +70,9 @@ class Nodes:
         return self.start_all({name: member})[0]
 
     def start_all(self, nodes: dict[str, dict[str, Any]]) -> list[Node]:
-        """Starts several, together."""
+        """Starts several, together: by name, fields of `MemberConfig`, a database of its own, and
+        fields of `ServerConfig` as `server`.
+        """
         lives = {name: self._begun(name) for name in nodes}
 
         def start(name: str) -> Node:
@@ -109,6 +111,7 @@ class Nodes:
         return {
             **SERVER,
             **self._fields,
+            **member.pop("server", {}),
             "endpoint": f"tcp://{HOST}:*",
             "data_folder": str(self._folder / "data"),
             "store": {"database": database},

@@ -80,12 +80,16 @@ class WorldOfNodes:
 
     def puppet(self, node: Node, user: str) -> Puppet:
         """An instance on a node."""
+        return Puppet(self.client(node, user).launch("puppet"))
+
+    def client(self, node: Node, user: str) -> Client:
+        """Of a node, for as long as the world."""
         client = self._clients.get((node.life, user))
         if client is None:
             client = self._stack.enter_context(self._nodes.client(node, user))
             self._clients[node.life, user] = client
             client.upload(SOURCE.read_bytes(), name="puppet")
-        return Puppet(client.launch("puppet"))
+        return client
 
     def attached(self, node: Node, user: str, puppet: Puppet) -> Puppet:
         """An instance again, by another client."""

@@ -59,7 +59,7 @@ class ClusterNode:
         if self.shared is None:
             return parts
         return dataclasses.replace(
-            parts, recorded=self.shared.recorded, methods=self.shared.host.methods
+            parts, recorded=self.shared.recorded, methods=self.shared.methods
         )
 
     def end_instances(self) -> None:

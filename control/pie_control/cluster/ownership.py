@@ -126,6 +126,16 @@ class Ownership:
         if not hmac.compare_digest(secret, self.secret):
             raise ApiError("permission-denied", "only nodes of the cluster may ask for this")
 
+    def known_secret(self) -> bytes:
+        """What this node tells others.
+
+        Raises:
+            ApiError: `busy` if the database has not told it yet.
+        """
+        if self.secret is None:
+            raise ApiError("busy", "this node has not read the database yet: try again")
+        return self.secret
+
     def leave(self, reason: str) -> None:
         """This node gives up what it owns: it ends."""
         self._lose(reason)
