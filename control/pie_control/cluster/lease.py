@@ -7,6 +7,7 @@ before it is by the database's, so what it held is given up here before another 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -25,23 +26,20 @@ MARGIN_SECONDS = 3.0
 LOOK_SECONDS = 0.25  # between two looks whether the lease is over
 GIVE_BACK_SECONDS = 2.0  # that a node which ends has for that
 
+# It goes on while the machine sleeps, as the database's does.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 Value = TypeVar("Value")
 
 
 class NodeLease:
     """Holds the lease of this node's life, and tells when it is lost."""
 
-    def __init__(self, address: str, life: str, clock: Callable[[], float]) -> None:
-        """Nothing is sent before `run`.
-
-        Args:
-            address: of the database.
-            life: of this node.
-            clock: trio's; it only grows.
-        """
+    def __init__(self, address: str, life: str) -> None:
+        """Takes the database's address, and the node's life. Nothing is sent before `run`."""
         self.on_lost: list[Callable[[str], None]] = []  # told why; raise nothing
         self._life = life
-        self._clock = clock
+        self._clock: Callable[[], float] = partial(time.clock_gettime, _CLOCK)
         self._leases, self._limiter = Leases(address), trio.CapacityLimiter(1)
         self._number: int | None = None
         self._former: int | None = None  # lost, with nothing that runs under it any more

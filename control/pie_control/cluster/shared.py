@@ -36,7 +36,7 @@ class Shared:
     ) -> None:
         """Nothing is sent before `run`."""
         address, bus, clock = config.store.database, wiring.messaging, wiring.clock
-        self._lease = NodeLease(address, member.life, clock)
+        self._lease = NodeLease(address, member.life)
         self.recorded = RecordedLaunches(
             address,
             self._lease,

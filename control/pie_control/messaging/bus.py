@@ -63,7 +63,7 @@ class Bus:
         self._members: dict[Party, _Member] = {}
         # Users without an instance whose queues are kept, by how long they have been without one
         self._idle: OrderedDict[str, _User] = OrderedDict()
-        # Told a user of whom nothing is left: no instance and no message.
+        # Told when nothing is left of a user: no instance and no message.
         self.on_empty: Callable[[str], None] = lambda user: None
 
     # Instances come and go
