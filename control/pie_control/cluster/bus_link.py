@@ -125,7 +125,7 @@ class BusLink:
 
     def lost(self) -> ApiError:
         """What instances are told of what waited there."""
-        return lost(self.life, self.over)
+        return lost(self.life, self.over or "it has just given them up")
 
     # Calls
 

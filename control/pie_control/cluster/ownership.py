@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("pie.cluster")
 
-# That a call waits for an owner: more than a lease that is not renewed lasts until it is taken over.
+# That a call waits for an owner; a lease that is not renewed is taken over before.
 PATIENCE_SECONDS = 25.0
 AGAIN_SECONDS = 0.3  # before the database, or an owner that refuses, is asked again
 
