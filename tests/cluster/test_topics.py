@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -25,7 +26,6 @@ from support.puppets_of_nodes import Puppet, WorldOfNodes
 
 from pie_control.cluster.links import connected
 from pie_py.client.errors import RpcError
-from pie_py.config.limits import Limits
 
 pytest.importorskip("psycopg")
 pytestmark = pytest.mark.slow
@@ -37,6 +37,7 @@ FEW = settings(
     suppress_health_check=list(HealthCheck),
 )
 CHILD = Path(__file__).parent / "guests/child.py"
+LIMITS = {"mailbox_bytes": MAILBOX_BYTES, "children": 4, "child_depth": 3}
 USERS = ("ann", "bob", "cem", "dan")
 
 
@@ -48,7 +49,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="module")
 def nodes(postgres: Postgres) -> Iterator[Nodes]:
-    config = {"messaging": MESSAGING, "limits": {"mailbox_bytes": MAILBOX_BYTES}}
+    config = {"messaging": MESSAGING, "limits": LIMITS}
     quota = {"share": 1.0, "launches": 1e6}
     with (
         postgres.database() as address,
@@ -59,8 +60,36 @@ def nodes(postgres: Postgres) -> Iterator[Nodes]:
 
 
 @pytest.fixture(scope="module")
-def two(nodes: Nodes) -> list[Node]:
-    return nodes.start_all({"n1": {}, "n2": {}})
+def ways(nodes: Nodes, postgres: Postgres) -> Iterator[tuple[Wire, Wire]]:
+    """To the directory, and to the database."""
+    with Wire(nodes.directory) as directory, Wire(postgres.socket) as data:
+        yield directory, data
+
+
+@pytest.fixture(scope="module")
+def started(nodes: Nodes, ways: tuple[Wire, Wire]) -> dict[str, Node]:
+    """All nodes: two that stay, one that takes one instance, and three that are to be lost.
+
+    Two of those will not hear from the directory that their life is over: they would end.
+    """
+    way, way_to_data = ways
+    name = nodes.database.partition("@")[2].partition("?")[0]
+    port = way_to_data.endpoint.rpartition(":")[2]
+    data = f"postgresql://postgres@127.0.0.1:{port}{name}"
+    lives: dict[str, dict[str, Any]] = {
+        "n1": {},
+        "n2": {},
+        "full": {"server": {"max_instances": 1}},
+        "killed": {},
+        "stopped": {"directory": way.endpoint},
+        "cut": {"directory": way.endpoint, "database": data},
+    }
+    return dict(zip(lives, nodes.start_all(lives), strict=True))
+
+
+@pytest.fixture(scope="module")
+def two(started: dict[str, Node]) -> list[Node]:
+    return [started["n1"], started["n2"]]
 
 
 @pytest.fixture(scope="module")
@@ -116,43 +145,110 @@ def test_who_cannot_read_the_database_is_no_node(nodes: Nodes, two: list[Node]) 
     assert trio.run(ask) == refused
 
 
+# Children
+
+
+class Parent:
+    """An instance that fills its node, so that its children run on others."""
+
+    def __init__(self, world: WorldOfNodes, started: dict[str, Node]) -> None:
+        self._world, self._started = world, started
+        self.puppet = world.puppet(started["full"], "ann")
+        self._other = world.puppet(started["n1"], "ann")
+        world.client(started["n1"], "ann").upload(CHILD.read_bytes(), name="child")
+
+    def launch(self, *args: str) -> int:
+        future: int = self.puppet.call("launch", "child", list(args))
+        return future
+
+    def launched(self, *args: str) -> tuple[int, str]:
+        """A child that tells where it runs."""
+        future = self.launch(*args)
+        return future, take(self._world, self._other, self._other.call("pull", "born"))
+
+    def launched_on(self, node: Node) -> tuple[int, str]:
+        for _ in range(100):
+            future, child = self.launched("nothing")
+            if child.endswith(f"@{node.life}"):
+                return future, child
+            self.puppet.call("cancel", future)
+        raise AssertionError(f"no child went to {node.life}")
+
+    def lives(self, child: str) -> bool:
+        node = next(n for n in self._started.values() if child.endswith(f"@{n.life}"))
+        return child in {one["id"] for one in self._world.client(node, "ann").instances()}
+
+
+def test_children_of_a_full_node_run_on_others(
+    world: WorldOfNodes, started: dict[str, Node]
+) -> None:
+    parent = Parent(world, started)
+    future, child = parent.launched("work")
+    assert parent.lives(child)
+    parent.puppet.call("push", "work", "result")
+    assert take(world, parent.puppet, future) == "result"
+    wait_for(lambda: not parent.lives(child))
+    with failure("failed-dependency", "failed as told"):
+        take(world, parent.puppet, parent.launch("fail"))
+    future, child = parent.launched("deeper", "deeper", "work")
+    parent.puppet.call("push", "work", "from below")
+    assert take(world, parent.puppet, future) == "from below"
+    with failure("failed-dependency", "the last that is allowed"):
+        take(world, parent.puppet, parent.launch(*["deeper"] * (LIMITS["child_depth"] + 1)))
+    future, child = parent.launched("nothing")
+    parent.puppet.call("cancel", future)
+    wait_for(lambda: not parent.lives(child), 5)
+    futures = [parent.launched("nothing")[0] for _ in range(LIMITS["children"])]
+    with failure("limit-exceeded", "children are alive"):
+        parent.launch("nothing")
+    for future in futures:
+        parent.puppet.call("cancel", future)
+    _, child = parent.launched("nothing")
+    parent.puppet.end()
+    wait_for(lambda: not parent.lives(child), 5)
+
+
 # Faults: what ends takes what waits there with it, and nothing is ever in two places
 
 
-def test_faults(nodes: Nodes, two: list[Node], world: WorldOfNodes, postgres: Postgres) -> None:
-    """Each with a user of its own, and all at the same time, for a lease lasts long.
-
-    Two nodes do not hear from the directory that their life is over: they would end.
-    """
-    name = nodes.database.partition("@")[2].partition("?")[0]
-    with Wire(nodes.directory) as way, Wire(postgres.socket) as way_to_data:
-        port = way_to_data.endpoint.rpartition(":")[2]
-        data = f"postgresql://postgres@127.0.0.1:{port}{name}"
-        cut_off = {"directory": way.endpoint}
-        killed, stopped, cut = nodes.start_all(
-            {"k": {}, "s": cut_off, "c": {**cut_off, "database": data}}
-        )
-        faults = [
-            _Fault(world, two, user, node)
-            for user, node in (("bob", killed), ("cem", stopped), ("dan", cut))
-        ]
-        members = [_Member(world, two, f"of {node.life}", node) for node in (killed, stopped)]
-        killed.process.kill()
-        stopped.process.send_signal(signal.SIGSTOP)
+def test_faults(world: WorldOfNodes, started: dict[str, Node], ways: tuple[Wire, Wire]) -> None:
+    """All at the same time, for a lease lasts long. Those of owners have users of their own."""
+    two = [started["n1"], started["n2"]]
+    killed, stopped, cut = started["killed"], started["stopped"], started["cut"]
+    owners = [
+        _Fault(world, two, user, node)
+        for user, node in (("bob", killed), ("cem", stopped), ("dan", cut))
+    ]
+    members = [_Member(world, two, f"of {node.life}", node) for node in (killed, stopped)]
+    parent = Parent(world, started)
+    future, _ = parent.launched_on(killed)
+    killed.process.kill()
+    stopped.process.send_signal(signal.SIGSTOP)
+    for way in ways:
         way.cut()
-        way_to_data.cut()
-        with ThreadPoolExecutor(5) as pool:
-            ends = [
-                pool.submit(faults[0].killed),
-                pool.submit(faults[1].stopped),
-                pool.submit(faults[2].cut, way_to_data),
-                *(pool.submit(member.gone) for member in members),
-            ]
-        for end in ends:
-            end.result()
-        stopped.process.send_signal(signal.SIGCONT)
-        faults[1].goes_on()
-        members[1].goes_on()
+    with ThreadPoolExecutor(6) as pool:
+        ends = [
+            pool.submit(owners[0].killed),
+            pool.submit(owners[1].stopped),
+            pool.submit(owners[2].cut, ways[1]),
+            *(pool.submit(member.gone) for member in members),
+            pool.submit(_lose, parent, future, started),
+        ]
+    for end in ends:
+        end.result()
+    stopped.process.send_signal(signal.SIGCONT)
+    owners[1].goes_on()
+    members[1].goes_on()
+
+
+def _lose(parent: Parent, future: int, started: dict[str, Node]) -> None:
+    """A child's node is lost, then its parent's."""
+    assert parent.puppet.call("ready", [future], 20) == [future]
+    with failure("failed-dependency", f"node-lost: node {started['killed'].life}"):
+        parent.puppet.call("take_text", future)
+    _, child = parent.launched_on(started["n2"])
+    started["full"].process.kill()
+    wait_for(lambda: not parent.lives(child), 15)
 
 
 class _Fault:
@@ -260,56 +356,3 @@ class _Member:
         again = self._world.attached(self._node, "ann", self._lost)
         with failure("failed-dependency"):
             again.call("take_text", self._pull)
-
-
-# Children
-
-
-def test_children_of_a_full_node_run_on_others(
-    nodes: Nodes, two: list[Node], world: WorldOfNodes
-) -> None:
-    full, lost = nodes.start_all({"f": {"server": {"max_instances": 1}}, "x": {}})
-    parent, other = world.puppet(full, "ann"), world.puppet(two[0], "ann")
-    world.client(full, "ann").upload(CHILD.read_bytes(), name="child")
-
-    def launched(*args: str) -> tuple[int, str]:
-        future = parent.call("launch", "child", list(args))
-        return future, take(world, other, other.call("pull", "born"))
-
-    def lives(child: str) -> bool:
-        node = next(one for one in (*two, lost) if child.endswith(f"@{one.life}"))
-        return child in {one["id"] for one in world.client(node, "ann").instances()}
-
-    future, child = launched("work")
-    assert lives(child)
-    parent.call("push", "work", "result")
-    assert take(world, parent, future) == "result"
-    wait_for(lambda: not lives(child))
-    with failure("failed-dependency", "failed as told"):
-        take(world, parent, parent.call("launch", "child", ["fail"]))
-    future, child = launched("deeper", "deeper", "work")
-    parent.call("push", "work", "from below")
-    assert take(world, parent, future) == "from below"
-    with failure("failed-dependency", "the last that is allowed"):
-        deep = ["deeper"] * (Limits().child_depth + 1)
-        take(world, parent, parent.call("launch", "child", deep))
-    future, child = launched("nothing")
-    parent.call("cancel", future)
-    wait_for(lambda: not lives(child), 5)
-    for _ in range(50):
-        future, child = launched("nothing")
-        if child.endswith(f"@{lost.life}"):
-            break
-        parent.call("cancel", future)
-    lost.process.kill()
-    assert parent.call("ready", [future], 20) == [future]
-    with failure("failed-dependency", f"node-lost: node {lost.life}"):
-        parent.call("take_text", future)
-    _, child = launched("nothing")
-    parent.end()
-    wait_for(lambda: not lives(child), 5)
-    parent = world.puppet(full, "ann")
-    _, child = launched("nothing")
-    full.process.kill()
-    wait_for(lambda: not lives(child), 15)
-    other.end()
