@@ -41,6 +41,7 @@ HOW: dict[str, list[object]] = {
     "async-function-calling": ["needs a model that calls: tests/async_calling", "imports"],
     "interception": ["a signature"],
     "testing": ["a test: tests/testing"],
+    "cluster": ["a launch in a cluster: tests/cluster"],
 }  # fmt: skip
 STORY = ("index", "debugging")  # pages whose files and commands belong together
 
