@@ -7,8 +7,10 @@ from __future__ import annotations
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from support.postgres import Postgres
 from support.puppets_of_nodes import Puppet, WorldOfNodes
 
 from pie_control.cluster.links import connected
+from pie_control.errors import ApiError
 from pie_py.client.errors import RpcError
 
 pytest.importorskip("psycopg")
@@ -38,7 +41,8 @@ FEW = settings(
 )
 CHILD = Path(__file__).parent / "guests/child.py"
 LIMITS = {"mailbox_bytes": MAILBOX_BYTES, "children": 4, "child_depth": 3}
-USERS = ("ann", "bob", "cem", "dan")
+USERS = ("ann", "bob", "cem", "dan", "eve")
+AFTER = 100  # messages that are pushed to a new owner
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +226,7 @@ def test_faults(world: WorldOfNodes, started: dict[str, Node], ways: tuple[Wire,
     members = [_Member(world, two, f"of {node.life}", node) for node in (killed, stopped)]
     parent = Parent(world, started)
     future, _ = parent.launched_on(killed)
+    load = _Load(world, two, killed)
     killed.process.kill()
     stopped.process.send_signal(signal.SIGSTOP)
     for way in ways:
@@ -236,9 +241,74 @@ def test_faults(world: WorldOfNodes, started: dict[str, Node], ways: tuple[Wire,
         ]
     for end in ends:
         end.result()
+    load.is_whole()
     stopped.process.send_signal(signal.SIGCONT)
     owners[1].goes_on()
     members[1].goes_on()
+
+
+class _Load:
+    """One that pushes and two that pull without a pause, while the owner is killed."""
+
+    def __init__(self, world: WorldOfNodes, two: list[Node], owner: Node) -> None:
+        self._pushed: list[str] = []
+        self._unknown: list[str] = []  # whether they were pushed
+        self._taken: list[str] = []
+        self._fails = 0
+        self._codes: set[str] = set()  # of errors
+        own = world.puppet(owner, "eve")
+        own.call("push_room", "load")
+        assert world.owner("eve") == owner.life
+        pushing, *pulling = (world.puppet(node, "eve") for node in (two[0], *two))
+        self._pool = ThreadPoolExecutor(3)
+        self._tasks = [self._pool.submit(self._push, pushing)]
+        self._tasks += [self._pool.submit(self._pull, who) for who in pulling]
+        wait_for(lambda: len(self._taken) > 20)
+
+    def is_whole(self) -> None:
+        """None was delivered twice, and of those pushed to the next owner all."""
+        for task in self._tasks:
+            task.result(60)
+        self._pool.shutdown()
+        assert self._fails > 0
+        assert self._codes <= {"would-block", "failed-dependency"}
+        assert max(Counter(self._taken).values()) == 1
+        assert set(self._taken) <= {*self._pushed, *self._unknown}
+        later = self._pushed[-AFTER:]
+        assert [text for text in self._pushed if text in later and text in self._taken] == later
+
+    def _push(self, who: Puppet) -> None:
+        number = count(1)
+        well = 0  # pushed since the last failure
+        while self._fails == 0 or well < AFTER:
+            text = str(next(number))
+            try:
+                who.call("push", "load", text)
+                self._pushed.append(text)
+                well += 1
+            except ApiError as error:
+                self._codes.add(error.code)
+                if error.code != "would-block":
+                    self._unknown.append(text)
+                    self._fails += 1
+                    well = 0
+        for _ in range(2):
+            who.call("ready", [who.call("push_room", "load")], 30)
+            who.call("push", "load", "end")
+
+    def _pull(self, who: Puppet) -> None:
+        while True:
+            try:
+                future = who.call("pull", "load")
+                while not who.call("ready", [future], 5):
+                    pass
+                text = who.call("take_text", future)
+            except ApiError as error:
+                self._codes.add(error.code)
+                continue
+            if text == "end":
+                return
+            self._taken.append(text)
 
 
 def _lose(parent: Parent, future: int, started: dict[str, Node]) -> None:
