@@ -42,6 +42,13 @@ class ApiError(Exception):
         self.message = message
 
 
+class NoRoom(ApiError):
+    """This server runs as many instances as it may, of all users or of one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("limit-exceeded", message)
+
+
 class ProgramRejected(Exception):
     """An uploaded program that cannot run here; the text says why and how to mend it."""
 

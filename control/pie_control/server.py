@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -90,14 +89,14 @@ class _Server:
             clock,
             GuestClocks(time.time_ns, time.monotonic_ns),
         )
-        linker.define(self._wiring.host_functions())
-        parts = self._wiring.rpc_parts()
+        functions, parts = self._wiring.host_functions(), self._wiring.rpc_parts()
         self._node: ClusterNode | None = None
         if config.cluster is not None:
             from pie_control.cluster.node import ClusterNode  # one machine needs none of it
 
             self._node = ClusterNode(config, config.cluster, self._wiring, programs)
-            parts = replace(parts, fetch=self._node.fetch, recorded=self._node.recorded)
+            functions, parts = self._node.functions(functions), self._node.parts(parts)
+        linker.define(self._wiring.recorded(functions))
         facts = {} if config.cluster is None else {"life": config.cluster.life}
         self._rpc = self._wiring.door = RpcServer(
             config, partial(Requests, config, parts), clock, facts=facts

@@ -118,7 +118,9 @@ class Wiring:
             Kept(config.data_folder / "adapters", "model", "name", "folder"),
         )
         self.dispatcher = Dispatcher(self.models, self.executor, worker, self.timers, clock)
-        self.messaging = Bus(config.messaging, alone=config.cluster is None)
+        self.messaging = Bus(
+            config.messaging, alone=config.cluster is None or bool(config.store.database)
+        )
         has_store = config.cluster is None or config.cluster.shares_data
         self.store = StoreService(
             config.data_folder / "store.sqlite3", config.store, of_all=has_store
@@ -156,7 +158,7 @@ class Wiring:
 
     def host_functions(self) -> tuple[HostFunction, ...]:
         """What guests may call. Once for a server."""
-        made = functions(
+        return functions(
             ApiParts(
                 self.registry,
                 self.launcher,
@@ -174,6 +176,9 @@ class Wiring:
                 self._clocks,
             )
         )
+
+    def recorded(self, made: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
+        """The functions that guests call, whose calls are recorded where that is configured."""
         return made if self._recorder is None else self._recorder.tap(made)
 
     def rpc_parts(self) -> RpcParts:

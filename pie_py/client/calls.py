@@ -60,9 +60,14 @@ class Calls:
         self._numbers = itertools.count(1)
         self._open: dict[int, Call] = {}
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there are few enough for one more."""
+        return len(self._open) < MAX_CALLS
+
     async def room(self) -> None:
         """Waits until there are few enough for one more."""
-        while len(self._open) >= MAX_CALLS:
+        while not self.has_room:
             await next(iter(self._open.values())).done.wait()
 
     def open(

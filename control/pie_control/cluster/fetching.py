@@ -90,3 +90,9 @@ def member_key(member: MemberConfig, config: ServerConfig) -> ClientKey | None:
         return None
     server = KeyStore(config.data_folder).server_pair().public
     return ClientKey(MEMBER, pair.public, pair.secret, server)
+
+
+def peer_key(member: MemberConfig, public: str) -> ClientKey | None:
+    """The key by which a member connects to a node of a public key; None on loopback."""
+    pair = member.pair()
+    return None if pair is None else ClientKey(MEMBER, pair.public, pair.secret, public)

@@ -44,11 +44,19 @@ async def connected(endpoint: str, key: ClientKey | None) -> AsyncIterator[Conne
 
 
 class NodeLinks:
-    """The gateway's connections to nodes: made when they are needed, kept while the node lives."""
+    """Connections to nodes: made when they are needed, kept while the node lives."""
 
-    def __init__(self, key: Callable[[str], ClientKey | None]) -> None:
-        """Has none yet; `key` is that for a node of a public key."""
+    def __init__(
+        self, key: Callable[[str], ClientKey | None], patience: float = PATIENCE_SECONDS
+    ) -> None:
+        """Has none yet.
+
+        Args:
+            key: for a node of a public key.
+            patience: seconds to look for a node that is lost.
+        """
         self._key = key
+        self._patience = patience
         self._links: dict[str, Connection] = {}  # by endpoint
         self._scopes: dict[str, trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
@@ -64,8 +72,16 @@ class NodeLinks:
         for endpoint in self._links.keys() - endpoints:
             self._drop(endpoint)
 
-    async def ask(self, endpoint: str, public_key: str, method: str, **params: Any) -> Any:
-        """One request to a node.
+    async def ask(
+        self,
+        endpoint: str,
+        public_key: str,
+        method: str,
+        *,
+        on_late: Callable[[Any], None] | None = None,
+        **params: Any,
+    ) -> Any:
+        """One request to a node. Cancelled, it may be done or not; `on_late` gets its answer then.
 
         Raises:
             ClientError: if it refuses, or does not answer.
@@ -76,15 +92,14 @@ class NodeLinks:
             self._drop(endpoint)
             connection = None
         if connection is None:
-            connection = Connection(
-                parse_endpoint(endpoint), self._key(public_key), PATIENCE_SECONDS
-            )
+            connection = Connection(parse_endpoint(endpoint), self._key(public_key), self._patience)
             self._links[endpoint] = connection
-            await self._nursery.start(self._keep, endpoint, connection)
+            with trio.CancelScope(shield=True):  # it is there for others, too
+                await self._nursery.start(self._keep, endpoint, connection)
         problem = await connection.ready()
         if problem is not None:
             raise problem
-        return await connection.request(method, **params)
+        return await connection.request(method, on_late=on_late, **params)
 
     async def _keep(
         self, endpoint: str, connection: Connection, task_status: trio.TaskStatus[None]

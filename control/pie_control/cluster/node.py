@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import trio
@@ -11,6 +12,8 @@ from pie_control.cluster.fetching import ProgramFetcher
 from pie_control.cluster.membership import Membership
 from pie_control.cluster.parent import tell_parent
 from pie_control.programs.store import ProgramStore
+from pie_control.rpc.requests import Parts
+from pie_control.wasm import HostFunction
 from pie_control.wiring import Wiring
 from pie_py.config.cluster import MemberConfig
 from pie_py.config.endpoint import parse_endpoint
@@ -18,7 +21,7 @@ from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
 
 if TYPE_CHECKING:
-    from pie_control.cluster.recorded import RecordedLaunches
+    from pie_control.cluster.shared import Shared
 
 
 class ClusterNode:
@@ -35,29 +38,34 @@ class ClusterNode:
         self._member = member
         self._reason = "it stops"
         encrypted = not parse_endpoint(config.endpoint).is_loopback
-        public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
+        self._public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
         facts = NodeFacts(wiring.models, wiring.registry)
-        self._membership = Membership(member, facts, wiring.registry, public, wiring.clock)
+        self._membership = Membership(member, facts, wiring.registry, self._public, wiring.clock)
         self._registry = wiring.registry
         self.fetch = ProgramFetcher(member, config, programs).fetch
-        self.recorded: RecordedLaunches | None = None
+        self.shared: Shared | None = None
         if config.store.database:
-            from pie_control.cluster.recorded import RecordedLaunches  # needs psycopg
+            from pie_control.cluster.shared import Shared  # needs psycopg
 
-            self.recorded = RecordedLaunches(
-                config.store.database,
-                member.life,
-                wiring.registry,
-                wiring.launcher,
-                programs,
-                self.fetch,
-                wiring.clock,
-            )
+            self.shared = Shared(config, member, wiring, programs, self.fetch)
+
+    def functions(self, of_one_server: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
+        """The functions of the contract as a node has them."""
+        return of_one_server if self.shared is None else self.shared.topics.replace(of_one_server)
+
+    def parts(self, of_one_server: Parts) -> Parts:
+        """What clients' requests, and those of other nodes, act on."""
+        parts = dataclasses.replace(of_one_server, fetch=self.fetch)
+        if self.shared is None:
+            return parts
+        return dataclasses.replace(
+            parts, recorded=self.shared.recorded, methods=self.shared.methods
+        )
 
     def end_instances(self) -> None:
         """Ends the instances that are left: the node ends."""
-        if self.recorded is not None:
-            self.recorded.leave()
+        if self.shared is not None:
+            self.shared.leave(f"it has ended: {self._reason}")
         self._registry.lose_all(f"node-lost: node {self._member.life} has ended: {self._reason}")
 
     async def run(self, endpoint: str, stop: trio.Event) -> None:
@@ -69,6 +77,6 @@ class ClusterNode:
             stop.set()
 
         async with trio.open_nursery() as nursery:
-            if self.recorded is not None:
-                nursery.start_soon(self.recorded.run)
+            if self.shared is not None:
+                nursery.start_soon(self.shared.run, endpoint, self._public)
             await self._membership.run(endpoint, leave)

@@ -1,8 +1,4 @@
-"""A node's part in launches that outlive it: its lease, and runs that hold only with it.
-
-The control loop has the lease renewed, so a process that is stopped lets it run out. Statements run
-in two threads, one for renewals alone, and the loop waits for none of them.
-"""
+"""A node's part in launches that outlive it: runs that hold only with its lease."""
 
 from __future__ import annotations
 
@@ -14,118 +10,66 @@ from typing import TypeVar
 import structlog
 import trio
 
+from pie_control.cluster.lease import NodeLease
 from pie_control.errors import ApiError, Refusal
 from pie_control.instances.instance import Fence, Instance, State
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.store.launches import LEASE_SECONDS, DatabaseAway, Launch, Launches
+from pie_control.store.launches import Launch, Launches
+from pie_control.store.statements import DatabaseAway
 
 log = structlog.get_logger("pie.cluster")
 
-RENEW_SECONDS = 1.0
-# The node ends what runs under its lease so long before the database does.
-MARGIN_SECONDS = 3.0
-LOOK_SECONDS = 0.25  # between two looks whether the lease is over
 AGAIN_SECONDS = 0.5  # before what the database has not taken is tried again
-GIVE_BACK_SECONDS = 2.0  # that a node which ends has for that
 
 Value = TypeVar("Value")
 
 
 class RecordedLaunches:
-    """Holds the lease, records launches, and ends their instances when the lease is lost."""
+    """Records launches, and ends their instances when the lease is lost."""
 
     def __init__(
         self,
         address: str,
+        lease: NodeLease,
         life: str,
         registry: Registry,
         launcher: Launcher,
         programs: ProgramStore,
         fetch: Callable[[str, str], Awaitable[None]],
-        clock: Callable[[], float],
     ) -> None:
         """Nothing is sent before `run`.
 
         Args:
             address: of the database.
+            lease: of this node.
             life: of this node.
             registry: of its instances.
             launcher: starts them.
             programs: that are here.
             fetch: has one here, by its hash and for a user.
-            clock: trio's; it only grows.
         """
         self._life = life
         self._registry = registry
         self._launcher = launcher
         self._programs = programs
         self._fetch = fetch
-        self._clock = clock
-        self._leases, self._renewing = Launches(address), trio.CapacityLimiter(1)
-        self._table, self._writing = Launches(address), trio.CapacityLimiter(1)
-        self._lease: int | None = None
-        self._until = 0.0  # by `clock`: when this node gives its lease up
+        self._lease = lease
+        self._table, self._limiter = Launches(address), trio.CapacityLimiter(1)
         self._held: set[Instance] = set()
         self._ends: dict[Instance, Callable[[], None]] = {}  # not recorded yet, so not told
-        self._leaving = False
         self._nursery: trio.Nursery | None = None
         registry.hold_end = self._hold_end
+        lease.on_lost.append(self._lose)
 
     async def run(self) -> None:
-        """Holds the lease until cancelled."""
-        try:
-            async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self._watch)
-                while True:
-                    began = self._clock()
-                    try:
-                        await self._renew(began)
-                    except DatabaseAway as error:
-                        log.warning("the lease is not renewed", reason=str(error))
-                    await trio.sleep(max(0.0, began + RENEW_SECONDS - self._clock()))
-        finally:
-            if self._lease is not None and self._leaving:
-                with trio.move_on_after(GIVE_BACK_SECONDS) as scope:
-                    scope.shield = True
-                    try:
-                        await self._in_thread(
-                            self._writing, partial(self._table.give_back, self._lease)
-                        )
-                    except DatabaseAway:
-                        log.warning("the lease is not given back, and runs out")
+        """Records ends until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            await trio.sleep_forever()
 
-    def leave(self) -> None:
-        """The node is about to end its instances, which other nodes may launch again."""
-        self._leaving = True
-
-    # The lease
-
-    async def _renew(self, sent: float) -> None:
-        lease = self._lease
-        if lease is None:
-            hold = partial(self._leases.hold, self._life)
-            self._lease = await self._in_thread(self._renewing, hold)
-            self._until = sent + LEASE_SECONDS - MARGIN_SECONDS
-            log.info("lease", number=self._lease)
-        elif not await self._in_thread(self._renewing, partial(self._leases.renew, lease)):
-            self._lose(lease, "it was taken over")
-        elif self._lease == lease:
-            self._until = sent + LEASE_SECONDS - MARGIN_SECONDS
-
-    async def _watch(self) -> None:
-        while True:
-            await trio.sleep(LOOK_SECONDS)
-            if self._lease is not None and self._clock() >= self._until:
-                self._lose(self._lease, "the database did not renew it in time")
-
-    def _lose(self, lease: int, reason: str) -> None:
-        if self._lease != lease:
-            return
-        self._lease = None
+    def _lose(self, reason: str) -> None:
         text = f"node-lost: node {self._life} has lost its lease: {reason}"
-        log.error("lease lost", reason=reason, instances=len(self._held))
         ends, self._ends = self._ends, {}
         for instance, settle in ends.items():
             _lost(instance, text)
@@ -186,11 +130,12 @@ class RecordedLaunches:
         return self._start(program, launch.args, launch.user, fence)
 
     def _valid_lease(self) -> int:
-        if self._lease is None:
+        lease = self._lease.number
+        if lease is None:
             raise ApiError(
                 "busy", "this node has no lease in the database, which may be away: try again"
             )
-        return self._lease
+        return lease
 
     async def _begin(self, fence: Fence, write: Callable[[], bool]) -> bool:
         """Has a run's beginning written; what may have been written by an error is undone."""
@@ -201,7 +146,7 @@ class RecordedLaunches:
             raise
 
     def _start(self, program: Program, args: list[str], user: str, fence: Fence) -> Instance:
-        if self._lease != fence.lease:
+        if self._lease.number != fence.lease:
             raise Refusal(
                 "node-lost", f"the lease was lost while {fence.launch} was launched; it may go on"
             )
@@ -218,9 +163,9 @@ class RecordedLaunches:
         self._nursery.start_soon(self._keep_undoing, fence)
 
     async def _keep_undoing(self, fence: Fence) -> None:
-        while self._lease == fence.lease:
+        while self._lease.number == fence.lease:
             try:
-                await self._in_thread(self._writing, partial(self._table.undo, fence))
+                await self._in_thread(partial(self._table.undo, fence))
                 return
             except DatabaseAway:
                 await trio.sleep(AGAIN_SECONDS)
@@ -232,7 +177,7 @@ class RecordedLaunches:
         assert instance.fence is not None
         assert self._nursery is not None, "the lease is held"
         self._held.discard(instance)
-        if self._leaving or instance.fence.lease != self._lease:
+        if instance.fence.lease != self._lease.number:
             settle()
             return
         self._ends[instance] = settle
@@ -243,7 +188,7 @@ class RecordedLaunches:
         finish = partial(self._table.finish, fence, instance.ended.state.value, instance.ended.text)
         while instance in self._ends:
             try:
-                is_last = await self._in_thread(self._writing, finish)
+                is_last = await self._in_thread(finish)
             except DatabaseAway as error:
                 log.warning("an end is not recorded", instance=instance.id, reason=str(error))
                 await trio.sleep(AGAIN_SECONDS)
@@ -263,13 +208,14 @@ class RecordedLaunches:
             ApiError: `busy` if the database is away.
         """
         try:
-            return await self._in_thread(self._writing, statement)
+            return await self._in_thread(statement)
         except DatabaseAway as error:
             raise ApiError("busy", f"the database is away: {error}") from None
 
-    @staticmethod
-    async def _in_thread(limiter: trio.CapacityLimiter, statement: Callable[[], Value]) -> Value:
-        return await trio.to_thread.run_sync(statement, limiter=limiter, abandon_on_cancel=True)
+    async def _in_thread(self, statement: Callable[[], Value]) -> Value:
+        return await trio.to_thread.run_sync(
+            statement, limiter=self._limiter, abandon_on_cancel=True
+        )
 
 
 def _lost(instance: Instance, text: str) -> None:

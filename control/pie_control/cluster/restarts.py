@@ -18,7 +18,9 @@ import trio
 from pie_control.cluster.directory_link import DirectoryLink
 from pie_control.cluster.links import NodeLinks, described
 from pie_control.errors import ApiError, Refusal
-from pie_control.store.launches import DatabaseAway, Launch, Launches
+from pie_control.store.launches import Launch, Launches
+from pie_control.store.leases import Leases
+from pie_control.store.statements import DatabaseAway
 from pie_py.client.errors import ClientError, RpcError
 from pie_py.wire.cluster import MOST_AVOIDED, Place, There, Where
 
@@ -54,7 +56,8 @@ class Restarts:
             links: to the nodes.
             clock: trio's; it only grows.
         """
-        self._table, self._limiter = Launches(address), trio.CapacityLimiter(1)
+        self._table, self._leases = Launches(address), Leases(address)
+        self._limiter = trio.CapacityLimiter(1)
         self._directory = directory
         self._links = links
         self._clock = clock
@@ -72,11 +75,11 @@ class Restarts:
 
     async def _look(self) -> None:
         now = self._clock()
-        over = await self._ask(self._table.expired)
+        over = await self._ask(self._leases.expired)
         self._over = {lease: self._over.get(lease, now) for lease in over}
         for lease, since in self._over.items():
             if now - since >= SURE_SECONDS:
-                await self._ask(partial(self._table.take_over, *lease))
+                await self._ask(partial(self._leases.take_over, *lease))
         await self._ask(self._table.give_up)
         waiting = await self._ask(self._table.waiting)
         names = {launch.name for launch in waiting}

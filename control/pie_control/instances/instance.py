@@ -105,6 +105,7 @@ class Instance:
         self.ended: Ended | None = None
         self.ended_event = trio.Event()
         self.fence: Fence | None = None  # of a launch that is recorded, and of its children
+        self.generations = 0  # above it on other nodes of the cluster
 
         self.guest: Guest | None = None  # from its launch to its end
         self.turn = TurnState()
@@ -138,7 +139,7 @@ class Instance:
     @property
     def depth(self) -> int:
         """Generations above it: 0 for an instance that a client launched."""
-        return 0 if self.parent is None else self.parent.depth + 1
+        return self.generations if self.parent is None else self.parent.depth + 1
 
     @property
     def cpu_ns(self) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import structlog
 import trio
 
-from pie_control.errors import ApiError, ProgramRejected
+from pie_control.errors import ApiError, NoRoom, ProgramRejected
 from pie_control.instances.instance import (
     ARGUMENT_OVERHEAD,
     Ended,
@@ -48,6 +48,21 @@ class GuestMaker(Protocol):
         """Keeps warm guests ready."""
 
 
+class Child(Protocol):
+    """A child that runs, here or on another node."""
+
+    async def end(self) -> Ended | ApiError:
+        """Waits for its end; an error if it is lost with its node."""
+
+    def kill(self) -> None:
+        """Ends it, because its parent gave it up."""
+
+
+# Launches a child on another node, when there is no room here; raises ApiError, or what it is given
+# if there is room nowhere.
+Elsewhere: TypeAlias = Callable[[Instance, Program, list[str], NoRoom], Awaitable[Child]]
+
+
 class Launcher:
     """Starts instances once the code of their program is loaded and a model is there."""
 
@@ -63,6 +78,7 @@ class Launcher:
         self.models_ready = trio.Event()  # set as long as there are models
         self.codes = CodeCache()
         self.prepare = guests.prepare
+        self.elsewhere: Elsewhere | None = None  # in a cluster
         self._registry = registry
         self._executor = executor
         self._timers = timers
@@ -182,6 +198,15 @@ class Launcher:
         """Children of an instance that are alive or about to be."""
         return self._registry.children_of(instance) + self._starting[instance]
 
+    async def _launch_child(self, parent: Instance, program: Program, args: list[str]) -> Child:
+        try:
+            instance = await self.launch(program, args, parent.user, parent=parent)
+        except NoRoom as error:
+            if self.elsewhere is None:
+                raise
+            return await self.elsewhere(parent, program, args, error)
+        return _ChildHere(self._registry, instance)
+
     def start_child(
         self,
         parent: Instance,
@@ -199,9 +224,7 @@ class Launcher:
                 what is returned.
         """
         assert self._nursery is not None, "the launcher runs"
-        child = _Child(
-            self._registry, partial(self.launch, program, args, parent.user, parent=parent)
-        )
+        child = _ChildTask(partial(self._launch_child, parent, program, args))
         self._starting[parent] += 1
 
         def started() -> None:
@@ -213,25 +236,45 @@ class Launcher:
         return child.kill
 
 
-class _Child:
+class _ChildHere:
+    """A child on this node, which ends with its parent."""
+
+    def __init__(self, registry: Registry, instance: Instance) -> None:
+        self._registry = registry
+        self._instance = instance
+
+    async def end(self) -> Ended | ApiError:
+        """As `Child.end`."""
+        await self._instance.ended_event.wait()
+        assert self._instance.ended is not None
+        return self._instance.ended
+
+    def kill(self) -> None:
+        """As `Child.kill`."""
+        self._registry.kill(self._instance, "its parent gave it up")
+
+
+class _ChildTask:
     """The task that launches one child and waits for its end."""
 
-    def __init__(self, registry: Registry, launch: Callable[[], Awaitable[Instance]]) -> None:
-        self._registry = registry
+    def __init__(self, launch: Callable[[], Awaitable[Child]]) -> None:
         self._launch = launch
         self._scope = trio.CancelScope()
-        self._instance: Instance | None = None
+        self._child: Child | None = None
 
     async def run(
         self, name: str, started: Callable[[], None], done: Callable[[Ended | ApiError], None]
     ) -> None:
         """Launches the child and waits for its end.
 
-        Calls `started` once it runs or cannot be launched, and `done` with its end or the error.
+        Calls `started` once it counts among those of this node, cannot be launched or has ended,
+        and `done` with its end or the error.
         """
+        counts_here = True
         with self._scope:
             try:
-                self._instance = await self._launch()
+                self._child = await self._launch()
+                counts_here = isinstance(self._child, _ChildHere)
             except ApiError as error:
                 done(error)
             except ProgramRejected as error:
@@ -240,19 +283,20 @@ class _Child:
                 log.exception("a child could not be launched", program=name)
                 done(ApiError("internal", f"{name} could not be launched: {error}"))
             finally:
-                started()
-            if self._instance is not None:
+                if counts_here:
+                    started()
+            if self._child is not None:
                 if self._scope.cancel_called:  # while it was started, which nothing interrupts
                     self.kill()
-                await self._instance.ended_event.wait()
-                assert self._instance.ended is not None
-                done(self._instance.ended)
+                done(await self._child.end())
+        if not counts_here:
+            started()
 
     def kill(self) -> None:
         """Ends the child, or its launch; nothing is called afterwards."""
         self._scope.cancel()
-        if self._instance is not None:
-            self._registry.kill(self._instance, "its parent gave it up")
+        if self._child is not None:
+            self._child.kill()
 
 
 def check_arguments(args: list[str]) -> None:

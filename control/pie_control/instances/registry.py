@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import structlog
 import trio
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, NoRoom
 from pie_control.instances.ended import EndedInstances
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.guest_memory import correct, of_users, too_much
@@ -119,23 +119,22 @@ class Registry:
         """Makes an instance, which is alive once it is given to `add`; `fence` names it.
 
         Raises:
-            ApiError: `limit-exceeded` if too many are alive, or the user launches too many a
-                second; `cancelled` if the parent has ended; `busy` if the server stops.
+            NoRoom: if too many are alive.
+            ApiError: `limit-exceeded` if the user launches too many a second; `cancelled` if the
+                parent has ended; `busy` if the server stops.
         """
         if self._closed is not None and parent is None:
             raise ApiError("busy", "the server is stopping and starts no more instances")
         if len(self._live) >= self.most:
-            raise ApiError(
-                "limit-exceeded",
+            raise NoRoom(
                 f"{self.most} instances are alive, the most this server runs;"
-                " try again when some have ended",
+                " try again when some have ended"
             )
         most = self._quotas.most(user, self.most)
         if self._of_user[user] >= most:
-            raise ApiError(
-                "limit-exceeded",
+            raise NoRoom(
                 f"you have {most} instances alive, the most that one user may have here; try again"
-                " when some have ended",
+                " when some have ended"
             )
         self._check_memory(user)
         if parent is not None and parent.state is not State.RUNNING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -76,6 +76,7 @@ class Parts:
     # In a cluster: has a program that is not here sent, by its hash and for a user.
     fetch: Callable[[str, str], Awaitable[None]] | None = None
     recorded: Recorded | None = None  # in a cluster with a database
+    methods: Mapping[str, Method] = field(default_factory=dict)  # the same: for its other nodes
 
 
 class Requests:
@@ -141,6 +142,7 @@ class Requests:
             "mcp-servers": (params.Nothing, self._mcp_servers),
             "register-mcp": (params.RegisterMcp, self._register_mcp),
             "unregister-mcp": (params.UnregisterMcp, self._unregister_mcp),
+            **parts.methods,
         }
 
     def answer(self, session: Session, request: Request) -> Answer | Awaitable[Answer]:

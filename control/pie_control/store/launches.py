@@ -1,32 +1,23 @@
-"""Launches that outlive their node, and the leases of nodes, in the PostgreSQL of the store.
+"""Launches that outlive their node, in the PostgreSQL of the store.
 
-A launch is run under the lease of one node. The lease's row ends by the database's clock; deleting
-it is the take-over: one statement, which the last renewal decides. It leaves the node's launches
-without a lease, so that the former run can change nothing any more, and one other node may claim
-the next run. Numbers of runs only grow: they fence.
+A launch is run under the lease of one node. A take-over of the lease leaves the launch without one,
+so that the former run can change nothing any more, and one other node may claim the next run.
+Numbers of runs only grow: they fence.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
-import psycopg
-
 from pie_control.instances.instance import Fence
-from pie_control.store.postgres import OPTIONS, line_of
+from pie_control.store.statements import Statements
 
-LEASE_SECONDS = 15.0  # more than a control loop that has stopped is left alive
 MOST_KEPT = 1000  # results of one user; the oldest go
-MOST_AT_ONCE = 64  # leases, or launches, of one look
+MOST_AT_ONCE = 64  # of one look
 
 _COLUMNS = 'name, "user", program, args, runs, run, lease, life, keep, state, text'
-
-
-class DatabaseAway(Exception):
-    """The database does not answer, or answers with an error. What was sent may have happened."""
 
 
 class Launch(NamedTuple):
@@ -54,57 +45,8 @@ class Launch(NamedTuple):
     text: str = ""
 
 
-class Launches:
-    """The two tables, by a connection of their own, which is made when it is needed.
-
-    Blocks: call it in a thread, one call at a time. Any call raises `DatabaseAway`.
-    """
-
-    def __init__(self, address: str) -> None:
-        """Connects to nothing yet."""
-        self._address = address
-        self._sql: psycopg.Connection[tuple[Any, ...]] | None = None
-
-    # Leases
-
-    def hold(self, life: str, seconds: float = LEASE_SECONDS) -> int:
-        """A new lease; its number."""
-        row = self._one(
-            "INSERT INTO leases (life, until)"
-            " VALUES (%s, clock_timestamp() + make_interval(secs => %s)) RETURNING number",
-            (life, seconds),
-        )
-        assert row is not None
-        return int(row[0])
-
-    def renew(self, lease: int, seconds: float = LEASE_SECONDS) -> bool:
-        """Lets a lease go on from now; False if it has been taken over."""
-        return self._changes(
-            "UPDATE leases SET until = clock_timestamp() + make_interval(secs => %s)"
-            " WHERE number = %s",
-            (seconds, lease),
-        )
-
-    def give_back(self, lease: int) -> None:
-        """Ends a lease, of which nothing runs any more."""
-        self._changes("UPDATE leases SET until = clock_timestamp() WHERE number = %s", (lease,))
-
-    def expired(self) -> list[tuple[int, datetime]]:
-        """Leases that are over, with their ends."""
-        return self._all(
-            "SELECT number, until FROM leases WHERE until < clock_timestamp()"
-            " ORDER BY until LIMIT %s",
-            (MOST_AT_ONCE,),
-        )
-
-    def take_over(self, lease: int, until: datetime) -> bool:
-        """Takes what runs under a lease from its node, unless that has renewed it meanwhile."""
-        return self._changes(
-            "DELETE FROM leases WHERE number = %s AND until = %s AND until < clock_timestamp()",
-            (lease, until),
-        )
-
-    # Launches
+class Launches(Statements):
+    """The table of launches."""
 
     def record(self, launch: Launch) -> bool:
         """Keeps a launch, whose first run is to begin; False if its name is used already."""
@@ -198,25 +140,6 @@ class Launches:
             " ORDER BY ended DESC OFFSET %s)",
             (name, MOST_KEPT),
         )
-
-    # The connection
-
-    def _changes(self, statement: str, arguments: Sequence[Any]) -> bool:
-        return self._run(statement, arguments).rowcount > 0
-
-    def _one(self, statement: str, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
-        return self._run(statement, arguments).fetchone()
-
-    def _all(self, statement: str, arguments: Sequence[Any]) -> list[Any]:
-        return self._run(statement, arguments).fetchall()
-
-    def _run(self, statement: str, arguments: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
-        try:
-            if self._sql is None or self._sql.closed:
-                self._sql = psycopg.connect(self._address, autocommit=True, **OPTIONS)
-            return self._sql.execute(statement.encode(), arguments)
-        except psycopg.Error as error:
-            raise DatabaseAway(line_of(error)) from None
 
 
 def _launch(row: Sequence[Any]) -> Launch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -53,7 +54,7 @@ _SCHEMA = (
     "CREATE TABLE pie_py_store (format INTEGER NOT NULL)",
     f"INSERT INTO pie_py_store VALUES ({FORMAT})",
 )
-# Of `launches.py`; they came later, so that a database may lack them.
+# Of `leases.py` and `launches.py`; they came later, so that a database may lack them.
 _SCHEMA_OF_LAUNCHES = (
     """CREATE TABLE leases (
         number BIGSERIAL PRIMARY KEY,
@@ -79,6 +80,20 @@ _SCHEMA_OF_LAUNCHES = (
     "CREATE INDEX launches_waiting ON launches (name) WHERE lease IS NULL AND state IS NULL",
     'CREATE INDEX launches_kept ON launches ("user", ended) WHERE state IS NOT NULL',
 )
+# Of `owners.py`; as those.
+_SCHEMA_OF_OWNERS = (
+    """CREATE TABLE bus_owners (
+        "user" TEXT PRIMARY KEY,
+        lease BIGINT NOT NULL REFERENCES leases ON DELETE CASCADE,
+        life TEXT NOT NULL,
+        endpoint TEXT NOT NULL,
+        public_key TEXT NOT NULL,
+        claim BIGSERIAL  -- grows with each, also with another one by the same lease
+    )""",
+    "CREATE INDEX bus_owners_lease ON bus_owners (lease)",
+    "CREATE TABLE cluster_secret (secret BYTEA NOT NULL)",
+)
+SECRET_BYTES = 32
 
 
 class SharedDatabase(Entries):
@@ -132,6 +147,11 @@ class SharedDatabase(Entries):
         if "launches" not in tables:
             for statement in _SCHEMA_OF_LAUNCHES:
                 self.execute(statement)
+        if "bus_owners" not in tables:
+            for statement in _SCHEMA_OF_OWNERS:
+                self.execute(statement)
+            secret = secrets.token_bytes(SECRET_BYTES)
+            self.execute("INSERT INTO cluster_secret VALUES (?)", (secret,))
 
     def close(self) -> None:
         """Closes the connection."""

@@ -1,0 +1,124 @@
+"""Nodes of a cluster without Ray: directory, gateway and control processes, for users with keys."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+from pie_py.client.sync import Client
+from pie_py.cluster.asking import Directory
+from pie_py.config.keys import ClientKey, KeyPair, KeyStore
+from pie_py.wire import cluster as wire
+from support.child_processes import ChildProcess
+from support.clusters import SERVER, wait_for
+
+HOST = "0.0.0.0"  # no loopback, so keys are asked for; all is on this machine
+MEMBER = "member"
+
+
+class Node(ChildProcess):
+    """A control process as one life of a node."""
+
+    def __init__(self, life: str, config: dict[str, Any], log: Path) -> None:
+        super().__init__("pie_control", config, log)
+        self.life = life
+
+    def _first_line(self) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        while not {"ready", "error"} & told.keys():  # it may say before that it lives
+            told = super()._first_line()
+        return told
+
+
+class Nodes:
+    """A directory, a gateway, and nodes that share a data folder and a database.
+
+    To be used in a `with`. Users have keys, so that there may be several.
+    """
+
+    def __init__(self, folder: Path, database: str, users: tuple[str, ...], **server: Any) -> None:
+        """Takes fields of the nodes' `ServerConfig`."""
+        self._folder = folder
+        self._fields = server
+        self.database = database
+        self._stack = ExitStack()
+        keys = KeyStore(folder / "data")
+        self._users = {user: keys.add(user) for user in users}
+        member = keys.add(MEMBER)
+        self._pair = KeyPair(member.public, member.secret)
+        self._keys_file = folder / "member.json"
+        self._keys_file.write_text(json.dumps(asdict(self._pair)))
+
+    def __enter__(self) -> Self:
+        config = {"folder": str(self._folder / "lives"), "keys": str(self._keys_file)}
+        self.directory = self._kept(
+            "pie_py.cluster.directory_process", {**config, "endpoint": "tcp://127.0.0.1:*"}
+        )
+        self._asked = self._stack.enter_context(Directory(self.directory, self._pair))
+        self._kept("pie_control.cluster.gateway", {**self._server({}), "max_instances": 1})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def start(self, name: str, **member: Any) -> Node:
+        """Starts a node's next life; it may know another way to the directory, or the database."""
+        return self.start_all({name: member})[0]
+
+    def start_all(self, nodes: dict[str, dict[str, Any]]) -> list[Node]:
+        """Starts several, together: by name, fields of `MemberConfig`, a database of its own, and
+        fields of `ServerConfig` as `server`.
+        """
+        lives = {name: self._begun(name) for name in nodes}
+
+        def start(name: str) -> Node:
+            member = {**nodes[name], "node": name, "incarnation": lives[name]}
+            log = self._folder / f"{name}.log"
+            return Node(f"{name}.{lives[name]}", self._server(member), log)
+
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            started = list(pool.map(start, nodes))
+        for node in started:
+            self._stack.callback(node.process.wait)
+            self._stack.callback(node.process.kill)
+        wait_for(lambda: nodes.keys() <= self._ready())
+        return started
+
+    def _begun(self, name: str) -> int:
+        begun = self._asked.ask(wire.Begin(self._asked.next_number, name), 10)
+        assert isinstance(begun, wire.Begun)
+        return begun.incarnation
+
+    def client(self, node: Node, user: str) -> Client:
+        """Of a user, of one node; to be used in a `with`."""
+        return Client(node.endpoint, key=self._users[user])
+
+    def key(self, user: str) -> ClientKey:
+        """Of a user."""
+        return self._users[user]
+
+    def _ready(self) -> set[str]:
+        told = self._asked.ask(wire.Nodes(self._asked.next_number), 10)
+        assert isinstance(told, wire.NodeList)
+        return {node.node for node in told.nodes if node.state == "ready"}
+
+    def _server(self, member: dict[str, Any]) -> dict[str, Any]:
+        database = member.pop("database", self.database)
+        return {
+            **SERVER,
+            **self._fields,
+            **member.pop("server", {}),
+            "endpoint": f"tcp://{HOST}:*",
+            "data_folder": str(self._folder / "data"),
+            "store": {"database": database},
+            "cluster": {"directory": self.directory, "keys": str(self._keys_file), **member},
+        }
+
+    def _kept(self, module: str, config: dict[str, Any]) -> str:
+        log = self._folder / f"{module.rpartition('.')[2]}.log"
+        child = self._stack.enter_context(ChildProcess(module, config, log))
+        return child.endpoint

@@ -1,0 +1,135 @@
+"""Instances on the nodes of a cluster that call what a test tells them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg
+
+from pie_control.errors import ApiError
+from pie_py.client.sync import Client, Instance
+from support.bus_rules import Handle
+from support.clusters import wait_for
+from support.nodes import Node, Nodes
+
+SOURCE = Path(__file__).parent.parent / "cluster/guests/puppet.py"
+CALL_SECONDS = 60.0
+NUMBERS = itertools.count()  # of calls
+
+
+class Puppet:
+    """One instance."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self._number = 0
+
+    def call(self, name: str, *args: Any) -> Any:
+        """Calls a function of the contract; raises ApiError."""
+        self.begin(name, *args)
+        return self.finish()
+
+    def begin(self, name: str, *args: Any) -> None:
+        """Has it begin a call."""
+        self._number = next(NUMBERS)
+        self.instance.send(json.dumps([self._number, name, *args]))
+
+    def finish(self) -> Any:
+        """What the call returns; raises ApiError."""
+        number = -1
+        while number != self._number:  # another client may not have told that it has read
+            told = self.instance.receive(timeout=CALL_SECONDS)
+            assert isinstance(told, str), "the instance has ended"
+            number, answer = json.loads(told)
+        if "error" in answer:
+            code, _, message = answer["error"].partition(": ")
+            raise ApiError(code, message)
+        return answer["ok"]
+
+    def end(self) -> None:
+        """Ends the instance."""
+        self.instance.send("end")
+        assert self.instance.result() == "done"
+
+
+class WorldOfNodes:
+    """The world of the bus's rules on several nodes: each launch goes to the next one.
+
+    To be used in a `with`.
+    """
+
+    patience = 10.0
+
+    def __init__(self, nodes: Nodes, on: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._on = itertools.cycle(on)
+        self._stack = ExitStack()
+        self._clients: dict[tuple[str, str], Client] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def puppet(self, node: Node, user: str) -> Puppet:
+        """An instance on a node."""
+        return Puppet(self.client(node, user).launch("puppet"))
+
+    def client(self, node: Node, user: str) -> Client:
+        """Of a node, for as long as the world."""
+        client = self._clients.get((node.life, user))
+        if client is None:
+            client = self._stack.enter_context(self._nodes.client(node, user))
+            self._clients[node.life, user] = client
+            client.upload(SOURCE.read_bytes(), name="puppet")
+        return client
+
+    def attached(self, node: Node, user: str, puppet: Puppet) -> Puppet:
+        """An instance again, by another client."""
+        client = self._stack.enter_context(self._nodes.client(node, user))
+        return Puppet(client.attach(puppet.instance.id))
+
+    def launch(self, user: str = "ann") -> Puppet:
+        return self.puppet(next(self._on), user)
+
+    def id(self, who: Puppet) -> str:
+        return who.instance.id
+
+    def end(self, who: Puppet) -> None:
+        who.end()
+
+    def call(self, who: Puppet, name: str, *args: Any) -> Any:
+        return who.call(name, *args)
+
+    def cancel(self, who: Puppet, future: Handle) -> None:
+        who.call("cancel", future)
+
+    def ready(
+        self, who: Puppet, futures: Sequence[Handle], *, most: int | None = None
+    ) -> list[Handle]:
+        end = time.monotonic() + self.patience
+        while True:
+            found: list[Handle] = who.call("ready", futures, 0) if futures else []
+            wanted = len(futures) if most is None else most
+            if len(found) >= wanted or time.monotonic() > end:
+                return sorted(found)
+
+    def left(self) -> int:
+        """Users whose topics have an owner: none is left of one of whom nothing is."""
+        wait_for(lambda: not self._owners())
+        return len(self._owners())
+
+    def owner(self, user: str) -> str | None:
+        """The life of the node that has a user's topics."""
+        return dict(self._owners()).get(user)
+
+    def _owners(self) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self._nodes.database) as sql:
+            return sql.execute('SELECT "user", life FROM bus_owners').fetchall()
