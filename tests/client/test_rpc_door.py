@@ -436,6 +436,28 @@ def test_without_a_good_key_nobody_enters(secure: tuple[Bench, KeyStore], tmp_pa
         assert ann.launch("count", ["0"]).result() == "counted"
 
 
+def test_connections_end_when_their_key_is_removed(
+    secure: tuple[Bench, KeyStore], tmp_path: Path
+) -> None:
+    bench, keys = secure
+    endpoint = reached(bench)
+    with (
+        Client(endpoint, tmp_path / "ann.json") as ann,
+        Client(endpoint, tmp_path / "bob.json") as bob,
+    ):
+        instance = ann.launch("sleep")
+        keys.remove("ann")
+        keys.add("ann").write(tmp_path / "other.json")  # the name alone gives no right
+        began = time.monotonic()
+        with pytest.raises(ServerUnreachable, match="refuses: this key was removed"):
+            instance.result()
+        assert time.monotonic() - began < 5
+        assert "does not accept this key" in refusal(endpoint, tmp_path / "ann.json")
+        with Client(endpoint, tmp_path / "other.json") as other:
+            assert [one["id"] for one in other.instances()] == [instance.id]
+        assert bob.instances() == []
+
+
 def test_a_key_for_a_server_that_takes_none(bench: Bench, tmp_path: Path) -> None:
     key = KeyStore(tmp_path / "other").add("ann")
     for _ in range(5):  # either side may be the first to see it
