@@ -99,8 +99,9 @@ class _Server:
             self._node = ClusterNode(config, config.cluster, self._wiring, programs)
             parts = replace(parts, fetch=self._node.fetch, recorded=self._node.recorded)
         facts = {} if config.cluster is None else {"life": config.cluster.life}
+        users = None if self._node is None else self._node.users
         self._rpc = self._wiring.door = RpcServer(
-            config, partial(Requests, config, parts), clock, facts=facts
+            config, partial(Requests, config, parts), clock, facts=facts, users=users
         )
         self._link.on_hello = self._wiring.worker_ready
         self._link.on_results = self._wiring.dispatcher.on_results

@@ -58,10 +58,16 @@ class NodeActor:
         return True
 
 
-def connect(token: Token) -> None:
-    """Connects this process to Ray, as a driver; `ray_environment` must be its environment."""
+def connect(token: Token, host: str) -> None:
+    """Connects this process to Ray, as a driver; `ray_environment` must be its environment.
+
+    Args:
+        token: of the cluster.
+        host: this machine's address, as Ray knows it.
+    """
     ray.init(
         address=token.ray,
+        _node_ip_address=host,
         namespace=NAMESPACE,
         log_to_driver=False,
         configure_logging=False,
@@ -118,7 +124,7 @@ def main() -> int:
     token = Token.read(folder / "token.json")
     machine = Machine.model_validate_json((folder / "machine.json").read_text())
     size = ServerConfig.model_validate(token.server).tensor_parallel_size
-    connect(token)
+    connect(token, machine.host)
     try:
         place_nodes(Names(folder).read(), size if machine.gpus else 0, machine_resource(folder))
     except LookupError as error:

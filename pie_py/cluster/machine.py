@@ -166,6 +166,7 @@ class MachineKeeper:
             "folder": str(self._folder),
             "policy": self._machine.policy,
             "keys": None if self._keys is None else str(self._keys),
+            "users": None if self._keys is None else self._token.server["data_folder"],
         }
         module = "pie_py.cluster.directory_process"
         return self._module("directory", module, json.dumps(config))

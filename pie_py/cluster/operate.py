@@ -5,10 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import platform
-import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +17,6 @@ from typing import Any
 
 import psutil
 
-from pie_py import __version__
 from pie_py.cluster.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_py.cluster.settings import (
     TOKEN_FILE,
@@ -32,12 +28,12 @@ from pie_py.cluster.settings import (
     member_keys_file,
     write_private,
 )
+from pie_py.cluster.token import check_versions, make_token, own_address
 from pie_py.config.cluster import read_member_pair
-from pie_py.config.endpoint import BadEndpoint, Endpoint, answers, parse_endpoint
+from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.keys import KeyProblem
 from pie_py.config.server import ServerConfig
 from pie_py.wire.cluster import Allot, Allotted, Drain, NodeFacts, NodeList, Nodes
-from pie_py.wire.contract import contract_version
 
 START_SECONDS = 300.0  # of `up` and `join`, at most
 STOP_SECONDS = 60.0
@@ -57,7 +53,7 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
     folder = config.folder.absolute()
     with _locked(folder):
         _check_none_runs(folder)
-        token = _token(config, folder)
+        token = make_token(config, folder)
         say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
         write_private(folder / "token.json", token.model_dump_json(indent=1))
         _write_machine(folder, Machine(role="head", host=config.host, policy=config.policy))
@@ -78,7 +74,7 @@ def join(
     token_file: Path,
     folder: Path,
     nodes: int | None,
-    host: str,
+    host: str | None,
     say: Callable[[str], None],
 ) -> list[str]:
     """Makes nodes of this machine.
@@ -88,7 +84,8 @@ def join(
         token_file: as `up` has written it.
         folder: of this machine's state.
         nodes: how many; as many as the GPUs make up if None.
-        host: this machine's address.
+        host: this machine's address, by which the others reach it; the one by which it reaches the
+            cluster if None.
         say: told what goes on.
 
     Returns:
@@ -101,7 +98,8 @@ def join(
     token = Token.read(token_file)
     if address != token.gateway:
         raise ClusterProblem(f"the token is for {token.gateway}, not for {address}")
-    _check_versions(token)
+    check_versions(token)
+    host = own_address(token, host)
     gpus = _gpus()
     size = ServerConfig.model_validate(token.server).tensor_parallel_size
     if nodes is None:
@@ -209,25 +207,6 @@ def _check_ray() -> None:
         ) from None
 
 
-def versions() -> dict[str, str]:
-    """What must be the same on all machines of a cluster."""
-    return {
-        "pie_py": __version__,
-        "contract": contract_version(),
-        "Ray": version("ray"),
-        "Python": ".".join(platform.python_version_tuple()[:2]),
-    }
-
-
-def _check_versions(token: Token) -> None:
-    for name, ours in versions().items():
-        theirs = token.versions.get(name, "another")
-        if ours != theirs:
-            raise ClusterProblem(
-                f"this machine has {name} {ours}, the cluster {theirs}: install the same here"
-            )
-
-
 def _check_none_runs(folder: Path) -> None:
     if _keeper(folder) is not None:
         raise ClusterProblem(
@@ -241,62 +220,7 @@ def _gpus() -> int:
     return len(list(found.iterdir())) if found.is_dir() else 0
 
 
-def _endpoint(text: str, what: str) -> Endpoint:
-    try:
-        endpoint = parse_endpoint(text)
-    except BadEndpoint as error:
-        raise ClusterProblem(f"{what}: {error}") from None
-    if endpoint.host is None:
-        raise ClusterProblem(f"{what}: {text} is reached from this machine alone; give tcp://")
-    return endpoint
-
-
 # Parts
-
-
-def _token(config: ClusterConfig, folder: Path) -> Token:
-    """The token of a new cluster, or of the one that was here before with the same addresses."""
-    gateway = _endpoint(config.endpoint, "endpoint")
-    former = None
-    with suppress(ClusterProblem):
-        former = Token.read(folder / "token.json")
-    server = ServerConfig.model_validate(config.server)
-    if "data_folder" not in config.server:
-        server = server.model_copy(update={"data_folder": folder / "data"})
-    inside = parse_endpoint(f"tcp://{config.host}:1").is_loopback and gateway.is_loopback
-    if not inside:
-        raise ClusterProblem(
-            "clusters of several machines are not served yet: nodes of other machines do not know"
-            " the users' keys. Give loopback addresses, as tcp://127.0.0.1:7743"
-        )
-    ports = iter(_free_ports(config.host, 3))
-    gateway_text = config.endpoint
-    if gateway_text.endswith(":*"):
-        gateway_text = f"{gateway_text[:-1]}{next(ports)}"
-    elif answers(gateway):
-        raise ClusterProblem(f"{gateway_text} is in use; choose another endpoint")
-    ray = f"{config.host}:{config.ray_port or next(ports)}"
-    directory = f"tcp://{config.host}:{config.directory_port or next(ports)}"
-    token = Token(
-        gateway=gateway_text,
-        directory=directory,
-        ray=ray,
-        ray_token=secrets.token_hex(32),
-        versions=versions(),
-        server=json.loads(server.model_dump_json(exclude={"endpoint", "cluster"})),
-    )
-    if former is not None and former.server == token.server and not config.endpoint.endswith(":*"):
-        # Machines that have joined find the cluster again.
-        kept = {"ray_token": former.ray_token}
-        if not config.ray_port:
-            kept["ray"] = former.ray
-        if not config.directory_port:
-            kept["directory"] = former.directory
-        token = token.model_copy(update=kept)
-    for name, text in (("directory_port", token.directory), ("ray_port", f"tcp://{token.ray}")):
-        if answers(parse_endpoint(text)):
-            raise ClusterProblem(f"{text.removeprefix('tcp://')} is in use; choose another {name}")
-    return token
 
 
 def _add_nodes(
@@ -472,17 +396,3 @@ def _directory(token: Token, folder: Path) -> Iterator[Directory]:
             yield directory
     except (DirectoryAway, DirectoryRefuses, KeyProblem) as error:
         raise ClusterProblem(str(error)) from None
-
-
-def _free_ports(host: str, count: int) -> list[int]:
-    """Ports that nothing listens on now."""
-    sockets = [socket.socket(socket.AF_INET) for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((host, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    except OSError as error:
-        raise ClusterProblem(f"host {host} is none of this machine: {error.strerror}") from None
-    finally:
-        for each in sockets:
-            each.close()

@@ -48,8 +48,7 @@ class Token(BaseModel):
     ray_token: str
     member_public: str = ""  # the members' pair; empty where all is on loopback
     member_secret: str = ""
-    server_public: str = ""  # the pair that clients know the cluster by
-    server_secret: str = ""
+    gateway_key: str = ""  # the gateway's public key; likewise
     versions: dict[str, str]
     server: dict[str, Any]  # the nodes' configuration
 
@@ -159,7 +158,7 @@ def member_keys_file(folder: Path, token: Token) -> Path | None:
     if not token.is_encrypted:
         return None
     path = folder / "members.json"
-    pair = {"public": token.member_public, "secret": token.member_secret}
-    if not path.exists():
-        write_private(path, json.dumps(pair))
+    text = json.dumps({"public": token.member_public, "secret": token.member_secret})
+    if not path.exists() or path.read_text(encoding="utf-8") != text:  # of another cluster
+        write_private(path, text)
     return path

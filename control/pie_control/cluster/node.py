@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pie_control.cluster.directory_link import DirectoryLink
 from pie_control.cluster.facts import NodeFacts
 from pie_control.cluster.fetching import ProgramFetcher
 from pie_control.cluster.membership import Membership
 from pie_control.cluster.parent import tell_parent
+from pie_control.cluster.users import ClusterUsers
 from pie_control.programs.store import ProgramStore
 from pie_control.wiring import Wiring
 from pie_py.config.cluster import MemberConfig
@@ -36,10 +38,14 @@ class ClusterNode:
         self._reason = "it stops"
         encrypted = not parse_endpoint(config.endpoint).is_loopback
         public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
+        self._directory = DirectoryLink(member)
+        self.users = ClusterUsers(member, self._directory, wiring.clock)
         facts = NodeFacts(wiring.models, wiring.registry)
-        self._membership = Membership(member, facts, wiring.registry, public, wiring.clock)
+        self._membership = Membership(
+            member, facts, wiring.registry, public, wiring.clock, self.users.renewed
+        )
         self._registry = wiring.registry
-        self.fetch = ProgramFetcher(member, config, programs).fetch
+        self.fetch = ProgramFetcher(member, programs).fetch
         self.recorded: RecordedLaunches | None = None
         if config.store.database:
             from pie_control.cluster.recorded import RecordedLaunches  # needs psycopg
@@ -69,6 +75,7 @@ class ClusterNode:
             stop.set()
 
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._directory.run)
             if self.recorded is not None:
                 nursery.start_soon(self.recorded.run)
             await self._membership.run(endpoint, leave)
