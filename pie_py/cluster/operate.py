@@ -56,12 +56,21 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
         token = make_token(config, folder)
         say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
         write_private(folder / "token.json", token.model_dump_json(indent=1))
-        _write_machine(folder, Machine(role="head", host=config.host, policy=config.policy))
+        head = Machine(
+            role="head",
+            host=config.host,
+            policy=config.policy,
+            autoscale=config.autoscale,
+            ray_autoscaling=config.ray_autoscaling and config.ray_autoscaling.absolute(),
+        )
+        _write_machine(folder, head)
         try:
             _start_keeper(folder)
             _wait_for_head(folder, token)
             if config.nodes:
-                machine = Machine(role="nodes", host=config.host, nodes=config.nodes)
+                machine = Machine(
+                    role="nodes", host=config.host, nodes=config.nodes, room=config.nodes
+                )
                 _add_nodes(folder / "nodes", token, machine, say)
         except BaseException:
             down(folder)
@@ -76,6 +85,7 @@ def join(
     nodes: int | None,
     host: str | None,
     say: Callable[[str], None],
+    room: int | None = None,
 ) -> list[str]:
     """Makes nodes of this machine.
 
@@ -87,6 +97,8 @@ def join(
         host: this machine's address, by which the others reach it; the one by which it reaches the
             cluster if None.
         say: told what goes on.
+        room: for so many nodes, which the autoscaler may start; as for those that start now if
+            None.
 
     Returns:
         The names of the nodes.
@@ -104,14 +116,19 @@ def join(
     size = ServerConfig.model_validate(token.server).tensor_parallel_size
     if nodes is None:
         nodes = max(1, gpus // size)
-    if gpus and nodes * size > gpus:
+    room = max(nodes, room or 0)
+    if gpus and room * size > gpus:
         raise ClusterProblem(
-            f"{nodes} nodes of {size} GPUs each need {nodes * size}; this machine has {gpus}"
+            f"{room} nodes of {size} GPUs each need {room * size}; this machine has {gpus}"
         )
+    if room == 0:
+        raise ClusterProblem("this machine would do nothing: give --nodes or --room")
     folder = folder.absolute()
     with _locked(folder):
         _check_none_runs(folder)
-        machine = Machine(role="nodes", host=host, nodes=nodes, shares_data=False, gpus=gpus)
+        machine = Machine(
+            role="nodes", host=host, nodes=nodes, room=room, shares_data=False, gpus=gpus
+        )
         try:
             return _add_nodes(folder, token, machine, say)
         except BaseException:
@@ -240,7 +257,7 @@ def _add_nodes(
             Names(folder).write(names)
         _write_machine(folder, machine)
         _start_keeper(folder)
-        say(f"starting {', '.join(names)}")
+        say(f"starting {', '.join(names) or 'an agent of Ray'}")
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
@@ -252,6 +269,8 @@ def _add_nodes(
             for name in names:
                 if name in found and found[name].state == "starting" and found[name].reason:
                     raise ClusterProblem(f"node {name} does not start: {found[name].reason}")
+            if not names and "ready" not in _told(folder / "logs" / "placing.log"):
+                continue
             if all(name in found and found[name].state == "ready" for name in names):
                 return names
     raise ClusterProblem(f"no nodes after {START_SECONDS:g} s; see {folder / 'logs'}")

@@ -210,7 +210,7 @@ class User(_Message, tag="user", frozen=True):
     """Who has a key."""
 
     number: Count
-    name: str  # empty: nobody
+    name: str  # empty if no user has it
 
 
 class Done(_Message, tag="done", frozen=True):

@@ -31,7 +31,7 @@ class ClusterUsers:
     def __init__(
         self, member: MemberConfig, directory: DirectoryLink, clock: Callable[[], float]
     ) -> None:
-        """Knows nobody yet.
+        """Knows no user yet.
 
         Args:
             member: of this node.
@@ -57,7 +57,7 @@ class ClusterUsers:
             self._known.clear()
 
     async def find(self, key: str) -> str | None:
-        """The user of a key; None if it is nobody's.
+        """The user of a key; None if no user has it.
 
         Raises:
             NotKnownNow: if the directory does not answer.

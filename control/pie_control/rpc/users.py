@@ -15,7 +15,7 @@ class Users(Protocol):
     """Users by their public keys."""
 
     async def find(self, key: str) -> str | None:
-        """The user of a key; None if it is nobody's.
+        """The user of a key; None if no user has it.
 
         Raises:
             NotKnownNow: if that cannot be told.
@@ -35,7 +35,7 @@ class FolderUsers:
         self._member = member
 
     async def find(self, key: str) -> str | None:
-        """The user of a key; None if it is nobody's."""
+        """The user of a key; None if no user has it."""
         return LOCAL_USER if key == self._member else self._known.look().get(key)
 
     @property
