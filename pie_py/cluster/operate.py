@@ -117,6 +117,11 @@ def join(
     if nodes is None:
         nodes = max(1, gpus // size)
     room = max(nodes, room or 0)
+    if gpus and size > gpus:
+        raise ClusterProblem(
+            f"tensor_parallel_size {size} needs {size} GPUs in one machine, and this one has"
+            f" {gpus}: the ranks of a node do not span machines; docs/cluster.md tells why"
+        )
     if gpus and room * size > gpus:
         raise ClusterProblem(
             f"{room} nodes of {size} GPUs each need {room * size}; this machine has {gpus}"

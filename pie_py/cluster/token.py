@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import platform
 import secrets
 import socket
@@ -46,7 +47,7 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
         gateway=gateway_text,
         directory=f"tcp://{config.host}:{config.directory_port or next(ports)}",
         ray=f"{config.host}:{config.ray_port or next(ports)}",
-        ray_token=secrets.token_hex(32),
+        ray_token=os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),
         versions=versions(),
         server=json.loads(server.model_dump_json(exclude={"endpoint", "cluster"})),
     )
@@ -175,7 +176,7 @@ def _kept(token: Token, config: ClusterConfig, folder: Path) -> dict[str, str]:
     same = former is not None and former.server == token.server
     if former is None or not same or config.endpoint.endswith(":*"):
         return {}
-    kept = {"ray_token": former.ray_token}
+    kept = {} if "RAY_AUTH_TOKEN" in os.environ else {"ray_token": former.ray_token}
     if not config.ray_port:
         kept["ray"] = former.ray
     if not config.directory_port:
