@@ -19,6 +19,9 @@ log = structlog.get_logger("pie.cluster")
 # Without word from the directory no new connection is let in: a key may have been removed. By then
 # the life of this node is over for new clients in any case.
 BELIEVED_SECONDS = 10.0
+ASK_SECONDS = (
+    4.0  # then the client has to connect again; a directory that was killed is back sooner
+)
 
 
 class ClusterUsers:
@@ -69,7 +72,7 @@ class ClusterUsers:
             return known
         changes = self.changes
         try:
-            answer = await self._directory.ask(partial(UserOf, key=key))
+            answer = await self._directory.ask(partial(UserOf, key=key), ASK_SECONDS)
         except (ApiError, Refusal) as error:
             raise NotKnownNow(str(error)) from None
         assert isinstance(answer, User)

@@ -23,6 +23,7 @@ ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 ZAP_VERSION = b"1.0"
 ZAP_DOMAIN = b"pie"
 LOOK_SECONDS = 0.5  # between two looks whether keys were removed
+WAIT_SECONDS = 25.0  # for a user's name; ZeroMQ gives a handshake 30
 MOST_QUESTIONS = 64  # looked up at once: strangers' keys may take a while
 
 
@@ -63,17 +64,8 @@ class Authenticator:
 
     async def _answer(self, route: Sequence[bytes], request: Sequence[bytes]) -> None:
         number = request[1] if len(request) > 1 else b""
-        user, key = None, _key(request)
-        if key is not None:
-            try:
-                async with self._limiter:
-                    user = await self._users.find(key)
-            except NotKnownNow as error:
-                log.warning("a connection has to wait", address=_address(request), reason=error)
-                self._socket.send(*route, ZAP_VERSION, number, b"300", b"ask again", b"", b"")
-                return
-            except Exception:  # such as a folder that may not be read; the server goes on
-                log.exception("the users' keys cannot be looked up")
+        key = _key(request)
+        user = None if key is None else await self._find(key, _address(request))
         if user is None or key is None:
             log.warning("refused a connection", address=_address(request))
             answer = [b"400", b"no user has this key", b"", b""]
@@ -82,6 +74,25 @@ class Authenticator:
             self._removed.discard(key)
             answer = [b"200", b"OK", f"{user} {key}".encode(), b""]
         self._socket.send(*route, ZAP_VERSION, number, *answer)
+
+    async def _find(self, key: str, address: str) -> str | None:
+        """The user of a key; None if no user has it, or that cannot be told in time.
+
+        ZeroMQ has an answer for the latter, after which neither side does anything; so the
+        connection waits here, as long as handshakes may take.
+        """
+        with trio.move_on_after(WAIT_SECONDS):
+            while True:
+                try:
+                    async with self._limiter:
+                        return await self._users.find(key)
+                except NotKnownNow as error:
+                    log.warning("a connection has to wait", address=address, reason=str(error))
+                except Exception:  # such as a folder that may not be read; the server goes on
+                    log.exception("the users' keys cannot be looked up")
+                    return None
+                await trio.sleep(LOOK_SECONDS)
+        return None
 
     async def _watch(self) -> None:
         """Looks again for the keys that were let in, whenever some may have been removed."""
