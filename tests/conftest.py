@@ -27,6 +27,8 @@ settings.load_profile("suite")
 # Those that take longest go first, so that no process is left with one at the end.
 LONGEST = (
     "cluster/test_cluster.py",
+    "cluster/test_machines.py",
+    "cluster/test_autoscale_ray.py",
     "end_to_end/test_bench.py",
     "inference/test_on_simulated_gpu.py",
     "sdk_python/test_sdk_build.py",

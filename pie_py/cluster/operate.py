@@ -6,8 +6,6 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +16,7 @@ from typing import Any
 import psutil
 
 from pie_py.cluster.asking import Directory, DirectoryAway, DirectoryRefuses
+from pie_py.cluster.keepers import check_keeper, keeper, start_keeper
 from pie_py.cluster.settings import (
     TOKEN_FILE,
     ClusterConfig,
@@ -65,7 +64,7 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
         )
         _write_machine(folder, head)
         try:
-            _start_keeper(folder)
+            start_keeper(folder)
             _wait_for_head(folder, token)
             if config.nodes:
                 machine = Machine(
@@ -171,16 +170,16 @@ def down(folder: Path) -> bool:
     """
     ran = False
     for each in (folder / "nodes", folder):
-        keeper = _keeper(each)
-        if keeper is None:
+        kept = keeper(each)
+        if kept is None:
             continue
         ran = True
-        keeper.send_signal(signal.SIGTERM)
+        kept.send_signal(signal.SIGTERM)
         try:
-            keeper.wait(STOP_SECONDS)
+            kept.wait(STOP_SECONDS)
         except psutil.TimeoutExpired:
             raise ClusterProblem(
-                f"process {keeper.pid} does not end within {STOP_SECONDS:g} s; see {each / 'logs'}"
+                f"process {kept.pid} does not end within {STOP_SECONDS:g} s; see {each / 'logs'}"
             ) from None
         (each / "keeper.json").unlink(missing_ok=True)
         _await_nodes(each)
@@ -230,7 +229,7 @@ def _check_ray() -> None:
 
 
 def _check_none_runs(folder: Path) -> None:
-    if _keeper(folder) is not None:
+    if keeper(folder) is not None:
         raise ClusterProblem(
             f"this machine runs a part of a cluster in {folder} already; `pie-py cluster down"
             f" --folder {folder}` ends it"
@@ -261,12 +260,12 @@ def _add_nodes(
             names = answer.names
             Names(folder).write(names)
         _write_machine(folder, machine)
-        _start_keeper(folder)
+        start_keeper(folder)
         say(f"starting {', '.join(names) or 'an agent of Ray'}")
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
-            _check_keeper(folder)
+            check_keeper(folder)
             _check_let_in(folder)
             answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
             assert isinstance(answer, NodeList)
@@ -316,7 +315,7 @@ def _wait_for_head(folder: Path, token: Token) -> None:
     waiting = {"directory", "gateway", "ray"}
     while waiting and time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
-        _check_keeper(folder)
+        check_keeper(folder)
         # What answers at their addresses may be another cluster's that was started meanwhile.
         for name in waiting & {"directory", "gateway"}:
             told = _told(folder / "logs" / f"{name}.log")
@@ -343,52 +342,6 @@ def _told(log: Path) -> dict[str, Any]:
 def _write_machine(folder: Path, machine: Machine) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_private(folder / "machine.json", machine.model_dump_json(indent=1))
-
-
-def _start_keeper(folder: Path) -> None:
-    """Starts the process that keeps this machine's part; it outlives this one."""
-    logs = folder / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    for old in logs.glob("*.log"):
-        old.unlink()
-    with (logs / "keeper.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pie_py.cluster.machine", str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    told = {"pid": process.pid, "began": _birth(process.pid)}
-    write_private(folder / "keeper.json", json.dumps(told))
-
-
-def _birth(pid: int) -> str:
-    """When a process began: the machine's start, and ticks since then, for its clock may jump.
-
-    Raises:
-        OSError: if there is no such process.
-    """
-    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]  # proc(5)
-    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {ticks}"
-
-
-def _keeper(folder: Path) -> psutil.Process | None:
-    """The process that keeps a folder's part, if it runs."""
-    try:
-        told = json.loads((folder / "keeper.json").read_text())
-        if _birth(told["pid"]) != told["began"]:
-            return None
-        process = psutil.Process(told["pid"])
-        return process if process.status() != psutil.STATUS_ZOMBIE else None
-    except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
-        return None
-
-
-def _check_keeper(folder: Path) -> None:
-    if _keeper(folder) is None:
-        log = (folder / "logs" / "keeper.log").read_text(errors="replace").strip()
-        raise ClusterProblem(f"what keeps this machine has ended: {log[-500:]}")
 
 
 @contextmanager

@@ -685,7 +685,7 @@ def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_p
         (cluster.endpoint, tmp_path / "other", "is in use"),
         ("tcp://127.0.0.1:*", cluster.folder, "runs a part of a cluster"),
         ("ipc:///tmp/door", tmp_path / "third", "give tcp://"),
-        ("tcp://0.0.0.0:7743", tmp_path / "fourth", "several machines are not served yet"),
+        ("tcp://0.0.0.0:7743", tmp_path / "fourth", "tells nobody where to connect"),
     ):
         config.write_text(f'endpoint = "{endpoint}"\nfolder = "{folder}"\n')
         told = CliRunner().invoke(main, ["cluster", "up", "--config", str(config)])
