@@ -41,6 +41,7 @@ HOW: dict[str, list[object]] = {
     "async-function-calling": ["needs a model that calls: tests/async_calling", "imports"],
     "interception": ["a signature"],
     "testing": ["a test: tests/testing"],
+    "cluster": ["needs a cluster: tests/cluster"],
 }  # fmt: skip
 STORY = ("index", "debugging")  # pages whose files and commands belong together
 
@@ -137,7 +138,7 @@ def test_toml() -> None:
     configured = [tomllib.loads(one) for one in parts if "[package]" not in one]
     assert len(configured) > 2
     for one in configured:
-        if "server" in one:
+        if one.keys() & {"server", "host", "autoscale"}:
             ServerConfig(**ClusterConfig(**one).server)
         elif "patch" not in one:
             ServerConfig(**one)
