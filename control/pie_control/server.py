@@ -98,8 +98,9 @@ class _Server:
             functions, parts = self._node.functions(functions), self._node.parts(parts)
         linker.define(self._wiring.recorded(functions))
         facts = {} if config.cluster is None else {"life": config.cluster.life}
+        users = None if self._node is None else self._node.users
         self._rpc = self._wiring.door = RpcServer(
-            config, partial(Requests, config, parts), clock, facts=facts
+            config, partial(Requests, config, parts), clock, facts=facts, users=users
         )
         self._link.on_hello = self._wiring.worker_ready
         self._link.on_results = self._wiring.dispatcher.on_results

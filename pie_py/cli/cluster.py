@@ -64,7 +64,11 @@ def up(config_file: Path | None) -> None:
         token = operate.up(config, say)
     say(f"the token for machines that join: {config.folder.absolute() / 'token.json'}")
     click.echo(token.gateway)
-    say(f"next: PIE_PY_ENDPOINT={token.gateway} pie-py run text_completion --prompt Hello")
+    if token.is_encrypted:
+        say(f"users need keys: pie-py keys add USER --data-folder {token.server['data_folder']}")
+        say(f"then: pie-py ps --endpoint {token.gateway} --key USER.key.json")
+    else:
+        say(f"next: PIE_PY_ENDPOINT={token.gateway} pie-py run text_completion --prompt Hello")
 
 
 @command.command("join")
@@ -75,16 +79,32 @@ def up(config_file: Path | None) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The file that `up` has written.",
 )
-@click.option("--nodes", type=click.IntRange(1, 1024), help="How many.  [default: by GPUs]")
-@click.option("--host", default="127.0.0.1", help="This machine's address.")
+@click.option("--nodes", type=click.IntRange(0, 1024), help="How many.  [default: by GPUs]")
+@click.option(
+    "--room",
+    type=click.IntRange(1, 1024),
+    help="For how many, of which the autoscaler starts what is needed.  [default: as --nodes]",
+)
+@click.option(
+    "--host",
+    help="This machine's address, for the others.  [default: that by which it reaches ADDRESS]",
+)
 @folder_option
-def join(address: str, token: Path, nodes: int | None, host: str, folder: Path | None) -> None:
+def join(
+    address: str,
+    token: Path,
+    nodes: int | None,
+    room: int | None,
+    host: str | None,
+    folder: Path | None,
+) -> None:
     """Make nodes of this machine, for the cluster whose gateway is at ADDRESS."""
     from pie_py.cluster import operate
 
     with _problems_shown():
-        names = operate.join(address, token, folder or _default() / "nodes", nodes, host, say)
-    say(f"joined: {', '.join(names)}")
+        folder = folder or _default() / "nodes"
+        names = operate.join(address, token, folder, nodes, host, say, room)
+    say(f"joined: {', '.join(names) or 'room for the autoscaler'}")
 
 
 @command.command("status")

@@ -66,7 +66,7 @@ def http(file: Path) -> None:
 @click.argument("user")
 @_folder
 def remove(user: str, data_folder: Path | None) -> None:
-    """Forget USER's key. Connections that are open stay until they break."""
+    """Forget USER's key. Connections with it end within seconds."""
     with _problems_shown():
         _store(data_folder).remove(user)
 

@@ -16,6 +16,7 @@ from pie_py.config.keys import ClientKey
 
 Value = TypeVar("Value")
 
+SILENT_SECONDS = 2.5  # of a node that answers a ping each 2 s: its machine may be cut off
 LOOK_SECONDS = 0.25  # between two questions whether a node that is not reached is lost
 TRIES = 6  # of a launch, each on another node
 AGAIN_SECONDS = 0.1  # before the second, and twice as long each time
@@ -157,7 +158,7 @@ class Places:
         session = connection.session
         while session.error is None:
             await anyio.sleep(LOOK_SECONDS)
-            if session.is_open or session.error is not None:
+            if session.silent_seconds < SILENT_SECONDS or session.error is not None:
                 continue
             try:
                 await self._gateway.request("where", instance=life, broken=True)

@@ -9,6 +9,7 @@ done twice or out of order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
@@ -114,6 +115,11 @@ class Session:
     def is_known(self) -> bool:
         """Whether the server has ever welcomed it."""
         return self._known
+
+    @property
+    def silent_seconds(self) -> float:
+        """For how long the server has said nothing; without end while there is no connection."""
+        return self._clock() - self._heard if self.is_open else math.inf
 
     # The connection
 

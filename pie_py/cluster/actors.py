@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pie_py.cluster.node_keeper import NodeKeeper
 from pie_py.cluster.settings import Machine, Names, Token, machine_resource
+from pie_py.config.child import tell_ready
 from pie_py.config.server import ServerConfig
 
 log = logging.getLogger("pie.actors")
@@ -58,10 +59,16 @@ class NodeActor:
         return True
 
 
-def connect(token: Token) -> None:
-    """Connects this process to Ray, as a driver; `ray_environment` must be its environment."""
+def connect(token: Token, host: str) -> None:
+    """Connects this process to Ray, as a driver; `ray_environment` must be its environment.
+
+    Args:
+        token: of the cluster.
+        host: this machine's address, as Ray knows it.
+    """
     ray.init(
         address=token.ray,
+        _node_ip_address=host,
         namespace=NAMESPACE,
         log_to_driver=False,
         configure_logging=False,
@@ -87,22 +94,45 @@ def place_nodes(names: list[str], gpus: int, resource: str) -> None:
             break
     else:
         raise LookupError("Ray does not know this machine yet")
-    named = {actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)}
+    named = placed_nodes()
     for name in names:
-        if PREFIX + name in named:
-            continue
-        actor = ray.remote(NodeActor).options(
-            name=PREFIX + name,
-            namespace=NAMESPACE,
-            lifetime="detached",
-            max_restarts=-1,
-            max_task_retries=0,
-            num_cpus=0,
-            num_gpus=gpus,
-            resources={"pie_node": 1},
-            scheduling_strategy=machine,
-        )
-        actor.remote(name)
+        if name not in named:
+            _place(name, gpus, machine)
+
+
+def placed_nodes() -> set[str]:
+    """Names of the nodes that Ray keeps, with or without a machine."""
+    named = ray.util.list_named_actors(all_namespaces=True)
+    return {
+        actor["name"].removeprefix(PREFIX) for actor in named if actor["namespace"] == NAMESPACE
+    }
+
+
+def ask_for_node(name: str, gpus: int) -> None:
+    """Has Ray place a node on whatever machine has room. Until one has, Ray's autoscaler sees what
+    is missing.
+    """
+    _place(name, gpus, "DEFAULT")
+
+
+def give_up_node(name: str) -> None:
+    """A node that was asked for is not wanted any more."""
+    ray.kill(ray.get_actor(PREFIX + name, namespace=NAMESPACE), no_restart=True)
+
+
+def _place(name: str, gpus: int, where: NodeAffinitySchedulingStrategy | str) -> None:
+    actor = ray.remote(NodeActor).options(
+        name=PREFIX + name,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        max_restarts=-1,
+        max_task_retries=0,
+        num_cpus=0,
+        num_gpus=gpus,
+        resources={"pie_node": 1},
+        scheduling_strategy=where,
+    )
+    actor.remote(name)
 
 
 def node_facts(node: str, seconds: float = 10.0) -> dict[str, Any]:
@@ -118,12 +148,13 @@ def main() -> int:
     token = Token.read(folder / "token.json")
     machine = Machine.model_validate_json((folder / "machine.json").read_text())
     size = ServerConfig.model_validate(token.server).tensor_parallel_size
-    connect(token)
+    connect(token, machine.host)
     try:
         place_nodes(Names(folder).read(), size if machine.gpus else 0, machine_resource(folder))
     except LookupError as error:
         log.warning("%s", error)
         return 1  # the machine's keeper tries again
+    tell_ready(machine.host)
     return 0
 
 

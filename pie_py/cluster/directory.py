@@ -94,6 +94,7 @@ class NodeStatus:
     silent_seconds: float
     endpoint: str
     reason: str  # why the life before has ended
+    public_key: str
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class Directory:
     """
 
     def __init__(self, policy: Policy, random: Random, now: float) -> None:
+        self.keys = 0  # another number whenever users' keys may have been removed; its owner says
         self._policy = policy
         self._random = random
         self._began = now
@@ -193,7 +195,7 @@ class Directory:
         self._table.hint(node, message.cached)
         self._table.export(node, message.exports)
         self._leases.renew(node, now)
-        return Renewed(0, _milliseconds(node, now))
+        return Renewed(0, _milliseconds(node, now), self.keys)
 
     def report(self, message: Report, sender: bytes, now: float) -> ToNode:
         """A life tells what has changed; its lease is renewed."""
@@ -218,7 +220,7 @@ class Directory:
         self._leases.renew(node, now)
         if message.drain_ms is not None and not message.load.instances:
             self._end(node, Remove(node.life))
-        return Renewed(message.number, _milliseconds(node, now))
+        return Renewed(message.number, _milliseconds(node, now), self.keys)
 
     def drain(self, name: str, seconds: float, now: float) -> None:
         """A node takes no more; it is removed when it is empty, or `seconds` from now.
@@ -264,12 +266,13 @@ class Directory:
                 now - node.heard,
                 node.what.endpoint,
                 "",
+                node.what.public_key,
             )
             for node in self._table
         ]
         nodes += [
             NodeStatus(
-                start.life, State.STARTING, "", 0, 0.0, 0.0, now - start.since, "", start.reason
+                start.life, State.STARTING, "", 0, 0.0, 0.0, now - start.since, "", start.reason, ""
             )
             for start in self._starting.values()
         ]

@@ -10,6 +10,7 @@ import argparse
 import logging
 import os
 import random
+import secrets
 import sys
 import threading
 import time
@@ -26,7 +27,7 @@ from pie_py.cluster.names import Life
 from pie_py.cluster.policies import load_policy
 from pie_py.config.child import tell_error, tell_ready
 from pie_py.config.cluster import read_member_pair
-from pie_py.config.keys import KeyPair, KeyProblem
+from pie_py.config.keys import KeyProblem, KeyStore, KnownUsers
 from pie_py.config.policies import UnknownPolicy
 from pie_py.wire.cluster import (
     Allot,
@@ -48,6 +49,8 @@ from pie_py.wire.cluster import (
     There,
     ToDirectory,
     ToNode,
+    User,
+    UserOf,
     Where,
     decode_to_directory,
     encode,
@@ -68,7 +71,8 @@ class DirectoryConfig(BaseModel):
     endpoint: str
     folder: Path  # of the numbers of lives
     policy: str = "cached"
-    keys: Path | None = None
+    keys: Path | None = None  # of the members' file
+    users: Path | None = None  # the data folder with the users' keys, off loopback
 
 
 class DirectoryServer:
@@ -88,6 +92,8 @@ class DirectoryServer:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._zap = None if pair is None else _zap(self._context)
         self._pair = pair
+        self._users = None if config.users is None else KnownUsers(KeyStore(config.users))
+        self._first = secrets.randbits(32)  # as told by no directory before this one
         self._router = directory_router(self._context, config.endpoint, pair)
         self._router.bind(config.endpoint)
         bound = self._router.getsockopt(zmq.LAST_ENDPOINT)
@@ -104,6 +110,7 @@ class DirectoryServer:
             ready = dict(poller.poll(int(LOOK_SECONDS * 1000)))
             if self._zap is not None and self._zap in ready:
                 self._let_in(self._zap)
+            self._look_at_users()
             if self._router in ready:
                 self._answer_all()
             for order in self._directory.due(time.monotonic()):
@@ -112,6 +119,14 @@ class DirectoryServer:
                 log.warning("%s: %s", order.life, type(order).__name__.lower())
                 if isinstance(order, Remove):
                     self._note_drained(order.life.node)
+
+    def _look_at_users(self) -> None:
+        if self._users is not None:
+            try:
+                self._users.look()
+            except OSError as error:  # what is known counts until then
+                log.error("the users' keys cannot be looked at: %s", error)
+            self._directory.keys = self._first + self._users.changes
 
     def _note_drained(self, node: str) -> None:
         try:
@@ -150,6 +165,9 @@ class DirectoryServer:
         except LivesUnusable as error:
             log.error("%s", error)
             return Refused(message.number, "out-of-resources", str(error))
+        except OSError as error:
+            log.error("the users' keys cannot be looked at: %s", error)
+            return Refused(message.number, "internal", str(error))
 
     def _answer_question(self, asked: Question, now: float) -> Answer:
         directory, number = self._directory, asked.number
@@ -173,6 +191,9 @@ class DirectoryServer:
                 return Done(number)
             case Nodes():
                 return NodeList(number, self._facts(now))
+            case UserOf(_, key):
+                users = {} if self._users is None else self._users.look()
+                return User(number, users.get(key, ""))
         return There(
             number, there.life.node, there.life.incarnation, there.endpoint, there.public_key
         )
@@ -190,6 +211,7 @@ class DirectoryServer:
                 node.waiting_seconds,
                 node.silent_seconds,
                 node.reason,
+                node.public_key,
             )
             for node in self._directory.status(now)
         ]
@@ -211,12 +233,6 @@ def _zap(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
     socket.setsockopt(zmq.LINGER, 0)
     socket.bind("inproc://zeromq.zap.01")
     return socket
-
-
-def make_member_pair() -> KeyPair:
-    """A key pair for the members of a new cluster."""
-    public, secret = zmq.curve_keypair()
-    return KeyPair(public.decode(), secret.decode())
 
 
 def _leave_with_parent() -> None:

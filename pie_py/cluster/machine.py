@@ -83,6 +83,8 @@ class MachineKeeper:
                 Kept("directory", self._directory),
                 Kept("gateway", self._gateway),
             ]
+            if self._machine.autoscale is not None:
+                self._kept.append(Kept("scaler", self._scaler))
 
     def run(self) -> None:
         """Keeps them until SIGTERM, then ends them all."""
@@ -149,13 +151,15 @@ class MachineKeeper:
             port = self._token.ray.rpartition(":")[2]
             command += ["--head", f"--port={port}", "--include-dashboard=false", "--num-cpus=0"]
             command += ["--num-gpus=0", f"--temp-dir={ray_folder(self._folder)}"]
+            if machine.ray_autoscaling is not None:
+                command += [f"--autoscaling-config={machine.ray_autoscaling}"]
             (self._folder / "gcs").mkdir(exist_ok=True)
             # Left by a head that was killed; Ray would take an agent of ours for it.
             (ray_folder(self._folder) / "ray_current_cluster").unlink(missing_ok=True)
         else:
             command += [f"--address={self._token.ray}", "--num-cpus=1"]
             command += [f"--num-gpus={machine.gpus}"]
-            room = {"pie_node": machine.nodes, machine_resource(self._folder): 1}
+            room = {"pie_node": machine.room, machine_resource(self._folder): 1}
             command += [f"--resources={json.dumps(room)}"]
         command += [f"--object-store-memory={100 << 20}"]
         return self._started("ray", command, ray_environment(self._folder, self._token))
@@ -166,9 +170,14 @@ class MachineKeeper:
             "folder": str(self._folder),
             "policy": self._machine.policy,
             "keys": None if self._keys is None else str(self._keys),
+            "users": None if self._keys is None else self._token.server["data_folder"],
         }
         module = "pie_py.cluster.directory_process"
         return self._module("directory", module, json.dumps(config))
+
+    def _scaler(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "pie_py.cluster.scaler", str(self._folder)]
+        return self._started("scaler", command, ray_environment(self._folder, self._token))
 
     def _gateway(self) -> subprocess.Popen[bytes]:
         member = MemberConfig(directory=self._token.directory, keys=self._keys)

@@ -131,6 +131,7 @@ class NodeKeeper:
         member = MemberConfig(
             directory=token.directory,
             gateway=token.gateway,
+            gateway_key=token.gateway_key,
             node=self._node,
             incarnation=incarnation,
             keys=self._keys,

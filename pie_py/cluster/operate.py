@@ -5,12 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import platform
-import secrets
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,8 +15,8 @@ from typing import Any
 
 import psutil
 
-from pie_py import __version__
 from pie_py.cluster.asking import Directory, DirectoryAway, DirectoryRefuses
+from pie_py.cluster.keepers import check_keeper, keeper, start_keeper
 from pie_py.cluster.settings import (
     TOKEN_FILE,
     ClusterConfig,
@@ -32,12 +27,12 @@ from pie_py.cluster.settings import (
     member_keys_file,
     write_private,
 )
+from pie_py.cluster.token import check_versions, make_token, own_address
 from pie_py.config.cluster import read_member_pair
-from pie_py.config.endpoint import BadEndpoint, Endpoint, answers, parse_endpoint
+from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.keys import KeyProblem
 from pie_py.config.server import ServerConfig
 from pie_py.wire.cluster import Allot, Allotted, Drain, NodeFacts, NodeList, Nodes
-from pie_py.wire.contract import contract_version
 
 START_SECONDS = 300.0  # of `up` and `join`, at most
 STOP_SECONDS = 60.0
@@ -57,15 +52,24 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
     folder = config.folder.absolute()
     with _locked(folder):
         _check_none_runs(folder)
-        token = _token(config, folder)
+        token = make_token(config, folder)
         say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
         write_private(folder / "token.json", token.model_dump_json(indent=1))
-        _write_machine(folder, Machine(role="head", host=config.host, policy=config.policy))
+        head = Machine(
+            role="head",
+            host=config.host,
+            policy=config.policy,
+            autoscale=config.autoscale,
+            ray_autoscaling=config.ray_autoscaling and config.ray_autoscaling.absolute(),
+        )
+        _write_machine(folder, head)
         try:
-            _start_keeper(folder)
+            start_keeper(folder)
             _wait_for_head(folder, token)
             if config.nodes:
-                machine = Machine(role="nodes", host=config.host, nodes=config.nodes)
+                machine = Machine(
+                    role="nodes", host=config.host, nodes=config.nodes, room=config.nodes
+                )
                 _add_nodes(folder / "nodes", token, machine, say)
         except BaseException:
             down(folder)
@@ -78,8 +82,9 @@ def join(
     token_file: Path,
     folder: Path,
     nodes: int | None,
-    host: str,
+    host: str | None,
     say: Callable[[str], None],
+    room: int | None = None,
 ) -> list[str]:
     """Makes nodes of this machine.
 
@@ -88,8 +93,11 @@ def join(
         token_file: as `up` has written it.
         folder: of this machine's state.
         nodes: how many; as many as the GPUs make up if None.
-        host: this machine's address.
+        host: this machine's address, by which the others reach it; the one by which it reaches the
+            cluster if None.
         say: told what goes on.
+        room: for so many nodes, which the autoscaler may start; as for those that start now if
+            None.
 
     Returns:
         The names of the nodes.
@@ -101,19 +109,30 @@ def join(
     token = Token.read(token_file)
     if address != token.gateway:
         raise ClusterProblem(f"the token is for {token.gateway}, not for {address}")
-    _check_versions(token)
+    check_versions(token)
+    host = own_address(token, host)
     gpus = _gpus()
     size = ServerConfig.model_validate(token.server).tensor_parallel_size
     if nodes is None:
         nodes = max(1, gpus // size)
-    if gpus and nodes * size > gpus:
+    room = max(nodes, room or 0)
+    if gpus and size > gpus:
         raise ClusterProblem(
-            f"{nodes} nodes of {size} GPUs each need {nodes * size}; this machine has {gpus}"
+            f"tensor_parallel_size {size} needs {size} GPUs in one machine, and this one has"
+            f" {gpus}: the ranks of a node do not span machines; docs/cluster.md tells why"
         )
+    if gpus and room * size > gpus:
+        raise ClusterProblem(
+            f"{room} nodes of {size} GPUs each need {room * size}; this machine has {gpus}"
+        )
+    if room == 0:
+        raise ClusterProblem("this machine would do nothing: give --nodes or --room")
     folder = folder.absolute()
     with _locked(folder):
         _check_none_runs(folder)
-        machine = Machine(role="nodes", host=host, nodes=nodes, shares_data=False, gpus=gpus)
+        machine = Machine(
+            role="nodes", host=host, nodes=nodes, room=room, shares_data=False, gpus=gpus
+        )
         try:
             return _add_nodes(folder, token, machine, say)
         except BaseException:
@@ -151,16 +170,16 @@ def down(folder: Path) -> bool:
     """
     ran = False
     for each in (folder / "nodes", folder):
-        keeper = _keeper(each)
-        if keeper is None:
+        kept = keeper(each)
+        if kept is None:
             continue
         ran = True
-        keeper.send_signal(signal.SIGTERM)
+        kept.send_signal(signal.SIGTERM)
         try:
-            keeper.wait(STOP_SECONDS)
+            kept.wait(STOP_SECONDS)
         except psutil.TimeoutExpired:
             raise ClusterProblem(
-                f"process {keeper.pid} does not end within {STOP_SECONDS:g} s; see {each / 'logs'}"
+                f"process {kept.pid} does not end within {STOP_SECONDS:g} s; see {each / 'logs'}"
             ) from None
         (each / "keeper.json").unlink(missing_ok=True)
         _await_nodes(each)
@@ -209,27 +228,8 @@ def _check_ray() -> None:
         ) from None
 
 
-def versions() -> dict[str, str]:
-    """What must be the same on all machines of a cluster."""
-    return {
-        "pie_py": __version__,
-        "contract": contract_version(),
-        "Ray": version("ray"),
-        "Python": ".".join(platform.python_version_tuple()[:2]),
-    }
-
-
-def _check_versions(token: Token) -> None:
-    for name, ours in versions().items():
-        theirs = token.versions.get(name, "another")
-        if ours != theirs:
-            raise ClusterProblem(
-                f"this machine has {name} {ours}, the cluster {theirs}: install the same here"
-            )
-
-
 def _check_none_runs(folder: Path) -> None:
-    if _keeper(folder) is not None:
+    if keeper(folder) is not None:
         raise ClusterProblem(
             f"this machine runs a part of a cluster in {folder} already; `pie-py cluster down"
             f" --folder {folder}` ends it"
@@ -241,62 +241,7 @@ def _gpus() -> int:
     return len(list(found.iterdir())) if found.is_dir() else 0
 
 
-def _endpoint(text: str, what: str) -> Endpoint:
-    try:
-        endpoint = parse_endpoint(text)
-    except BadEndpoint as error:
-        raise ClusterProblem(f"{what}: {error}") from None
-    if endpoint.host is None:
-        raise ClusterProblem(f"{what}: {text} is reached from this machine alone; give tcp://")
-    return endpoint
-
-
 # Parts
-
-
-def _token(config: ClusterConfig, folder: Path) -> Token:
-    """The token of a new cluster, or of the one that was here before with the same addresses."""
-    gateway = _endpoint(config.endpoint, "endpoint")
-    former = None
-    with suppress(ClusterProblem):
-        former = Token.read(folder / "token.json")
-    server = ServerConfig.model_validate(config.server)
-    if "data_folder" not in config.server:
-        server = server.model_copy(update={"data_folder": folder / "data"})
-    inside = parse_endpoint(f"tcp://{config.host}:1").is_loopback and gateway.is_loopback
-    if not inside:
-        raise ClusterProblem(
-            "clusters of several machines are not served yet: nodes of other machines do not know"
-            " the users' keys. Give loopback addresses, as tcp://127.0.0.1:7743"
-        )
-    ports = iter(_free_ports(config.host, 3))
-    gateway_text = config.endpoint
-    if gateway_text.endswith(":*"):
-        gateway_text = f"{gateway_text[:-1]}{next(ports)}"
-    elif answers(gateway):
-        raise ClusterProblem(f"{gateway_text} is in use; choose another endpoint")
-    ray = f"{config.host}:{config.ray_port or next(ports)}"
-    directory = f"tcp://{config.host}:{config.directory_port or next(ports)}"
-    token = Token(
-        gateway=gateway_text,
-        directory=directory,
-        ray=ray,
-        ray_token=secrets.token_hex(32),
-        versions=versions(),
-        server=json.loads(server.model_dump_json(exclude={"endpoint", "cluster"})),
-    )
-    if former is not None and former.server == token.server and not config.endpoint.endswith(":*"):
-        # Machines that have joined find the cluster again.
-        kept = {"ray_token": former.ray_token}
-        if not config.ray_port:
-            kept["ray"] = former.ray
-        if not config.directory_port:
-            kept["directory"] = former.directory
-        token = token.model_copy(update=kept)
-    for name, text in (("directory_port", token.directory), ("ray_port", f"tcp://{token.ray}")):
-        if answers(parse_endpoint(text)):
-            raise ClusterProblem(f"{text.removeprefix('tcp://')} is in use; choose another {name}")
-    return token
 
 
 def _add_nodes(
@@ -315,12 +260,12 @@ def _add_nodes(
             names = answer.names
             Names(folder).write(names)
         _write_machine(folder, machine)
-        _start_keeper(folder)
-        say(f"starting {', '.join(names)}")
+        start_keeper(folder)
+        say(f"starting {', '.join(names) or 'an agent of Ray'}")
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
-            _check_keeper(folder)
+            check_keeper(folder)
             _check_let_in(folder)
             answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
             assert isinstance(answer, NodeList)
@@ -328,6 +273,8 @@ def _add_nodes(
             for name in names:
                 if name in found and found[name].state == "starting" and found[name].reason:
                     raise ClusterProblem(f"node {name} does not start: {found[name].reason}")
+            if not names and "ready" not in _told(folder / "logs" / "placing.log"):
+                continue
             if all(name in found and found[name].state == "ready" for name in names):
                 return names
     raise ClusterProblem(f"no nodes after {START_SECONDS:g} s; see {folder / 'logs'}")
@@ -368,7 +315,7 @@ def _wait_for_head(folder: Path, token: Token) -> None:
     waiting = {"directory", "gateway", "ray"}
     while waiting and time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
-        _check_keeper(folder)
+        check_keeper(folder)
         # What answers at their addresses may be another cluster's that was started meanwhile.
         for name in waiting & {"directory", "gateway"}:
             told = _told(folder / "logs" / f"{name}.log")
@@ -395,52 +342,6 @@ def _told(log: Path) -> dict[str, Any]:
 def _write_machine(folder: Path, machine: Machine) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_private(folder / "machine.json", machine.model_dump_json(indent=1))
-
-
-def _start_keeper(folder: Path) -> None:
-    """Starts the process that keeps this machine's part; it outlives this one."""
-    logs = folder / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    for old in logs.glob("*.log"):
-        old.unlink()
-    with (logs / "keeper.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pie_py.cluster.machine", str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    told = {"pid": process.pid, "began": _birth(process.pid)}
-    write_private(folder / "keeper.json", json.dumps(told))
-
-
-def _birth(pid: int) -> str:
-    """When a process began: the machine's start, and ticks since then, for its clock may jump.
-
-    Raises:
-        OSError: if there is no such process.
-    """
-    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]  # proc(5)
-    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {ticks}"
-
-
-def _keeper(folder: Path) -> psutil.Process | None:
-    """The process that keeps a folder's part, if it runs."""
-    try:
-        told = json.loads((folder / "keeper.json").read_text())
-        if _birth(told["pid"]) != told["began"]:
-            return None
-        process = psutil.Process(told["pid"])
-        return process if process.status() != psutil.STATUS_ZOMBIE else None
-    except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
-        return None
-
-
-def _check_keeper(folder: Path) -> None:
-    if _keeper(folder) is None:
-        log = (folder / "logs" / "keeper.log").read_text(errors="replace").strip()
-        raise ClusterProblem(f"what keeps this machine has ended: {log[-500:]}")
 
 
 @contextmanager
@@ -472,17 +373,3 @@ def _directory(token: Token, folder: Path) -> Iterator[Directory]:
             yield directory
     except (DirectoryAway, DirectoryRefuses, KeyProblem) as error:
         raise ClusterProblem(str(error)) from None
-
-
-def _free_ports(host: str, count: int) -> list[int]:
-    """Ports that nothing listens on now."""
-    sockets = [socket.socket(socket.AF_INET) for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((host, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    except OSError as error:
-        raise ClusterProblem(f"host {host} is none of this machine: {error.strerror}") from None
-    finally:
-        for each in sockets:
-            each.close()

@@ -12,6 +12,7 @@ from typing import Any
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
+from pie_py.cluster.autoscale import Autoscale
 from pie_py.config.server import ServerConfig
 
 TOKEN_FILE = "token.json"
@@ -34,6 +35,8 @@ class ClusterConfig(BaseModel):
     folder: Path = Path(platformdirs.user_data_dir("pie_py")) / "cluster"
     ray_port: int = Field(default=0, ge=0, le=65535)  # 0: a free one
     directory_port: int = Field(default=0, ge=0, le=65535)
+    autoscale: Autoscale | None = None
+    ray_autoscaling: Path | None = None  # a file of Ray's autoscaler: machines, and who lends them
     server: dict[str, Any] = {}  # each node's, as in a server's configuration
 
 
@@ -48,8 +51,7 @@ class Token(BaseModel):
     ray_token: str
     member_public: str = ""  # the members' pair; empty where all is on loopback
     member_secret: str = ""
-    server_public: str = ""  # the pair that clients know the cluster by
-    server_secret: str = ""
+    gateway_key: str = ""  # the gateway's public key; likewise
     versions: dict[str, str]
     server: dict[str, Any]  # the nodes' configuration
 
@@ -108,7 +110,10 @@ class Machine(BaseModel):
 
     role: str  # "head" or "nodes"
     host: str
-    nodes: int = 0
+    nodes: int = 0  # that it was started with
+    room: int = 0  # for so many, those of the autoscaler too
+    autoscale: Autoscale | None = None  # on the head
+    ray_autoscaling: Path | None = None  # likewise
     policy: str = "cached"
     shares_data: bool = True  # the head's data folder is this machine's
     gpus: int = 0
@@ -159,7 +164,7 @@ def member_keys_file(folder: Path, token: Token) -> Path | None:
     if not token.is_encrypted:
         return None
     path = folder / "members.json"
-    pair = {"public": token.member_public, "secret": token.member_secret}
-    if not path.exists():
-        write_private(path, json.dumps(pair))
+    text = json.dumps({"public": token.member_public, "secret": token.member_secret})
+    if not path.exists() or path.read_text(encoding="utf-8") != text:  # of another cluster
+        write_private(path, text)
     return path

@@ -18,6 +18,7 @@ class MemberConfig(Section):
 
     directory: str  # its endpoint
     gateway: str = ""  # where programs come from that this node does not have
+    gateway_key: str = ""  # its public key, off loopback
     node: str = Field(default="", pattern=f"^({NODE_NAME})?$")
     incarnation: NonNegativeInt = 0
     keys: Path | None = None  # of the members' file; None where all of the cluster is on loopback

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ log = logging.getLogger("pie.keys")
 LOCAL_USER = "local"  # the user of clients that connect without a key
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY_CHARACTERS = 40  # of Z85
+SETTLED_NS = 1_000_000_000  # a folder that has not changed for so long is not read again
 FORMAT = 1  # of the files with key pairs; those without a number are of the first
 
 
@@ -109,6 +111,15 @@ class KeyStore:
                 log.warning("%a holds no key of a user: %s", str(file), error)
         return users
 
+    def stamp(self) -> int:
+        """When a user's key was added or removed last, by the file system's clock in nanoseconds; 0
+        if none ever was.
+        """
+        try:
+            return (self._folder / "users").stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
     def add(self, user: str) -> ClientKey:
         """Makes a key for a user and remembers its public half.
 
@@ -140,6 +151,34 @@ class KeyStore:
 
     def _path(self, user: str) -> Path:
         return self._folder / "users" / f"{user}.pub"
+
+
+class KnownUsers:
+    """A store's users, read again when it has changed."""
+
+    def __init__(self, store: KeyStore) -> None:
+        """Reads nothing yet."""
+        self.changes = 0  # another number whenever users may have changed
+        self._store = store
+        self._stamp: int | None = None
+        self._users: dict[str, str] = {}
+
+    def look(self) -> dict[str, str]:
+        """User names by public key, as they are now.
+
+        Raises:
+            OSError: if the folder cannot be looked at.
+        """
+        stamp = self._store.stamp()
+        if stamp != self._stamp:
+            users = self._store.users()
+            if users != self._users:
+                self._users = users
+                self.changes += 1
+            # A second change may have the same stamp as long as the clock has not gone on.
+            is_settled = time.time_ns() - stamp > SETTLED_NS
+            self._stamp = stamp if is_settled else None
+        return self._users
 
 
 def _is_name(user: str) -> bool:

@@ -88,6 +88,7 @@ class Renewed(_Message, tag="renewed", frozen=True):
 
     number: Count  # of the report, 0 of a join
     drain_ms: Count | None = None  # drain until then
+    keys: Count = 0  # another number whenever users' keys may have been removed
 
 
 class JoinAgain(_Message, tag="join-again", frozen=True):
@@ -151,6 +152,13 @@ class Drain(_Message, tag="drain", frozen=True):
     seconds: Seconds
 
 
+class UserOf(_Message, tag="user-of", frozen=True):
+    """Whose key is this?"""
+
+    number: Count
+    key: Text  # a public one, in Z85
+
+
 class Begun(_Message, tag="begun", frozen=True):
     """The new life's number."""
 
@@ -188,6 +196,7 @@ class NodeFacts(_Message, tag="node", frozen=True):
     waiting_seconds: float  # of prompts that are not computed yet: its load
     silent_seconds: float
     reason: str  # why the life before has ended
+    public_key: str = ""  # of its endpoint, off loopback
 
 
 class NodeList(_Message, tag="node-list", frozen=True):
@@ -195,6 +204,13 @@ class NodeList(_Message, tag="node-list", frozen=True):
 
     number: Count
     nodes: list[NodeFacts]
+
+
+class User(_Message, tag="user", frozen=True):
+    """Who has a key."""
+
+    number: Count
+    name: str  # empty if no user has it
 
 
 class Done(_Message, tag="done", frozen=True):
@@ -211,8 +227,8 @@ class Refused(_Message, tag="refused", frozen=True):
     message: str
 
 
-Question: TypeAlias = Begin | Allot | Place | Where | Nodes | Drain
-Answer: TypeAlias = Begun | Allotted | There | NodeList | Done | Refused
+Question: TypeAlias = Begin | Allot | Place | Where | Nodes | Drain | UserOf
+Answer: TypeAlias = Begun | Allotted | There | NodeList | User | Done | Refused
 ToDirectory: TypeAlias = Join | Report | Question
 ToNode: TypeAlias = Renewed | JoinAgain | Fenced
 

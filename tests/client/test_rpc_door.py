@@ -11,6 +11,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from pie_control.instances.instance import Instance, State
 from pie_control.rpc import backlog
 from pie_control.rpc.endpoint import EndpointRefused
 from pie_control.rpc.sessions import MAX_SESSIONS
+from pie_control.rpc.users import NotKnownNow
 from pie_py.client import RpcError, ServerUnreachable
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
@@ -434,6 +436,55 @@ def test_without_a_good_key_nobody_enters(secure: tuple[Bench, KeyStore], tmp_pa
             raw.hear()
     with Client(endpoint, tmp_path / "ann.json") as ann:
         assert ann.launch("count", ["0"]).result() == "counted"
+
+
+def test_connections_end_when_their_key_is_removed(
+    secure: tuple[Bench, KeyStore], tmp_path: Path
+) -> None:
+    bench, keys = secure
+    endpoint = reached(bench)
+    with (
+        Client(endpoint, tmp_path / "ann.json") as ann,
+        Client(endpoint, tmp_path / "bob.json") as bob,
+    ):
+        instance = ann.launch("sleep")
+        keys.remove("ann")
+        keys.add("ann").write(tmp_path / "other.json")  # the name alone gives no right
+        began = time.monotonic()
+        with pytest.raises(ServerUnreachable, match="refuses: this key was removed"):
+            instance.result()
+        assert time.monotonic() - began < 5
+        assert "does not accept this key" in refusal(endpoint, tmp_path / "ann.json")
+        with Client(endpoint, tmp_path / "other.json") as other:
+            assert [one["id"] for one in other.instances()] == [instance.id]
+        assert bob.instances() == []
+
+
+class LateUsers:
+    """A store that cannot be asked at first."""
+
+    changes = 0
+
+    def __init__(self, key: ClientKey) -> None:
+        self.asked = 0
+        self._key = key
+
+    async def find(self, key: str) -> str | None:
+        self.asked += 1
+        if self.asked < 3:
+            raise NotKnownNow("later")
+        return self._key.user if key == self._key.public else None
+
+
+def test_who_is_not_known_yet_connects_again(tmp_path: Path) -> None:
+    key = KeyStore(tmp_path).add("ann")
+    users = LateUsers(key)
+    stranger = replace(KeyStore(tmp_path / "other").add("ann"), server=key.server)
+    with Bench(tmp_path, "tcp://0.0.0.0:*", users=users) as bench:
+        with Client(reached(bench), key) as ann:
+            assert ann.user == "ann"
+        assert users.asked >= 3
+        assert "does not accept this key" in refusal(reached(bench), stranger)
 
 
 def test_a_key_for_a_server_that_takes_none(bench: Bench, tmp_path: Path) -> None:

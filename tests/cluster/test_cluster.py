@@ -34,6 +34,7 @@ from pie_py.cli import main
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
 from pie_py.cluster import operate
+from pie_py.cluster.token import free_ports
 from pie_py.wire.cluster import Fenced, decode_to_node, encode
 from pie_py.wire.cluster_socket import member_dealer
 
@@ -686,7 +687,7 @@ def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_p
         (cluster.endpoint, tmp_path / "other", "is in use"),
         ("tcp://127.0.0.1:*", cluster.folder, "runs a part of a cluster"),
         ("ipc:///tmp/door", tmp_path / "third", "give tcp://"),
-        ("tcp://0.0.0.0:7743", tmp_path / "fourth", "several machines are not served yet"),
+        ("tcp://0.0.0.0:7743", tmp_path / "fourth", "tells nobody where to connect"),
     ):
         config.write_text(f'endpoint = "{endpoint}"\nfolder = "{folder}"\n')
         told = CliRunner().invoke(main, ["cluster", "up", "--config", str(config)])
@@ -734,7 +735,7 @@ def test_a_clock_that_jumps_does_not_hide_what_runs(
 
 def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
     """Two in one folder, another one at the same address, and one whose disk is full."""
-    port = operate._free_ports("127.0.0.1", 1)[0]
+    port = free_ports("127.0.0.1", 1)[0]
     with tempfile.TemporaryDirectory(prefix="pie-") as short:
         folders = [Path(short) / name for name in ("a", "a", "b", "full")]
         for number, folder in enumerate(folders):

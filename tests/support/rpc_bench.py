@@ -26,6 +26,7 @@ from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc.requests import Parts, Requests
 from pie_control.rpc.server import RpcServer
 from pie_control.rpc.sessions import Timing
+from pie_control.rpc.users import Users
 from pie_py.config.limits import Limits
 from pie_py.config.quotas import Quota
 from pie_py.config.server import ServerConfig
@@ -201,8 +202,10 @@ class Bench:
         folder: Path,
         endpoint: str = "tcp://127.0.0.1:*",
         timing: Timing = FAST,
+        users: Users | None = None,
         **limits: Any,
     ) -> None:
+        self._users = users
         self.config = ServerConfig(
             endpoint=endpoint,
             data_folder=folder,
@@ -283,7 +286,9 @@ class Bench:
                         programs.put(f"# {name}".encode(), name, "python", user)
                 self.programs = programs
                 methods = partial(Requests, self.config, self._parts(programs))
-                self.rpc = RpcServer(self.config, methods, trio.current_time, self._timing)
+                self.rpc = RpcServer(
+                    self.config, methods, trio.current_time, self._timing, users=self._users
+                )
                 self._started.append(await nursery.start(self.rpc.run))
                 self._ready.set()
 

@@ -14,21 +14,19 @@ from pie_control.programs.store import ProgramStore
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError
 from pie_py.config.cluster import MemberConfig
-from pie_py.config.keys import ClientKey, KeyStore
-from pie_py.config.server import ServerConfig
+from pie_py.config.keys import ClientKey
 from pie_py.wire.rpc import CHUNK_BYTES
 
 log = structlog.get_logger("pie.cluster")
 
-MEMBER = "member"  # the user of connections between members
+MEMBER = "member"  # what they call themselves; they have the rights of the operator
 
 
 class ProgramFetcher:
     """Takes programs from the gateway."""
 
-    def __init__(self, member: MemberConfig, config: ServerConfig, programs: ProgramStore) -> None:
+    def __init__(self, member: MemberConfig, programs: ProgramStore) -> None:
         self._member = member
-        self._config = config
         self._programs = programs
         self._under_way: dict[str, trio.Lock] = {}
 
@@ -49,7 +47,7 @@ class ProgramFetcher:
                 self._under_way.pop(digest, None)
 
     async def _take(self, digest: str, user: str) -> None:
-        key = member_key(self._member, self._config)
+        key = member_key(self._member, self._member.gateway_key)
         async with connected(self._member.gateway, key) as connection:
             try:
                 await self._receive(connection, digest, user)
@@ -83,16 +81,11 @@ class ProgramFetcher:
         log.info("program fetched", name=facts["name"], hash=digest, bytes=facts["size"])
 
 
-def member_key(member: MemberConfig, config: ServerConfig) -> ClientKey | None:
-    """The key by which a member connects to gateways and nodes; None on loopback."""
-    pair = member.pair()
-    if pair is None:
-        return None
-    server = KeyStore(config.data_folder).server_pair().public
-    return ClientKey(MEMBER, pair.public, pair.secret, server)
+def member_key(member: MemberConfig, server: str) -> ClientKey | None:
+    """The key by which a member connects to a gateway or node of a public key; None on loopback.
 
-
-def peer_key(member: MemberConfig, public: str) -> ClientKey | None:
-    """The key by which a member connects to a node of a public key; None on loopback."""
+    Raises:
+        KeyProblem: if the members' keys cannot be read.
+    """
     pair = member.pair()
-    return None if pair is None else ClientKey(MEMBER, pair.public, pair.secret, public)
+    return None if pair is None else ClientKey(MEMBER, pair.public, pair.secret, server)

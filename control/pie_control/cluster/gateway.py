@@ -18,8 +18,10 @@ from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc.server import RpcServer
+from pie_control.rpc.users import FolderUsers
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.child import read_options, tell_error, tell_ready
+from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class Gateway:
         clock = trio.lowlevel.current_clock().current_time
         self._confined = ConfinedPool(config.confined)
         self._directory = DirectoryLink(member)
-        self._links = NodeLinks(lambda public: member_key(member, config))
+        self._links = NodeLinks(partial(member_key, member))
         programs = ProgramStore(
             config.data_folder / "programs", config.max_program_bytes, time.time_ns
         )
@@ -73,7 +75,11 @@ class Gateway:
             self._restarts,
             clock,
         )
-        self._rpc = RpcServer(config, methods, clock, facts={"cluster": True})
+        pair = member.pair()
+        users = None  # on loopback
+        if pair is not None:
+            users = FolderUsers(KeyStore(config.data_folder), pair.public)
+        self._rpc = RpcServer(config, methods, clock, facts={"cluster": True}, users=users)
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled; reports the endpoint once it listens."""

@@ -46,6 +46,7 @@ class Membership:
         registry: Registry,
         public_key: str,
         clock: Callable[[], float],
+        on_renewed: Callable[[int], None],
     ) -> None:
         """Nothing is sent before `run`.
 
@@ -55,6 +56,7 @@ class Membership:
             registry: its instances.
             public_key: of the endpoint that clients connect to; empty on loopback.
             clock: trio's.
+            on_renewed: told the number of changes of users' keys.
 
         Raises:
             KeyProblem: if the members' keys cannot be read.
@@ -64,6 +66,7 @@ class Membership:
         self._registry = registry
         self._public_key = public_key
         self._clock = clock
+        self._on_renewed = on_renewed
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = Socket(member_dealer(self._context, config.directory, config.pair()))
         self._number: int | None = None  # of the last report; None: it has to join
@@ -131,7 +134,8 @@ class Membership:
                     log.warning("the directory says what this node does not know", reason=error)
                     continue
                 match message:
-                    case Renewed(number, drain_ms):
+                    case Renewed(number, drain_ms, keys):
+                        self._on_renewed(keys)
                         if number == 0:
                             self._number = self._number or 0
                         self._take_drain(drain_ms)

@@ -209,7 +209,9 @@ class GatewayMethods:
         async def ask(node: NodeFacts) -> None:
             try:
                 with trio.move_on_after(NODE_SECONDS):
-                    answers[node.node] = await self._links.ask(node.endpoint, "", method, **asked)
+                    answers[node.node] = await self._links.ask(
+                        node.endpoint, node.public_key, method, **asked
+                    )
             except ClientError as error:
                 log.warning("a node does not answer", node=node.node, reason=str(error))
 
@@ -277,11 +279,11 @@ class GatewayMethods:
             if one["program_hash"] in hashes and one["user"] == session.user
         ]
         check_unused(asked, [one["id"] for one in running])
-        endpoints = {f"{node.node}.{node.incarnation}": node.endpoint for node in nodes}
+        lives = {f"{node.node}.{node.incarnation}": node for node in nodes}
         for one in running:
-            endpoint = endpoints.get(one["id"].rpartition("@")[2])
-            if endpoint is not None:
-                await self._links.ask(endpoint, "", "kill", instance=one["id"])
+            node = lives.get(one["id"].rpartition("@")[2])
+            if node is not None:
+                await self._links.ask(node.endpoint, node.public_key, "kill", instance=one["id"])
         return self._kept.remove(programs)
 
     def _program(self, session: Session, asked: ProgramParams) -> Any:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pie_control.cluster.directory_link import DirectoryLink
 from pie_control.cluster.facts import NodeFacts
 from pie_control.cluster.fetching import ProgramFetcher
 from pie_control.cluster.membership import Membership
 from pie_control.cluster.parent import tell_parent
+from pie_control.cluster.users import ClusterUsers
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.requests import Parts
 from pie_control.wasm import HostFunction
@@ -39,15 +41,19 @@ class ClusterNode:
         self._reason = "it stops"
         encrypted = not parse_endpoint(config.endpoint).is_loopback
         self._public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
+        self._directory = DirectoryLink(member)
+        self.users = ClusterUsers(member, self._directory, wiring.clock)
         facts = NodeFacts(wiring.models, wiring.registry)
-        self._membership = Membership(member, facts, wiring.registry, self._public, wiring.clock)
+        self._membership = Membership(
+            member, facts, wiring.registry, self._public, wiring.clock, self.users.renewed
+        )
         self._registry = wiring.registry
-        self.fetch = ProgramFetcher(member, config, programs).fetch
+        self.fetch = ProgramFetcher(member, programs).fetch
         self.shared: Shared | None = None
         if config.store.database:
             from pie_control.cluster.shared import Shared  # needs psycopg
 
-            self.shared = Shared(config, member, wiring, programs, self.fetch)
+            self.shared = Shared(config, member, wiring, programs, self.fetch, self._directory)
 
     def functions(self, of_one_server: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
         """The functions of the contract as a node has them."""
@@ -77,6 +83,7 @@ class ClusterNode:
             stop.set()
 
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._directory.run)
             if self.shared is not None:
                 nursery.start_soon(self.shared.run, endpoint, self._public)
             await self._membership.run(endpoint, leave)

@@ -10,7 +10,7 @@ import trio
 from pie_control.cluster.bus_link import PATIENCE_SECONDS
 from pie_control.cluster.children import ChildHost, ChildrenElsewhere
 from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.fetching import peer_key
+from pie_control.cluster.fetching import member_key
 from pie_control.cluster.hosting import BusHost
 from pie_control.cluster.lease import NodeLease
 from pie_control.cluster.links import NodeLinks
@@ -33,6 +33,7 @@ class Shared:
         wiring: Wiring,
         programs: ProgramStore,
         fetch: Callable[[str, str], Awaitable[None]],
+        directory: DirectoryLink,
     ) -> None:
         """Nothing is sent before `run`."""
         address, bus, clock = config.store.database, wiring.messaging, wiring.clock
@@ -47,17 +48,17 @@ class Shared:
             fetch,
         )
         self._ownership = Ownership(
-            address, member.life, self._lease, bus, partial(peer_key, member)
+            address, member.life, self._lease, bus, partial(member_key, member)
         )
-        key, check_node = partial(peer_key, member), self._ownership.check_node
+        key, check_node = partial(member_key, member), self._ownership.check_node
         self._host = BusHost(bus, config.limits, self._ownership.owns, check_node, clock)
         self._lease.on_lost.append(self._host.lose_all)
         self._children = ChildHost(
             wiring.registry, wiring.launcher, programs, fetch, check_node, clock
         )
-        self._directory, self._links = DirectoryLink(member), NodeLinks(key, PATIENCE_SECONDS)
+        self._links = NodeLinks(key, PATIENCE_SECONDS)
         self._elsewhere = ChildrenElsewhere(
-            member.life, self._directory, self._links, self._ownership.known_secret
+            member.life, directory, self._links, self._ownership.known_secret
         )
         wiring.launcher.elsewhere = self._elsewhere.launch
         self.methods = {**self._host.methods, **self._children.methods}
@@ -72,7 +73,6 @@ class Shared:
             public_key: of the endpoint; empty on loopback.
         """
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._directory.run)
             await nursery.start(self._links.run)
             for forever in (
                 self._lease.run,

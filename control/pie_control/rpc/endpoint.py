@@ -63,13 +63,6 @@ def bind(socket: zmq.Socket[bytes], endpoint: Endpoint) -> str:
     return bound.rstrip(b"\0").decode()
 
 
-def user_of(frame: zmq.Frame) -> str:
-    """The user whose key the authenticator has found, by a frame that came over the connection."""
-    user = frame.get("User-Id")
-    assert isinstance(user, str)
-    return user
-
-
 def _in_use(endpoint: Endpoint) -> EndpointInUse:
     return EndpointInUse(
         f"{endpoint.text} is in use already, perhaps by another pie-py server: stop that one, or"

@@ -14,12 +14,13 @@ import zmq
 from pie_control.errors import ApiError, ProgramRejected, Refusal
 from pie_control.instances.launcher import MAX_ARGUMENT_BYTES
 from pie_control.rpc.auth import Authenticator
-from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt, user_of
+from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES
 from pie_control.rpc.session import MAX_PENDING, Session
 from pie_control.rpc.sessions import DEFAULT_TIMING, Do, Event, GiveUp, Gone, Sessions, Timing
+from pie_control.rpc.users import FolderUsers, Users
 from pie_py import __version__
-from pie_py.config.endpoint import parse_endpoint
+from pie_py.config.endpoint import Endpoint, parse_endpoint
 from pie_py.config.keys import LOCAL_USER, KeyStore
 from pie_py.config.quotas import Quotas
 from pie_py.config.server import ServerConfig
@@ -37,6 +38,7 @@ from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.rpc")
 
+REMOVED = "this key was removed; `pie-py keys add USER` on the server's machine makes another one"
 TURN_NS = 2_000_000  # of messages handled before the guests of this process have their turn
 
 
@@ -60,6 +62,7 @@ class RpcServer:
         clock: Callable[[], float],
         timing: Timing = DEFAULT_TIMING,
         facts: Mapping[str, Any] = MappingProxyType({}),
+        users: Users | None = None,
     ) -> None:
         """Nothing listens before `run`.
 
@@ -69,6 +72,7 @@ class RpcServer:
             clock: trio's, in seconds.
             timing: intervals.
             facts: told in each welcome, beside those of every server.
+            users: who may connect from other machines; those of the data folder if None.
         """
         self._config = config
         self._timing = timing
@@ -83,7 +87,8 @@ class RpcServer:
         )
         self._requests = methods(self.sessions)
         self._tasks: dict[tuple[Session, int], trio.CancelScope] = {}  # of requests that wait
-        self._secure = False
+        self._users = users
+        self._authenticator: Authenticator | None = None  # where connections are encrypted
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled; reports the endpoint, with its port, once it listens.
@@ -94,34 +99,37 @@ class RpcServer:
                 operating system does not allow it.
             BadEndpoint: if it is of no known form.
         """
-        authenticator: Authenticator | None = None
         try:
             endpoint = parse_endpoint(self._config.endpoint)
-            keys = KeyStore(self._config.data_folder)
-            self._secure = not endpoint.is_loopback
-            if self._secure and not keys.users():
-                raise EndpointRefused(
-                    f"{endpoint.text} can be reached from other machines, and no user has a key:"
-                    " make one with `pie-py keys add USER`, or listen on tcp://127.0.0.1:PORT"
-                )
             configure(self._router, endpoint, self._frame_bytes)
-            if self._secure:
-                authenticator = Authenticator(self._context, keys)
-                encrypt(self._router, keys.server_pair())
+            if not endpoint.is_loopback:
+                self._encrypt(endpoint)
             bound = bind(self._router, endpoint)
             async with trio.open_nursery() as nursery:
-                if authenticator is not None:
-                    nursery.start_soon(authenticator.run)
+                if self._authenticator is not None:
+                    nursery.start_soon(self._authenticator.run)
                 nursery.start_soon(self._watch_time, nursery)
                 task_status.started(bound)
-                log.info("listening", endpoint=bound, encrypted=self._secure)
+                log.info("listening", endpoint=bound, encrypted=self._authenticator is not None)
                 await self._serve(nursery)
         finally:
             with trio.CancelScope(shield=True):
                 await self._leave()
-            if authenticator is not None:
-                authenticator.close()
+            if self._authenticator is not None:
+                self._authenticator.close()
             self._context.destroy(linger=200)
+
+    def _encrypt(self, endpoint: Endpoint) -> None:
+        keys = KeyStore(self._config.data_folder)
+        if self._users is None:
+            if not keys.users():
+                raise EndpointRefused(
+                    f"{endpoint.text} can be reached from other machines, and no user has a key:"
+                    " make one with `pie-py keys add USER`, or listen on tcp://127.0.0.1:PORT"
+                )
+            self._users = FolderUsers(keys)
+        self._authenticator = Authenticator(self._context, self._users)
+        encrypt(self._router, keys.server_pair())
 
     def _facts(self) -> dict[str, Any]:
         """The server's facts that each welcome carries."""
@@ -173,8 +181,13 @@ class RpcServer:
             log.debug("no message", reason=str(error))
             self.sessions.receive_garbage(peer, error)
             return
-        user = user_of(frame) if self._secure else LOCAL_USER
-        self._act(self.sessions.receive(peer, message, user), nursery)
+        user: str | None = LOCAL_USER
+        if self._authenticator is not None:
+            user = self._authenticator.user_of(frame)
+        if user is None:
+            self._act(self.sessions.refuse(peer, REMOVED), nursery)
+        else:
+            self._act(self.sessions.receive(peer, message, user), nursery)
 
     def flush(self) -> None:
         """Sends what waits: of every stream one message; those with more stay for the next turn."""

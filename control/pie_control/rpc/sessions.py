@@ -195,6 +195,12 @@ class Sessions:
             text = f"the request cannot be read: {error}"
             self._out.post(session, Failure(error.request, "invalid-argument", text))
 
+    def refuse(self, peer: bytes, reason: str) -> Sequence[Event]:
+        """A connection may say nothing more: its session ends."""
+        self._out.deliver_one(peer, Refused("permission-denied", reason))
+        session = self._peers.get(peer)
+        return () if session is None else [self._end(session, Change.LEFT)]
+
     def _hello(self, peer: bytes, hello: Hello, user: str) -> None:
         key = (user, hello.session)
         session = self._sessions.get(key)

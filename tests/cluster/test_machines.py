@@ -1,0 +1,312 @@
+"""A cluster of several machines, which are network namespaces: keys, encryption, a cable cut."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import zmq
+from support.clusters import SERVER, WAIT_SECONDS, wait_for
+from support.namespaces import Network, Sniffer, missing
+
+from pie_control.cluster.links import connected
+from pie_py.client import InferletFailed, RpcError, ServerUnreachable
+from pie_py.client.sync import Client, Instance
+from pie_py.cluster import operate
+from pie_py.cluster.settings import ClusterConfig, ClusterProblem, Token
+from pie_py.config.keys import ClientKey, KeyPair, KeyStore
+from pie_py.wire.cluster import NodeFacts, Nodes, encode
+
+pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
+pytestmark = pytest.mark.slow
+
+MARK = "this-text-must-not-be-seen-on-the-wire"
+ECHO = b"""
+from inferlet import session
+
+
+async def main(args):
+    while (message := await session.receive()) != "end":
+        session.send(f"{message}!")
+    return "done"
+"""
+NUMBERS = itertools.count()
+
+
+class Machines:
+    """A head with a node, a far machine with another one, and a desk where clients are."""
+
+    def __init__(self, folder: Path, network: Network) -> None:
+        """Starts nothing yet."""
+        self.network = network
+        self.folder = folder
+        host = network.addresses["head"]
+        self.config = ClusterConfig(
+            endpoint=f"tcp://{host}:*", host=host, folder=folder / "head", server=SERVER
+        )
+        self._stack = ExitStack()
+        self._keys: dict[str, ClientKey] = {}
+
+    def start(self) -> None:
+        """The far machine gets nothing but a copy of the token."""
+        self.token: Token = self.network.on("head", operate.up, self.config, print)
+        token = self.folder / "copied.json"
+        token.write_bytes((self.folder / "head/token.json").read_bytes())
+        self.join(token)
+        self.keys = KeyStore(Path(self.token.server["data_folder"]))
+
+    def join(self, token: Path, host: str | None = None, address: str | None = None) -> list[str]:
+        """The far machine joins."""
+        return self.network.on(
+            "far",
+            operate.join,
+            address or self.token.gateway,
+            token,
+            self.folder / "far",
+            1,
+            host,
+            print,
+        )
+
+    def stop(self) -> None:
+        self._stack.close()
+        self.network.on("far", operate.down, self.folder / "far")
+        self.network.on("head", operate.down, self.config.folder)
+
+    def key(self, user: str) -> ClientKey:
+        """A user's, which is made when it is asked for first."""
+        if user not in self._keys:
+            self._keys[user] = self.keys.add(user)
+        return self._keys[user]
+
+    def client(self, user: str) -> Client:
+        """A client at the desk."""
+        client = Client(self.token.gateway, self.key(user), patience=30)
+        self._stack.callback(self.network.on, "desk", client.__exit__, None, None, None)
+        return self.network.on("desk", client.__enter__)
+
+    def refusal(self, endpoint: str, key: ClientKey | None) -> str:
+        """Why a client at the desk is not let in."""
+        with pytest.raises(ServerUnreachable) as refused:
+            self.network.on("desk", Client(endpoint, key, patience=30).__enter__)
+        return str(refused.value)
+
+    def nodes(self) -> dict[str, NodeFacts]:
+        found = self.network.on("head", operate.nodes_of, self.token, self.config.folder)
+        return {node.node: node for node in found}
+
+    def state(self, node: str) -> str:
+        found = self.nodes().get(node)
+        return "gone" if found is None else found.state
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    if (reason := missing()) is not None:
+        pytest.skip(reason)
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        Network(["head", "far", "desk"]) as network,
+    ):
+        machines = Machines(Path(folder), network)
+        try:
+            machines.start()
+            yield machines
+        finally:
+            machines.stop()
+
+
+@pytest.fixture(scope="module")
+def wire(machines: Machines) -> Iterator[Sniffer]:
+    sniffer = Sniffer(machines.network, MARK.encode())
+    yield sniffer
+    sniffer.close()
+
+
+@pytest.fixture(scope="module")
+def ann(machines: Machines, wire: Sniffer) -> Client:
+    """A user whose key was made after the start."""
+    return machines.client("ann")
+
+
+def echoes(instance: Instance) -> bool:
+    instance.send(MARK)
+    return instance.receive() == f"{MARK}!"
+
+
+def on(client: Client, node: str) -> Instance:
+    """An echo on a node: of a program that no node has, or launches would follow its pages."""
+    end = time.monotonic() + WAIT_SECONDS  # a node that comes back may be started twice
+    while time.monotonic() < end:
+        new = client.upload(ECHO + f"# {MARK} {next(NUMBERS)}".encode(), name="echo")
+        instance = client.launch(new)
+        if (instance.node or "").split(".")[0] == node:
+            return instance
+        instance.cancel()
+    raise AssertionError(f"no launch went to {node}")
+
+
+def test_users_are_known_on_all_machines(machines: Machines, ann: Client) -> None:
+    near, far = on(ann, "n1"), on(ann, "n2")
+    assert echoes(near)
+    assert echoes(far)
+    other = machines.client("bob")
+    with pytest.raises(RpcError, match="not-found"):
+        other.attach(far.id)
+    assert other.instances() == []
+    assert {near.id, far.id} <= {one["id"] for one in ann.instances()}
+    again = machines.client("ann")
+    attached = again.attach(far.id)
+    assert echoes(attached)
+    assert again.kill(near.id)
+    assert [model["name"] for model in ann.models()] == ["pie-tiny"]
+
+
+def test_a_user_gets_no_rights_of_a_member(machines: Machines, ann: Client) -> None:
+    """Neither by a request nor by what is told: who has a port of Ray's runs what they like."""
+    token = machines.token
+    told = json.dumps([ann.server_info(), ann.instances(), ann.stats(), ann.models()])
+    for secret in (token.ray_token, token.member_secret, token.member_public, token.ray):
+        assert secret not in told
+    ann.upload(ECHO, name="echo")
+    digest = ann.programs()[0]["hash"]
+    node = machines.nodes()["n2"]
+    key = machines.key("ann")
+    at_node = replace(key, server=node.public_key)
+    for endpoint, held, method, params in (
+        (token.gateway, key, "program", {"hash": digest, "user": "ann"}),
+        (token.gateway, key, "program-bytes", {"hash": digest}),
+        (token.gateway, key, "drain", {"node": "n1", "seconds": 0}),
+        (node.endpoint, at_node, "launch-again", {"launch": "echo-00000000", "run": 1}),
+        (node.endpoint, at_node, "load-adapter", {"model": "m", "name": "n", "folder": "/"}),
+    ):
+        with pytest.raises(RpcError, match="permission-denied"):
+            machines.network.on("desk", trio.run, ask, endpoint, held, method, params)
+    mine = KeyPair(key.public, key.secret)
+    members = KeyPair(token.member_public, token.member_secret)
+    for pair, answers in ((mine, False), (None, False), (members, True)):
+        heard = machines.network.on("desk", hears, token.directory, pair, token.member_public)
+        assert heard is answers
+
+
+async def ask(endpoint: str, key: ClientKey, method: str, params: dict[str, Any]) -> Any:
+    """One request."""
+    async with connected(endpoint, key) as connection:
+        return await connection.request(method, **params)
+
+
+def hears(endpoint: str, pair: KeyPair | None, server: str) -> bool:
+    """Whether the directory answers who has such a pair."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.setsockopt(zmq.LINGER, 0)
+        dealer.setsockopt(zmq.IMMEDIATE, 1)
+        if pair is not None:
+            dealer.setsockopt(zmq.CURVE_SERVERKEY, server.encode())
+            dealer.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
+            dealer.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
+        dealer.connect(endpoint)
+        if not dealer.poll(1000, zmq.POLLOUT):
+            return False
+        dealer.send(encode(Nodes(1)))
+        return bool(dealer.poll(1000))
+
+
+def test_who_has_no_key_enters_nowhere(machines: Machines, tmp_path: Path) -> None:
+    stranger = KeyStore(tmp_path).add("ann")
+    nodes = machines.nodes()
+    places = {machines.token.gateway: machines.token.gateway_key}
+    places |= {node.endpoint: node.public_key for node in nodes.values()}
+    assert len(set(places.values())) == 2  # a machine that joins has keys of its own
+    for endpoint, public in places.items():
+        assert "wants a key" in machines.refusal(endpoint, None)
+        key = replace(stranger, server=public)
+        assert "does not accept this key" in machines.refusal(endpoint, key)
+
+
+def test_a_removed_key_ends_what_it_has_opened_on_all_machines(
+    machines: Machines, ann: Client
+) -> None:
+    other = on(ann, "n2")
+    eve, key = machines.client("eve"), machines.key("eve")
+    far = on(eve, "n2")
+    assert echoes(far)
+    machines.keys.remove("eve")
+    began = time.monotonic()
+    with pytest.raises(ServerUnreachable, match="this key was removed"):
+        far.result()
+    assert time.monotonic() - began < 5
+    node = machines.nodes()["n2"]
+    at_node = replace(key, server=node.public_key)
+    assert "does not accept this key" in machines.refusal(node.endpoint, at_node)
+    assert "does not accept this key" in machines.refusal(machines.token.gateway, key)
+    assert echoes(other)
+
+
+def test_a_machine_that_is_cut_off_comes_back_as_another_life(
+    machines: Machines, ann: Client
+) -> None:
+    near, far = on(ann, "n1"), on(ann, "n2")
+    assert echoes(far)
+    machines.network.cut("far")
+    began = time.monotonic()
+    with pytest.raises(InferletFailed) as failed:
+        far.result()
+    assert failed.value.text.startswith("node-lost: ")
+    assert time.monotonic() - began < 5
+    assert echoes(near)
+    assert all((ann.launch("echo").node or "").startswith("n1.") for _ in range(5))
+    wait_for(lambda: machines.state("n2") != "silent", 15)
+    machines.network.mend("far")
+    wait_for(lambda: machines.state("n2") == "ready")
+    assert echoes(near)
+    back = on(ann, "n2")
+    assert echoes(back)
+    assert back.node != far.node
+    with pytest.raises(RpcError, match="node-lost"):
+        ann.attach(far.id)
+
+
+def test_what_does_not_fit_is_told_in_one_line(machines: Machines, tmp_path: Path) -> None:
+    host = machines.network.addresses["head"]
+    configs: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"endpoint": f"tcp://{host}:*"}, "must both be reached from other machines, or neither"),
+        ({"host": host}, "must both be reached from other machines, or neither"),
+        ({"endpoint": "tcp://0.0.0.0:1", "host": host}, "tells nobody where to connect"),
+        ({"host": "desk"}, "is no IPv4 address"),
+        ({"endpoint": "tcp://10.77.0.9:1", "host": "10.77.0.9"}, "is none of this machine"),
+    )
+    for config, words in configs:
+        wrong = ClusterConfig(folder=tmp_path / "wrong", **config)
+        with pytest.raises(ClusterProblem, match=words):
+            machines.network.on("head", operate.up, wrong, print)
+    machines.network.on("far", operate.down, machines.folder / "far")
+    token = machines.folder / "head/token.json"
+    for asked_host, words in (
+        ("127.0.0.1", "does not reach this machine"),
+        ("10.77.0.9", "is none of this machine"),
+    ):
+        with pytest.raises(ClusterProblem, match=words):
+            machines.join(token, asked_host)
+
+
+def test_nothing_passes_in_the_clear(machines: Machines, ann: Client, wire: Sniffer) -> None:
+    assert echoes(on(ann, "n1"))
+    assert wire.packets > 1000
+    assert wire.found == 0
+    listener = machines.network.on("far", socket.create_server, ("", 0))
+    where = (machines.network.addresses["far"], listener.getsockname()[1])
+    plain = machines.network.on("desk", socket.create_connection, where)
+    plain.sendall(MARK.encode())
+    wait_for(lambda: wire.found > 0, 5)  # it would have been seen
+    plain.close()
+    listener.close()

@@ -1,0 +1,109 @@
+"""Users' keys as a node knows them, told by a real directory's process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+import zmq
+from cluster.messages import join
+from support.clusters import wait_for
+
+from pie_control.cluster.directory_link import DirectoryLink
+from pie_control.cluster.users import BELIEVED_SECONDS, ClusterUsers
+from pie_control.rpc.users import NotKnownNow
+from pie_py.cluster.settings import write_private
+from pie_py.config.cluster import MemberConfig
+from pie_py.config.keys import LOCAL_USER, KeyStore
+from pie_py.wire.cluster import Renewed, decode_to_node, encode
+from pie_py.wire.cluster_socket import member_dealer
+
+
+class Node:
+    """A member, and its directory with the keys of users below a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        public, secret = (key.decode() for key in zmq.curve_keypair())
+        write_private(folder / "members.json", json.dumps({"public": public, "secret": secret}))
+        self.keys = KeyStore(folder)
+        keys = str(folder / "members.json")
+        told = {"endpoint": "tcp://127.0.0.1:*", "folder": str(folder), "users": str(folder)}
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "pie_py.cluster.directory_process"),
+                *("--config", json.dumps({**told, "keys": keys})),
+            ],
+            stdout=subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        endpoint = json.loads(self.process.stdout.readline())["endpoint"]
+        self.member = MemberConfig(directory=endpoint, keys=Path(keys))
+        self.pair = self.member.pair()
+        assert self.pair is not None
+        self.now = 0.0
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._dealer = member_dealer(self._context, endpoint, self.pair)
+
+    def changes(self) -> int:
+        """What a renewal of a lease tells now."""
+        self._dealer.send(encode(join("n1", 1)))
+        answer = decode_to_node(self._dealer.recv())
+        assert isinstance(answer, Renewed), answer
+        return answer.keys
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._context.destroy(linger=0)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path)
+    yield node
+    node.end()
+
+
+def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(node: Node) -> None:
+    ann, bob = node.keys.add("ann").public, node.keys.add("bob").public
+
+    async def look() -> None:
+        link = DirectoryLink(node.member)
+        users = ClusterUsers(node.member, link, lambda: node.now)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(link.run)
+            assert node.pair is not None
+            assert await users.find(node.pair.public) == LOCAL_USER
+            users.renewed(1)
+            assert [await users.find(key) for key in (ann, bob, "x" * 40)] == ["ann", "bob", None]
+            node.keys.remove("bob")
+            assert await users.find(bob) == "bob"  # no change is told yet
+            users.renewed(2)
+            assert [await users.find(key) for key in (ann, bob)] == ["ann", None]
+            node.end()
+            node.now += BELIEVED_SECONDS - 1
+            assert await users.find(ann) == "ann"
+            node.now += 2
+            with pytest.raises(NotKnownNow):
+                await users.find(ann)
+            nursery.cancel_scope.cancel()
+
+    trio.run(look)
+
+
+def test_renewals_tell_that_keys_have_changed(node: Node) -> None:
+    told = node.changes()
+    node.keys.add("ann")
+    wait_for(lambda: node_changed(node, told), 5)
+    told = node.changes()
+    node.keys.remove("ann")
+    wait_for(lambda: node_changed(node, told), 5)
+
+
+def node_changed(node: Node, told: int) -> bool:
+    return node.changes() != told
