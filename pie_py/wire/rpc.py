@@ -53,6 +53,18 @@ class Hello(_Message, tag="hello"):
     client: str  # name and version, for the server's log
 
 
+class HelloFor(Hello, tag="hello-for"):
+    """As `Hello`, from a cluster's gateway for a client that it relays: only members may say it."""
+
+    user: str
+
+
+class Via(_Message, tag="via"):
+    """First message of a connection to a cluster's gateway that is all for one node: relay it."""
+
+    life: str  # of the node
+
+
 class Request(_Message, tag="request"):
     """Asks for something. Sent again under the same number, it is not done again."""
 
@@ -165,7 +177,7 @@ class Bye(_Message, tag="bye"):
     reason: str
 
 
-ToServer: TypeAlias = Hello | Request | Ack | Resume | Ping | Probed | Bye
+ToServer: TypeAlias = Hello | HelloFor | Via | Request | Ack | Resume | Ping | Probed | Bye
 ToClient: TypeAlias = (
     Welcome | Refused | Who | Response | Failure | Items | Closed | Pong | Probe | Bye
 )

@@ -14,12 +14,14 @@ from pie_control.cluster.fetching import member_key
 from pie_control.cluster.links import NodeLinks
 from pie_control.cluster.methods import GatewayMethods
 from pie_control.cluster.parent import leave_with_parent
+from pie_control.cluster.relay import RelayServer
 from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.rpc.server import RpcServer
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.child import read_options, tell_error, tell_ready
+from pie_py.config.cluster import MemberConfig
+from pie_py.config.keys import ClientKey
 from pie_py.config.server import ServerConfig
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ class Gateway:
         clock = trio.lowlevel.current_clock().current_time
         self._confined = ConfinedPool(config.confined)
         self._directory = DirectoryLink(member)
-        self._links = NodeLinks(lambda public: member_key(member, config))
+        key = partial(_node_key, member, config)
+        self._links = NodeLinks(key)
         programs = ProgramStore(
             config.data_folder / "programs", config.max_program_bytes, time.time_ns
         )
@@ -73,7 +76,16 @@ class Gateway:
             self._restarts,
             clock,
         )
-        self._rpc = RpcServer(config, methods, clock, facts={"cluster": True})
+        self._rpc = RelayServer(
+            self._directory,
+            self._links,
+            key,
+            clock,
+            config,
+            methods,
+            clock,
+            facts={"cluster": True},
+        )
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled; reports the endpoint once it listens."""
@@ -87,6 +99,10 @@ class Gateway:
                 task_status.started(endpoint)
         finally:
             self._confined.close()
+
+
+def _node_key(member: MemberConfig, config: ServerConfig, public: str) -> ClientKey | None:
+    return member_key(member, config)
 
 
 async def _serve(config: ServerConfig, with_parent: bool) -> None:

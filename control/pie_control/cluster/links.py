@@ -70,6 +70,14 @@ class NodeLinks:
         Raises:
             ClientError: if it refuses, or does not answer.
         """
+        connection = await self.reach(endpoint, public_key)
+        problem = await connection.ready()
+        if problem is not None:
+            raise problem
+        return await connection.request(method, **params)
+
+    async def reach(self, endpoint: str, public_key: str) -> Connection:
+        """The connection to a node, which may not have answered yet."""
         assert self._nursery is not None, "the links run"
         connection = self._links.get(endpoint)
         if connection is not None and connection.session.error is not None:
@@ -81,10 +89,7 @@ class NodeLinks:
             )
             self._links[endpoint] = connection
             await self._nursery.start(self._keep, endpoint, connection)
-        problem = await connection.ready()
-        if problem is not None:
-            raise problem
-        return await connection.request(method, **params)
+        return connection
 
     async def _keep(
         self, endpoint: str, connection: Connection, task_status: trio.TaskStatus[None]
