@@ -63,6 +63,8 @@ def up(config_file: Path | None) -> None:
         config = read_config(config_file)
         token = operate.up(config, say)
     say(f"the token for machines that join: {config.folder.absolute() / 'token.json'}")
+    if (url := operate.http_url(config.folder.absolute())) is not None:
+        say(f"HTTP at {url}")
     click.echo(token.gateway)
     say(f"next: PIE_PY_ENDPOINT={token.gateway} pie-py run text_completion --prompt Hello")
 
@@ -113,6 +115,9 @@ def status(folder: Path | None, as_json: bool) -> None:
         for node in nodes
     ]
     table(rows, STATUS, as_json)
+    say(f"clients connect to {token.gateway}")
+    if (url := operate.http_url(folder)) is not None:
+        say(f"HTTP at {url}")
 
 
 @command.command("drain")

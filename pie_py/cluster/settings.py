@@ -12,6 +12,7 @@ from typing import Any
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
+from pie_py.config.gateway import GatewayConfig
 from pie_py.config.server import ServerConfig
 
 TOKEN_FILE = "token.json"
@@ -34,6 +35,7 @@ class ClusterConfig(BaseModel):
     folder: Path = Path(platformdirs.user_data_dir("pie_py")) / "cluster"
     ray_port: int = Field(default=0, ge=0, le=65535)  # 0: a free one
     directory_port: int = Field(default=0, ge=0, le=65535)
+    gateway: GatewayConfig | None = None  # HTTP is served beside it
     server: dict[str, Any] = {}  # each node's, as in a server's configuration
 
 
@@ -112,6 +114,7 @@ class Machine(BaseModel):
     policy: str = "cached"
     shares_data: bool = True  # the head's data folder is this machine's
     gpus: int = 0
+    gateway: GatewayConfig | None = None  # of the head, if HTTP is served
 
 
 def read_config(path: Path | None) -> ClusterConfig:
@@ -126,6 +129,8 @@ def read_config(path: Path | None) -> ClusterConfig:
         for name in ("endpoint", "cluster"):
             if name in config.server:
                 raise ClusterProblem(f"{path}: server.{name} is set by the cluster: leave it out")
+        if "gateway" in config.server:
+            raise ClusterProblem(f"{path}: HTTP is the cluster's: write [gateway], without server.")
         ServerConfig.model_validate(config.server)
     except OSError as error:
         raise ClusterProblem(f"{path} cannot be read: {error.strerror}") from None

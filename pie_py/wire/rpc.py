@@ -10,7 +10,7 @@ hand.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgpack
 import msgspec
@@ -62,7 +62,7 @@ class HelloFor(Hello, tag="hello-for"):
 class Via(_Message, tag="via"):
     """First message of a connection to a cluster's gateway that is all for one node: relay it."""
 
-    life: str  # of the node
+    life: Annotated[str, msgspec.Meta(max_length=64)]  # of the node
 
 
 class Request(_Message, tag="request"):
