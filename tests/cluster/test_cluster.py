@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
+import anyio
 import psutil
 import pytest
 import zmq
@@ -29,7 +30,9 @@ from msgspec import msgpack
 from support.clusters import Cluster, Wire, processes_of, wait_for
 from support.postgres import Postgres, programs
 
+from pie_control.cluster.methods import OF_INSTANCES
 from pie_py.cli import main
+from pie_py.client import Client as AsyncClient
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
 from pie_py.cluster import operate
@@ -229,8 +232,6 @@ def test_what_is_gone_or_forged_is_refused(client: Client) -> None:
         with pytest.raises(RpcError) as refused:
             client.attach(name)
         assert refused.value.code == code
-    with pytest.raises(RpcError, match="unsupported"):
-        client.register_mcp("tools", "http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("what", ["topic", "queue", "rooms"])
@@ -841,6 +842,71 @@ def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
 
 def _full_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def test_a_gateway_answers_all_that_a_server_does(cluster: Cluster) -> None:
+    """But for what is asked of an instance's node."""
+
+    async def ask(endpoint: str, method: str) -> tuple[str, str]:
+        async with AsyncClient(endpoint) as client:
+            try:
+                await client._connected.request(method)
+            except RpcError as error:
+                return error.code, error.message
+        return "", ""
+
+    node = cluster.nodes()["n1"].endpoint
+    names = anyio.run(ask, node, "nothing")[1].partition("; there are ")[2].split(", ")
+    assert len(names) > 20
+    refused = {name for name in names if anyio.run(ask, cluster.endpoint, name)[0] == "unsupported"}
+    assert refused == set(OF_INSTANCES)
+
+
+def test_what_is_set_at_the_gateway_is_set_on_all_nodes(cluster: Cluster) -> None:
+    """And on those that come later, also after the gateway has ended."""
+
+    def on_node(node: str) -> tuple[list[str], list[str]]:
+        with Client(cluster.nodes()[node].endpoint) as alone:
+            adapters = [one["name"] for one in alone.adapters()]
+            return adapters, [one["name"] for one in alone.mcp_servers()]
+
+    with cluster.client() as client:
+        client.load_adapter("style", "/adapters/style")
+        client.register_mcp("tools", "http://127.0.0.1:1")
+        assert [on_node(node) for node in ("n1", "n2")] == [(["style"], ["tools"])] * 2
+        assert [one["name"] for one in client.adapters()] == ["style"]
+        assert [one["own"] for one in client.mcp_servers()] == [True]
+        for again in (
+            partial(client.load_adapter, "style", "/adapters/other"),
+            partial(client.register_mcp, "tools", "http://127.0.0.1:2"),
+        ):
+            with pytest.raises(RpcError, match="already-exists"):
+                again()
+        with pytest.raises(RpcError, match="relative"):
+            client.load_adapter("other", "relative")
+        former, life = cluster.kept("gateway"), cluster.nodes()["n1"].incarnation
+        former.kill()
+        cluster.control("n1").kill()
+        cluster.started_again("gateway", former)
+        cluster.lives_again(f"n1.{life}")
+        wait_for(lambda: on_node("n1") == (["style"], ["tools"]), 10)
+        client.unload_adapter("style")
+        client.unregister_mcp("tools")
+        assert [on_node(node) for node in ("n1", "n2")] == [([], [])] * 2
+        for again in (
+            partial(client.unload_adapter, "style"),
+            partial(client.unregister_mcp, "tools"),
+        ):
+            with pytest.raises(RpcError, match="not-found"):
+                again()
+
+
+def test_quotas_are_counted_by_each_node(cluster: Cluster) -> None:
+    with cluster.client() as client:
+        kinds = {kind["kind"]: kind for kind in client.quota()[0]["kinds"]}
+        assert kinds["n1: instances"]["may"] == kinds["n2: instances"]["may"] == 1000
+        assert kinds["bytes of programs"]["has"] > 0
+        assert [user["user"] for user in client.quota(all_users=True)] == ["local"]
 
 
 def test_the_last_node_is_not_drained(cluster: Cluster) -> None:

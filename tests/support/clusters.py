@@ -29,6 +29,7 @@ SERVER: dict[str, Any] = {
     "worker_module": "benchmarks.instant_worker",
     "spare_instances": 2,
     "stop_seconds": 0,
+    "http": {"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]},
     "log": {"level": "warning"},
 }
 WAIT_SECONDS = 40.0

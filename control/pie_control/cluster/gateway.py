@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pie_control.cluster.directory_link import DirectoryLink
+from pie_control.cluster.everywhere import Everywhere
 from pie_control.cluster.fetching import member_key
 from pie_control.cluster.links import NodeLinks
 from pie_control.cluster.methods import GatewayMethods
@@ -65,6 +66,7 @@ class Gateway:
             from pie_control.cluster.restarts import Restarts  # needs psycopg
 
             self._restarts = Restarts(config.store.database, self._directory, self._links, clock)
+        self._everywhere = Everywhere(config.data_folder, self._directory, self._links)
         methods = partial(
             GatewayMethods,
             config,
@@ -74,6 +76,7 @@ class Gateway:
             self._confined,
             prepare,
             self._restarts,
+            self._everywhere,
             clock,
         )
         self._rpc = RelayServer(
@@ -94,6 +97,7 @@ class Gateway:
                 await nursery.start(self._directory.run)
                 await nursery.start(self._links.run)
                 endpoint = await nursery.start(self._rpc.run)
+                nursery.start_soon(self._everywhere.run)
                 if self._restarts is not None:
                     nursery.start_soon(self._restarts.run)
                 task_status.started(endpoint)
