@@ -79,7 +79,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "wiring": "timers kept confined wasm programs instances interception models grammar http"
         " mcp messaging store recording api rpc worker",
         # What a node does, and a gateway: nothing imports it where there is no cluster.
-        "cluster": "errors confined wasm programs instances models store rpc wiring",
+        "cluster": "errors kept confined wasm programs instances models store rpc wiring",
         "server": "allocator data_folder confined wasm programs api rpc wiring worker cluster",
         "__main__": "allocator cluster server",
         "replaying": "errors wasm recording api",

@@ -148,7 +148,7 @@ class UnregisterMcp(msgspec.Struct):
     """Of `unregister-mcp`."""
 
     name: str
-    user: str = ""  # for whom, if the operator asks for another one
+    user: str = ""  # another one, for operators only
 
 
 class OfUser(msgspec.Struct):

@@ -111,7 +111,7 @@ class Session:
             )
 
     def acts_for(self, user: str, admins: Collection[str]) -> str:
-        """For whom the session asks: its own user, or the one that the operator names.
+        """The user that a request is about: the session's, or another one that the operator names.
 
         Raises:
             ApiError: `permission-denied`.
