@@ -21,10 +21,12 @@ import zmq
 from pie_py.config.model import ModelConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
+    AdapterDone,
     Batch,
     BatchResult,
     Distributions,
     Hello,
+    LoadAdapter,
     ModelDescription,
     NextDist,
     Plan,
@@ -115,6 +117,8 @@ def main() -> None:
         message = decode(socket.recv())
         if isinstance(message, Stop):
             break
+        if isinstance(message, LoadAdapter):
+            socket.send(encode(AdapterDone(message.model, message.slot, None)))
         if isinstance(message, Plan):
             size = pages[message.model]
             results = [answer(batch) for step in steps_of(message, size) for batch in step]

@@ -112,10 +112,12 @@ class Wiring:
             self.timers,
             clocks.monotonic_ns,
         )
+        # Of a cluster its gateway keeps what clients set.
+        kept = config.data_folder if config.cluster is None else None
         self.adapters = AdapterLoader(
             self.models,
             worker.order,
-            Kept(config.data_folder / "adapters", "model", "name", "folder"),
+            Kept(kept and kept / "adapters", "model", "name", "folder"),
         )
         self.dispatcher = Dispatcher(self.models, self.executor, worker, self.timers, clock)
         self.messaging = Bus(
@@ -126,7 +128,7 @@ class Wiring:
             config.data_folder / "store.sqlite3", config.store, of_all=has_store
         )
         self.http = HttpClient(config.http)
-        self.mcp = McpServers(config.mcp, config.http, config.data_folder / "mcp")
+        self.mcp = McpServers(config.mcp, config.http, kept and kept / "mcp")
         self.grammars = GrammarService(config.grammar, confined)
         self.answers = LateAnswers(self.executor)
         self.confined = confined

@@ -63,6 +63,8 @@ def up(config_file: Path | None) -> None:
         config = read_config(config_file)
         token = operate.up(config, say)
     say(f"the token for machines that join: {config.folder.absolute() / 'token.json'}")
+    if (url := operate.http_url(config.folder.absolute())) is not None:
+        say(f"HTTP at {url}")
     click.echo(token.gateway)
     if token.is_encrypted:
         say(f"users need keys: pie-py keys add USER --data-folder {token.server['data_folder']}")
@@ -133,6 +135,9 @@ def status(folder: Path | None, as_json: bool) -> None:
         for node in nodes
     ]
     table(rows, STATUS, as_json)
+    say(f"clients connect to {token.gateway}")
+    if (url := operate.http_url(folder)) is not None:
+        say(f"HTTP at {url}")
 
 
 @command.command("drain")

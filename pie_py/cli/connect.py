@@ -19,8 +19,14 @@ EXIT_TERMINATED = 143
 
 
 def server_options(function: Function) -> Function:
-    """Adds `--endpoint` and `--key`."""
+    """Adds `--endpoint`, `--key` and `--relay`."""
     for option in (
+        click.option(
+            "--relay",
+            is_flag=True,
+            default=None,
+            help="Through a cluster's gateway alone; PIE_PY_RELAY=1 does so by default.",
+        ),
         click.option(
             "--key",
             type=click.Path(exists=True, dir_okay=False),
@@ -62,14 +68,14 @@ def errors_shown() -> Iterator[None]:
 
 
 def with_client(function: Callable[..., None]) -> Callable[..., None]:
-    """Passes a connected sync client first, made from `--endpoint` and `--key`."""
+    """Passes a connected sync client first, made from the options of the server."""
 
     @server_options
     @functools.wraps(function)
-    def wrapped(endpoint: str | None, key: str | None, **options: Any) -> None:
+    def wrapped(endpoint: str | None, key: str | None, relay: bool | None, **options: Any) -> None:
         from pie_py.client import sync
 
-        with errors_shown(), sync.Client(endpoint, key) as client:
+        with errors_shown(), sync.Client(endpoint, key, relay=relay) as client:
             function(client, **options)
 
     return wrapped

@@ -27,6 +27,7 @@ def command(
     args: tuple[str, ...],
     endpoint: str | None,
     key: str | None,
+    relay: bool | None,
     detach: bool,
     restart: int,
     keep: bool,
@@ -43,7 +44,7 @@ def command(
     given = with_files(args)
 
     async def main(interrupt: Interrupt) -> int:
-        async with Client(endpoint, key) as client:
+        async with Client(endpoint, key, relay=relay) as client:
             instance = await client.launch(
                 program, given, detached=detach, restart=restart, keep=keep
             )

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,9 @@ from pie_py.cli.console import progress, say
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, Target, find_target, target_bytes
 from pie_py.cli.watch import watch_target
+
+if TYPE_CHECKING:
+    from pie_py.client import Client
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})
@@ -49,6 +52,7 @@ def command(
     args: tuple[str, ...],
     endpoint: str | None,
     key: str | None,
+    relay: bool | None,
     entry: str | None,
     no_log: bool,
     verbose: bool,
@@ -76,6 +80,8 @@ def command(
     if watch and record is not None:
         raise click.UsageError("--record is of one run, and --watch makes many")
     program = None if found is None or watch else _built(found)
+    from pie_py.client import Client
+
     with ExitStack() as stack:
         if not _use_running(endpoint, {**options, "record": record}):
             folder = None if record is None else stack.enter_context(_recording(record))
@@ -85,9 +91,11 @@ def command(
             if watch and found is not None:
                 given = ["--entry", entry] if entry else []
                 given += ["--no-log"] if no_log else []
+                given += ["--relay"] if relay else []
                 status = watch_target(found, endpoint, key, [*given, target, "--", *args])
             else:
-                status = _run(endpoint, key, target, program, with_files(args), logs=not no_log)
+                client = Client(endpoint, key, relay=relay)
+                status = _run(client, target, program, with_files(args), logs=not no_log)
     sys.exit(status)
 
 
@@ -179,8 +187,7 @@ def _built(target: Target) -> tuple[bytes, str]:
 
 
 def _run(
-    endpoint: str | None,
-    key: str | None,
+    client: Client,
     name: str,
     program: tuple[bytes, str] | None,
     args: list[str],
@@ -188,10 +195,9 @@ def _run(
     logs: bool,
 ) -> int:
     from pie_py.cli.stream import Interrupt, cancel, run_interruptible, show
-    from pie_py.client import Client
 
     async def main(interrupt: Interrupt) -> int:
-        async with Client(endpoint, key) as client:
+        async with client:
             launched = name
             if program is not None:
                 launched = await client.upload(program[0], name=program[1])

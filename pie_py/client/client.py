@@ -65,6 +65,7 @@ class Client:
         key: str | Path | ClientKey | None = None,
         *,
         patience: float = PATIENCE_SECONDS,
+        relay: bool | None = None,
     ) -> None:
         """Nothing is done before `async with`.
 
@@ -74,10 +75,13 @@ class Client:
             key: a key or the path of a key file, for a server that wants one; the environment's
                 PIE_PY_KEY unless given, if the endpoint is on another machine.
             patience: seconds to look for the server when it does not answer.
+            relay: reach a cluster's nodes through its gateway, where only its address is reached;
+                by default if the environment's PIE_PY_RELAY is 1. One server needs no relay.
         """
         self._endpoint = endpoint or os.environ.get("PIE_PY_ENDPOINT") or DEFAULT_ENDPOINT
         self._key = key
         self._patience = patience
+        self._relay = os.environ.get("PIE_PY_RELAY", "") == "1" if relay is None else relay
         self._server: dict[str, Any] | None = None  # what to start unless one runs
         self._connection: Connection | None = None
         self._places: Places | None = None  # of a cluster
@@ -124,7 +128,7 @@ class Client:
             raise problem
         self._connection = connection
         if connection.session.facts.get("cluster"):
-            self._places = Places(connection, key, self._patience, tasks)
+            self._places = Places(connection, key, self._patience, tasks, relay=self._relay)
         return self
 
     async def __aexit__(

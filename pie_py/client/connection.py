@@ -175,7 +175,8 @@ class Connection:
             return
         if event == zmq.Event.DISCONNECTED:
             self.session.disconnected()
-        if self.session.is_known:  # a server that was there may come back as it was
+        # A server that was there may come back as it was; so may a gateway that relays.
+        if self.session.is_known or self.session.relayed:
             return
         reason = await handshake.diagnose(self.endpoint, self._has_key, event)
         if reason is not None:

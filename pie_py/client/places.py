@@ -11,7 +11,7 @@ import anyio.abc
 
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError
-from pie_py.config.endpoint import BadEndpoint, parse_endpoint
+from pie_py.config.endpoint import BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey
 
 Value = TypeVar("Value")
@@ -42,6 +42,8 @@ class Places:
         key: ClientKey | None,
         patience: float,
         tasks: anyio.abc.TaskGroup,
+        *,
+        relay: bool,
     ) -> None:
         """Has no connection to a node yet.
 
@@ -50,11 +52,13 @@ class Places:
             key: the client's, off loopback.
             patience: seconds to look for a node of which nothing is known.
             tasks: run the connections.
+            relay: they go through the gateway: nodes are not reached from here.
         """
         self._gateway = gateway
         self._key = key
         self._patience = patience
         self._tasks = tasks
+        self._relay = relay
         self._nodes: dict[str, Connection] = {}  # by life
         self._connecting: dict[str, anyio.Lock] = {}
 
@@ -133,7 +137,10 @@ class Places:
                 connection = await self._connect(life, there)
         return connection
 
-    async def _connect(self, life: str, there: dict[str, Any]) -> Connection:
+    def _way(self, there: dict[str, Any]) -> tuple[Endpoint, ClientKey | None]:
+        """What to connect to for a node, and the key for it."""
+        if self._relay:
+            return self._gateway.endpoint, self._key
         try:
             endpoint = parse_endpoint(there["endpoint"])
         except BadEndpoint as error:
@@ -141,8 +148,12 @@ class Places:
         key = self._key
         if key is not None and there["key"]:
             key = replace(key, server=there["key"])
-        connection = Connection(endpoint, None if endpoint.is_loopback else key, self._patience)
+        return endpoint, None if endpoint.is_loopback else key
+
+    async def _connect(self, life: str, there: dict[str, Any]) -> Connection:
+        connection = Connection(*self._way(there), self._patience)
         connection.session.life = life
+        connection.session.relayed = self._relay
         await self._tasks.start(connection.run)
         self._tasks.start_soon(self._watch, life, connection)
         problem = await connection.ready()

@@ -208,6 +208,7 @@ class Client:
         key: str | Path | ClientKey | None = None,
         *,
         patience: float = PATIENCE_SECONDS,
+        relay: bool | None = None,
     ) -> None:
         """Nothing is done before `with`.
 
@@ -217,8 +218,10 @@ class Client:
             key: a key or the path of a key file, for a server that wants one; the environment's
                 PIE_PY_KEY unless given, if the endpoint is on another machine.
             patience: seconds to look for the server when it does not answer.
+            relay: reach a cluster's nodes through its gateway, where only its address is reached;
+                by default if the environment's PIE_PY_RELAY is 1. One server needs no relay.
         """
-        self._make = partial(asynchronous.Client, endpoint, key, patience=patience)
+        self._make = partial(asynchronous.Client, endpoint, key, patience=patience, relay=relay)
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._client: asynchronous.Client | None = None

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from pie_py.cluster import http_gateway
 from pie_py.cluster.kept import end_with_parent
 from pie_py.cluster.settings import Machine, Token, machine_resource, member_keys_file
 from pie_py.config.cluster import MemberConfig
@@ -85,6 +86,8 @@ class MachineKeeper:
             ]
             if self._machine.autoscale is not None:
                 self._kept.append(Kept("scaler", self._scaler))
+        if self._machine.gateway is not None:
+            self._kept.append(Kept("http", self._http))
 
     def run(self) -> None:
         """Keeps them until SIGTERM, then ends them all."""
@@ -190,6 +193,10 @@ class MachineKeeper:
             }
         )
         return self._module("gateway", "pie_control.cluster.gateway", config.model_dump_json())
+
+    def _http(self) -> subprocess.Popen[bytes]:
+        config = http_gateway.process_config(self._token, self._machine)
+        return self._module("http", "pie_gateway", config)
 
     def _module(self, name: str, module: str, config: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", module, "--config", config]

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pydantic import ValidationError
 
+from pie_py.cluster import http_gateway
 from pie_py.cluster.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_py.cluster.keepers import check_keeper, keeper, start_keeper
 from pie_py.cluster.settings import (
+    STATE_FILE,
     TOKEN_FILE,
     ClusterConfig,
     ClusterProblem,
@@ -54,18 +57,20 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
         _check_none_runs(folder)
         token = make_token(config, folder)
         say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
+        http = http_gateway.chosen(config.gateway)
         write_private(folder / "token.json", token.model_dump_json(indent=1))
         head = Machine(
             role="head",
             host=config.host,
             policy=config.policy,
+            gateway=http,
             autoscale=config.autoscale,
             ray_autoscaling=config.ray_autoscaling and config.ray_autoscaling.absolute(),
         )
         _write_machine(folder, head)
         try:
             start_keeper(folder)
-            _wait_for_head(folder, token)
+            _wait_for_head(folder, token, {"http"} if http else set())
             if config.nodes:
                 machine = Machine(
                     role="nodes", host=config.host, nodes=config.nodes, room=config.nodes
@@ -202,6 +207,16 @@ def _await_nodes(folder: Path) -> None:
                 process.kill()
 
 
+def http_url(folder: Path) -> str | None:
+    """Where the cluster of a head's folder serves HTTP; None if it does not."""
+    with suppress(OSError, ValidationError):
+        machine = Machine.model_validate_json((folder / STATE_FILE).read_text())
+        if machine.gateway is not None:
+            url: str | None = _told(folder / "logs" / "http.log").get("endpoint")
+            return url
+    return None
+
+
 def advice(node: NodeFacts) -> str:
     """What is wrong with a node and what to do; empty if nothing is."""
     match node.state:
@@ -309,15 +324,15 @@ def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def _wait_for_head(folder: Path, token: Token) -> None:
+def _wait_for_head(folder: Path, token: Token, also: set[str]) -> None:
     end = time.monotonic() + START_SECONDS
     ray = parse_endpoint(f"tcp://{token.ray}")
-    waiting = {"directory", "gateway", "ray"}
+    waiting = {"directory", "gateway", "ray", *also}
     while waiting and time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
         check_keeper(folder)
         # What answers at their addresses may be another cluster's that was started meanwhile.
-        for name in waiting & {"directory", "gateway"}:
+        for name in waiting - {"ray"}:
             told = _told(folder / "logs" / f"{name}.log")
             if "error" in told:
                 raise ClusterProblem(f"the {name} does not start: {told['error']}")
@@ -341,7 +356,7 @@ def _told(log: Path) -> dict[str, Any]:
 
 def _write_machine(folder: Path, machine: Machine) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_private(folder / "machine.json", machine.model_dump_json(indent=1))
+    write_private(folder / STATE_FILE, machine.model_dump_json(indent=1))
 
 
 @contextmanager

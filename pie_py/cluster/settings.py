@@ -13,6 +13,7 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from pie_py.cluster.autoscale import Autoscale
+from pie_py.config.gateway import GatewayConfig
 from pie_py.config.server import ServerConfig
 
 TOKEN_FILE = "token.json"
@@ -37,6 +38,7 @@ class ClusterConfig(BaseModel):
     directory_port: int = Field(default=0, ge=0, le=65535)
     autoscale: Autoscale | None = None
     ray_autoscaling: Path | None = None  # a file of Ray's autoscaler: machines, and who lends them
+    gateway: GatewayConfig | None = None  # HTTP is served beside it
     server: dict[str, Any] = {}  # each node's, as in a server's configuration
 
 
@@ -117,6 +119,7 @@ class Machine(BaseModel):
     policy: str = "cached"
     shares_data: bool = True  # the head's data folder is this machine's
     gpus: int = 0
+    gateway: GatewayConfig | None = None  # of the head, if HTTP is served
 
 
 def read_config(path: Path | None) -> ClusterConfig:
@@ -131,6 +134,8 @@ def read_config(path: Path | None) -> ClusterConfig:
         for name in ("endpoint", "cluster"):
             if name in config.server:
                 raise ClusterProblem(f"{path}: server.{name} is set by the cluster: leave it out")
+        if "gateway" in config.server:
+            raise ClusterProblem(f"{path}: HTTP is the cluster's: write [gateway], without server.")
         ServerConfig.model_validate(config.server)
     except OSError as error:
         raise ClusterProblem(f"{path} cannot be read: {error.strerror}") from None

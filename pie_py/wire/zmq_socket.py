@@ -100,7 +100,7 @@ class Socket:
             return None
         return self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
 
-    def send(self, *frames: bytes) -> int | None:
+    def send(self, *frames: bytes | zmq.Frame) -> int | None:
         """Sends one message.
 
         Args:

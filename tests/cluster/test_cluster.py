@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
+import anyio
 import psutil
 import pytest
 import zmq
@@ -27,16 +28,21 @@ from click.testing import CliRunner, Result
 from cluster.messages import join, report
 from msgspec import msgpack
 from support.clusters import Cluster, Wire, processes_of, wait_for
-from support.gateways import Gateway
 from support.postgres import Postgres, programs
 
+from pie_control.cluster.methods import OF_INSTANCES
 from pie_py.cli import main
+from pie_py.client import Client as AsyncClient
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
 from pie_py.cluster import operate
 from pie_py.cluster.token import free_ports
+from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.wire.cluster import Fenced, decode_to_node, encode
 from pie_py.wire.cluster_socket import member_dealer
+from pie_py.wire.rpc import PROTOCOL, Bye, HelloFor, Refused, Via, Who
+from pie_py.wire.rpc import decode as decode_rpc
+from pie_py.wire.rpc import encode as encode_rpc
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow
@@ -86,6 +92,15 @@ async def main(args):
 """
 
 
+COUNTS = b"""
+from inferlet import session
+
+
+async def main(args):
+    for number in range(int(args[0])):
+        session.send(str(number))
+    return "done"
+"""
 RUNS = b"""
 from inferlet import runtime, session, store
 
@@ -218,8 +233,6 @@ def test_what_is_gone_or_forged_is_refused(client: Client) -> None:
         with pytest.raises(RpcError) as refused:
             client.attach(name)
         assert refused.value.code == code
-    with pytest.raises(RpcError, match="unsupported"):
-        client.register_mcp("tools", "http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("what", ["topic", "queue", "rooms"])
@@ -287,6 +300,59 @@ def test_streams_go_on_without_gateway_and_directory(client: Client, cluster: Cl
         cluster.started_again(name, former)
     wait_for(lambda: cluster.state("n2") == "ready", 3)  # it has told the new directory of itself
     assert cluster.nodes()["n2"].incarnation == 1
+
+
+def test_a_client_that_reaches_the_gateway_alone_has_all_of_one_server(cluster: Cluster) -> None:
+    """Its streams outlive the gateway that relays them: nothing is lost or comes twice."""
+    nodes = {int(node.endpoint.rpartition(":")[2]) for node in cluster.nodes().values()}
+    with cluster.client(relay=True) as client, cluster.client(relay=True) as other:
+        instance, beside = on(client, "n1"), on(client, "n2")
+        attached = other.attach(instance.id)
+        assert echoes(attached)
+        client.upload(COUNTS, name="counts")
+        counts = client.launch("counts", ["5000"])  # it is held up: more than a window
+        first = [counts.receive() for _ in range(100)]
+        former = cluster.kept("gateway")
+        former.kill()
+        attached.send("sent while there is none")
+        assert attached.receive() == "sent while there is none!"
+        assert first + list(counts) == [str(number) for number in range(5000)]
+        assert counts.result() == "done"
+        cluster.started_again("gateway", former)
+        assert other.logs(beside.id)["lines"] == []
+        assert other.kill(beside.id)
+        assert not nodes & {
+            each.raddr.port for each in psutil.Process().net_connections() if each.raddr
+        }
+        cluster.control("n1").kill()
+        text, seconds = lost(attached)
+        assert text.startswith("node-lost: ")
+        assert seconds < 3
+        cluster.lives_again(instance.node)
+
+
+def test_nothing_but_a_clients_messages_is_relayed(cluster: Cluster) -> None:
+    node = cluster.nodes()["n1"]
+    life = f"n1.{node.incarnation}"
+    forged = HelloFor(PROTOCOL, b"0123456789abcdef", "forged", "somebody")
+    for via, then, kind, words in (
+        (life, encode_rpc(forged), Refused, "may not say"),
+        (life, b"\xc1", Refused, "not msgpack"),
+        (life, b"\x91\xd9\x04ping", Who, ""),  # written otherwise, but a message
+        ("n1.99", b"", Bye, "n1.99"),
+        ("n1@n2", b"", Refused, "n1@n2"),
+        ("x" * 100, b"", Refused, "not a message"),
+    ):
+        with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+            dealer.connect(cluster.endpoint)
+            dealer.send(encode_rpc(Via(via)))
+            if then:
+                dealer.send(then)
+            assert dealer.poll(5000), then
+            told = decode_rpc(dealer.recv())
+            assert isinstance(told, kind)
+            assert words in str(told)
+            dealer.setsockopt(zmq.LINGER, 0)
 
 
 def test_a_stopped_control_process_is_noticed_and_replaced(
@@ -533,8 +599,8 @@ def test_what_clients_are_told_at_random_moments_is_whole(cluster: Cluster) -> N
     ends: list[str] = []
     stop = threading.Event()
 
-    def talk() -> None:
-        with cluster.client() as client:
+    def talk(relay: bool) -> None:
+        with cluster.client(relay=relay) as client:
             while not stop.is_set():
                 try:
                     instance, number = client.launch("echo"), 0
@@ -551,7 +617,7 @@ def test_what_clients_are_told_at_random_moments_is_whole(cluster: Cluster) -> N
                     ends.append(str(error).split(":")[0])
 
     with ThreadPoolExecutor(4) as pool:
-        talks = [pool.submit(talk) for _ in range(4)]
+        talks = [pool.submit(talk, number % 2 == 0) for number in range(4)]
         try:
             for kill in random.sample(["n1", "gateway", "directory", "n2"], 4):
                 time.sleep(random.random())
@@ -575,15 +641,21 @@ def test_what_clients_are_told_at_random_moments_is_whole(cluster: Cluster) -> N
 def test_the_page_shows_the_nodes(
     cluster: Cluster, scheme: Literal["light", "dark"], tmp_path: Path
 ) -> None:
+    """Of the HTTP gateway that the head's keeper keeps, at one address."""
+    former = cluster.kept("http")
+    address = parse_endpoint(cluster.url.replace("http", "tcp"))
+    former.kill()
+    cluster.started_again("http", former)
+    wait_for(lambda: answers(address))
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("there is no chromium here; Debian's package has that name")
     from playwright.sync_api import sync_playwright
 
-    with Gateway(cluster, tmp_path) as gateway, sync_playwright() as play:
+    with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)
-        page.goto(gateway.url)
+        page.goto(cluster.url)
         page.locator("table.nodes tbody tr").first.wait_for()
         table = page.locator("table.nodes").text_content() or ""
         assert all(f"{n.node}.{n.incarnation}ready" in table for n in cluster.nodes().values())
@@ -649,6 +721,7 @@ def test_status_tells_every_node(cluster: Cluster) -> None:
         ("n1", "ready"),
         ("n2", "ready"),
     ]
+    assert f"clients connect to {cluster.endpoint}\nHTTP at {cluster.url}\n" in told.stderr
 
 
 def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> None:
@@ -683,13 +756,19 @@ def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> No
 
 def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     config = tmp_path / "cluster.toml"
-    for endpoint, folder, words in (
-        (cluster.endpoint, tmp_path / "other", "is in use"),
-        ("tcp://127.0.0.1:*", cluster.folder, "runs a part of a cluster"),
-        ("ipc:///tmp/door", tmp_path / "third", "give tcp://"),
-        ("tcp://0.0.0.0:7743", tmp_path / "fourth", "tells nobody where to connect"),
+    free = "tcp://127.0.0.1:*"
+    used = cluster.url.removeprefix("http://")
+    for endpoint, http, folder, words in (
+        (cluster.endpoint, "", tmp_path / "other", "is in use"),
+        (free, "", cluster.folder, "runs a part of a cluster"),
+        ("ipc:///tmp/door", "", tmp_path / "third", "give tcp://"),
+        ("tcp://0.0.0.0:7743", "", tmp_path / "4", "tells nobody where to connect"),
+        (free, used, tmp_path / "fifth", f"HTTP cannot be served at {used}: Address already"),
+        (free, "8080", tmp_path / "sixth", "gateway.http '8080' is not HOST:PORT"),
     ):
         config.write_text(f'endpoint = "{endpoint}"\nfolder = "{folder}"\n')
+        if http:
+            config.write_text(config.read_text() + f'[gateway]\nhttp = "{http}"\n')
         told = CliRunner().invoke(main, ["cluster", "up", "--config", str(config)])
         assert (told.exit_code, words in told.output) == (1, True), told.output
         assert not (folder / "pids.json").exists() or folder == cluster.folder
@@ -766,6 +845,71 @@ def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
 
 def _full_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def test_a_gateway_answers_all_that_a_server_does(cluster: Cluster) -> None:
+    """But for what is asked of an instance's node."""
+
+    async def ask(endpoint: str, method: str) -> tuple[str, str]:
+        async with AsyncClient(endpoint) as client:
+            try:
+                await client._connected.request(method)
+            except RpcError as error:
+                return error.code, error.message
+        return "", ""
+
+    node = cluster.nodes()["n1"].endpoint
+    names = anyio.run(ask, node, "nothing")[1].partition("; there are ")[2].split(", ")
+    assert len(names) > 20
+    refused = {name for name in names if anyio.run(ask, cluster.endpoint, name)[0] == "unsupported"}
+    assert refused == set(OF_INSTANCES)
+
+
+def test_what_is_set_at_the_gateway_is_set_on_all_nodes(cluster: Cluster) -> None:
+    """And on those that come later, also after the gateway has ended."""
+
+    def on_node(node: str) -> tuple[list[str], list[str]]:
+        with Client(cluster.nodes()[node].endpoint) as alone:
+            adapters = [one["name"] for one in alone.adapters()]
+            return adapters, [one["name"] for one in alone.mcp_servers()]
+
+    with cluster.client() as client:
+        client.load_adapter("style", "/adapters/style")
+        client.register_mcp("tools", "http://127.0.0.1:1")
+        assert [on_node(node) for node in ("n1", "n2")] == [(["style"], ["tools"])] * 2
+        assert [one["name"] for one in client.adapters()] == ["style"]
+        assert [one["own"] for one in client.mcp_servers()] == [True]
+        for again in (
+            partial(client.load_adapter, "style", "/adapters/other"),
+            partial(client.register_mcp, "tools", "http://127.0.0.1:2"),
+        ):
+            with pytest.raises(RpcError, match="already-exists"):
+                again()
+        with pytest.raises(RpcError, match="relative"):
+            client.load_adapter("other", "relative")
+        former, life = cluster.kept("gateway"), cluster.nodes()["n1"].incarnation
+        former.kill()
+        cluster.control("n1").kill()
+        cluster.started_again("gateway", former)
+        cluster.lives_again(f"n1.{life}")
+        wait_for(lambda: on_node("n1") == (["style"], ["tools"]), 10)
+        client.unload_adapter("style")
+        client.unregister_mcp("tools")
+        assert [on_node(node) for node in ("n1", "n2")] == [([], [])] * 2
+        for again in (
+            partial(client.unload_adapter, "style"),
+            partial(client.unregister_mcp, "tools"),
+        ):
+            with pytest.raises(RpcError, match="not-found"):
+                again()
+
+
+def test_quotas_are_counted_by_each_node(cluster: Cluster) -> None:
+    with cluster.client() as client:
+        kinds = {kind["kind"]: kind for kind in client.quota()[0]["kinds"]}
+        assert kinds["n1: instances"]["may"] == kinds["n2: instances"]["may"] == 1000
+        assert kinds["bytes of programs"]["has"] > 0
+        assert [user["user"] for user in client.quota(all_users=True)] == ["local"]
 
 
 def test_the_last_node_is_not_drained(cluster: Cluster) -> None:

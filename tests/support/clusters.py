@@ -19,6 +19,7 @@ from pie_py.client.sync import Client
 from pie_py.cluster import operate
 from pie_py.cluster.settings import ClusterConfig, Token
 from pie_py.config.endpoint import answers, parse_endpoint
+from pie_py.config.gateway import GatewayConfig
 from pie_py.wire.cluster import NodeFacts
 
 ROOT = Path(__file__).parent.parent.parent
@@ -28,6 +29,7 @@ SERVER: dict[str, Any] = {
     "worker_module": "benchmarks.instant_worker",
     "spare_instances": 2,
     "stop_seconds": 0,
+    "http": {"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]},
     "log": {"level": "warning"},
 }
 WAIT_SECONDS = 40.0
@@ -41,7 +43,11 @@ class Cluster:
         self.folder = folder
         server = {**SERVER, "store": {"database": database}}
         self.config = ClusterConfig(
-            endpoint="tcp://127.0.0.1:*", nodes=2, folder=folder, server=server
+            endpoint="tcp://127.0.0.1:*",
+            nodes=2,
+            folder=folder,
+            gateway=GatewayConfig(http="127.0.0.1:0"),
+            server=server,
         )
         self.token: Token | None = None
         self.others: list[Path] = []
@@ -59,6 +65,13 @@ class Cluster:
     def endpoint(self) -> str:
         assert self.token is not None
         return self.token.gateway
+
+    @property
+    def url(self) -> str:
+        """Where it serves HTTP."""
+        url = operate.http_url(self.folder)
+        assert url is not None
+        return url
 
     def client(self, **options: Any) -> Client:
         """A sync client, to be used in a `with`."""
@@ -114,7 +127,7 @@ class Cluster:
         raise AssertionError(f"no control process of {node} runs")
 
     def kept(self, name: str, folder: Path | None = None) -> psutil.Process:
-        """A process of a machine's keeper: "directory", "gateway" or "ray"."""
+        """A process of a machine's keeper: "directory", "gateway", "http", "ray"."""
         pids = json.loads(((folder or self.folder) / "pids.json").read_text())
         return psutil.Process(pids[name])
 

@@ -8,14 +8,13 @@ from typing import Any
 import httpx2
 
 from support.child_processes import ChildProcess
-from support.clusters import Cluster
 from support.servers import Server
 
 
 class Gateway(ChildProcess):
     """A gateway process on a free port of loopback, before a server."""
 
-    def __init__(self, server: Server | Cluster, folder: Path, **settings: Any) -> None:
+    def __init__(self, server: Server, folder: Path, **settings: Any) -> None:
         """Takes a running server, a folder for its log, and fields of `GatewayConfig`; and
         `telemetry`, where spans go.
         """

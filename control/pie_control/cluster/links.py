@@ -86,6 +86,14 @@ class NodeLinks:
         Raises:
             ClientError: if it refuses, or does not answer.
         """
+        connection = await self.reach(endpoint, public_key)
+        problem = await connection.ready()
+        if problem is not None:
+            raise problem
+        return await connection.request(method, on_late=on_late, **params)
+
+    async def reach(self, endpoint: str, public_key: str) -> Connection:
+        """The connection to a node, which may not have answered yet."""
         assert self._nursery is not None, "the links run"
         connection = self._links.get(endpoint)
         if connection is not None and connection.session.error is not None:
@@ -96,10 +104,7 @@ class NodeLinks:
             self._links[endpoint] = connection
             with trio.CancelScope(shield=True):  # it is there for others, too
                 await self._nursery.start(self._keep, endpoint, connection)
-        problem = await connection.ready()
-        if problem is not None:
-            raise problem
-        return await connection.request(method, on_late=on_late, **params)
+        return connection
 
     async def _keep(
         self, endpoint: str, connection: Connection, task_status: trio.TaskStatus[None]

@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from pie_control.cluster.directory_link import DirectoryLink
+from pie_control.cluster.everywhere import Everywhere
 from pie_control.cluster.links import NodeLinks, described
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
@@ -25,6 +26,7 @@ from pie_control.rpc.describe import describe_program
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
+from pie_control.rpc.usage import PROGRAM_BYTES
 from pie_py import __version__
 from pie_py.client.errors import ClientError
 from pie_py.config.keys import LOCAL_USER
@@ -41,15 +43,19 @@ log = structlog.get_logger("pie.cluster")
 Method: TypeAlias = tuple[type[Any], Callable[[Session, Any], Any]]
 
 NODE_SECONDS = 3.0  # that one node has for its part of an answer
-# Why what one server offers a cluster does not, yet.
-REFUSED = {
-    "quota": "counts are each node's own; ask a node",
-    "load-adapter": "adapters are loaded by each node: name them in the configuration",
-    "unload-adapter": "adapters are loaded by each node: name them in the configuration",
-    "mcp-servers": "MCP servers are named in the configuration, for all nodes",
-    "register-mcp": "MCP servers are named in the configuration, for all nodes",
-    "unregister-mcp": "MCP servers are named in the configuration, for all nodes",
-}
+# Of one instance: a client asks its node, itself or through the relay.
+OF_INSTANCES = (
+    "launch",
+    "launch-again",
+    "attach",
+    "detach",
+    "send",
+    "result",
+    "kill",
+    "logs",
+    "trace",
+    "inspect",
+)
 
 
 class PlaceParams(msgspec.Struct):
@@ -94,6 +100,7 @@ class GatewayMethods:
         confined: ConfinedPool,
         prepare: Callable[[Program], Awaitable[None]],
         restarts: Restarts | None,
+        everywhere: Everywhere,
         clock: Callable[[], float],
         sessions: Sessions,
     ) -> None:
@@ -107,6 +114,7 @@ class GatewayMethods:
             confined: checks Python sources.
             prepare: checks components by compiling them.
             restarts: of launches that are recorded, where there is a database.
+            everywhere: what is set on all nodes.
             clock: trio's, in seconds.
             sessions: of the clients.
         """
@@ -115,6 +123,7 @@ class GatewayMethods:
         self._directory = directory
         self._links = links
         self._restarts = restarts
+        self._everywhere = everywhere
         self._clock = clock
         self._started = clock()
         self._kept = ProgramRequests(config, programs, prepare, confined)
@@ -125,10 +134,16 @@ class GatewayMethods:
             "programs": (params.Nothing, self._kept.list),
             "instances": (params.Instances, self._instances),
             "stats": (params.Nothing, self._stats),
+            "quota": (params.Quota, self._quota),
             "has": (params.Has, self._kept.has),
             "upload": (params.Upload, self._kept.upload),
             "upload-chunk": (params.Chunk, self._kept.upload_chunk),
             "remove-program": (params.RemoveProgram, self._remove_program),
+            "load-adapter": (params.LoadAdapter, self._load_adapter),
+            "unload-adapter": (params.UnloadAdapter, self._unload_adapter),
+            "mcp-servers": (params.OfUser, self._mcp_servers),
+            "register-mcp": (params.RegisterMcp, self._register_mcp),
+            "unregister-mcp": (params.UnregisterMcp, self._unregister_mcp),
             "place": (PlaceParams, self._place),
             "where": (WhereParams, self._where),
             "nodes": (params.Nothing, self._nodes),
@@ -147,11 +162,7 @@ class GatewayMethods:
         if known is not None:
             kind, method = known
             return method(session, params.read(request.method, request.params, kind))
-        if request.method in REFUSED:
-            raise ApiError(
-                "unsupported", f"{request.method} on a cluster: {REFUSED[request.method]}"
-            )
-        if request.method in ("launch", "attach", "send", "kill", "result", "logs", "trace"):
+        if request.method in OF_INSTANCES:
             raise ApiError(
                 "unsupported",
                 f"{request.method}: this is a cluster's gateway, whose clients talk to the nodes"
@@ -247,11 +258,6 @@ class GatewayMethods:
             return models
         return []
 
-    async def _adapters(self, session: Session, asked: params.Nothing) -> Any:
-        for adapters in (await self._ask_all("adapters")).values():
-            return adapters
-        return []
-
     async def _instances(self, session: Session, asked: params.Instances) -> Any:
         scope = session.scope
         if asked.users:
@@ -265,6 +271,54 @@ class GatewayMethods:
     async def _stats(self, session: Session, asked: params.Nothing) -> Any:
         told = await self._ask_all("stats")
         return {f"{model}@{node}": one for node, of in told.items() for model, one in of.items()}
+
+    async def _quota(self, session: Session, asked: params.Quota) -> Any:
+        """Each node counts for itself: its kinds have its name before them."""
+        if asked.users or asked.of:
+            session.check_admin(self._config.admins)
+        of = "" if asked.users else asked.of or session.user
+        found: dict[str, dict[str, Any]] = {}
+        for node, users in (await self._ask_all("quota", users=asked.users, of=of)).items():
+            for told in users:
+                user = found.setdefault(told["user"], {**told, "kinds": []})
+                user["kinds"] += [
+                    {**kind, "kind": f"{node}: {kind['kind']}"}
+                    for kind in told["kinds"]
+                    if kind["kind"] != PROGRAM_BYTES
+                ]
+        for name, user in found.items():
+            user["kinds"].append(self._kept.bytes_of(name))
+        return [found[user] for user in sorted(found)]
+
+    # What all nodes have
+
+    async def _adapters(self, session: Session, asked: params.Nothing) -> Any:
+        told = list((await self._ask_all("adapters")).values())
+        return [one for one in told[0] if all(one in other for other in told)] if told else []
+
+    async def _load_adapter(self, session: Session, asked: params.LoadAdapter) -> None:
+        session.check_admin(self._config.admins)
+        await self._everywhere.load_adapter(asked.model, asked.name, asked.folder)
+
+    async def _unload_adapter(self, session: Session, asked: params.UnloadAdapter) -> None:
+        session.check_admin(self._config.admins)
+        await self._everywhere.unload_adapter(asked.model, asked.name)
+
+    async def _mcp_servers(self, session: Session, asked: params.OfUser) -> Any:
+        user = session.acts_for(asked.user, self._config.admins)
+        for servers in (await self._ask_all("mcp-servers", user=user)).values():
+            return servers
+        return []
+
+    async def _register_mcp(self, session: Session, asked: params.RegisterMcp) -> None:
+        user = session.acts_for(asked.user, self._config.admins)
+        fields = msgspec.structs.asdict(asked)
+        del fields["user"], fields["name"]
+        await self._everywhere.register_mcp(user, asked.name, fields)
+
+    async def _unregister_mcp(self, session: Session, asked: params.UnregisterMcp) -> None:
+        user = session.acts_for(asked.user, self._config.admins)
+        await self._everywhere.unregister_mcp(user, asked.name)
 
     # Programs
 

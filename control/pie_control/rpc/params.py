@@ -27,12 +27,14 @@ class Instances(msgspec.Struct):
 
     all: bool = False  # also those that have ended
     users: bool = False  # of all users
+    of: str = ""  # of another user, for operators
 
 
 class Quota(msgspec.Struct):
     """Of `quota`."""
 
     users: bool = False  # of all users
+    of: str = ""  # of another user, for operators
 
 
 class Has(msgspec.Struct):
@@ -139,12 +141,20 @@ class RegisterMcp(msgspec.Struct):
     command: str | None = None
     args: list[str] = []
     env: dict[str, str] = {}
+    user: str = ""  # as of `unregister-mcp`
 
 
 class UnregisterMcp(msgspec.Struct):
     """Of `unregister-mcp`."""
 
     name: str
+    user: str = ""  # another one, for operators only
+
+
+class OfUser(msgspec.Struct):
+    """Of `mcp-servers`."""
+
+    user: str = ""  # as of `unregister-mcp`
 
 
 Params = TypeVar("Params", bound=msgspec.Struct)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pie_control.confined.pool import ConfinedPool
@@ -12,6 +13,7 @@ from pie_control.rpc import params
 from pie_control.rpc.describe import describe_program
 from pie_control.rpc.session import Session
 from pie_control.rpc.uploads import Uploads
+from pie_control.rpc.usage import PROGRAM_BYTES
 from pie_py.config.quotas import Quotas
 from pie_py.config.server import ServerConfig
 
@@ -29,9 +31,8 @@ class ProgramRequests:
         """Takes the parts of `Uploads`; the configuration tells what a user's programs may take."""
         quotas = Quotas(config.quota, config.quotas)
         self._programs = programs
-        self._uploads = Uploads(
-            programs, prepare, confined, lambda user: quotas.most(user, config.program_bytes)
-        )
+        self._most_bytes: Callable[[str], int] = partial(quotas.most, size=config.program_bytes)
+        self._uploads = Uploads(programs, prepare, confined, self._most_bytes)
 
     def forget(self, session: Session) -> None:
         """A session has ended: its unfinished uploads go."""
@@ -40,6 +41,11 @@ class ProgramRequests:
     def list(self, session: Session, asked: params.Nothing) -> Any:
         """The programs that a user sees."""
         return [describe_program(program) for program in self._programs.list(session.scope)]
+
+    def bytes_of(self, user: str) -> dict[str, Any]:
+        """What a user's programs take, and may take, as `quota` tells it."""
+        has = self._programs.bytes_of(user)
+        return {"kind": PROGRAM_BYTES, "has": has, "may": self._most_bytes(user)}
 
     def has(self, session: Session, asked: params.Has) -> Any:
         """Whether a program's bytes are here."""

@@ -139,7 +139,7 @@ class Requests:
             "adapters": (params.Nothing, self._adapters),
             "load-adapter": (params.LoadAdapter, self._load_adapter),
             "unload-adapter": (params.UnloadAdapter, self._unload_adapter),
-            "mcp-servers": (params.Nothing, self._mcp_servers),
+            "mcp-servers": (params.OfUser, self._mcp_servers),
             "register-mcp": (params.RegisterMcp, self._register_mcp),
             "unregister-mcp": (params.UnregisterMcp, self._unregister_mcp),
             **parts.methods,
@@ -207,6 +207,8 @@ class Requests:
         if asked.users:
             session.check_admin(self._config.admins)
             users = self._usage.users()
+        elif asked.of:
+            users = [session.acts_for(asked.of, self._config.admins)]
         return [self._usage.of(user) for user in users]
 
     # Adapters
@@ -233,13 +235,13 @@ class Requests:
 
     # MCP servers
 
-    def _mcp_servers(self, session: Session, asked: params.Nothing) -> Answer:
-        return self._mcp.describe(session.user)
+    def _mcp_servers(self, session: Session, asked: params.OfUser) -> Answer:
+        return self._mcp.describe(session.acts_for(asked.user, self._config.admins))
 
     def _register_mcp(self, session: Session, asked: params.RegisterMcp) -> Answer:
         place = {"url": asked.url, "command": asked.command}
         self._mcp.register(
-            session.user,
+            session.acts_for(asked.user, self._config.admins),
             asked.name,
             **{name: value for name, value in place.items() if value is not None},
             headers=asked.headers,
@@ -248,7 +250,7 @@ class Requests:
         )
 
     def _unregister_mcp(self, session: Session, asked: params.UnregisterMcp) -> Answer:
-        self._mcp.unregister(session.user, asked.name)
+        self._mcp.unregister(session.acts_for(asked.user, self._config.admins), asked.name)
 
     # Programs
 

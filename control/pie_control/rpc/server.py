@@ -181,13 +181,15 @@ class RpcServer:
             log.debug("no message", reason=str(error))
             self.sessions.receive_garbage(peer, error)
             return
-        user: str | None = LOCAL_USER
-        if self._authenticator is not None:
-            user = self._authenticator.user_of(frame)
+        user = self.user_of(frame)
         if user is None:
             self._act(self.sessions.refuse(peer, REMOVED), nursery)
         else:
             self._act(self.sessions.receive(peer, message, user), nursery)
+
+    def user_of(self, frame: zmq.Frame) -> str | None:
+        """Whose connection a frame came by; None if the key was removed."""
+        return LOCAL_USER if self._authenticator is None else self._authenticator.user_of(frame)
 
     def flush(self) -> None:
         """Sends what waits: of every stream one message; those with more stay for the next turn."""

@@ -110,6 +110,16 @@ class Session:
                 " that connects from its own machine without a key",
             )
 
+    def acts_for(self, user: str, admins: Collection[str]) -> str:
+        """The user that a request is about: the session's, or another one that the operator names.
+
+        Raises:
+            ApiError: `permission-denied`.
+        """
+        if user and user != self.user:
+            self.check_admin(admins)
+        return user or self.user
+
     def change(self, change: Change, now: float) -> None:
         """Moves on in the table above, and tells its streams whether they have a reader."""
         before, self.presence = self.presence, TRANSITIONS[self.presence, change]

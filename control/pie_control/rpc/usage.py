@@ -12,6 +12,8 @@ from pie_control.programs.store import ProgramStore
 from pie_control.rpc.sessions import MAX_SESSIONS, Sessions
 from pie_py.config.quotas import Quotas
 
+PROGRAM_BYTES = "bytes of programs"
+
 
 class Usage:
     """Counts what users have, when they ask."""
@@ -65,7 +67,7 @@ class Usage:
         messages = self._registry.message_bytes_of(user)
         yield "bytes of messages", messages, most(user, self._registry.message_bytes)
         programs = self._programs.bytes_of(user)
-        yield "bytes of programs", programs, most(user, self._program_bytes)
+        yield PROGRAM_BYTES, programs, most(user, self._program_bytes)
         yield "futures", self._registry.futures_of(user), most(user, self._registry.futures)
         for name, service in self._models.services.items():
             for kind, has, may in self._of_model(user, service):

@@ -1,0 +1,193 @@
+"""`cluster`: what clients of a cluster pay beside those of one server.
+
+One node, the worker that answers at once, loopback. A server without a cluster, the cluster by
+redirect and the cluster by relay take turns, a few exchanges each, so that other work on the
+machine meets all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from pie_py.bench import options
+from pie_py.bench.benchmark import Benchmark, Progress
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import cpu_seconds
+from pie_py.client import Client, Instance
+from pie_py.client.server_process import ServerProcess
+from pie_py.cluster import operate
+from pie_py.cluster.settings import ClusterConfig
+from pie_py.config.server import ServerConfig
+
+MODEL = Path(__file__).parents[1] / "inference/pie_inference/embedded/pie-tiny"
+WAYS = ("server", "redirect", "relay")
+FRAMES = 3  # of an echo: the request, its response, the message
+ECHO = b"""
+from inferlet import session
+
+
+async def main(args):
+    session.send("launched")
+    while (message := await session.receive()) != "end":
+        session.send(message)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A cluster's placement, launches and messages, by redirect and by relay, beside a server's."""
+
+    rounds: int = options.rounds(20)
+    echoes: int = options.count("--echoes", 50, "Messages of each way in a round.")
+    launches: int = options.count("--launches", 10, "Of each way in a round.")
+
+
+@dataclass
+class Found:
+    """Milliseconds by way, and the gateway's CPU time."""
+
+    placements: list[float] = field(default_factory=list)
+    launches: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
+    echoes: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
+    gateway_us: list[float] = field(default_factory=list)  # of CPU time a frame, by round
+
+
+@contextmanager
+def _servers() -> Iterator[tuple[str, str, int]]:
+    """A server, and a cluster of one node: their endpoints, and the gateway's process id."""
+    fields: dict[str, Any] = {
+        "models": [{"source": str(MODEL)}],
+        "worker_module": "benchmarks.instant_worker",
+        "stop_seconds": 0,
+        "log": {"level": "warning"},
+    }
+    with tempfile.TemporaryDirectory(prefix="pie-") as name, ExitStack() as stack:
+        folder = Path(name)
+        alone = {"endpoint": "tcp://127.0.0.1:*", "data_folder": folder / "alone"}
+        config = ServerConfig.model_validate({**fields, **alone})
+        server = stack.enter_context(ServerProcess(config, folder / "log"))
+        cluster = ClusterConfig(
+            endpoint="tcp://127.0.0.1:*", nodes=1, folder=folder / "cluster", server=fields
+        )
+        stack.callback(operate.down, cluster.folder)
+        token = operate.up(cluster, lambda text: None)
+        pids = json.loads((cluster.folder / "pids.json").read_text())
+        yield server.wait_ready(), token.gateway, pids["gateway"]
+
+
+async def _timed(act: Awaitable[object]) -> float:
+    """Milliseconds."""
+    begin = time.perf_counter()
+    await act
+    return (time.perf_counter() - begin) * 1e3
+
+
+async def _first_message(client: Client) -> float:
+    begin = time.perf_counter()
+    instance = await client.launch("echo")
+    assert await instance.receive() == "launched"
+    found = (time.perf_counter() - begin) * 1e3
+    await instance.send("end")
+    await instance.result()
+    return found
+
+
+async def _echo(instance: Instance) -> None:
+    await instance.send("message")
+    assert await instance.receive() == "message"
+
+
+async def _round(
+    clients: dict[str, Client],
+    instances: dict[str, Instance],
+    gateway: int,
+    settings: Settings,
+    found: Found,
+) -> None:
+    relay = clients["relay"]
+    for _ in range(settings.echoes):
+        # Of a client that is connected already: what a launch asks before it is sent to the node.
+        asked = relay._connected.request("place", program="echo", near=None)
+        found.placements.append(await _timed(asked))
+    for way in WAYS:
+        begin = cpu_seconds(gateway)
+        for _ in range(settings.echoes):
+            found.echoes[way].append(await _timed(_echo(instances[way])))
+        if way == "relay":
+            seconds = cpu_seconds(gateway) - begin
+            found.gateway_us.append(seconds / settings.echoes / FRAMES * 1e6)
+    for _ in range(settings.launches):
+        for way in WAYS:
+            found.launches[way].append(await _first_message(clients[way]))
+
+
+async def _measure(
+    endpoints: dict[str, str], gateway: int, settings: Settings, progress: Progress
+) -> Found:
+    found = Found()
+    async with (
+        Client(endpoints["server"]) as server,
+        Client(endpoints["cluster"], relay=False) as redirect,
+        Client(endpoints["cluster"], relay=True) as relay,
+    ):
+        clients = dict(zip(WAYS, (server, redirect, relay), strict=True))
+        instances = {}
+        for way, client in clients.items():
+            await client.upload(ECHO, name="echo")
+            instances[way] = await client.launch("echo")
+            assert await instances[way].receive() == "launched"
+        await _round(clients, instances, gateway, settings, Found())  # warms up
+        for number in range(settings.rounds):
+            await _round(clients, instances, gateway, settings, found)
+            progress(f"round {number + 1}")
+        for instance in instances.values():
+            await instance.cancel()
+    return found
+
+
+def cluster(settings: Settings, progress: Progress) -> Report:
+    """Measures all three."""
+    progress.expect(1 + settings.rounds)
+    with _servers() as (server, gateway, pid):
+        progress("the server and the cluster run")
+        endpoints = {"server": server, "cluster": gateway}
+        found = anyio.run(_measure, endpoints, pid, settings, progress)
+    echo = {way: statistics.median(found.echoes[way]) for way in WAYS}
+    launch = {way: statistics.median(found.launches[way]) for way in WAYS}
+    placement = statistics.median(found.placements)
+    frame = statistics.median(found.gateway_us)
+    return Report(
+        "A cluster of one node beside a server, p50, ms",
+        ["", *WAYS],
+        [
+            ["placement", None, placement, placement],
+            ["launch to first message", *launch.values()],
+            ["a message and its echo", *echo.values()],
+            ["gateway's CPU a frame, µs", None, 0, frame],
+        ],
+        ["An echo is three frames by the gateway. All ways take turns in each round."],
+        [
+            Goal("placement, ms", placement, 0.3),
+            Goal(
+                "launch by redirect beyond a server's, ms",
+                launch["redirect"] - launch["server"],
+                0.5,
+            ),
+            Goal("message by redirect over a server's", echo["redirect"] / echo["server"], 1.03),
+            Goal("message by relay beyond redirect, ms", echo["relay"] - echo["redirect"], 0.3),
+            Goal("gateway's CPU a relayed frame, µs", frame, 40),
+        ],
+    )
+
+
+BENCHMARK = Benchmark(Settings, cluster)
