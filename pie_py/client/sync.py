@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -31,6 +31,7 @@ from pie_py.client.remote.raised import inferlet_frames
 from pie_py.config.keys import ClientKey
 
 Value = TypeVar("Value")
+Arguments = TypeVarTuple("Arguments")
 _END = object()
 
 
@@ -39,7 +40,9 @@ async def _within(seconds: float | None, wait: Callable[[], Awaitable[Value]]) -
         return await wait()
 
 
-def _ask(portal: BlockingPortal, call: Callable[..., Awaitable[Value]], *args: Any) -> Value:
+def _ask(
+    portal: BlockingPortal, call: Callable[[*Arguments], Awaitable[Value]], *args: *Arguments
+) -> Value:
     """What a function of the loop returns. An exception of an inferlet has its own frames alone:
     those of the loop above them would hide them.
     """
@@ -95,7 +98,7 @@ class Instance:
                 for good, or another client reads now.
             TimeoutError: if nothing has come in so many seconds; a later call gets what comes then.
         """
-        return self._portal.call(_within, timeout, self._instance.receive)
+        return _ask(self._portal, _within, timeout, self._instance.receive)
 
     def result(self, timeout: float | None = None) -> str:
         """Waits for the end and returns the result. Messages that were not read are kept meanwhile.
@@ -106,7 +109,7 @@ class Instance:
             ClientError: as `receive`.
             TimeoutError: if it has not ended in so many seconds; it goes on.
         """
-        return self._portal.call(_within, timeout, self._instance.result)
+        return _ask(self._portal, _within, timeout, self._instance.result)
 
     @property
     def ended(self) -> bool:
@@ -120,19 +123,19 @@ class Instance:
             RpcError: `limit-exceeded` (too large), `cancelled` (the instance has ended),
                 `invalid-argument` (a text with lone surrogates).
         """
-        self._portal.call(self._instance.send, message)
+        _ask(self._portal, self._instance.send, message)
 
     def cancel(self) -> None:
         """Ends the instance. Its `result` raises InferletFailed with state "killed"."""
-        self._portal.call(self._instance.cancel)
+        _ask(self._portal, self._instance.cancel)
 
     def detach(self) -> None:
         """Stops reading. The instance ends a minute or so later if it was not launched detached."""
-        self._portal.call(self._instance.detach)
+        _ask(self._portal, self._instance.detach)
 
     def logs(self, after: int = 0) -> dict[str, Any]:
         """`lines` that it logged, from number `after` on; `next`, the `after` of a later call."""
-        return self._portal.call(self._instance.logs, after)
+        return _ask(self._portal, self._instance.logs, after)
 
 
 class Call:
@@ -161,7 +164,7 @@ class Call:
 
     def cancel(self) -> None:
         """Ends it."""
-        self._portal.call(self._call.cancel)
+        _ask(self._portal, self._call.cancel)
 
 
 class Remote:
@@ -196,7 +199,7 @@ class Remote:
 
     def close(self) -> None:
         """Ends the object; does nothing if it has ended."""
-        self._portal.call(self._remote.close)
+        _ask(self._portal, self._remote.close)
 
 
 class Client:

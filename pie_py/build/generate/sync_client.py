@@ -39,7 +39,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -50,15 +50,30 @@ from pie_py.client.client import PATIENCE_SECONDS
 from pie_py.client.errors import ClientError
 from pie_py.client.functions import Function
 from pie_py.client.remote import call as async_call
+from pie_py.client.remote.raised import inferlet_frames
 from pie_py.config.keys import ClientKey
 
 Value = TypeVar("Value")
+Arguments = TypeVarTuple("Arguments")
 _END = object()
 
 
 async def _within(seconds: float | None, wait: Callable[[], Awaitable[Value]]) -> Value:
     with anyio.fail_after(seconds):
         return await wait()
+
+
+def _ask(
+    portal: BlockingPortal, call: Callable[[*Arguments], Awaitable[Value]], *args: *Arguments
+) -> Value:
+    """What a function of the loop returns. An exception of an inferlet has its own frames alone:
+    those of the loop above them would hide them.
+    """
+    try:
+        return portal.call(call, *args)
+    except Exception as error:
+        error.__traceback__ = inferlet_frames(error) or error.__traceback__
+        raise
 
 
 def _iterate(portal: BlockingPortal, values: AsyncIterator[Any]) -> Iterator[Any]:
@@ -69,7 +84,7 @@ def _iterate(portal: BlockingPortal, values: AsyncIterator[Any]) -> Iterator[Any
         await values.aclose()  # type: ignore[attr-defined]
 
     try:
-        while (value := portal.call(following)) is not _END:
+        while (value := _ask(portal, following)) is not _END:
             yield value
     finally:
         portal.call(close)
@@ -129,7 +144,7 @@ class Remote:
             answer = method(*args, **options)
             if isinstance(answer, AsyncIterator):
                 return _iterate(self._portal, answer)
-            return self._portal.call(lambda: answer)
+            return _ask(self._portal, lambda: answer)
 
         return call
 
@@ -177,7 +192,7 @@ class Client:
 _TAIL = """
     def _call(self, call: Callable[..., Awaitable[Value]], *args: Any, **options: Any) -> Value:
         portal, client = self._connected()
-        return portal.call(partial(call, client, *args, **options))
+        return _ask(portal, partial(call, client, *args, **options))
 
     def _connected(self) -> tuple[BlockingPortal, asynchronous.Client]:
         if self._portal is None or self._client is None:
@@ -230,11 +245,10 @@ def _of_thing(kind: str, method: _Method) -> str:
         return _property(method, call)
     if kind == "Instance" and method.name in TIMEOUTS:
         raises = f"    TimeoutError: {TIMEOUTS[method.name]}"
-        body = f"return self._portal.call(_within, timeout, {call})"
+        body = f"return _ask(self._portal, _within, timeout, {call})"
         return _method(method, body, extra="timeout: float | None = None", raises=raises)
-    given = _given(method.args)
-    body = f"self._portal.call({call}, {given})" if given else f"self._portal.call({call})"
-    return _method(method, _returned(method, body))
+    given = ", ".join(filter(None, ("self._portal", call, _given(method.args))))
+    return _method(method, _returned(method, f"_ask({given})"))
 
 
 def _of_client(method: _Method) -> str:
