@@ -107,6 +107,7 @@ class Behaviours:
         self._all: dict[str, Instance] = {}
         self.launched = 0
         self.most = config.max_instances
+        self.guest_memory = 1 << 30
         self.on_forget: list[Callable[[Instance], None]] = []
 
     @property
@@ -122,6 +123,9 @@ class Behaviours:
 
     def message_bytes_of(self, user: str) -> int:
         return 0
+
+    def memory_of(self, user: str) -> int:
+        return sum(i.memory_bytes for i in self._all.values() if i.user == user)
 
     def futures_of(self, user: str) -> int:
         return 0
