@@ -42,6 +42,7 @@ FEW = settings(
 CHILD = Path(__file__).parent / "guests/child.py"
 LIMITS = {"mailbox_bytes": MAILBOX_BYTES, "children": 4, "child_depth": 3}
 USERS = ("ann", "bob", "cem", "dan", "eve")
+NUMBERS = count()
 AFTER = 100  # messages that are pushed to a new owner
 
 
@@ -159,7 +160,11 @@ class Parent:
         self._world, self._started = world, started
         self.puppet = world.puppet(started["full"], "ann")
         self._other = world.puppet(started["n1"], "ann")
-        world.client(started["n1"], "ann").upload(CHILD.read_bytes(), name="child")
+        self._upload()
+
+    def _upload(self, more: str = "") -> None:
+        client = self._world.client(self._started["full"], "ann")
+        client.upload(CHILD.read_bytes() + more.encode(), name="child")
 
     def launch(self, *args: str) -> int:
         future: int = self.puppet.call("launch", "child", list(args))
@@ -171,7 +176,8 @@ class Parent:
         return future, take(self._world, self._other, self._other.call("pull", "born"))
 
     def launched_on(self, node: Node) -> tuple[int, str]:
-        for _ in range(100):
+        for _ in range(100):  # programs that no node has: launches follow what is cached
+            self._upload(f"# {next(NUMBERS)}")
             future, child = self.launched("nothing")
             if child.endswith(f"@{node.life}"):
                 return future, child

@@ -167,8 +167,7 @@ class Ownership:
             self._unlock(user, lock)
         raise ApiError(
             "busy",
-            f"no node has the topics of your instances now ({reason}); another one takes them over"
-            " within half a minute: try again",
+            f"no node has the topics of your instances now: {reason}; try again later",
         )
 
     def _unlock(self, user: str, lock: trio.Lock) -> None:
