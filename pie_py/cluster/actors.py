@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,8 @@ def ask_for_node(name: str, gpus: int) -> None:
 
 def give_up_node(name: str) -> None:
     """A node that was asked for is not wanted any more."""
-    ray.kill(ray.get_actor(PREFIX + name, namespace=NAMESPACE), no_restart=True)
+    with suppress(ValueError):  # Ray does not know it any more
+        ray.kill(ray.get_actor(PREFIX + name, namespace=NAMESPACE), no_restart=True)
 
 
 def _place(name: str, gpus: int, where: NodeAffinitySchedulingStrategy | str) -> None:

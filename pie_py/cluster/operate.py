@@ -30,7 +30,7 @@ from pie_py.cluster.settings import (
     member_keys_file,
     write_private,
 )
-from pie_py.cluster.token import check_versions, make_token, own_address
+from pie_py.cluster.token import check_room, check_versions, make_token, own_address
 from pie_py.config.cluster import read_member_pair
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.keys import KeyProblem
@@ -58,6 +58,8 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
         token = make_token(config, folder)
         say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
         http = http_gateway.chosen(config.gateway)
+        if token.is_encrypted:
+            say("Ray's own ports are not encrypted: keep them among the cluster's machines")
         write_private(folder / "token.json", token.model_dump_json(indent=1))
         head = Machine(
             role="head",
@@ -121,17 +123,7 @@ def join(
     if nodes is None:
         nodes = max(1, gpus // size)
     room = max(nodes, room or 0)
-    if gpus and size > gpus:
-        raise ClusterProblem(
-            f"tensor_parallel_size {size} needs {size} GPUs in one machine, and this one has"
-            f" {gpus}: the ranks of a node do not span machines; docs/cluster.md tells why"
-        )
-    if gpus and room * size > gpus:
-        raise ClusterProblem(
-            f"{room} nodes of {size} GPUs each need {room * size}; this machine has {gpus}"
-        )
-    if room == 0:
-        raise ClusterProblem("this machine would do nothing: give --nodes or --room")
+    check_room(room, size, gpus)
     folder = folder.absolute()
     with _locked(folder):
         _check_none_runs(folder)
@@ -196,11 +188,13 @@ def _await_nodes(folder: Path) -> None:
     with suppress(ClusterProblem):
         token = Token.read(folder / "token.json")
         named = f'"directory":"{token.directory}"'
+        ours = [f'"node":"{name}"' for name in Names(folder).read()]
+        ours.append(f'"data_folder":"{folder / "data"}"')  # those of the autoscaler
         nodes = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 line = " ".join(process.cmdline())
-                if named in line and any(f'"node":"{n}"' in line for n in Names(folder).read()):
+                if named in line and any(each in line for each in ours):
                     nodes.append(process)
         for process in psutil.wait_procs(nodes, NODE_SECONDS)[1]:
             with suppress(psutil.NoSuchProcess):

@@ -84,6 +84,30 @@ def check_versions(token: Token) -> None:
             )
 
 
+def check_room(room: int, size: int, gpus: int) -> None:
+    """Whether a machine has what its nodes need; one without GPUs computes on its CPU.
+
+    Args:
+        room: for so many nodes.
+        size: ranks of each, on a GPU each.
+        gpus: of the machine.
+
+    Raises:
+        ClusterProblem: if not.
+    """
+    if gpus and size > gpus:
+        raise ClusterProblem(
+            f"tensor_parallel_size {size} needs {size} GPUs in one machine, and this one has"
+            f" {gpus}: the ranks of a node do not span machines; docs/cluster.md tells why"
+        )
+    if gpus and room * size > gpus:
+        raise ClusterProblem(
+            f"{room} nodes of {size} GPUs each need {room * size}; this machine has {gpus}"
+        )
+    if room == 0:
+        raise ClusterProblem("this machine would do nothing: give --nodes or --room")
+
+
 def own_address(token: Token, host: str | None) -> str:
     """This machine's address for the others: the one that was given, or that leads to the cluster.
 

@@ -7,8 +7,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from pie_py.cli import main
 from pie_py.cli.cluster import command
 from pie_py.cluster.settings import read_config
 
@@ -41,7 +43,8 @@ def test_the_commands_are_ours(spec: dict[str, Any]) -> None:
             name, *args = shlex.split(line)
             known = command.commands[name]
             args = [re.sub(r"\$\w+", "tcp://10.0.0.1:7743", arg) for arg in args]
-            known.make_context(name, args)  # options that there are, with values that fit
+            parent = click.Context(main, **main.context_settings)
+            known.make_context(name, args, parent)  # options that there are, values that fit
 
 
 def test_the_head_is_configured_as_clusters_are(spec: dict[str, Any], tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""What is checked before a machine becomes a part of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.namespaces import Network, missing
+
+from pie_py.cluster.settings import ClusterConfig, ClusterProblem, Token, write_private
+from pie_py.cluster.token import check_room, make_token, own_address
+from pie_py.config.keys import KeyStore
+
+pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
+
+
+@pytest.mark.parametrize(
+    ("room", "size", "gpus", "words"),
+    [
+        (1, 4, 2, "tensor_parallel_size 4 needs 4 GPUs in one machine, and this one has 2"),
+        (3, 2, 4, "3 nodes of 2 GPUs each need 6; this machine has 4"),
+        (0, 1, 0, "give --nodes or --room"),
+        (2, 2, 4, None),
+        (2, 2, 0, None),
+    ],
+)
+def test_room(room: int, size: int, gpus: int, words: str | None) -> None:
+    if words is None:
+        check_room(room, size, gpus)
+        return
+    with pytest.raises(ClusterProblem, match=words) as refused:
+        check_room(room, size, gpus)
+    assert "\n" not in str(refused.value)
+
+
+def token(folder: Path) -> Token:
+    return make_token(ClusterConfig(endpoint="tcp://127.0.0.1:*", folder=folder), folder)
+
+
+def test_a_cluster_on_loopback_has_no_keys_and_no_other_machines(tmp_path: Path) -> None:
+    made = token(tmp_path)
+    assert (made.is_encrypted, made.gateway_key, made.member_secret) == (False, "", "")
+    assert own_address(made, None) == "127.0.0.1"
+    with pytest.raises(ClusterProblem, match="is on one machine"):
+        own_address(made, "10.0.0.1")
+
+
+def test_rays_token_may_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = "ab" * 32
+    monkeypatch.setenv("RAY_AUTH_TOKEN", given)
+    assert token(tmp_path).ray_token == given
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    assert len(token(tmp_path).ray_token) == 64
+    assert token(tmp_path).ray_token != given
+
+
+def test_machines_that_have_joined_find_the_cluster_again(tmp_path: Path) -> None:
+    if (reason := missing()) is not None:
+        pytest.skip(reason)
+    with Network(["head"]) as network:
+        host = network.addresses["head"]
+        config = ClusterConfig(endpoint=f"tcp://{host}:7743", host=host, folder=tmp_path)
+        first = network.on("head", make_token, config, tmp_path)
+        assert first.gateway_key == KeyStore(tmp_path / "data").server_pair().public
+        assert first.gateway_key != first.member_public
+        write_private(tmp_path / "token.json", first.model_dump_json())
+        assert network.on("head", make_token, config, tmp_path) == first
+        assert network.on("head", own_address, first, None) == host
+        other = config.model_copy(update={"server": {"max_instances": 5}})
+        assert network.on("head", make_token, other, tmp_path).member_secret != first.member_secret
