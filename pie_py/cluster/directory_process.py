@@ -71,6 +71,7 @@ class DirectoryConfig(BaseModel):
     endpoint: str
     folder: Path  # of the numbers of lives
     policy: str = "cached"
+    models: str = ""  # a hash of those that all nodes serve
     keys: Path | None = None  # of the members' file
     users: Path | None = None  # the data folder with the users' keys, off loopback
 
@@ -87,6 +88,7 @@ class DirectoryServer:
         """
         pair = None if config.keys is None else read_member_pair(config.keys)
         config.folder.mkdir(parents=True, exist_ok=True)
+        self._models = config.models
         self._lives = Lives(config.folder / "lives.json")
         self._directory = Directory(load_policy(config.policy), random.Random(), time.monotonic())
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -184,7 +186,14 @@ class DirectoryServer:
                 directory.begin(life, reason, now)
                 log.info("%s begins: %s", life, reason or "the first life")
                 return Begun(number, life.incarnation)
-            case Allot(_, count):
+            case Allot(_, count, models):
+                if models != self._models:
+                    raise Refusal(
+                        "invalid-argument",
+                        "this machine's token names other models, or other settings of them, than"
+                        " the cluster serves: copy token.json again from the folder of `pie-py"
+                        " cluster up`",
+                    )
                 return Allotted(number, self._lives.allot(count))
             case Drain(_, node, seconds):
                 directory.drain(node, seconds, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 from pie_py.cluster.settings import ClusterProblem, Machine, Token
@@ -24,16 +25,20 @@ def chosen(gateway: GatewayConfig | None) -> GatewayConfig | None:
         address = _free(gateway.http or DEFAULT_HTTP)
     except OSError as error:
         if gateway.http is not None:
+            why = (error.strerror or str(error)).partition(" (")[0]
             raise ClusterProblem(
-                f"HTTP cannot be served at {gateway.http}: {error.strerror or error}; choose"
-                " another http in [gateway]"
+                f"HTTP cannot be served at {gateway.http}: {why}; choose another http in [gateway]"
             ) from None
         address = _free(f"{DEFAULT_HTTP.rpartition(':')[0]}:0")
-    files = {
-        name: path.absolute()
-        for name in ("tls_certificate", "tls_key")
-        if (path := getattr(gateway, name)) is not None
-    }
+    files = {}
+    for name in ("tls_certificate", "tls_key"):
+        path = getattr(gateway, name)
+        if path is not None:
+            if not os.access(path, os.R_OK):
+                raise ClusterProblem(f"gateway.{name}: {path} cannot be read")
+            files[name] = path.absolute()
+    if len(files) == 1:
+        raise ClusterProblem("gateway.tls_certificate and gateway.tls_key go together")
     return gateway.model_copy(update={"http": address, **files})
 
 

@@ -172,6 +172,7 @@ class MachineKeeper:
             "endpoint": self._token.directory,
             "folder": str(self._folder),
             "policy": self._machine.policy,
+            "models": self._token.models,
             "keys": None if self._keys is None else str(self._keys),
             "users": None if self._keys is None else self._token.server["data_folder"],
         }

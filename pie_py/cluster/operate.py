@@ -56,8 +56,8 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
     with _locked(folder):
         _check_none_runs(folder)
         token = make_token(config, folder)
-        say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
         http = http_gateway.chosen(config.gateway)
+        say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
         if token.is_encrypted:
             say("Ray's own ports are not encrypted: keep them among the cluster's machines")
         write_private(folder / "token.json", token.model_dump_json(indent=1))
@@ -118,6 +118,11 @@ def join(
         raise ClusterProblem(f"the token is for {token.gateway}, not for {address}")
     check_versions(token)
     host = own_address(token, host)
+    if not answers(parse_endpoint(f"tcp://{token.ray}")):
+        raise ClusterProblem(
+            f"Ray's head does not answer at {token.ray}: does `pie-py cluster up` run there, and is"
+            " the token the one that it has written last?"
+        )
     gpus = _gpus()
     size = ServerConfig.model_validate(token.server).tensor_parallel_size
     if nodes is None:
@@ -264,7 +269,8 @@ def _add_nodes(
         if len(names) == machine.nodes:
             _check_not_elsewhere(directory, names)
         else:
-            answer = directory.ask(Allot(directory.next_number, machine.nodes), ASK_SECONDS)
+            allot = Allot(directory.next_number, machine.nodes, token.models)
+            answer = directory.ask(allot, ASK_SECONDS)
             assert isinstance(answer, Allotted)
             names = answer.names
             Names(folder).write(names)

@@ -62,6 +62,12 @@ class Token(BaseModel):
         """Whether members encrypt: other machines reach them."""
         return bool(self.member_public)
 
+    @property
+    def models(self) -> str:
+        """A hash of the models that nodes serve, with their settings: all serve the same."""
+        text = json.dumps(self.server.get("models"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
     @staticmethod
     def read(path: Path) -> Token:
         """Reads a token file.
@@ -136,16 +142,28 @@ def read_config(path: Path | None) -> ClusterConfig:
                 raise ClusterProblem(f"{path}: server.{name} is set by the cluster: leave it out")
         if "gateway" in config.server:
             raise ClusterProblem(f"{path}: HTTP is the cluster's: write [gateway], without server.")
-        ServerConfig.model_validate(config.server)
+        _check_server(path, config.server)
     except OSError as error:
         raise ClusterProblem(f"{path} cannot be read: {error.strerror}") from None
     except tomllib.TOMLDecodeError as error:
         raise ClusterProblem(f"{path} is no TOML: {error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ClusterProblem(f"{path}: {where}: {first['msg']}") from None
+        raise ClusterProblem(_first(path, error, ())) from None
     return config
+
+
+def _check_server(path: Path | None, server: dict[str, Any]) -> None:
+    try:
+        ServerConfig.model_validate(server)
+    except ValidationError as error:
+        raise ClusterProblem(_first(path, error, ("server",))) from None
+
+
+def _first(path: Path | None, error: ValidationError, within: tuple[str, ...]) -> str:
+    """What is wrong first, and where."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in (*within, *first["loc"]))
+    return f"{path}: {where}: {first['msg']}"
 
 
 def write_private(path: Path, text: str) -> None:

@@ -729,13 +729,28 @@ def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> No
     facts = json.loads(token.read_text())
     old = tmp_path / "old.json"
     old.write_text(json.dumps({**facts, "versions": {**facts["versions"], "Ray": "1.0"}}))
+    pages = json.loads(token.read_text())
+    pages["server"]["models"][0]["page_size"] = 8
+    other_pages = tmp_path / "pages.json"
+    other_pages.write_text(json.dumps(pages))
+    no_ray = tmp_path / "ray.json"
+    no_ray.write_text(json.dumps({**facts, "ray": "127.0.0.1:1"}))
     config = tmp_path / "cluster.toml"
     config.write_text('endpoint = "tcp://127.0.0.1:1"\nnodez = 3\n')
+    models = tmp_path / "models.toml"
+    models.write_text("[server]\nmodels = 3\n")
+    tls = tmp_path / "tls.toml"
+    text = f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{tmp_path / "tls"}"\n[gateway]\n'
+    tls.write_text(text + 'tls_certificate = "/none"\ntls_key = "/none"\n')
     folder = ["--folder", str(cluster.folder)]
     empty = ["--folder", str(tmp_path / "empty")]
     for args, words in (
         (["up", "--config", str(config)], "nodez: Extra inputs"),
         (["up", "--config", str(tmp_path / "none.toml")], "cannot be read"),
+        (["up", "--config", str(models)], "server.models: Input should be"),
+        (["up", "--config", str(tls)], "gateway.tls_certificate: /none cannot be read"),
+        (["join", cluster.endpoint, "--token", str(other_pages), *empty], "names other models"),
+        (["join", cluster.endpoint, "--token", str(no_ray), *empty], "Ray's head does not answer"),
         (["join", cluster.endpoint, "--token", str(tmp_path / "none"), *empty], "cannot be read"),
         (["join", cluster.endpoint, "--token", str(config), *empty], "is no token"),
         (
@@ -751,6 +766,7 @@ def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> No
         assert told.exit_code == 1, told.output
         assert words in told.output
         assert len(told.output.strip().splitlines()) == 1, told.output
+    assert not processes_of(tmp_path)
     assert CliRunner().invoke(main, ["cluster", "drain"]).exit_code == 2
 
 

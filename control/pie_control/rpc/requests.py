@@ -142,8 +142,9 @@ class Requests:
             "mcp-servers": (params.OfUser, self._mcp_servers),
             "register-mcp": (params.RegisterMcp, self._register_mcp),
             "unregister-mcp": (params.UnregisterMcp, self._unregister_mcp),
-            **parts.methods,
         }
+        self._named = ", ".join(self._methods)
+        self._methods |= parts.methods  # other nodes know them
 
     def answer(self, session: Session, request: Request) -> Answer | Awaitable[Answer]:
         """Does what a request asks; what may have to wait is returned as a coroutine.
@@ -153,8 +154,8 @@ class Requests:
         """
         known = self._methods.get(request.method)
         if known is None:
-            methods = ", ".join(self._methods)
-            raise ApiError("unsupported", f"no method {request.method[:50]!r}; there are {methods}")
+            text = f"no method {request.method[:50]!r}; there are {self._named}"
+            raise ApiError("unsupported", text)
         kind, method = known
         return method(session, params.read(request.method, request.params, kind))
 
