@@ -263,7 +263,6 @@ def _add_nodes(
 ) -> list[str]:
     """Starts this machine's part, and waits until its nodes serve."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_private(folder / "token.json", token.model_dump_json(indent=1))
     with _directory(token, folder) as directory:
         names = Names(folder).read()
         if len(names) == machine.nodes:
@@ -274,6 +273,7 @@ def _add_nodes(
             assert isinstance(answer, Allotted)
             names = answer.names
             Names(folder).write(names)
+        write_private(folder / "token.json", token.model_dump_json(indent=1))  # it is let in
         _write_machine(folder, machine)
         start_keeper(folder)
         say(f"starting {', '.join(names) or 'an agent of Ray'}")
