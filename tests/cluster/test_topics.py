@@ -360,7 +360,6 @@ class _Fault:
 
     def goes_on(self) -> None:
         """The owner's process was stopped for longer than its lease."""
-        self._own = self._world.attached(self._owner, self._user, self._own)
         self._own.call("push", "q", "late")
         self._are_lost(self._own, [self._of_owner])
         assert take(self._world, self._other, self._other.call("pull", "q")) == "late"
@@ -429,6 +428,5 @@ class _Member:
 
     def goes_on(self) -> None:
         """The message is not delivered again."""
-        again = self._world.attached(self._node, "ann", self._lost)
         with failure("failed-dependency"):
-            again.call("take_text", self._pull)
+            self._lost.call("take_text", self._pull)

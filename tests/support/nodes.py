@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+import zmq
+
 from pie_py.client.sync import Client
 from pie_py.cluster.asking import Directory
 from pie_py.config.keys import ClientKey, KeyPair, KeyStore
@@ -16,8 +18,8 @@ from pie_py.wire import cluster as wire
 from support.child_processes import ChildProcess
 from support.clusters import SERVER, wait_for
 
+PATIENCE_SECONDS = 120.0  # with a node that is stopped for some of them
 HOST = "0.0.0.0"  # no loopback, so keys are asked for; all is on this machine
-MEMBER = "member"
 
 
 class Node(ChildProcess):
@@ -48,13 +50,17 @@ class Nodes:
         self._stack = ExitStack()
         keys = KeyStore(folder / "data")
         self._users = {user: keys.add(user) for user in users}
-        member = keys.add(MEMBER)
-        self._pair = KeyPair(member.public, member.secret)
+        public, secret = zmq.curve_keypair()
+        self._pair = KeyPair(public.decode(), secret.decode())
         self._keys_file = folder / "member.json"
         self._keys_file.write_text(json.dumps(asdict(self._pair)))
 
     def __enter__(self) -> Self:
-        config = {"folder": str(self._folder / "lives"), "keys": str(self._keys_file)}
+        config = {
+            "folder": str(self._folder / "lives"),
+            "keys": str(self._keys_file),
+            "users": str(self._folder / "data"),
+        }
         self.directory = self._kept(
             "pie_py.cluster.directory_process", {**config, "endpoint": "tcp://127.0.0.1:*"}
         )
@@ -94,8 +100,8 @@ class Nodes:
         return begun.incarnation
 
     def client(self, node: Node, user: str) -> Client:
-        """Of a user, of one node; to be used in a `with`."""
-        return Client(node.endpoint, key=self._users[user])
+        """Of a user, of one node, for which it waits; to be used in a `with`."""
+        return Client(node.endpoint, key=self._users[user], patience=PATIENCE_SECONDS)
 
     def key(self, user: str) -> ClientKey:
         """Of a user."""

@@ -91,11 +91,6 @@ class WorldOfNodes:
             client.upload(SOURCE.read_bytes(), name="puppet")
         return client
 
-    def attached(self, node: Node, user: str, puppet: Puppet) -> Puppet:
-        """An instance again, by another client."""
-        client = self._stack.enter_context(self._nodes.client(node, user))
-        return Puppet(client.attach(puppet.instance.id))
-
     def launch(self, user: str = "ann") -> Puppet:
         return self.puppet(next(self._on), user)
 

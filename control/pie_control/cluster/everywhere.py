@@ -197,7 +197,7 @@ class Everywhere:
             errors[life] = Refusal("busy", f"node {life} does not answer; try again")
             try:
                 with trio.move_on_after(ASK_SECONDS):
-                    await self._links.ask(node.endpoint, "", method, **asked)
+                    await self._links.ask(node.endpoint, node.public_key, method, **asked)
                     del errors[life]
             except RpcError as error:
                 errors[life] = Refusal(error.code, f"{error.message} (node {life})")
