@@ -26,10 +26,11 @@ ASK_SECONDS = 5.0
 class Scaler:
     """Looks at the nodes, and has as many as are needed."""
 
-    def __init__(self, settings: Autoscale, directory: Directory) -> None:
-        """Has asked for none yet."""
+    def __init__(self, settings: Autoscale, directory: Directory, models: str) -> None:
+        """Has asked for none yet; takes the hash of the models that nodes serve."""
         self._settings = settings
         self._directory = directory
+        self._models = models
         self._scaler = Autoscaler(settings, time.monotonic())
         self._asked: set[str] = set()  # and not seen to begin
 
@@ -57,7 +58,8 @@ class Scaler:
             directory.ask(Drain(directory.next_number, name, seconds), ASK_SECONDS)
 
     def _add(self, count: int) -> None:
-        answer = self._directory.ask(Allot(self._directory.next_number, count), ASK_SECONDS)
+        allot = Allot(self._directory.next_number, count, self._models)
+        answer = self._directory.ask(allot, ASK_SECONDS)
         assert isinstance(answer, Allotted)
         for name in answer.names:
             log.info("%s is asked for", name)
@@ -75,7 +77,7 @@ def main() -> None:
     keys = member_keys_file(folder, token)
     connect(token, machine.host)
     with Directory(token.directory, None if keys is None else read_member_pair(keys)) as directory:
-        scaler = Scaler(machine.autoscale, directory)
+        scaler = Scaler(machine.autoscale, directory, token.models)
         while True:
             try:
                 scaler.look()

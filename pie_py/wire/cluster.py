@@ -117,7 +117,7 @@ class Allot(_Message, tag="allot", frozen=True):
 
     number: Count
     count: Annotated[int, msgspec.Meta(ge=1, le=1024)]
-    models: Text = ""  # a hash of what the machine would serve, which all nodes serve
+    models: Text  # a hash of what the machine would serve, which all nodes serve
 
 
 class Place(_Message, tag="place", frozen=True):

@@ -19,9 +19,8 @@ log = structlog.get_logger("pie.cluster")
 # Without word from the directory no new connection is let in: a key may have been removed. By then
 # the life of this node is over for new clients in any case.
 BELIEVED_SECONDS = 10.0
-ASK_SECONDS = (
-    4.0  # then the client has to connect again; a directory that was killed is back sooner
-)
+# Then the client has to connect again; a directory that was killed is back sooner.
+ASK_SECONDS = 4.0
 
 
 class ClusterUsers:
