@@ -52,8 +52,12 @@ class Loader:
         return [(float(line.split("\t")[0]), line.split("\t")[1]) for line in whole]
 
     def works_since(self, start: float) -> float | None:
-        """When it first had a text after a time; None if it had none yet."""
-        return next((date for date, what in self.said() if what == "right" and date > start), None)
+        """When it had its second text after a time; None if it had fewer yet.
+
+        The first may have been on its way before a kill.
+        """
+        right = [date for date, what in self.said() if what == "right" and date > start]
+        return right[1] if len(right) > 1 else None
 
 
 @dataclass
@@ -99,7 +103,8 @@ class Killer:
             start = time.monotonic()
             getattr(self, f"_kill_{what}")()
             self.found.kills[what] += 1
-            end = self._all_go_on(start, f"after kill {number} ({what})")
+            dead = time.monotonic()
+            end = self._all_go_on(dead, f"after kill {number} ({what})")
             if what != CLIENT:
                 self._allowed.append((start, end))
             self.found.slowest = max(self.found.slowest, end - start)
@@ -128,6 +133,7 @@ class Killer:
         worker = self._worker()
         if worker is not None:
             worker.kill()
+            psutil.wait_procs([worker], timeout=ORPHAN_SECONDS)
 
     def _kill_control(self) -> None:
         worker = self._worker()
@@ -142,7 +148,7 @@ class Killer:
             raise AssertionError(f"it does not start again: {self._server.error}")
 
     def _all_go_on(self, start: float, when: str) -> float:
-        """Waits until every client has had a text; when the last one had it."""
+        """Waits until every client has made a text; when the last one had it."""
         last, deadline = start, time.monotonic() + GO_ON_SECONDS
         for one in self._working:
             while (date := one.works_since(start)) is None:
