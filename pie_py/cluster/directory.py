@@ -122,6 +122,7 @@ class Directory:
         self._began = now
         self._table = Table()
         self._leases = Leases(now)
+        self._draining: dict[Node, float] = {}  # until when
         self._ended: OrderedDict[str, int] = OrderedDict()  # the last life of nodes that are gone
         self._removed: OrderedDict[str, None] = (
             OrderedDict()
@@ -181,12 +182,14 @@ class Directory:
         if reason is not None:
             return Fenced(reason)
         node = Node(message, sender, now)
-        if message.drain_ms is not None:
-            node.drain_until = now + message.drain_ms / 1000
+        until = None if message.drain_ms is None else now + message.drain_ms / 1000
         if known is not None:
             self._leases.drop(known)
+            self._draining.pop(known, None)
             if known.life == node.life and known.drain_until is not None:
-                node.drain_until = known.drain_until
+                until = known.drain_until
+        if until is not None:
+            self._drain(node, until)
         self._ended.pop(message.node, None)
         start = self._starting.get(message.node)
         if start is not None and start.life <= node.life:
@@ -213,7 +216,7 @@ class Directory:
         node.report = message.number
         node.silent = False
         if message.drain_ms is not None and node.drain_until is None:
-            node.drain_until = now + message.drain_ms / 1000
+            self._drain(node, now + message.drain_ms / 1000)
         self._table.hint(node, message.cached)
         self._table.export(node, message.exported, message.released)
         self._table.take(node, message.load, now)
@@ -240,16 +243,14 @@ class Directory:
                 f"{name} is the last node that takes launches; add another one first,"
                 " or end the cluster with `pie-py cluster down`",
             )
-        node.drain_until = now + seconds
+        self._drain(node, now + seconds)
         self._table.refresh(node, now)
 
     def due(self, now: float) -> list[Order]:
         """What is to be carried out by now; to be asked at least once per second."""
         self._look(now)
-        # Drains are few, and this is no step of a placement: here all nodes may be looked at.
-        for node in list(self._table):
-            if node.drain_until is not None and node.drain_until <= now:
-                self._end(node, Remove(node.life))
+        for node in [node for node, until in self._draining.items() if until <= now]:
+            self._end(node, Remove(node.life))
         orders, self._orders = self._orders, []
         return orders
 
@@ -412,8 +413,12 @@ class Directory:
             order = Replace(node.life) if node.drain_until is None else Remove(node.life)
             self._end(node, order)
 
+    def _drain(self, node: Node, until: float) -> None:
+        node.drain_until = self._draining[node] = until
+
     def _end(self, node: Node, order: Order | None = None) -> None:
         self._leases.drop(node)
+        self._draining.pop(node, None)
         self._table.remove(node)
         self._ended[node.life.node] = node.life.incarnation
         if len(self._ended) > MOST_ENDED:
