@@ -18,7 +18,7 @@ class Rests:
     """Until when users rest. Times are in nanoseconds, of the clock that measures turns."""
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
-        """Nobody rests. Takes a user's weight: his rests are shorter with it."""
+        """No user rests. Takes a user's weight: his rests are shorter with it."""
         self._weight_of = weight_of
         self._seen: dict[str, int] = {}  # when users were there last
         self._until: dict[str, int] = {}
@@ -46,5 +46,5 @@ class Rests:
         return self._until.keys()
 
     def left(self, now: int) -> int | None:
-        """For how long the first of them still rests; None if nobody does."""
+        """For how long the first of them still rests; None if none does."""
         return min(self._until.values()) - now if self.at(now) else None
