@@ -22,6 +22,7 @@ MODULES = {
     "http-watching": "benchmarks.http.watching",
     "inferlets": "benchmarks.inferlets.compare",
     "placement": "benchmarks.placement",
+    "reports": "benchmarks.reports",
     "cluster": "benchmarks.cluster",
     "users": "benchmarks.users",
     "gpu": "benchmarks.gpu.run",

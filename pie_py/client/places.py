@@ -130,6 +130,9 @@ class Places:
 
     async def _reach(self, there: dict[str, Any]) -> Connection:
         life: str = there["node"]
+        connection = self._known(life)
+        if connection is not None:
+            return connection
         lock = self._connecting.setdefault(life, anyio.Lock())
         async with lock:
             connection = self._known(life)

@@ -8,7 +8,7 @@ node for all it has, and is whole after one round of reports.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, TypeAlias
@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from pie_py.cluster.leases import SILENT_SECONDS, Leases
 from pie_py.cluster.names import BadName, InstanceId, Life, parse_instance_id, parse_life
 from pie_py.cluster.node import Node, State
-from pie_py.cluster.policies import Launch, Policy
+from pie_py.cluster.policies import Launch, Policy, choose
 from pie_py.cluster.table import MOST_NODES, Table
 from pie_py.wire.cluster import (
     ACCEPTED_PROTOCOLS,
@@ -113,15 +113,25 @@ class Directory:
         policy: where a launch goes.
         random: what the policy draws from.
         now: the time at the start.
+        on_change: told of a node that takes launches now, or no more, or (with its report) has
+            reported and takes them as before.
     """
 
-    def __init__(self, policy: Policy, random: Random, now: float) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        random: Random,
+        now: float,
+        on_change: Callable[[Node, Report | None], None] = lambda node, report: None,
+    ) -> None:
         self.keys = 0  # another number whenever users' keys may have been removed; its owner says
         self._policy = policy
         self._random = random
+        self._on_change = on_change
         self._began = now
         self._table = Table()
         self._leases = Leases(now)
+        self._draining: dict[Node, float] = {}  # until when
         self._ended: OrderedDict[str, int] = OrderedDict()  # the last life of nodes that are gone
         self._removed: OrderedDict[str, None] = (
             OrderedDict()
@@ -181,12 +191,14 @@ class Directory:
         if reason is not None:
             return Fenced(reason)
         node = Node(message, sender, now)
-        if message.drain_ms is not None:
-            node.drain_until = now + message.drain_ms / 1000
+        until = None if message.drain_ms is None else now + message.drain_ms / 1000
         if known is not None:
             self._leases.drop(known)
+            self._draining.pop(known, None)
             if known.life == node.life and known.drain_until is not None:
-                node.drain_until = known.drain_until
+                until = known.drain_until
+        if until is not None:
+            self._drain(node, until)
         self._ended.pop(message.node, None)
         start = self._starting.get(message.node)
         if start is not None and start.life <= node.life:
@@ -195,6 +207,7 @@ class Directory:
         self._table.hint(node, message.cached)
         self._table.export(node, message.exports)
         self._leases.renew(node, now)
+        self._on_change(node, None)
         return Renewed(0, _milliseconds(node, now), self.keys)
 
     def report(self, message: Report, sender: bytes, now: float) -> ToNode:
@@ -210,14 +223,16 @@ class Directory:
             return Fenced(f"{life} is not the life of {life.node} that has joined")
         if message.number != node.report + 1:
             return JoinAgain()
+        took = node.bucket is not None
         node.report = message.number
         node.silent = False
         if message.drain_ms is not None and node.drain_until is None:
-            node.drain_until = now + message.drain_ms / 1000
+            self._drain(node, now + message.drain_ms / 1000)
         self._table.hint(node, message.cached)
         self._table.export(node, message.exported, message.released)
         self._table.take(node, message.load, now)
         self._leases.renew(node, now)
+        self._on_change(node, message if took and node.bucket is not None else None)
         if message.drain_ms is not None and not message.load.instances:
             self._end(node, Remove(node.life))
         return Renewed(message.number, _milliseconds(node, now), self.keys)
@@ -240,18 +255,22 @@ class Directory:
                 f"{name} is the last node that takes launches; add another one first,"
                 " or end the cluster with `pie-py cluster down`",
             )
-        node.drain_until = now + seconds
+        self._drain(node, now + seconds)
         self._table.refresh(node, now)
+        self._on_change(node, None)
 
     def due(self, now: float) -> list[Order]:
         """What is to be carried out by now; to be asked at least once per second."""
         self._look(now)
-        # Drains are few, and this is no step of a placement: here all nodes may be looked at.
-        for node in list(self._table):
-            if node.drain_until is not None and node.drain_until <= now:
-                self._end(node, Remove(node.life))
+        for node in [node for node, until in self._draining.items() if until <= now]:
+            self._end(node, Remove(node.life))
         orders, self._orders = self._orders, []
         return orders
+
+    @property
+    def nodes(self) -> Iterable[Node]:
+        """Those that have joined, in whatever state."""
+        return self._table
 
     def status(self, now: float) -> list[NodeStatus]:
         """All nodes, by name."""
@@ -291,9 +310,7 @@ class Directory:
         self._look(now)
         key = program_key(request.user, request.program)
         launch = Launch(key, now, self._beside(request, now))
-        node = self._policy(launch, self._table, self._random)
-        if node is None or not self._table.has_room(node):  # it has looked at a few only
-            node = self._table.lightest(self._random)
+        node = choose(self._policy, launch, self._table, self._random)
         for _ in range(OTHER_DRAWS):
             if node is None or str(node.life) not in request.avoid:
                 break
@@ -305,6 +322,12 @@ class Directory:
             raise Refusal("busy", self._why_none())
         self._table.place(node, key, now)
         return _there(node)
+
+    def placed(self, life: Life, key: int, now: float) -> None:
+        """Who follows has sent a launch of this (user, program) to a node."""
+        node = self._table.find(life.node)
+        if node is not None and node.life == life:
+            self._table.place(node, key, now)
 
     def where(self, instance: str, now: float, *, broken: bool = False) -> There:
         """The node that has an instance, in whatever state, for its client to connect to.
@@ -408,13 +431,19 @@ class Directory:
         for node in silent:
             node.silent = True
             self._table.refresh(node, now)
+            self._on_change(node, None)
         for node in gone:
             order = Replace(node.life) if node.drain_until is None else Remove(node.life)
             self._end(node, order)
 
+    def _drain(self, node: Node, until: float) -> None:
+        node.drain_until = self._draining[node] = until
+
     def _end(self, node: Node, order: Order | None = None) -> None:
         self._leases.drop(node)
+        self._draining.pop(node, None)
         self._table.remove(node)
+        self._on_change(node, None)
         self._ended[node.life.node] = node.life.incarnation
         if len(self._ended) > MOST_ENDED:
             self._ended.popitem(last=False)

@@ -1,13 +1,14 @@
 """`python -m pie_py.cluster.directory_process --config JSON`: the directory, around its decisions.
 
-One thread, one ROUTER: what comes is answered before the next message is read. Nothing is kept but
-the numbers of lives.
+One thread, one ROUTER: what comes is answered before the next message is read. Gateways that follow
+are told of changes. Nothing is kept but the numbers of lives.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import random
 import secrets
@@ -22,6 +23,7 @@ from zmq.utils import z85
 
 from pie_py.cluster.directory import Directory, Refusal, Remove
 from pie_py.cluster.directory import Place as Request
+from pie_py.cluster.followers import Followers
 from pie_py.cluster.lives import Lives, LivesUnusable
 from pie_py.cluster.names import Life
 from pie_py.cluster.policies import load_policy
@@ -37,12 +39,14 @@ from pie_py.wire.cluster import (
     Begun,
     Done,
     Drain,
+    Follow,
     Join,
     NodeFacts,
     NodeList,
     Nodes,
     NotOfCluster,
     Place,
+    Placed,
     Question,
     Refused,
     Report,
@@ -90,7 +94,10 @@ class DirectoryServer:
         config.folder.mkdir(parents=True, exist_ok=True)
         self._models = config.models
         self._lives = Lives(config.folder / "lives.json")
-        self._directory = Directory(load_policy(config.policy), random.Random(), time.monotonic())
+        self._followers = Followers()
+        self._directory = Directory(
+            load_policy(config.policy), random.Random(), time.monotonic(), self._followers.note
+        )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._zap = None if pair is None else _zap(self._context)
         self._pair = pair
@@ -109,7 +116,8 @@ class DirectoryServer:
         if self._zap is not None:
             poller.register(self._zap, zmq.POLLIN)
         while True:
-            ready = dict(poller.poll(int(LOOK_SECONDS * 1000)))
+            wait = min(LOOK_SECONDS, self._followers.seconds(time.monotonic()))
+            ready = dict(poller.poll(math.ceil(wait * 1000)))
             if self._zap is not None and self._zap in ready:
                 self._let_in(self._zap)
             self._look_at_users()
@@ -121,6 +129,8 @@ class DirectoryServer:
                 log.warning("%s: %s", order.life, type(order).__name__.lower())
                 if isinstance(order, Remove):
                     self._note_drained(order.life.node)
+            for follower, news in self._followers.due(time.monotonic()):
+                self._router.send_multipart((follower, encode(news)))
 
     def _look_at_users(self) -> None:
         if self._users is not None:
@@ -151,11 +161,19 @@ class DirectoryServer:
             except NotOfCluster as error:
                 log.warning("refused a message: %s", error)
                 continue
-            self._router.send_multipart((sender, encode(self._answer(message, sender))))
+            answer = self._answer(message, sender)
+            if answer is not None:
+                self._router.send_multipart((sender, encode(answer)))
 
-    def _answer(self, message: ToDirectory, sender: bytes) -> ToNode | Answer:
+    def _answer(self, message: ToDirectory, sender: bytes) -> ToNode | Answer | None:
         now = time.monotonic()
         match message:
+            case Placed(node, incarnation, key):
+                self._directory.placed(Life(node, incarnation), key, now)
+                return None
+            case Follow(told):
+                self._followers.follow(sender, told, self._directory.nodes, now)
+                return None
             case Report():
                 return self._directory.report(message, sender, now)
             case Join():

@@ -184,7 +184,9 @@ class MachineKeeper:
         return self._started("scaler", command, ray_environment(self._folder, self._token))
 
     def _gateway(self) -> subprocess.Popen[bytes]:
-        member = MemberConfig(directory=self._token.directory, keys=self._keys)
+        member = MemberConfig(
+            directory=self._token.directory, keys=self._keys, policy=self._machine.policy
+        )
         config = ServerConfig.model_validate(self._token.server).model_copy(
             update={
                 "endpoint": self._token.gateway,
@@ -242,6 +244,8 @@ def ray_environment(folder: Path, token: Token) -> dict[str, str]:
         "RAY_health_check_timeout_ms": "1000",
         "RAY_health_check_failure_threshold": "3",
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(RECONNECT_SECONDS),
+        # A node serves as a server does, which is not nice to others on its machine: Ray's is 15.
+        "RAY_worker_niceness": "0",
         "PIE_PY_CLUSTER_FOLDER": str(folder),
     }
     if host.startswith("127."):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+import msgspec
+
 from pie_py.cluster.names import Life
 from pie_py.wire.cluster import Join, Load
 
@@ -94,6 +96,17 @@ class Node:
         pool = self.pool
         full = self.instances >= self.what.most_instances or pool > FULL_POOL
         self._pool_seconds = FULL if full else POOL_SECONDS * pool
+
+    def as_join(self, now: float) -> Join:
+        """What a node would tell that joins now with what this one has, but for exports."""
+        queued = int(self.waiting_seconds(now) / self.token_seconds)
+        return msgspec.structs.replace(
+            self.what,
+            load=Load(self.instances, queued, self.used_tokens),
+            cached=list(self.cached.items()),
+            exports=[],
+            drain_ms=None,
+        )
 
     @property
     def state(self) -> State:

@@ -28,6 +28,14 @@ class Launch(NamedTuple):
 Policy: TypeAlias = Callable[[Launch, Table, Random], Node | None]
 
 
+def choose(policy: Policy, launch: Launch, table: Table, random: Random) -> Node | None:
+    """The node that a policy gives; a light one if that has no room, for it looks at a few only."""
+    node = policy(launch, table, random)
+    if node is None or not table.has_room(node):
+        return table.lightest(random)
+    return node
+
+
 def at_random(launch: Launch, table: Table, random: Random) -> Node | None:
     """Any node: what others are held against."""
     return _cheapest((table.any(random),), 0, launch.now)

@@ -21,6 +21,7 @@ class MemberConfig(Section):
     gateway_key: str = ""  # its public key, off loopback
     node: str = Field(default="", pattern=f"^({NODE_NAME})?$")
     incarnation: NonNegativeInt = 0
+    policy: str = "cached"  # where a gateway's launches go
     keys: Path | None = None  # of the members' file; None where all of the cluster is on loopback
     # Whether the data folder is that of the whole cluster: if not, and without a database, there is
     # no store here.

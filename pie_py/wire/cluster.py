@@ -9,6 +9,9 @@ directory does not know (it was restarted), sends `Join` with all that it has. F
 the node's lease.
 
 Gateways, and the command line, ask questions, which carry a number so that answers find theirs.
+
+A gateway that places launches itself follows the directory: it says `Follow` now and then, and is
+told in `News` of the nodes that take launches. It tells what it has placed by `Placed`.
 """
 
 from __future__ import annotations
@@ -228,22 +231,62 @@ class Refused(_Message, tag="refused", frozen=True):
     message: str
 
 
+# A gateway that places launches itself
+
+
+class Follow(_Message, tag="follow", frozen=True):
+    """What is new of the nodes that take launches? To be said again twice per second."""
+
+    told: Count  # number of the last `News`; 0: none, or one is missing, so all is asked for
+
+
+class Placed(_Message, tag="placed", frozen=True):
+    """A launch goes to this node. No answer."""
+
+    node: Name
+    incarnation: Positive
+    key: Key  # of its user and program
+
+
+class Known(_Message, tag="known", frozen=True):
+    """A node takes launches, from now on or since before."""
+
+    node: Join  # as if it joined now; exports are left out
+    silent_ms: Count  # since its last report
+
+
+class Gone(_Message, tag="gone", frozen=True):
+    """A node takes no more: it is silent, drains, or has ended."""
+
+    node: Name
+
+
+class News(_Message, tag="news", frozen=True):
+    """What has changed since the message before, in order."""
+
+    number: Positive  # 1: all is told, from the start; then one more each time
+    changes: list[Known | Report | Gone]
+    left: Count  # nodes that are not told yet
+
+
 Question: TypeAlias = Begin | Allot | Place | Where | Nodes | Drain | UserOf
 Answer: TypeAlias = Begun | Allotted | There | NodeList | User | Done | Refused
-ToDirectory: TypeAlias = Join | Report | Question
+ToDirectory: TypeAlias = Join | Report | Question | Follow | Placed
+Change: TypeAlias = Known | Report | Gone
 ToNode: TypeAlias = Renewed | JoinAgain | Fenced
 
 _encoder = msgspec.msgpack.Encoder()
 _of_node: msgspec.msgpack.Decoder[ToDirectory] = msgspec.msgpack.Decoder(ToDirectory)
 _of_directory: msgspec.msgpack.Decoder[ToNode] = msgspec.msgpack.Decoder(ToNode)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_news: msgspec.msgpack.Decoder[News] = msgspec.msgpack.Decoder(News)
 
 
 class NotOfCluster(ValueError):
     """Bytes that are no message of this protocol."""
 
 
-def encode(message: ToDirectory | ToNode | Answer) -> bytes:
+def encode(message: ToDirectory | ToNode | Answer | News) -> bytes:
     """Turns a message into the bytes of its frame."""
     return _encoder.encode(message)
 
@@ -282,3 +325,15 @@ def decode_answer(frame: bytes) -> Answer:
         return _answers.decode(frame)
     except Exception as error:
         raise NotOfCluster(f"no answer of the directory: {error}") from None
+
+
+def decode_news(frame: bytes) -> News:
+    """Reads what the directory tells who follows it.
+
+    Raises:
+        NotOfCluster: as `decode_to_directory` does.
+    """
+    try:
+        return _news.decode(frame)
+    except Exception as error:
+        raise NotOfCluster(f"no news of the directory: {error}") from None

@@ -220,6 +220,11 @@ def test_clients_talk_to_the_nodes(client: Client, cluster: Cluster) -> None:
     assert [model["name"] for model in client.models()] == ["pie-tiny"]
 
 
+def test_a_node_is_as_urgent_as_a_server(cluster: Cluster) -> None:
+    """Ray would have its workers wait for all else that its machine does."""
+    assert cluster.control("n1").nice() == psutil.Process().nice()
+
+
 def test_what_is_gone_or_forged_is_refused(client: Client) -> None:
     for near, code in (("echo-00000000@n1.99", "near-gone"), ("no-export", "near-gone")):
         with pytest.raises(RpcError) as refused:

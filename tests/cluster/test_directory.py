@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from random import Random
+from types import FrameType
+from typing import Any
 
 import pytest
 from cluster.messages import KEY, join, report
@@ -190,6 +193,29 @@ def test_a_drain_ends_at_its_deadline() -> None:
     some.report(report(1, instances=3, drain_ms=1000), KEY, 1.0)
     assert some.due(1.0) == []
     assert some.due(2.0) == [Remove(Life("n1", 1))]
+
+
+def test_what_is_due_is_found_without_a_look_at_all_nodes() -> None:
+    """It is asked after each message."""
+
+    def lines(nodes: int) -> int:
+        some = directory(*(f"n{i}" for i in range(nodes)))
+        some.drain("n1", 60, 0.0)
+        count = 0
+
+        def trace(frame: FrameType, event: str, arg: object) -> Any:
+            nonlocal count
+            count += event == "line"
+            return trace
+
+        sys.settrace(trace)
+        try:
+            assert some.due(0.5) == []
+        finally:
+            sys.settrace(None)
+        return count
+
+    assert lines(1000) == lines(10)
 
 
 def test_a_drained_node_has_no_other_life() -> None:

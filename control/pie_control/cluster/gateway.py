@@ -15,6 +15,7 @@ from pie_control.cluster.fetching import member_key
 from pie_control.cluster.links import NodeLinks
 from pie_control.cluster.methods import GatewayMethods
 from pie_control.cluster.parent import leave_with_parent
+from pie_control.cluster.placements import Placements
 from pie_control.cluster.relay import RelayServer
 from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
@@ -37,12 +38,14 @@ class Gateway:
 
         Raises:
             KeyProblem: if a key cannot be read.
+            UnknownPolicy: of placements.
         """
         member = config.cluster
         assert member is not None, "a gateway has a cluster"
         clock = trio.lowlevel.current_clock().current_time
         self._confined = ConfinedPool(config.confined)
         self._directory = DirectoryLink(member)
+        self._placements = Placements(member, clock)
         key = partial(member_key, member)
         self._links = NodeLinks(key)
         programs = ProgramStore(
@@ -72,6 +75,7 @@ class Gateway:
             config,
             programs,
             self._directory,
+            self._placements,
             self._links,
             self._confined,
             prepare,
@@ -100,6 +104,7 @@ class Gateway:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._directory.run)
+                nursery.start_soon(self._placements.run)
                 await nursery.start(self._links.run)
                 endpoint = await nursery.start(self._rpc.run)
                 nursery.start_soon(self._everywhere.run)

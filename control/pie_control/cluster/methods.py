@@ -18,6 +18,7 @@ import trio
 from pie_control.cluster.directory_link import DirectoryLink
 from pie_control.cluster.everywhere import Everywhere
 from pie_control.cluster.links import NodeLinks, described
+from pie_control.cluster.placements import Placements
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import Program, ProgramStore
@@ -96,6 +97,7 @@ class GatewayMethods:
         config: ServerConfig,
         programs: ProgramStore,
         directory: DirectoryLink,
+        placements: Placements,
         links: NodeLinks,
         confined: ConfinedPool,
         prepare: Callable[[Program], Awaitable[None]],
@@ -109,7 +111,8 @@ class GatewayMethods:
         Args:
             config: of the gateway.
             programs: of the cluster.
-            directory: places launches.
+            directory: tells of nodes.
+            placements: of launches.
             links: to the nodes.
             confined: checks Python sources.
             prepare: checks components by compiling them.
@@ -121,6 +124,7 @@ class GatewayMethods:
         self._config = config
         self._programs = programs
         self._directory = directory
+        self._placements = placements
         self._links = links
         self._restarts = restarts
         self._everywhere = everywhere
@@ -177,12 +181,19 @@ class GatewayMethods:
 
     # Where things are
 
-    async def _place(self, session: Session, asked: PlaceParams) -> Any:
+    def _place(self, session: Session, asked: PlaceParams) -> Any:
         program = self._programs.find(asked.program, session.user)
+        if asked.near is None:
+            there = self._placements.place(session.user, program.hash)
+            if there is not None:
+                return _placed(there, program)
+        return self._ask_place(session, program, asked.near)
+
+    async def _ask_place(self, session: Session, program: Program, near: str | None) -> Any:
         answer = await self._directory.ask(
-            lambda number: Place(number, session.user, program.hash, asked.near)
+            lambda number: Place(number, session.user, program.hash, near)
         )
-        return {**_there(answer), "hash": program.hash, "program": program.name}
+        return _placed(answer, program)
 
     async def _where(self, session: Session, asked: WhereParams) -> Any:
         try:
@@ -355,6 +366,10 @@ class GatewayMethods:
         """On loopback every client is the operator, who may read what is uploaded."""
         if session.user != LOCAL_USER:
             raise ApiError("permission-denied", "only nodes of the cluster may ask for programs")
+
+
+def _placed(answer: object, program: Program) -> dict[str, Any]:
+    return {**_there(answer), "hash": program.hash, "program": program.name}
 
 
 def _there(answer: object) -> dict[str, Any]:
