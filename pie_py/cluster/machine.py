@@ -184,7 +184,9 @@ class MachineKeeper:
         return self._started("scaler", command, ray_environment(self._folder, self._token))
 
     def _gateway(self) -> subprocess.Popen[bytes]:
-        member = MemberConfig(directory=self._token.directory, keys=self._keys)
+        member = MemberConfig(
+            directory=self._token.directory, relay_port=self._token.relay_port, keys=self._keys
+        )
         config = ServerConfig.model_validate(self._token.server).model_copy(
             update={
                 "endpoint": self._token.gateway,
