@@ -227,8 +227,13 @@ def test_much_comes_through_whole_both_ways(ann: Client, started: list[Node]) ->
     instance = ann.launch("blobs")
     messages = [os.urandom(MESSAGE_BYTES) for _ in range(MESSAGES)]
     back = hashlib.sha256()
+
+    def send() -> None:
+        for message in messages:
+            instance.send(message)
+
     with ThreadPoolExecutor(1) as pool:
-        sending = pool.submit(lambda: [instance.send(message) for message in messages])
+        sending = pool.submit(send)
         for _ in messages:
             message = instance.receive()
             assert isinstance(message, bytes)

@@ -13,7 +13,7 @@ class BadTicket(Exception):
 
 
 class Tickets:
-    """Made for a life and a user, `n7.3.ada.MAC`, and the same again whoever has the secret."""
+    """Made for a life and a user, `n7.3.ada.MAC`, and the same for all who have the secret."""
 
     def __init__(self, secret: str) -> None:
         """Takes what only gateways of this cluster know."""
