@@ -6,6 +6,7 @@ import hashlib
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 
 import pytest
@@ -191,6 +192,21 @@ def test_who_takes_nothing_for_too_long_is_gone(splicing: Splicing) -> None:
     ends.get(timeout=WAIT_SECONDS)
     for end in (client, node):
         end.close()
+
+
+def test_no_pair_that_is_added_is_overlooked(splicing: Splicing) -> None:
+    """However many threads add some while others are taken."""
+
+    def add() -> None:
+        for _ in range(100):
+            pair = Spliced(splicing)
+            pair.client.sendall(b"here")
+            assert pair.node.recv(10) == b"here"
+            pair.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(add) for _ in range(4)]:
+            each.result()
 
 
 def test_stopped_it_closes_all() -> None:

@@ -65,12 +65,15 @@ class Splicing:
         """Carries until `stop`."""
         try:
             while not self._stopped:
+                woken = False
                 for descriptor, events in self._epoll.poll():
-                    end = self._ends.get(descriptor)
-                    if end is not None:
+                    if descriptor == self._wake:
+                        woken = True
+                    elif (end := self._ends.get(descriptor)) is not None:
                         self._handle(end, events)
-                # After the others: a new socket may have the descriptor of one that was closed.
-                self._take()
+                if woken:  # after the others: a new socket may have a descriptor that was theirs
+                    os.eventfd_read(self._wake)  # first: what is added later wakes again
+                    self._take()
         finally:
             self._take()
             for end in list(self._ends.values()):
@@ -83,10 +86,6 @@ class Splicing:
             for end in self._added.popleft():
                 self._ends[end.socket.fileno()] = end
                 self._epoll.register(end.socket, end.watched)
-        try:
-            os.eventfd_read(self._wake)
-        except BlockingIOError:
-            return
 
     def _handle(self, end: _End, events: int) -> None:
         if events & select.EPOLLOUT:
