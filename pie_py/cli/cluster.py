@@ -65,6 +65,7 @@ def up(config_file: Path | None) -> None:
     say(f"the token for machines that join: {config.folder.absolute() / 'token.json'}")
     if (url := operate.http_url(config.folder.absolute())) is not None:
         say(f"HTTP at {url}")
+    say(f"relayed clients reach port {token.relay_port} as well")
     click.echo(token.gateway)
     if token.is_encrypted:
         say(f"users need keys: pie-py keys add USER --data-folder {token.server['data_folder']}")
@@ -135,7 +136,7 @@ def status(folder: Path | None, as_json: bool) -> None:
         for node in nodes
     ]
     table(rows, STATUS, as_json)
-    say(f"clients connect to {token.gateway}")
+    say(f"clients connect to {token.gateway}, relayed ones to port {token.relay_port} as well")
     if (url := operate.http_url(folder)) is not None:
         say(f"HTTP at {url}")
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -17,18 +20,29 @@ from pie_py.client.errors import ClientError, ConnectionLost, ServerUnreachable
 from pie_py.client.session import Session
 from pie_py.config.endpoint import Endpoint
 from pie_py.config.keys import ClientKey
+from pie_py.wire.relayed import line
 from pie_py.wire.rpc import SESSION_BYTES, decode
 from pie_py.wire.zmq_socket import Socket
 
 RECONNECT_MS = 50
+LINGER_MS = 200  # that a good-bye has
 JOINED_FRAMES = 16  # sent at once; with more the server would wait for what it could do meanwhile
 TURN_MESSAGES = 1000  # handled before other tasks have their turn
 WATCHED_EVENTS = (
-    zmq.Event.HANDSHAKE_SUCCEEDED
+    zmq.Event.CONNECTED
+    | zmq.Event.HANDSHAKE_SUCCEEDED
     | zmq.Event.DISCONNECTED
     | zmq.Event.CONNECT_RETRIED
     | handshake.FAILURES
 )
+
+
+@dataclass(frozen=True)
+class Relay:
+    """A cluster's gateway as the way to a node."""
+
+    endpoint: Endpoint
+    ticket: str  # shown on each connection
 
 
 class Connection:
@@ -37,26 +51,36 @@ class Connection:
     All methods belong to the event loop that runs `run`.
     """
 
-    def __init__(self, endpoint: Endpoint, key: ClientKey | None, patience: float) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        key: ClientKey | None,
+        patience: float,
+        relay: Relay | None = None,
+    ) -> None:
         """Takes how many seconds to look for the server, at first and whenever it was lost.
+
+        A node that is not reached from here is connected to by way of a relay.
 
         Raises:
             ServerUnreachable: if nothing can be connected to such an endpoint.
         """
         self.endpoint = endpoint
         self._has_key = key is not None
+        self._relay = relay
         self._patience = patience
         self._known = anyio.Event()  # whether the server will serve
         self._flush_due = anyio.Event()
+        way = endpoint if relay is None else relay.endpoint
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
-            self._dealer = _dealer(self._context, endpoint, key)
+            self._dealer = _dealer(self._context, way, key)
             self._events = Socket(self._dealer.get_monitor_socket(int(WATCHED_EVENTS)))
-            self._dealer.connect(endpoint.text)
+            self._dealer.connect(way.text)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise ServerUnreachable(
-                f"{endpoint.text} cannot be connected to: {error.strerror}; give tcp://HOST:PORT"
+                f"{way.text} cannot be connected to: {error.strerror}; give tcp://HOST:PORT"
                 " with a host's name or address, or ipc://PATH"
             ) from None
         self._socket = Socket(self._dealer)
@@ -66,21 +90,23 @@ class Connection:
         self.session.on_known = self._known.set
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Keeps the session until cancelled."""
+        """Keeps the session until cancelled, or until it is dead."""
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch_time)
                 tasks.start_soon(self._receive)
                 tasks.start_soon(self._flush_later)
                 tasks.start_soon(self._monitor)
                 task_status.started()
+                await self._watch_time()
+                tasks.cancel_scope.cancel()  # or it would connect again without end
         finally:
+            linger = LINGER_MS if self.session.error is None else 0
             self.session.leave()
             self._flush()
             self._dealer.disable_monitor()
             self._events.close()
-            self._socket.close(linger=200)
-            self._context.destroy(linger=200)
+            self._socket.close(linger)
+            self._context.destroy(linger)
 
     async def ready(self) -> ClientError | None:
         """Waits until the server has answered; returns why it will not."""
@@ -164,28 +190,48 @@ class Connection:
 
     async def _monitor(self) -> None:
         while True:
+            events = []
             while (frames := self._events.receive_frames()) is not None:
-                event = parse_monitor_message([frame.bytes for frame in frames])
+                events.append(parse_monitor_message([frame.bytes for frame in frames]))
+            if self._relay is not None and events and events[-1]["event"] == zmq.Event.CONNECTED:
+                _show(self._relay, int(events[-1]["value"]))
+            for event in events:
                 await self._connection_event(zmq.Event(event["event"]))
             await self._events.wait()
 
     async def _connection_event(self, event: zmq.Event) -> None:
+        if event == zmq.Event.CONNECTED:
+            return
         if event == zmq.Event.HANDSHAKE_SUCCEEDED:
             self.session.connected()
             return
         if event == zmq.Event.DISCONNECTED:
             self.session.disconnected()
-        # A server that was there may come back as it was; so may a gateway that relays.
-        if self.session.is_known or self.session.relayed:
+        # A server that was there may come back as it was, and so may a relay.
+        if self.session.is_known or (
+            self._relay is not None and event != zmq.Event.HANDSHAKE_FAILED_AUTH
+        ):
             return
         reason = await handshake.diagnose(self.endpoint, self._has_key, event)
         if reason is not None:
             self.session.die(ServerUnreachable(reason))
 
     async def _watch_time(self) -> None:
-        while True:
+        while self.session.error is None:
             await anyio.sleep(min(self.session.heartbeat, self._patience) / 4)
             self.session.tick()
+
+
+def _show(relay: Relay, descriptor: int) -> None:
+    """Writes the ticket to a connection of ZeroMQ's, which waits for its peer's first word.
+
+    ZeroMQ may close the descriptor at any time. It tells of that before, so a connection whose
+    newest event is that it is made is still there; whose it is shows by its peer.
+    """
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+        port = int(relay.endpoint.text.rpartition(":")[2])
+        if connection.getpeername()[1] == port:
+            connection.send(line(relay.ticket))
 
 
 def _dealer(

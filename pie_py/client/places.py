@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import anyio
 import anyio.abc
 
-from pie_py.client.connection import Connection
-from pie_py.client.errors import ClientError, ConnectionLost, RpcError
+from pie_py.client.connection import Connection, Relay
+from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
 from pie_py.config.endpoint import BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey
 
@@ -141,9 +141,7 @@ class Places:
         return connection
 
     def _way(self, there: dict[str, Any]) -> tuple[Endpoint, ClientKey | None]:
-        """What to connect to for a node, and the key for it."""
-        if self._relay:
-            return self._gateway.endpoint, self._key
+        """A node's endpoint, and the key for it."""
         try:
             endpoint = parse_endpoint(there["endpoint"])
         except BadEndpoint as error:
@@ -153,16 +151,28 @@ class Places:
             key = replace(key, server=there["key"])
         return endpoint, None if endpoint.is_loopback else key
 
+    async def _by_relay(self, life: str) -> Relay:
+        """The gateway as the way to a node, at the host by which it is reached from here."""
+        told = await self._ask("relay", life=life)
+        endpoint = parse_endpoint(f"tcp://{self._gateway.endpoint.host}:{told['port']}")
+        return Relay(endpoint, told["ticket"])
+
     async def _connect(self, life: str, there: dict[str, Any]) -> Connection:
-        connection = Connection(*self._way(there), self._patience)
+        endpoint, key = self._way(there)
+        relay = await self._by_relay(life) if self._relay else None
+        connection = Connection(endpoint, key, self._patience, relay)
         connection.session.life = life
-        connection.session.relayed = self._relay
         await self._tasks.start(connection.run)
         self._tasks.start_soon(self._watch, life, connection)
         problem = await connection.ready()
         if problem is not None:
             if isinstance(problem, RpcError):
                 raise problem
+            if relay is not None and self._gateway.session.error is None:
+                raise ServerUnreachable(
+                    f"node {life} is not reached by way of {relay.endpoint.text}, where the gateway"
+                    f" relays: does a firewall close that port? ({problem})"
+                )
             raise RpcError("node-lost", f"node {life} is not reached: {problem}")
         self._nodes[life] = connection
         return connection

@@ -31,7 +31,6 @@ from pie_py.wire.rpc import (
     Probed,
     Refused,
     Response,
-    Via,
     Welcome,
     Who,
     encode,
@@ -97,7 +96,6 @@ class Session:
         self.on_known: Callable[[], None] = lambda: None  # called by the first welcome or by death
         self.calls = Calls()
         self.life: str | None = None  # of a cluster's node, that this session is with alone
-        self.relayed = False  # a gateway is connected to, which passes all on to that node
         self._id = session
         self._server = server
         self._patience = patience
@@ -128,8 +126,6 @@ class Session:
     def connected(self) -> None:
         """A connection is made: says hello on it."""
         if self.error is None:
-            if self.relayed and self.life is not None:
-                self._transmit(Via(self.life))
             self._transmit(Hello(PROTOCOL, self._id, f"pie_py {__version__}"))
 
     def disconnected(self) -> None:

@@ -185,7 +185,10 @@ class MachineKeeper:
 
     def _gateway(self) -> subprocess.Popen[bytes]:
         member = MemberConfig(
-            directory=self._token.directory, keys=self._keys, policy=self._machine.policy
+            directory=self._token.directory,
+            policy=self._machine.policy,
+            relay_port=self._token.relay_port,
+            keys=self._keys,
         )
         config = ServerConfig.model_validate(self._token.server).model_copy(
             update={

@@ -36,6 +36,7 @@ class ClusterConfig(BaseModel):
     folder: Path = Path(platformdirs.user_data_dir("pie_py")) / "cluster"
     ray_port: int = Field(default=0, ge=0, le=65535)  # 0: a free one
     directory_port: int = Field(default=0, ge=0, le=65535)
+    relay_port: int = Field(default=0, ge=0, le=65535)  # at the gateway's address
     autoscale: Autoscale | None = None
     ray_autoscaling: Path | None = None  # a file of Ray's autoscaler: machines, and who lends them
     gateway: GatewayConfig | None = None  # HTTP is served beside it
@@ -48,6 +49,7 @@ class Token(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     gateway: str
+    relay_port: int  # at the gateway's address
     directory: str
     ray: str  # HOST:PORT
     ray_token: str

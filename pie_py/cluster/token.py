@@ -11,6 +11,7 @@ import socket
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import zmq
 
@@ -37,7 +38,7 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
     server = ServerConfig.model_validate(config.server)
     if "data_folder" not in config.server:
         server = server.model_copy(update={"data_folder": folder / "data"})
-    ports = iter(free_ports(config.host, 3))
+    ports = iter(free_ports(config.host, 4))
     gateway_text = config.endpoint
     if gateway_text.endswith(":*"):
         gateway_text = f"{gateway_text[:-1]}{next(ports)}"
@@ -45,6 +46,7 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
         raise ClusterProblem(f"{gateway_text} is in use; choose another endpoint")
     token = Token(
         gateway=gateway_text,
+        relay_port=config.relay_port or next(ports),
         directory=f"tcp://{config.host}:{config.directory_port or next(ports)}",
         ray=f"{config.host}:{config.ray_port or next(ports)}",
         ray_token=os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),
@@ -54,7 +56,11 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
     if is_encrypted:
         token = token.model_copy(update=_keys(server.data_folder))
     token = token.model_copy(update=_kept(token, config, folder))
-    for name, text in (("directory_port", token.directory), ("ray_port", f"tcp://{token.ray}")):
+    for name, text in (
+        ("relay_port", f"tcp://{gateway.host}:{token.relay_port}"),
+        ("directory_port", token.directory),
+        ("ray_port", f"tcp://{token.ray}"),
+    ):
         if answers(parse_endpoint(text)):
             raise ClusterProblem(f"{text.removeprefix('tcp://')} is in use; choose another {name}")
     return token
@@ -192,7 +198,7 @@ def _keys(data_folder: Path) -> dict[str, str]:
     }
 
 
-def _kept(token: Token, config: ClusterConfig, folder: Path) -> dict[str, str]:
+def _kept(token: Token, config: ClusterConfig, folder: Path) -> dict[str, Any]:
     """What stays as it was, so that machines that have joined find the cluster again."""
     former = None
     with suppress(ClusterProblem):
@@ -200,7 +206,11 @@ def _kept(token: Token, config: ClusterConfig, folder: Path) -> dict[str, str]:
     same = former is not None and former.server == token.server
     if former is None or not same or config.endpoint.endswith(":*"):
         return {}
-    kept = {} if "RAY_AUTH_TOKEN" in os.environ else {"ray_token": former.ray_token}
+    kept: dict[str, Any] = {}
+    if "RAY_AUTH_TOKEN" not in os.environ:
+        kept["ray_token"] = former.ray_token
+    if not config.relay_port:
+        kept["relay_port"] = former.relay_port
     if not config.ray_port:
         kept["ray"] = former.ray
     if not config.directory_port:

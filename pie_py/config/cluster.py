@@ -11,6 +11,7 @@ from pie_py.config.keys import KeyPair, KeyProblem
 from pie_py.config.section import Section
 
 NODE_NAME = "[a-z][a-z0-9-]{0,31}"
+LIFE = rf"{NODE_NAME}\.[1-9][0-9]{{0,15}}"  # of a node
 
 
 class MemberConfig(Section):
@@ -22,6 +23,7 @@ class MemberConfig(Section):
     node: str = Field(default="", pattern=f"^({NODE_NAME})?$")
     incarnation: NonNegativeInt = 0
     policy: str = "cached"  # where a gateway's launches go
+    relay_port: int = Field(default=0, ge=0, le=65535)  # of a gateway; 0: a free one
     keys: Path | None = None  # of the members' file; None where all of the cluster is on loopback
     # Whether the data folder is that of the whole cluster: if not, and without a database, there is
     # no store here.

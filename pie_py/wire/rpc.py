@@ -10,7 +10,7 @@ hand.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgpack
 import msgspec
@@ -51,18 +51,6 @@ class Hello(_Message, tag="hello"):
     protocol: int
     session: bytes  # 16 random bytes, chosen by the client
     client: str  # name and version, for the server's log
-
-
-class HelloFor(Hello, tag="hello-for"):
-    """As `Hello`, from a cluster's gateway for a client that it relays: only members may say it."""
-
-    user: str
-
-
-class Via(_Message, tag="via"):
-    """First message of a connection to a cluster's gateway that is all for one node: relay it."""
-
-    life: Annotated[str, msgspec.Meta(max_length=64)]  # of the node
 
 
 class Request(_Message, tag="request"):
@@ -177,7 +165,7 @@ class Bye(_Message, tag="bye"):
     reason: str
 
 
-ToServer: TypeAlias = Hello | HelloFor | Via | Request | Ack | Resume | Ping | Probed | Bye
+ToServer: TypeAlias = Hello | Request | Ack | Resume | Ping | Probed | Bye
 ToClient: TypeAlias = (
     Welcome | Refused | Who | Response | Failure | Items | Closed | Pong | Probe | Bye
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ from pie_py.client import (
     UsageError,
     sync,
 )
+from pie_py.client.connection import Connection
+from pie_py.config.endpoint import parse_endpoint
 
 
 @pytest.fixture
@@ -423,6 +426,20 @@ def test_a_server_that_stays_away_is_given_up(bench: Bench) -> None:
         proxy.cut()
         with pytest.raises(ServerUnreachable, match=r"has not come back within 0\.5 s"):
             instance.result()
+
+
+def test_who_is_given_up_is_not_connected_to_again(run: Callable[..., None]) -> None:
+    """A connection ends with its session: else it would knock for as long as its client lives."""
+
+    async def give_up() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            endpoint = parse_endpoint(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+            connection = Connection(endpoint, None, patience=0.2)
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(connection.run)
+                assert isinstance(await connection.ready(), ServerUnreachable)
+
+    run(give_up)
 
 
 def test_nobody_listens(run: Callable[..., None]) -> None:

@@ -34,16 +34,13 @@ from support.postgres import Postgres, programs
 from pie_control.cluster.methods import OF_INSTANCES
 from pie_py.cli import main
 from pie_py.client import Client as AsyncClient
-from pie_py.client import InferletFailed, RpcError
+from pie_py.client import InferletFailed, RpcError, ServerUnreachable
 from pie_py.client.sync import Client, Instance
 from pie_py.cluster import operate
 from pie_py.cluster.token import free_ports
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.wire.cluster import Fenced, decode_to_node, encode
 from pie_py.wire.cluster_socket import member_dealer
-from pie_py.wire.rpc import PROTOCOL, Bye, HelloFor, Refused, Via, Who
-from pie_py.wire.rpc import decode as decode_rpc
-from pie_py.wire.rpc import encode as encode_rpc
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow
@@ -337,28 +334,14 @@ def test_a_client_that_reaches_the_gateway_alone_has_all_of_one_server(cluster: 
         cluster.lives_again(instance.node)
 
 
-def test_nothing_but_a_clients_messages_is_relayed(cluster: Cluster) -> None:
-    node = cluster.nodes()["n1"]
-    life = f"n1.{node.incarnation}"
-    forged = HelloFor(PROTOCOL, b"0123456789abcdef", "forged", "somebody")
-    for via, then, kind, words in (
-        (life, encode_rpc(forged), Refused, "may not say"),
-        (life, b"\xc1", Refused, "not msgpack"),
-        (life, b"\x91\xd9\x04ping", Who, ""),  # written otherwise, but a message
-        ("n1.99", b"", Bye, "n1.99"),
-        ("n1@n2", b"", Refused, "n1@n2"),
-        ("x" * 100, b"", Refused, "not a message"),
+def test_a_port_that_is_closed_to_relayed_clients_is_named(cluster: Cluster) -> None:
+    """They reach the gateway, but at an address where no relay listens."""
+    with (
+        Wire(cluster.endpoint, "127.0.0.2") as wire,
+        Client(wire.endpoint, relay=True, patience=2) as client,
+        pytest.raises(ServerUnreachable, match=r"127\.0\.0\.2:\d+, where the gateway"),
     ):
-        with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
-            dealer.connect(cluster.endpoint)
-            dealer.send(encode_rpc(Via(via)))
-            if then:
-                dealer.send(then)
-            assert dealer.poll(5000), then
-            told = decode_rpc(dealer.recv())
-            assert isinstance(told, kind)
-            assert words in str(told)
-            dealer.setsockopt(zmq.LINGER, 0)
+        client.launch("echo")
 
 
 def test_a_stopped_control_process_is_noticed_and_replaced(
@@ -574,7 +557,8 @@ def test_strangers_are_refused_and_do_no_harm(client: Client, cluster: Cluster) 
     before = cluster.nodes()
     node = before["n1"]
     processes = [cluster.kept("directory"), cluster.kept("gateway"), cluster.control("n1")]
-    for endpoint in (cluster.token.directory, cluster.endpoint, node.endpoint):
+    relay = f"tcp://127.0.0.1:{cluster.token.relay_port}"
+    for endpoint in (cluster.token.directory, cluster.endpoint, relay, node.endpoint):
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 300):
             host, port = endpoint.removeprefix("tcp://").split(":")
             with socket.create_connection((host, int(port))) as stranger:
@@ -727,7 +711,11 @@ def test_status_tells_every_node(cluster: Cluster) -> None:
         ("n1", "ready"),
         ("n2", "ready"),
     ]
-    assert f"clients connect to {cluster.endpoint}\nHTTP at {cluster.url}\n" in told.stderr
+    assert cluster.token is not None
+    relayed = f"relayed ones to port {cluster.token.relay_port} as well"
+    assert (
+        f"clients connect to {cluster.endpoint}, {relayed}\nHTTP at {cluster.url}\n" in told.stderr
+    )
 
 
 def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> None:

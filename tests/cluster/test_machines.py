@@ -89,9 +89,9 @@ class Machines:
             self._keys[user] = self.keys.add(user)
         return self._keys[user]
 
-    def client(self, user: str) -> Client:
+    def client(self, user: str, *, relay: bool = False) -> Client:
         """A client at the desk."""
-        client = Client(self.token.gateway, self.key(user), patience=30)
+        client = Client(self.token.gateway, self.key(user), patience=30, relay=relay)
         self._stack.callback(self.network.on, "desk", client.__exit__, None, None, None)
         return self.network.on("desk", client.__enter__)
 
@@ -256,12 +256,15 @@ def test_a_machine_that_is_cut_off_comes_back_as_another_life(
     machines: Machines, ann: Client
 ) -> None:
     near, far = on(ann, "n1"), on(ann, "n2")
+    relayed = on(machines.client("ann", relay=True), "n2")
     assert echoes(far)
+    assert echoes(relayed)
     machines.network.cut("far")
     began = time.monotonic()
-    with pytest.raises(InferletFailed) as failed:
-        far.result()
-    assert failed.value.text.startswith("node-lost: ")
+    for lost in (far, relayed):
+        with pytest.raises(InferletFailed) as failed:
+            lost.result()
+        assert failed.value.text.startswith("node-lost: ")
     assert time.monotonic() - began < 5
     assert echoes(near)
     assert all((ann.launch("echo").node or "").startswith("n1.") for _ in range(5))
@@ -301,6 +304,7 @@ def test_what_does_not_fit_is_told_in_one_line(machines: Machines, tmp_path: Pat
 
 def test_nothing_passes_in_the_clear(machines: Machines, ann: Client, wire: Sniffer) -> None:
     assert echoes(on(ann, "n1"))
+    assert echoes(on(machines.client("ann", relay=True), "n1"))
     assert wire.packets > 1000
     assert wire.found == 0
     listener = machines.network.on("far", socket.create_server, ("", 0))

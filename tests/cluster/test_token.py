@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,14 @@ def test_machines_that_have_joined_find_the_cluster_again(tmp_path: Path) -> Non
         assert network.on("head", own_address, first, None) == host
         other = config.model_copy(update={"server": {"max_instances": 5}})
         assert network.on("head", make_token, other, tmp_path).member_secret != first.member_secret
+
+
+@pytest.mark.parametrize("name", ["relay_port", "directory_port", "ray_port"])
+def test_a_port_in_use_is_named(tmp_path: Path, name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = ClusterConfig.model_validate(
+            {"endpoint": "tcp://127.0.0.1:*", "folder": tmp_path, name: port}
+        )
+        with pytest.raises(ClusterProblem, match=f":{port} is in use; choose another {name}"):
+            make_token(config, tmp_path)

@@ -173,13 +173,13 @@ class Cluster:
 class Wire:
     """A way to an endpoint that can be cut: what is sent waits, and no connection is closed."""
 
-    def __init__(self, endpoint: str) -> None:
-        """To `tcp://HOST:PORT`, or to the path of a Unix socket."""
+    def __init__(self, endpoint: str, host: str = "127.0.0.1") -> None:
+        """To `tcp://HOST:PORT`, or to the path of a Unix socket; from an address of its own."""
         self._to = endpoint
         self._whole = threading.Event()
         self._whole.set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._listener = socket.create_server((host, 0))
+        self.endpoint = f"tcp://{host}:{self._listener.getsockname()[1]}"
         self._sockets: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 

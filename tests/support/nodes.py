@@ -65,11 +65,20 @@ class Nodes:
             "pie_py.cluster.directory_process", {**config, "endpoint": "tcp://127.0.0.1:*"}
         )
         self._asked = self._stack.enter_context(Directory(self.directory, self._pair))
-        self._kept("pie_control.cluster.gateway", {**self._server({}), "max_instances": 1})
+        self.gateway = self.another_gateway(HOST)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def another_gateway(self, host: str) -> str:
+        """Starts a gateway at a free port of a host; returns its endpoint."""
+        config = {**self._server({}), "endpoint": f"tcp://{host}:*", "max_instances": 1}
+        return self._kept("pie_control.cluster.gateway", config)
+
+    def gateway_log(self) -> str:
+        """What gateways have logged."""
+        return (self._folder / "gateway.log").read_text(errors="replace")
 
     def start(self, name: str, **member: Any) -> Node:
         """Starts a node's next life; it may know another way to the directory, or the database."""
@@ -102,6 +111,10 @@ class Nodes:
     def client(self, node: Node, user: str) -> Client:
         """Of a user, of one node, for which it waits; to be used in a `with`."""
         return Client(node.endpoint, key=self._users[user], patience=PATIENCE_SECONDS)
+
+    def relayed(self, user: str) -> Client:
+        """Of a user, through the gateway alone; to be used in a `with`."""
+        return Client(self.gateway, self._users[user], relay=True)
 
     def key(self, user: str) -> ClientKey:
         """Of a user."""

@@ -16,10 +16,11 @@ from pie_control.cluster.links import NodeLinks
 from pie_control.cluster.methods import GatewayMethods
 from pie_control.cluster.parent import leave_with_parent
 from pie_control.cluster.placements import Placements
-from pie_control.cluster.relay import RelayServer
+from pie_control.cluster.relay import Relay
 from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program, ProgramStore
+from pie_control.rpc.server import RpcServer
 from pie_control.rpc.users import FolderUsers
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.child import read_options, tell_error, tell_ready
@@ -46,8 +47,7 @@ class Gateway:
         self._confined = ConfinedPool(config.confined)
         self._directory = DirectoryLink(member)
         self._placements = Placements(member, clock)
-        key = partial(member_key, member)
-        self._links = NodeLinks(key)
+        self._links = NodeLinks(partial(member_key, member))
         programs = ProgramStore(
             config.data_folder / "programs", config.max_program_bytes, time.time_ns
         )
@@ -70,6 +70,7 @@ class Gateway:
 
             self._restarts = Restarts(config.store.database, self._directory, self._links, clock)
         self._everywhere = Everywhere(config.data_folder, self._directory, self._links)
+        self._relay = Relay(self._directory, config)
         methods = partial(
             GatewayMethods,
             config,
@@ -81,23 +82,14 @@ class Gateway:
             prepare,
             self._restarts,
             self._everywhere,
+            self._relay,
             clock,
         )
         pair = member.pair()
         users = None  # on loopback
         if pair is not None:
             users = FolderUsers(KeyStore(config.data_folder), pair.public)
-        self._rpc = RelayServer(
-            self._directory,
-            self._links,
-            key,
-            clock,
-            config,
-            methods,
-            clock,
-            facts={"cluster": True},
-            users=users,
-        )
+        self._rpc = RpcServer(config, methods, clock, facts={"cluster": True}, users=users)
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled; reports the endpoint once it listens."""
@@ -106,6 +98,7 @@ class Gateway:
                 await nursery.start(self._directory.run)
                 nursery.start_soon(self._placements.run)
                 await nursery.start(self._links.run)
+                await nursery.start(self._relay.run)
                 endpoint = await nursery.start(self._rpc.run)
                 nursery.start_soon(self._everywhere.run)
                 if self._restarts is not None:

@@ -19,6 +19,7 @@ from pie_control.cluster.directory_link import DirectoryLink
 from pie_control.cluster.everywhere import Everywhere
 from pie_control.cluster.links import NodeLinks, described
 from pie_control.cluster.placements import Placements
+from pie_control.cluster.relay import Relay
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import Program, ProgramStore
@@ -30,6 +31,7 @@ from pie_control.rpc.sessions import Sessions
 from pie_control.rpc.usage import PROGRAM_BYTES
 from pie_py import __version__
 from pie_py.client.errors import ClientError
+from pie_py.config.cluster import LIFE
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
 from pie_py.wire.cluster import Drain, NodeFacts, NodeList, Nodes, Place, There, Where
@@ -74,6 +76,12 @@ class WhereParams(msgspec.Struct):
     lost: bool = False  # its node says that it has ended with node-lost: where does it go on?
 
 
+class RelayParams(msgspec.Struct):
+    """Of `relay`."""
+
+    life: Annotated[str, msgspec.Meta(pattern=rf"\A{LIFE}\Z")]  # of a node
+
+
 class DrainParams(msgspec.Struct):
     """Of `drain`."""
 
@@ -103,6 +111,7 @@ class GatewayMethods:
         prepare: Callable[[Program], Awaitable[None]],
         restarts: Restarts | None,
         everywhere: Everywhere,
+        relay: Relay,
         clock: Callable[[], float],
         sessions: Sessions,
     ) -> None:
@@ -118,6 +127,7 @@ class GatewayMethods:
             prepare: checks components by compiling them.
             restarts: of launches that are recorded, where there is a database.
             everywhere: what is set on all nodes.
+            relay: connects clients that do not reach nodes.
             clock: trio's, in seconds.
             sessions: of the clients.
         """
@@ -128,6 +138,7 @@ class GatewayMethods:
         self._links = links
         self._restarts = restarts
         self._everywhere = everywhere
+        self._relay = relay
         self._clock = clock
         self._started = clock()
         self._kept = ProgramRequests(config, programs, prepare, confined)
@@ -150,6 +161,7 @@ class GatewayMethods:
             "unregister-mcp": (params.UnregisterMcp, self._unregister_mcp),
             "place": (PlaceParams, self._place),
             "where": (WhereParams, self._where),
+            "relay": (RelayParams, self._ticket),
             "nodes": (params.Nothing, self._nodes),
             "drain": (DrainParams, self._drain),
             "program": (ProgramParams, self._program),
@@ -207,6 +219,9 @@ class GatewayMethods:
                 raise
             return await self._restarts.where(asked.instance, session.scope, refusal)
         return _there(answer)
+
+    def _ticket(self, session: Session, asked: RelayParams) -> Any:
+        return self._relay.ticket(asked.life, session.user)
 
     async def _nodes(self, session: Session, asked: params.Nothing) -> Any:
         return [msgspec.structs.asdict(node) for node in await self._all()]

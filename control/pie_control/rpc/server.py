@@ -181,13 +181,13 @@ class RpcServer:
             log.debug("no message", reason=str(error))
             self.sessions.receive_garbage(peer, error)
             return
-        user = self.user_of(frame)
+        user = self._user_of(frame)
         if user is None:
             self._act(self.sessions.refuse(peer, REMOVED), nursery)
         else:
             self._act(self.sessions.receive(peer, message, user), nursery)
 
-    def user_of(self, frame: zmq.Frame) -> str | None:
+    def _user_of(self, frame: zmq.Frame) -> str | None:
         """Whose connection a frame came by; None if the key was removed."""
         return LOCAL_USER if self._authenticator is None else self._authenticator.user_of(frame)
 

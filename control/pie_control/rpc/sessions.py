@@ -21,7 +21,6 @@ from pie_control.rpc.outgoing import Delivery, Outgoing
 from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.session import Change, Pending, Session
 from pie_py import __version__
-from pie_py.config.keys import LOCAL_USER
 from pie_py.config.quotas import Quotas
 from pie_py.wire.rpc import (
     PROTOCOL,
@@ -31,7 +30,6 @@ from pie_py.wire.rpc import (
     Closed,
     Failure,
     Hello,
-    HelloFor,
     Message,
     NotAMessage,
     Ping,
@@ -204,12 +202,6 @@ class Sessions:
         return () if session is None else [self._end(session, Change.LEFT)]
 
     def _hello(self, peer: bytes, hello: Hello, user: str) -> None:
-        if isinstance(hello, HelloFor):
-            if user != LOCAL_USER:
-                text = "only a gateway of the cluster may speak for another user"
-                self._out.deliver_one(peer, Refused("permission-denied", text))
-                return
-            user = hello.user
         key = (user, hello.session)
         session = self._sessions.get(key)
         refusal = self._refusal(hello, user, is_new=session is None)
