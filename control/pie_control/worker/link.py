@@ -119,8 +119,7 @@ class WorkerLink:
                     reason = f"it exited with status {code}"
                     nursery.cancel_scope.cancel()
             except* WorkerFailed as group:
-                failure = group.exceptions[0]
-                reason = str(failure)
+                reason = str(_first(group))
                 if not started:
                     raise WorkerFailed(reason) from None
             if self.ready:
@@ -231,3 +230,9 @@ class WorkerLink:
                 self.on_adapter(message)
         if results:
             self.on_results(results)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):  # nurseries within nurseries
+        error = error.exceptions[0]
+    return error
