@@ -13,6 +13,19 @@ from pie_py.config.section import Section
 NODE_NAME = "[a-z][a-z0-9-]{0,31}"
 
 
+class FurtherRanks(Section):
+    """The ranks of a worker that are on other machines, as many on each as on its own."""
+
+    address: str  # of the worker's machine, for the others
+    hosts: tuple[str, ...] = Field(min_length=1)  # endpoints: they start ranks on their machines
+    keys: Path | None = None  # of the members' file; None on loopback
+
+    @property
+    def machines(self) -> int:
+        """How many there are, the worker's own among them."""
+        return 1 + len(self.hosts)
+
+
 class MemberConfig(Section):
     """Makes a server a node of a cluster; a gateway has no node and no incarnation."""
 
@@ -25,6 +38,7 @@ class MemberConfig(Section):
     # Whether the data folder is that of the whole cluster: if not, and without a database, there is
     # no store here.
     shares_data: bool = True
+    ranks: FurtherRanks | None = None  # None: all are on this machine
 
     @property
     def life(self) -> str:
