@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -198,6 +198,10 @@ class FairQueue(Generic[Item]):
         else:
             self._users.leave(user)
         return owner, item
+
+    def has_others(self, users: Set[str]) -> bool:
+        """Whether something of a user waits who is none of these."""
+        return not self._users.places.keys() <= users
 
     def lead(self, user: str) -> float:
         """The next user's virtual time beyond this one's. The queue is not empty."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import trio
+import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.puppets import Puppet, PuppetProgram
-from support.rig import Rig
+from support.rig import PROGRAM, Rig
 
 from pie_control.fairness import FairQueue, Owner
 from pie_control.instances.instance import Instance
+from pie_control.instances.launcher import Launcher
 from pie_control.instances.turns import Executor
+from pie_control.programs.store import Program, ProgramStore
 from pie_control.wasm import Status
 
 CREDIT = 5.0
@@ -290,3 +295,104 @@ def test_what_a_host_call_costs_is_charged() -> None:
     world.launch("victim", 1.0)
     turns(world, lambda: world.now > 8e9)
     assert world.ran.count("victim") > 0.4 * 8000, "half of the time"
+
+
+def test_after_long_turns_half_of_the_time_is_free_in_one_piece() -> None:
+    """The victim waits for something after each of its steps, so it is never ready when a long call
+    begins. A call of 70 ms between any two of them would be all that it notices."""
+    world = World()
+    for _ in range(20):
+        cast(Any, world.launch("mallory", 70.0).guest).spins = True
+    victim = world.launch("victim", 0.5, waits=True)
+    met = []  # how long each step of the victim took to come
+    for _ in range(2000):
+        asked = world.now
+        world.executor.give_turn(victim)
+        while victim.turn.scheduled:
+            world.executor.turn()
+        met.append((world.now - asked) / 1e6)
+        assert world.executor.caught_up
+        world.now += 1_000_000  # the worker's step
+    assert sum(each > 1 for each in met) * 40 < len(met)
+    assert max(met) < 2 * 71
+    assert 0.4 < world.ran.count("mallory") * 70e6 / world.now < 0.6
+
+
+def test_who_has_a_long_turn_alone_goes_on() -> None:
+    world = World()
+    for _ in range(3):
+        cast(Any, world.launch("mallory", 70.0).guest).spins = True
+    world.launch("victim", 0.1, waits=True)
+    while world.now < 3e9:
+        world.executor.turn()
+        world.now += 1_000_000
+    before, ran = world.now, len(world.ran)
+    turns(world, lambda: world.now > 13e9)
+    assert (len(world.ran) - ran) * 70e6 == world.now - before
+
+
+def test_who_has_rested_goes_on_though_nothing_else_happens() -> None:
+    world = World()
+    world.executor._clock_ns = lambda: world.now + int(trio.current_time() * 1e9)
+
+    async def main() -> None:
+        world.launch("victim", 0.1, waits=True)
+        for _ in range(2):
+            world.launch("mallory", 70.0)
+        with trio.move_on_after(10) as scope:
+            world.on_turn = lambda: scope.cancel() if len(world.ran) == 5 else None
+            await world.executor.run()
+        assert trio.current_time() < 1
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert world.ran.count("mallory") == 4
+
+
+def _never() -> PuppetProgram:
+    while True:
+        yield
+
+
+class _Puppets:
+    """Guests that return at once."""
+
+    made = 0
+
+    async def prepare(self, program: Program) -> None:
+        """Nothing is to be loaded."""
+
+    def is_prepared(self, program: Program) -> bool:
+        return True
+
+    def start(self, program: Program, state: object, args: list[str]) -> tuple[Any, bool]:
+        self.made += 1
+        return _Yielding(_never()), False
+
+    async def run(self) -> None:
+        """There are no warm guests."""
+
+
+def test_others_have_their_turns_between_two_children_of_a_user(tmp_path: Path) -> None:
+    rig, guests = Rig(), _Puppets()
+    parents = [rig.launch(user) for user in ("mallory", "victim")]
+    programs = ProgramStore(tmp_path, 1 << 20, rig.clock.date_ns)
+    timers = rig.parts.timers
+    launcher = Launcher(rig.registry, rig.executor, timers, programs, guests, rig.clock)
+    launcher.models_ready.set()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(launcher.run)
+            for parent in [parents[0]] * 50 + [parents[1]]:
+                launcher.start_child(parent, PROGRAM, [], lambda end: None)
+            for _ in range(5):
+                before = guests.made
+                await trio.lowlevel.checkpoint()
+                assert guests.made - before <= 4, "one of each user, in two passes at most"
+            assert launcher.children_of(parents[1]) == 1
+            assert rig.registry.children_of(parents[1]) == 1, "behind none of mallory's"
+            while guests.made < 51:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)

@@ -129,6 +129,7 @@ def test_who_has_too_much_launches_no_more() -> None:
 
 def test_a_program_that_fills_its_memory_ends_and_a_small_one_does_not(tmp_path: Path) -> None:
     settings = {**replaying(tmp_path), "guest_memory": 200 * MIB, "spare_instances": 2}
+    settings["limits"] = {"memory": 512 * MIB}  # that of one instance is not what ends it
     with Server(tmp_path, **settings) as server, server.client() as client:
         program = client.upload(FILLS.encode(), name="fills")
         small = client.launch(program, ["20", "600"])
@@ -136,7 +137,7 @@ def test_a_program_that_fills_its_memory_ends_and_a_small_one_does_not(tmp_path:
         before = psutil.Process(server.process.pid).memory_info().rss
         assert client.launch(program, ["60", "0"]).result(60) == "60"
         with pytest.raises(InferletFailed, match="limit-exceeded: it has taken"):
-            client.launch(program, ["230", "600"]).result(60)
+            client.launch(program, ["400", "600"]).result(60)
         assert psutil.Process(server.process.pid).memory_info().rss < before + 300 * MIB
         [quota] = client.quota()
         [memory] = [kind for kind in quota["kinds"] if kind["kind"] == "bytes of memory"]

@@ -16,6 +16,7 @@ import httpx2
 import psutil
 import pytest
 from click.testing import CliRunner
+from support.child_processes import command_line
 from support.servers import Server
 
 from pie_py.cli import main
@@ -247,7 +248,7 @@ def test_a_gateway_that_dies_is_replaced_at_its_address(tmp_path: Path) -> None:
             (gateway,) = [
                 child
                 for child in psutil.Process(process.pid).children()
-                if "pie_gateway" in child.cmdline()
+                if "pie_gateway" in command_line(child)
             ]
             gateway.kill()
             assert process.stderr is not None

@@ -27,6 +27,7 @@ import zmq
 from click.testing import CliRunner, Result
 from cluster.messages import join, report
 from msgspec import msgpack
+from support.child_processes import command_line
 from support.clusters import Cluster, Wire, processes_of, wait_for
 from support.postgres import Postgres, programs
 
@@ -152,7 +153,7 @@ def cluster(database: str) -> Iterator[Cluster]:
             client.upload(SHARES, name="shares")
             yield cluster
         left = cluster.processes()
-        assert not left, [process.cmdline() for process in left]
+        assert not left, [command_line(process) for process in left]
 
 
 @pytest.fixture
@@ -421,7 +422,7 @@ def test_a_killed_worker_leaves_what_has_no_pages(client: Client, cluster: Clust
     client.upload(HOLDS, name="holds")
     holds = client.launch("holds", near=echo.id)
     assert holds.receive() == "held"
-    worker = next(p for p in cluster.control("n1").children() if "worker" in " ".join(p.cmdline()))
+    worker = next(p for p in cluster.control("n1").children() if "worker" in command_line(p))
     worker.kill()
     assert lost(holds)[0].startswith("worker-lost: ")
     assert echoes(echo)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 import torch
 from support.benchmarks import OPERATORS, bench, table
+from support.child_processes import command_line
 from support.rust_components import use_toolchain
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -260,7 +261,7 @@ def test_a_peer_ends_with_the_benchmark_that_is_terminated(checkpoint: Path) -> 
     assert run.stderr is not None
     assert run.stderr.readline().strip() == "all sides are loaded"
     children = psutil.Process(run.pid).children(recursive=True)
-    assert any("ideal_loop" in " ".join(child.cmdline()) for child in children)
+    assert any("ideal_loop" in command_line(child) for child in children)
     run.terminate()
     run.communicate(timeout=60)
     _, alive = psutil.wait_procs(children, timeout=30)

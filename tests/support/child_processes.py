@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
+
 START_SECONDS = 180.0
 STOP_SECONDS = 20.0
 
@@ -82,3 +84,11 @@ class ChildProcess:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def command_line(process: psutil.Process) -> str:
+    """What a process was started with; empty if it has ended, waited for or not."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""

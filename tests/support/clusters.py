@@ -21,6 +21,7 @@ from pie_py.cluster.settings import ClusterConfig, Token
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.gateway import GatewayConfig
 from pie_py.wire.cluster import NodeFacts
+from support.child_processes import command_line
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ROOT / "inference/pie_inference/embedded/pie-tiny"
@@ -121,7 +122,7 @@ class Cluster:
         """The control process of a node's present life."""
         wanted = f'"node":"{node}"'
         for process in self.processes():
-            line = " ".join(process.cmdline())
+            line = command_line(process)
             if "-m pie_control --with-parent" in line and wanted in line:
                 return process
         raise AssertionError(f"no control process of {node} runs")
@@ -232,13 +233,7 @@ def _connected(endpoint: str) -> socket.socket:
 
 def processes_of(folder: Path) -> list[psutil.Process]:
     """All that live and name a folder: Ray's too."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess):
-            named = str(folder) in " ".join(process.cmdline())
-            if named and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    return [p for p in psutil.process_iter() if str(folder) in command_line(p)]
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> float:

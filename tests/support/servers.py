@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from pie_py.client.sync import Client
-from support.child_processes import ChildProcess
+from support.child_processes import ChildProcess, command_line
 
 
 class Server(ChildProcess):
@@ -35,7 +35,7 @@ class Server(ChildProcess):
     def worker(self) -> psutil.Process:
         """The inference worker's process."""
         for child in psutil.Process(self.process.pid).children(recursive=True):
-            if "pie_inference" in " ".join(child.cmdline()):
+            if "pie_inference" in command_line(child):
                 return child
         raise AssertionError("no worker runs")
 

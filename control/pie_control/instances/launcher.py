@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol, TypeAlias
+from weakref import WeakValueDictionary
 
 import structlog
 import trio
@@ -88,6 +89,8 @@ class Launcher:
         self._wall_timers: dict[Instance, Timer] = {}
         self._starting: Counter[Instance] = Counter()  # children not launched yet, by parent
         self._nursery: trio.Nursery | None = None  # of the tasks that wait for children
+        # By user: only one child of each is made at a time.
+        self._one_child: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         registry.on_end.append(self._on_end)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -199,8 +202,11 @@ class Launcher:
         return self._registry.children_of(instance) + self._starting[instance]
 
     async def _launch_child(self, parent: Instance, program: Program, args: list[str]) -> Child:
+        await self.until_can_start(program)
+        one = self._one_child.setdefault(parent.user, trio.Lock())
         try:
-            instance = await self.launch(program, args, parent.user, parent=parent)
+            async with one:  # others have their turns between two of a user
+                instance = await self.launch(program, args, parent.user, parent=parent)
         except NoRoom as error:
             if self.elsewhere is None:
                 raise

@@ -15,6 +15,7 @@ from pie_control.errors import ApiError
 from pie_control.fairness import FairQueue
 from pie_control.instances.guest_memory import GuestMemory
 from pie_control.instances.instance import Instance, State
+from pie_control.instances.rests import Rests
 from pie_control.wasm import Guest, GuestTrap, Status
 
 log = structlog.get_logger("pie.executor")
@@ -37,7 +38,7 @@ class Executor:
     Users take turns, and so do the instances of each, by the time that their guests have used,
     host calls included (`fairness.py`). A guest that used its whole slice goes to the background,
     of which one slice runs a turn, so that a spinning program costs its user's others at most one
-    slice per turn.
+    slice per turn. A user whose guest had a long turn rests (`rests.py`).
 
     A result of the worker begins a turn of the guests that it wakes alone. The next plan waits for
     these, whose next commands are one batch, and for guests that are new. What else is ready, such
@@ -71,6 +72,7 @@ class Executor:
         self._result_turn_ns = int(result_turn_seconds * 1e9)
         self._clock_ns = clock_ns
         self._memory = memory or GuestMemory()
+        self._rests = Rests(weight_of)
         self._arrived: list[Instance] = []  # are ready in the next turn
         self._ready: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of)
         self._alone: list[Instance] = []  # the same, while all are of one user
@@ -84,6 +86,7 @@ class Executor:
         """Takes a started guest in; it runs in the next turn."""
         instance.futures.announce = partial(self._announce, instance)
         self._due.add(instance)
+        self._rests.comes(instance.user, self._clock_ns())
         self._push(instance)
 
     def answer(self, instance: Instance, value: Any) -> None:
@@ -129,7 +132,7 @@ class Executor:
                 self._after_turn(True)
         finally:
             self._in_turn = False
-            if self.has_ready or self._background:
+            if self._goes_on():
                 self._work.set()
 
     @property
@@ -149,7 +152,12 @@ class Executor:
     async def run(self) -> None:
         """Gives turns for as long as there is work, until cancelled."""
         while True:
-            await self._work.wait()
+            rest = self._rests.left(self._clock_ns())
+            if rest is None:
+                await self._work.wait()
+            else:
+                with trio.move_on_after(rest / 1e9):
+                    await self._work.wait()
             self._work = trio.Event()
             self.turn()
             await trio.lowlevel.checkpoint()
@@ -161,7 +169,8 @@ class Executor:
         self._memory.begin()
         now = self._clock_ns()
         end = now + nanoseconds
-        if not self._ready and (alone := _user_of(self._alone, arrived)) is not None:
+        alone = None if self._ready or self._rests.at(now) else _user_of(self._alone, arrived)
+        if alone is not None:
             self._run_alone(alone, arrived, now, end, of_result=of_result)
             self._memory.end()
             return
@@ -171,16 +180,22 @@ class Executor:
         while now <= end and self._ready and (self._due or not of_result):
             if self._arrived and self._ready.lead(self._arrived[-1].user) > LEAD_NS:
                 break  # a less served user is ready again, and is next in the next turn
-            now = self._step_of(self._ready, now)
+            after = self._step_of(self._ready, now)
+            if after is None:
+                break
+            now = after
+        if resting := self._rests.at(now):  # no plan waits for these
+            self._due = {instance for instance in self._due if instance.user not in resting}
         self._memory.end()
 
     def _run_background(self) -> None:
         """Gives one guest that has used its slice another, while the worker has its plan."""
         if self._background:
             self._memory.begin()
-            self._step_of(self._background, self._clock_ns())
+            ran = self._step_of(self._background, self._clock_ns()) is not None
             self._memory.end()
-            self._work.set()  # it may have queued commands, and wait now
+            if ran:
+                self._work.set()  # it may have queued commands, and wait now
 
     def _run_alone(
         self, user: str, arrived: list[Instance], now: int, end: int, *, of_result: bool
@@ -201,18 +216,46 @@ class Executor:
             instance = waiting[at]
             after = self._step(instance, now)
             costs.append((instance.id, after - now))
+            rests = self._ran(user, now, after)
             now = after
+            if rests:
+                break
         self._alone = [waiting[at] for at in sorted(order[len(costs) :])]
         line.served_round(user, costs, all_of_them=not self._alone)
 
-    def _step_of(self, line: FairQueue[Instance], now: int) -> int:
-        """Gives the next guest of a line its turn, and charges it. Returns the time afterwards."""
-        taken = line.pop()
-        assert taken is not None, "guests wait"
+    def _step_of(self, line: FairQueue[Instance], now: int) -> int | None:
+        """Gives the next guest of a line its turn, and charges it.
+
+        Returns the time afterwards; None if all that wait rest.
+        """
+        resting = self._rests.at(now)
+        taken = line.pop((lambda user: user not in resting) if resting else None)
+        if taken is None:
+            return None
         owner, instance = taken
         after = self._step(instance, now)
         line.charge(owner, after - now)
+        self._ran(owner.user, now, after)
         return after
+
+    def _ran(self, user: str, began: int, ended: int) -> bool:
+        """Tells whether a user rests after a turn."""
+        rests = self._rests.ran(user, began, ended)
+        if rests:
+            self._work.set()  # `run` looks when the rest ends
+        return rests
+
+    def _goes_on(self) -> bool:
+        """Whether a guest is ready whose user does not rest."""
+        resting = self._rests.at(self._clock_ns())
+        if not resting:
+            return self.has_ready or bool(self._background)
+        return (
+            bool(self._arrived)
+            or any(instance.user not in resting for instance in self._alone)
+            or self._ready.has_others(resting)
+            or self._background.has_others(resting)
+        )
 
     def _step(self, instance: Instance, now: int) -> int:
         """Gives a guest its turn, unless it has ended or is blocked; returns the time then."""
