@@ -29,6 +29,7 @@ LONGEST = (
     "cluster/test_cluster.py",
     "cluster/test_topics.py",
     "cluster/test_machines.py",
+    "cluster/test_ranks.py",
     "cluster/test_autoscale_ray.py",
     "end_to_end/test_bench.py",
     "inference/test_on_simulated_gpu.py",

@@ -312,7 +312,12 @@ def test_only_clusters_import_what_clusters_need() -> None:
     users = {ROOT / "pie_py/cli/cluster.py", PLACEMENTS, *measure}
     folder = ROOT / "control/pie_control/store"
     second = {folder / "postgres.py", folder / "statements.py"}
-    wire = ("pie_py.wire.cluster", "pie_py.wire.cluster_keys", "pie_py.wire.cluster_socket")
+    wire = (
+        *("pie_py.wire.cluster", "pie_py.wire.cluster_keys", "pie_py.wire.cluster_ranks"),
+        "pie_py.wire.cluster_socket",
+    )
+    ranks = ROOT / "inference/pie_inference/parallel"
+    members = {ranks / "host.py", ranks / "remote.py"}
     for package in PACKAGES:
         for file in files_of(package):
             if (ROOT / "pie_py/cluster") in file.parents or file in users:
@@ -320,18 +325,21 @@ def test_only_clusters_import_what_clusters_need() -> None:
             for name in imports_of(file):
                 assert not name.startswith("pie_py.cluster"), file
                 assert name.split(".")[0] not in ("ray", "psycopg") or file in second, file
-                if CLUSTER not in file.parents and file.name not in {f"{w[12:]}.py" for w in wire}:
+                if CLUSTER in file.parents or file in members:
+                    continue
+                if file.name not in {f"{w[12:]}.py" for w in wire}:
                     assert not name.startswith("pie_py.wire.cluster"), file
 
 
 def test_one_machine_imports_nothing_of_a_cluster() -> None:
-    """Neither the control process nor the client: a cluster costs who has none nothing."""
+    """No process of a server, nor the client: a cluster costs who has none nothing."""
     program = (
         "import sys, pie_control.__main__, pie_control.server, pie_py.client.sync\n"
+        "import pie_inference.__main__\n"
         "print([m for m in sys.modules if m in ('ray', 'psycopg', 'pie_control.cluster')"
         " or m.startswith(('pie_py.cluster', 'pie_py.wire.cluster'))])"
     )
-    path = os.pathsep.join(str(ROOT / folder) for folder in (".", "control"))
+    path = os.pathsep.join(str(ROOT / folder) for folder in (".", "control", "inference"))
     found = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

@@ -1,13 +1,13 @@
 """Starts a worker: `python -m pie_inference --connect ENDPOINT --config JSON`.
 
-With `--follow FOLDER --rank N` it is a further rank of a worker, which that one starts.
+With `--follow EAR --meeting PLACE --rank N` it is a further rank of a worker, which its first rank
+starts, or the host of its machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -19,7 +19,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="pie_inference", description="A pie_py inference worker.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--connect", help="ZeroMQ endpoint of the control process")
-    where.add_argument("--follow", type=Path, help="folder of the worker whose rank this is")
+    where.add_argument("--follow", help="endpoint of who tells this rank what to do")
+    parser.add_argument("--meeting", default="", help="where it meets the other ranks")
     parser.add_argument("--rank", type=int, default=0, help="of a further rank")
     parser.add_argument("--config", required=True, help="models and threads, as JSON")
     options = parser.parse_args()
@@ -28,7 +29,7 @@ def main() -> int:
     except ValidationError as error:
         parser.error(f"--config: {error}")
     if options.follow is not None:
-        return follow(options.follow, options.rank, config)
+        return follow(options.follow, options.meeting, options.rank, config)
     return run(options.connect, config)
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import zmq
 from pydantic import BaseModel, ConfigDict
-from zmq.utils import z85
 
 from pie_py.cluster.directory import Directory, Refusal, Remove
 from pie_py.cluster.directory import Place as Request
@@ -59,7 +58,7 @@ from pie_py.wire.cluster import (
     decode_to_directory,
     encode,
 )
-from pie_py.wire.cluster_socket import directory_router
+from pie_py.wire.cluster_socket import Gate, member_router
 
 log = logging.getLogger("pie.directory")
 
@@ -99,11 +98,10 @@ class DirectoryServer:
             load_policy(config.policy), random.Random(), time.monotonic(), self._followers.note
         )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._zap = None if pair is None else _zap(self._context)
-        self._pair = pair
+        self._gate = None if pair is None else Gate(self._context, pair)
         self._users = None if config.users is None else KnownUsers(KeyStore(config.users))
         self._first = secrets.randbits(32)  # as told by no directory before this one
-        self._router = directory_router(self._context, config.endpoint, pair)
+        self._router = member_router(self._context, config.endpoint, pair)
         self._router.bind(config.endpoint)
         bound = self._router.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(bound, bytes)
@@ -113,13 +111,13 @@ class DirectoryServer:
         """Answers until the process ends."""
         poller = zmq.Poller()
         poller.register(self._router, zmq.POLLIN)
-        if self._zap is not None:
-            poller.register(self._zap, zmq.POLLIN)
+        if self._gate is not None:
+            poller.register(self._gate.socket, zmq.POLLIN)
         while True:
             wait = min(LOOK_SECONDS, self._followers.seconds(time.monotonic()))
             ready = dict(poller.poll(math.ceil(wait * 1000)))
-            if self._zap is not None and self._zap in ready:
-                self._let_in(self._zap)
+            if self._gate is not None and self._gate.socket in ready:
+                self._gate.answer()
             self._look_at_users()
             if self._router in ready:
                 self._answer_all()
@@ -242,24 +240,6 @@ class DirectoryServer:
             )
             for node in self._directory.status(now)
         ]
-
-    def _let_in(self, zap: zmq.Socket[bytes]) -> None:
-        """Answers ZeroMQ's question whether a connection may be made (ZAP): members may."""
-        version, number, _, address, _, mechanism, *credentials = zap.recv_multipart()
-        assert self._pair is not None
-        key = z85.encode(credentials[0]).decode() if credentials else ""
-        member = mechanism == b"CURVE" and key == self._pair.public
-        if not member:
-            log.warning("refused a connection from %s", address.decode("ascii", "replace"))
-        status = (b"200", b"OK", b"member") if member else (b"400", b"no member", b"")
-        zap.send_multipart((version, number, *status, b""))
-
-
-def _zap(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    socket = context.socket(zmq.REP)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.bind("inproc://zeromq.zap.01")
-    return socket
 
 
 def _leave_with_parent() -> None:

@@ -22,6 +22,7 @@ from pie_py.cluster.keepers import check_keeper, keeper, start_keeper
 from pie_py.cluster.settings import (
     STATE_FILE,
     TOKEN_FILE,
+    WAITS,
     ClusterConfig,
     ClusterProblem,
     Machine,
@@ -34,7 +35,6 @@ from pie_py.cluster.token import check_room, check_versions, make_token, own_add
 from pie_py.config.cluster import read_member_pair
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.keys import KeyProblem
-from pie_py.config.server import ServerConfig
 from pie_py.wire.cluster import Allot, Allotted, Drain, NodeFacts, NodeList, Nodes
 
 START_SECONDS = 300.0  # of `up` and `join`, at most
@@ -56,10 +56,12 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
     with _locked(folder):
         _check_none_runs(folder)
         token = make_token(config, folder)
+        machine = _first_machine(config, token)
         http = http_gateway.chosen(config.gateway)
         say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
         if token.is_encrypted:
-            say("Ray's own ports are not encrypted: keep them among the cluster's machines")
+            also = " and what ranks compute" if token.rank_machines > 1 else ""
+            say(f"Ray's own ports{also} are not encrypted: keep them among the cluster's machines")
         write_private(folder / "token.json", token.model_dump_json(indent=1))
         head = Machine(
             role="head",
@@ -74,9 +76,6 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
             start_keeper(folder)
             _wait_for_head(folder, token, {"http"} if http else set())
             if config.nodes:
-                machine = Machine(
-                    role="nodes", host=config.host, nodes=config.nodes, room=config.nodes
-                )
                 _add_nodes(folder / "nodes", token, machine, say)
         except BaseException:
             down(folder)
@@ -99,7 +98,8 @@ def join(
         address: of the cluster's gateway.
         token_file: as `up` has written it.
         folder: of this machine's state.
-        nodes: how many; as many as the GPUs make up if None.
+        nodes: how many; as many as the GPUs make up if None, or none where nodes are on several
+            machines: then it makes room for them.
         host: this machine's address, by which the others reach it; the one by which it reaches the
             cluster if None.
         say: told what goes on.
@@ -124,11 +124,13 @@ def join(
             " the token the one that it has written last?"
         )
     gpus = _gpus()
-    size = ServerConfig.model_validate(token.server).tensor_parallel_size
-    if nodes is None:
-        nodes = max(1, gpus // size)
+    most = max(1, gpus // token.local_ranks)
+    if nodes is None and token.rank_machines > 1:
+        nodes, room = 0, room or most
+    elif nodes is None:
+        nodes = most
     room = max(nodes, room or 0)
-    check_room(room, size, gpus)
+    check_room(room, token.local_ranks, token.rank_machines, gpus)
     folder = folder.absolute()
     with _locked(folder):
         _check_none_runs(folder)
@@ -189,17 +191,20 @@ def down(folder: Path) -> bool:
 
 
 def _await_nodes(folder: Path) -> None:
-    """Waits for a machine's nodes, which end when they see that their actors have."""
+    """Waits for a machine's nodes and hosts of ranks, which end when they see that their actors
+    have.
+    """
     with suppress(ClusterProblem):
         token = Token.read(folder / "token.json")
         named = f'"directory":"{token.directory}"'
         ours = [f'"node":"{name}"' for name in Names(folder).read()]
-        ours.append(f'"data_folder":"{folder / "data"}"')  # those of the autoscaler
+        ours.append(f'"data_folder":"{folder / "data"}"')  # those that other machines brought
+        host = f'"folder":"{folder}"'
         nodes = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 line = " ".join(process.cmdline())
-                if named in line and any(each in line for each in ours):
+                if host in line or (named in line and any(each in line for each in ours)):
                     nodes.append(process)
         for process in psutil.wait_procs(nodes, NODE_SECONDS)[1]:
             with suppress(psutil.NoSuchProcess):
@@ -221,6 +226,8 @@ def advice(node: NodeFacts) -> str:
     match node.state:
         case "silent":
             return f"says nothing for {node.silent_seconds:.0f} s: look at its machine"
+        case "starting" if node.reason.startswith(WAITS):
+            return node.reason
         case "starting" if node.reason:
             return f"starts again: {node.reason}"
         case "starting":
@@ -258,6 +265,19 @@ def _gpus() -> int:
 # Parts
 
 
+def _first_machine(config: ClusterConfig, token: Token) -> Machine:
+    """Where the first nodes are: the head's own machine.
+
+    Raises:
+        ClusterProblem: if it has not what they need.
+    """
+    nodes, gpus = config.nodes, 0
+    if token.rank_machines > 1 and nodes:  # whose parts need the same of all their machines
+        gpus = _gpus()
+        check_room(nodes, token.local_ranks, token.rank_machines, gpus)
+    return Machine(role="nodes", host=config.host, nodes=nodes, room=nodes, gpus=gpus)
+
+
 def _add_nodes(
     folder: Path, token: Token, machine: Machine, say: Callable[[str], None]
 ) -> list[str]:
@@ -286,13 +306,23 @@ def _add_nodes(
             assert isinstance(answer, NodeList)
             found = {node.node: node for node in answer.nodes}
             for name in names:
-                if name in found and found[name].state == "starting" and found[name].reason:
-                    raise ClusterProblem(f"node {name} does not start: {found[name].reason}")
+                if name in found and (reason := _failure(found[name])):
+                    raise ClusterProblem(f"node {name} does not start: {reason}")
             if not names and "ready" not in _told(folder / "logs" / "placing.log"):
                 continue
+            if token.rank_machines > 1 and all(name in found for name in names):
+                for name in names:  # they start when there are machines
+                    say(f"{name} {advice(found[name]) or 'serves'}")
+                return names
             if all(name in found and found[name].state == "ready" for name in names):
                 return names
     raise ClusterProblem(f"no nodes after {START_SECONDS:g} s; see {folder / 'logs'}")
+
+
+def _failure(node: NodeFacts) -> str:
+    """Why a life of a node that starts has ended; empty if it has not."""
+    waits = node.state != "starting" or node.reason.startswith(WAITS)
+    return "" if waits else node.reason
 
 
 def _check_let_in(folder: Path) -> None:

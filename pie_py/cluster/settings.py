@@ -7,10 +7,18 @@ import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from pie_py.cluster.autoscale import Autoscale
 from pie_py.config.gateway import GatewayConfig
@@ -18,10 +26,29 @@ from pie_py.config.server import ServerConfig
 
 TOKEN_FILE = "token.json"
 STATE_FILE = "machine.json"
+WAITS = "waits for "  # why a node does not start that needs other machines
 
 
 class ClusterProblem(Exception):
     """A cluster cannot be started, joined or reached; the text says why and how to mend it."""
+
+
+class RankConfig(BaseModel):
+    """On how many machines the ranks of each node are: `[ranks]` of `cluster.toml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    machines: PositiveInt = 1
+    over_tcp: bool = False  # what ranks compute may pass between machines, in the clear
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.machines > 1 and not self.over_tcp:
+            raise ValueError(
+                f"machines = {self.machines} sends what ranks compute over the network, in the"
+                " clear and slower than within a machine: write over_tcp = true if you want that"
+            )
+        return self
 
 
 class ClusterConfig(BaseModel):
@@ -40,6 +67,7 @@ class ClusterConfig(BaseModel):
     autoscale: Autoscale | None = None
     ray_autoscaling: Path | None = None  # a file of Ray's autoscaler: machines, and who lends them
     gateway: GatewayConfig | None = None  # HTTP is served beside it
+    ranks: RankConfig = RankConfig()
     server: dict[str, Any] = {}  # each node's, as in a server's configuration
 
 
@@ -58,6 +86,12 @@ class Token(BaseModel):
     gateway_key: str = ""  # the gateway's public key; likewise
     versions: dict[str, str]
     server: dict[str, Any]  # the nodes' configuration
+    rank_machines: PositiveInt = 1  # on which the ranks of each node are
+
+    @property
+    def local_ranks(self) -> int:
+        """Of each node, on each of its machines."""
+        return int(self.server.get("tensor_parallel_size", 1)) // self.rank_machines
 
     @property
     def is_encrypted(self) -> bool:
@@ -144,7 +178,7 @@ def read_config(path: Path | None) -> ClusterConfig:
                 raise ClusterProblem(f"{path}: server.{name} is set by the cluster: leave it out")
         if "gateway" in config.server:
             raise ClusterProblem(f"{path}: HTTP is the cluster's: write [gateway], without server.")
-        _check_server(path, config.server)
+        _check_ranks(path, config, _check_server(path, config.server))
     except OSError as error:
         raise ClusterProblem(f"{path} cannot be read: {error.strerror}") from None
     except tomllib.TOMLDecodeError as error:
@@ -154,9 +188,23 @@ def read_config(path: Path | None) -> ClusterConfig:
     return config
 
 
-def _check_server(path: Path | None, server: dict[str, Any]) -> None:
+def _check_ranks(path: Path | None, config: ClusterConfig, server: ServerConfig) -> None:
+    machines, size = config.ranks.machines, server.tensor_parallel_size
+    if size % machines:
+        raise ClusterProblem(
+            f"{path}: server.tensor_parallel_size: {size} ranks do not divide among"
+            f" {machines} machines; take a multiple of ranks.machines"
+        )
+    if machines > 1 and config.autoscale is not None:
+        raise ClusterProblem(
+            f"{path}: autoscale: nodes on {machines} machines each are not scaled: leave it out,"
+            " or ranks.machines"
+        )
+
+
+def _check_server(path: Path | None, server: dict[str, Any]) -> ServerConfig:
     try:
-        ServerConfig.model_validate(server)
+        return ServerConfig.model_validate(server)
     except ValidationError as error:
         raise ClusterProblem(_first(path, error, ("server",))) from None
 
@@ -177,6 +225,12 @@ def write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(handle)
     os.replace(beside, path)
+
+
+def waiting(token: Token, machine: Machine) -> str:
+    """Why a node does not start that needs other machines of this kind."""
+    gpus = f" and {token.local_ranks} GPUs" if machine.gpus else ""
+    return f"{WAITS}{token.rank_machines} machines with room{gpus} each: join another one"
 
 
 def machine_resource(folder: Path) -> str:

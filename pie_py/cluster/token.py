@@ -52,6 +52,7 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
         ray_token=os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),
         versions=versions(),
         server=json.loads(server.model_dump_json(exclude={"endpoint", "cluster"})),
+        rank_machines=config.ranks.machines,
     )
     if is_encrypted:
         token = token.model_copy(update=_keys(server.data_folder))
@@ -90,25 +91,27 @@ def check_versions(token: Token) -> None:
             )
 
 
-def check_room(room: int, size: int, gpus: int) -> None:
+def check_room(room: int, ranks: int, machines: int, gpus: int) -> None:
     """Whether a machine has what its nodes need; one without GPUs computes on its CPU.
 
     Args:
         room: for so many nodes.
-        size: ranks of each, on a GPU each.
-        gpus: of the machine.
+        ranks: of each node on each of its machines, on a GPU each.
+        machines: on which the ranks of each node are.
+        gpus: of this machine.
 
     Raises:
         ClusterProblem: if not.
     """
-    if gpus and size > gpus:
+    if gpus and ranks > gpus:
+        of = "in one machine" if machines == 1 else f"in each of {machines} machines"
         raise ClusterProblem(
-            f"tensor_parallel_size {size} needs {size} GPUs in one machine, and this one has"
-            f" {gpus}: the ranks of a node do not span machines; docs/cluster.md tells why"
+            f"tensor_parallel_size {ranks * machines} needs {ranks} GPUs {of}, and this one has"
+            f" {gpus}: take a smaller one, or more machines ([ranks] in cluster.toml)"
         )
-    if gpus and room * size > gpus:
+    if gpus and room * ranks > gpus:
         raise ClusterProblem(
-            f"{room} nodes of {size} GPUs each need {room * size}; this machine has {gpus}"
+            f"{room} nodes of {ranks} GPUs each need {room * ranks}; this machine has {gpus}"
         )
     if room == 0:
         raise ClusterProblem("this machine would do nothing: give --nodes or --room")
@@ -203,7 +206,10 @@ def _kept(token: Token, config: ClusterConfig, folder: Path) -> dict[str, Any]:
     former = None
     with suppress(ClusterProblem):
         former = Token.read(folder / "token.json")
-    same = former is not None and former.server == token.server
+    same = former is not None and (former.server, former.rank_machines) == (
+        token.server,
+        token.rank_machines,
+    )
     if former is None or not same or config.endpoint.endswith(":*"):
         return {}
     kept: dict[str, Any] = {}

@@ -14,6 +14,19 @@ NODE_NAME = "[a-z][a-z0-9-]{0,31}"
 LIFE = rf"{NODE_NAME}\.[1-9][0-9]{{0,15}}"  # of a node
 
 
+class FurtherRanks(Section):
+    """The ranks of a worker that are on other machines, as many on each as on its own."""
+
+    address: str  # of the worker's machine, for the others
+    hosts: tuple[str, ...] = Field(min_length=1)  # endpoints: they start ranks on their machines
+    keys: Path | None = None  # of the members' file; None on loopback
+
+    @property
+    def machines(self) -> int:
+        """How many there are, the worker's own among them."""
+        return 1 + len(self.hosts)
+
+
 class MemberConfig(Section):
     """Makes a server a node of a cluster; a gateway has no node and no incarnation."""
 
@@ -28,6 +41,7 @@ class MemberConfig(Section):
     # Whether the data folder is that of the whole cluster: if not, and without a database, there is
     # no store here.
     shares_data: bool = True
+    ranks: FurtherRanks | None = None  # None: all are on this machine
 
     @property
     def life(self) -> str:

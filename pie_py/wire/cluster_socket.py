@@ -1,4 +1,4 @@
-"""Sockets between the members of a cluster and its directory.
+"""Sockets between the members of a cluster: to its directory, and to hosts of ranks.
 
 Off loopback they are encrypted by CURVE, with one key pair that all members have: who does not hold
 it is not let in.
@@ -6,14 +6,18 @@ it is not let in.
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
 import zmq
+from zmq.utils import z85
 
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import KeyPair
 from pie_py.wire.zmq_socket import keep_alive
+
+log = logging.getLogger("pie.cluster")
 
 FRAME_BYTES = 1 << 20  # of one message, at most
 IDENTITY_BYTES = 16
@@ -23,10 +27,10 @@ RECONNECT_MS = 50
 def member_dealer(
     context: zmq.Context[zmq.Socket[bytes]], endpoint: str, pair: KeyPair | None
 ) -> zmq.Socket[bytes]:
-    """A member's socket, connected to the directory.
+    """A member's socket, connected to the directory or to a host of ranks.
 
-    Its routing id is random and stays over reconnections, so that the directory knows the sender of
-    a report again.
+    Its routing id is random and stays over reconnections, so that the other end knows the sender
+    again.
     """
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
@@ -35,7 +39,7 @@ def member_dealer(
     socket.setsockopt(zmq.ROUTING_ID, b"m" + os.urandom(IDENTITY_BYTES))
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
-    socket.setsockopt(zmq.IMMEDIATE, 1)  # what the directory cannot get now is said again
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # what cannot be sent now is said again
     socket.setsockopt(zmq.MAXMSGSIZE, 64 * FRAME_BYTES)  # a list of all nodes
     keep_alive(socket)
     if pair is not None:
@@ -46,10 +50,10 @@ def member_dealer(
     return socket
 
 
-def directory_router(
+def member_router(
     context: zmq.Context[zmq.Socket[bytes]], endpoint: str, pair: KeyPair | None
 ) -> zmq.Socket[bytes]:
-    """The directory's socket, not bound yet."""
+    """The socket that members connect to, not bound yet. With a pair its context needs a `Gate`."""
     socket: zmq.Socket[Any] = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IPV6, int(parse_endpoint(endpoint).is_ipv6))
@@ -64,3 +68,26 @@ def directory_router(
         socket.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
         socket.setsockopt(zmq.ZAP_DOMAIN, b"pie-cluster")
     return socket
+
+
+class Gate:
+    """Who may connect to a context's `member_router`: ZeroMQ asks before it lets a connection in
+    (ZAP).
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], pair: KeyPair) -> None:
+        """To be made before the router is bound."""
+        self._public = pair.public
+        self.socket = context.socket(zmq.REP)  # readable when there is a question
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind("inproc://zeromq.zap.01")
+
+    def answer(self) -> None:
+        """Answers a question: members may."""
+        version, number, _, address, _, mechanism, *credentials = self.socket.recv_multipart()
+        key = z85.encode(credentials[0]).decode() if credentials else ""
+        member = mechanism == b"CURVE" and key == self._public
+        if not member:
+            log.warning("refused a connection from %s", address.decode("ascii", "replace"))
+        status = (b"200", b"OK", b"member") if member else (b"400", b"no member", b"")
+        self.socket.send_multipart((version, number, *status, b""))

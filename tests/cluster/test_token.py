@@ -16,21 +16,23 @@ pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluste
 
 
 @pytest.mark.parametrize(
-    ("room", "size", "gpus", "words"),
+    ("room", "ranks", "machines", "gpus", "words"),
     [
-        (1, 4, 2, "tensor_parallel_size 4 needs 4 GPUs in one machine, and this one has 2"),
-        (3, 2, 4, "3 nodes of 2 GPUs each need 6; this machine has 4"),
-        (0, 1, 0, "give --nodes or --room"),
-        (2, 2, 4, None),
-        (2, 2, 0, None),
+        (1, 4, 1, 2, "tensor_parallel_size 4 needs 4 GPUs in one machine, and this one has 2"),
+        (1, 2, 4, 1, "size 8 needs 2 GPUs in each of 4 machines, and this one has 1"),
+        (3, 2, 1, 4, "3 nodes of 2 GPUs each need 6; this machine has 4"),
+        (0, 1, 1, 0, "give --nodes or --room"),
+        (2, 2, 1, 4, None),
+        (2, 2, 2, 4, None),
+        (2, 2, 1, 0, None),
     ],
 )
-def test_room(room: int, size: int, gpus: int, words: str | None) -> None:
+def test_room(room: int, ranks: int, machines: int, gpus: int, words: str | None) -> None:
     if words is None:
-        check_room(room, size, gpus)
+        check_room(room, ranks, machines, gpus)
         return
     with pytest.raises(ClusterProblem, match=words) as refused:
-        check_room(room, size, gpus)
+        check_room(room, ranks, machines, gpus)
     assert "\n" not in str(refused.value)
 
 

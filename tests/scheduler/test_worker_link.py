@@ -10,7 +10,7 @@ import pytest
 import trio
 from support.checkpoints import make_llama
 
-from pie_control.worker.link import WorkerLink
+from pie_control.worker.link import WorkerFailed, WorkerLink
 from pie_py.config.model import ModelConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Plan, PlanResult
@@ -98,3 +98,15 @@ def test_a_plan_that_comes_as_the_worker_dies_is_lost_with_it(tmp_path: Path) ->
             nursery.cancel_scope.cancel()
 
     trio.run(main)
+
+
+def test_a_worker_that_ends_before_it_is_ready_is_told_of() -> None:
+    link = WorkerLink(ServerConfig(worker_module="this"))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(link.run)
+
+    with pytest.raises(BaseExceptionGroup) as failed:
+        trio.run(main)
+    assert failed.group_contains(WorkerFailed, match="^it exited with status 0 before it was ready")

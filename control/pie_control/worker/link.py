@@ -119,8 +119,7 @@ class WorkerLink:
                     reason = f"it exited with status {code}"
                     nursery.cancel_scope.cancel()
             except* WorkerFailed as group:
-                failure = group.exceptions[0]
-                reason = str(failure)
+                reason = str(_first(group))
                 if not started:
                     raise WorkerFailed(reason) from None
             if self.ready:
@@ -160,6 +159,7 @@ class WorkerLink:
                             "models": [m.model_dump(mode="json") for m in self._config.models],
                             "threads": self._config.worker_threads,
                             "tensor_parallel_size": self._config.tensor_parallel_size,
+                            "ranks": self._further_ranks(),
                             "observer": self._observer(),
                             "log": self._config.log.model_dump(),
                         }
@@ -183,6 +183,12 @@ class WorkerLink:
     def _observer(self) -> dict[str, Any] | None:
         observer = self._config.observer
         return None if observer is None else observer.model_dump(mode="json")
+
+    def _further_ranks(self) -> dict[str, Any] | None:
+        cluster = self._config.cluster
+        if cluster is None or cluster.ranks is None:
+            return None
+        return cluster.ranks.model_dump(mode="json")
 
     async def _first_message(self, socket: Socket, process: trio.Process) -> Hello:
         with trio.move_on_after(START_SECONDS):
@@ -231,3 +237,9 @@ class WorkerLink:
                 self.on_adapter(message)
         if results:
             self.on_results(results)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):  # nurseries within nurseries
+        error = error.exceptions[0]
+    return error

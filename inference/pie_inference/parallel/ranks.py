@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-PATIENCE = timedelta(minutes=10)  # for another rank: loading takes minutes
+from pie_inference.errors import LoadError
+from pie_inference.parallel.meeting import PATIENCE, Meeting
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,26 +17,41 @@ class Ranks:
 
     rank: int = 0
     size: int = 1
+    local_rank: int = 0  # among those of this machine
 
     @classmethod
-    def join(cls, rank: int, size: int, meeting: Path, device: torch.device) -> Ranks:
+    def join(
+        cls, rank: int, size: int, meeting: Meeting, device: torch.device, local_rank: int
+    ) -> Ranks:
         """Waits until all have come.
 
         Args:
             rank: of this process.
             size: how many there are.
-            meeting: a file that does not exist yet, the same for all.
+            meeting: where, the same for all.
             device: that this one computes on.
+            local_rank: of this process, among those of its machine.
+
+        Raises:
+            LoadError: if the first one computes on another kind of device.
         """
+        store = meeting.store(size)
+        if rank == 0:
+            store.set("device", device.type)
+        elif (first := store.get("device").decode()) != device.type:
+            raise LoadError(
+                f"rank {rank} computes on {device.type}, the first one on {first}: machines of one"
+                " node need GPUs, all or none; or set device to cpu"
+            )
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            init_method=f"file://{meeting}",
+            store=store,
             rank=rank,
             world_size=size,
             timeout=PATIENCE,
             device_id=device if device.type == "cuda" else None,
         )
-        return cls(rank, size)
+        return cls(rank, size, local_rank)
 
     def sum_(self, parts: torch.Tensor) -> torch.Tensor:
         """The sum over all, in place and returned."""

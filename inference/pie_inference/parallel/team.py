@@ -1,4 +1,4 @@
-"""The processes of the other ranks, started and told by the first: it alone talks to the control
+"""The other ranks of a worker, started and told by the first: it alone talks to the control
 process.
 
 What it is sent it passes on, before it acts on it: all ranks run the same plans in the same order,
@@ -9,103 +9,115 @@ a worker lost.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 import torch
 import zmq
 
 from pie_inference.errors import LoadError
+from pie_inference.parallel.meeting import Meeting
+from pie_inference.parallel.processes import RankProcesses
 from pie_inference.parallel.ranks import Ranks
+from pie_py.config.cluster import FurtherRanks
+
+if TYPE_CHECKING:
+    from pie_inference.parallel.remote import RemoteRanks
 
 log = structlog.get_logger("pie.worker")
 
-LINGER_MS = 2000  # for the last message
 WATCH_SECONDS = 0.2  # how often to look whether the others live
 
 
 class Team:
     """The other ranks, as the first one sees them."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], size: int, config: str) -> None:
-        """Starts them; `config` is the worker's own, as JSON."""
-        self._folder = Path(tempfile.mkdtemp(prefix="pie-"))
-        self._sockets: list[zmq.Socket[bytes]] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._over = False
-        for rank in range(1, size):
-            socket = context.socket(zmq.PUSH)
-            socket.setsockopt(zmq.SNDHWM, 0)
-            socket.setsockopt(zmq.LINGER, LINGER_MS)
-            socket.bind(ear(self._folder, rank))
-            self._sockets.append(socket)
-            command = [sys.executable, "-m", "pie_inference", "--follow", str(self._folder)]
-            arguments = ["--rank", str(rank), "--config", config]
-            self._processes.append(subprocess.Popen([*command, *arguments], stdout=sys.stderr))
-        threading.Thread(target=self._watch, name="team-watch", daemon=True).start()
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        size: int,
+        config: str,
+        further: FurtherRanks | None = None,
+    ) -> None:
+        """Starts them.
 
-    @property
-    def meeting(self) -> Path:
-        """Where all ranks meet."""
-        return meeting(self._folder)
+        Args:
+            context: of their sockets.
+            size: of all ranks.
+            config: the worker's own, as JSON.
+            further: those on other machines; None if all are here.
+
+        Raises:
+            LoadError: if those of another machine cannot be started.
+            KeyProblem: if the members' keys cannot be read.
+        """
+        self._over = False
+        self._remote: list[RemoteRanks] = []
+        if further is None:
+            self._here = RankProcesses(context, range(1, size), config)
+            self.meeting = Meeting(self._here.meeting)
+        else:
+            from pie_inference.parallel.remote import start_remote  # one machine needs none of it
+
+            each = size // further.machines
+            self.meeting, self._remote = start_remote(context, each, config, further)
+            self._here = RankProcesses(context, range(1, each), config, self.meeting.place)
+        threading.Thread(target=self._watch, name="team-watch", daemon=True).start()
 
     def pass_on(self, frame: bytes) -> None:
         """Tells the others what this one has been told."""
-        for socket in self._sockets:
-            socket.send(frame)
+        for remote in self._remote:
+            remote.pass_on(frame)
+        self._here.pass_on(frame)
 
     def close(self) -> None:
         """Ends the others."""
         self._over = True
-        for socket in self._sockets:
-            socket.close()
-        for process in self._processes:
-            try:
-                process.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for remote in self._remote:
+            remote.close()
+        self._here.close()
 
     def _watch(self) -> None:
         while not self._over:
-            for rank, process in enumerate(self._processes, 1):
-                code = process.poll()
-                if code and not self._over:  # without failure it ends only when told to
-                    log.error("a rank has ended, so the worker does", rank=rank, status=code)
-                    os._exit(1)
+            if (reason := self._failure()) is not None and not self._over:
+                log.error("other ranks are lost, so the worker ends", reason=reason)
+                os._exit(1)
             time.sleep(WATCH_SECONDS)
 
-
-def ear(folder: Path, rank: int) -> str:
-    """Where a rank listens to the first one."""
-    return f"ipc://{folder}/rank-{rank}"
-
-
-def meeting(folder: Path) -> Path:
-    """Where all ranks meet."""
-    return folder / "meeting"
+    def _failure(self) -> str | None:
+        if (ended := self._here.failed()) is not None:
+            return f"rank {ended.rank} has ended with status {ended.status}"
+        reasons = (remote.failure() for remote in self._remote)
+        return next((reason for reason in reasons if reason is not None), None)
 
 
-def join(rank: int, size: int, place: Path, on_cpu: bool) -> Ranks:
-    """Waits for the other ranks."""
+def join(rank: int, size: int, meeting: Meeting, on_cpu: bool, each: int) -> Ranks:
+    """Waits for the other ranks.
+
+    Args:
+        rank: of this process.
+        size: of all.
+        meeting: where they meet.
+        on_cpu: whether they compute there.
+        each: how many there are on each machine.
+
+    Raises:
+        LoadError: if others compute on other devices.
+    """
+    local_rank = rank % each
     if on_cpu:
-        return Ranks.join(rank, size, place, torch.device("cpu"))
-    device = torch.device("cuda", rank)
+        return Ranks.join(rank, size, meeting, torch.device("cpu"), local_rank)
+    device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
-    return Ranks.join(rank, size, place, device)
+    return Ranks.join(rank, size, meeting, device, local_rank)
 
 
-def check_devices(size: int, on_cpu: bool) -> None:
-    """Raises `LoadError` if there are fewer GPUs than ranks."""
-    if not on_cpu and torch.cuda.device_count() < size:
+def check_devices(each: int, on_cpu: bool) -> None:
+    """Raises `LoadError` if this machine has fewer GPUs than ranks."""
+    if not on_cpu and torch.cuda.device_count() < each:
         raise LoadError(
-            f"tensor_parallel_size: {size} ranks need as many GPUs, and {torch.cuda.device_count()}"
+            f"tensor_parallel_size: {each} ranks need as many GPUs, and {torch.cuda.device_count()}"
             " are visible; set it to that, or device to cpu"
         )

@@ -11,7 +11,6 @@ import time
 import traceback
 from collections import deque
 from functools import partial
-from pathlib import Path
 
 import structlog
 import torch
@@ -19,10 +18,12 @@ import zmq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from pie_inference.errors import LoadError
+from pie_inference.parallel.meeting import Meeting
 from pie_inference.parallel.ranks import ALONE
-from pie_inference.parallel.team import Team, check_devices, ear, join, meeting
+from pie_inference.parallel.team import Team, check_devices, join
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
+from pie_py.config.cluster import FurtherRanks
 from pie_py.config.logs import LogConfig, set_up_logs
 from pie_py.config.model import ModelConfig
 from pie_py.config.observer import ObserverConfig
@@ -63,8 +64,14 @@ class WorkerConfig(BaseModel):
     models: tuple[ModelConfig, ...] = Field(min_length=1)
     threads: PositiveInt | None = None  # of torch; None: chosen for each forward
     tensor_parallel_size: PositiveInt = 1  # processes that compute each model together
+    ranks: FurtherRanks | None = None  # those on other machines; None: all are here
     observer: ObserverConfig | None = None
     log: LogConfig = LogConfig()
+
+    @property
+    def local_ranks(self) -> int:
+        """Ranks on each machine."""
+        return self.tensor_parallel_size // (1 if self.ranks is None else self.ranks.machines)
 
     @property
     def fixed_threads(self) -> bool:
@@ -97,9 +104,10 @@ def run(endpoint: str, config: WorkerConfig) -> int:
         try:
             ranks = ALONE
             if (size := config.tensor_parallel_size) > 1:
-                check_devices(size, config.on_cpu)
-                team = Team(context, size, config.model_dump_json())
-                ranks = join(0, size, team.meeting, config.on_cpu)
+                each = config.local_ranks
+                check_devices(each, config.on_cpu)
+                team = Team(context, size, config.model_dump_json(), config.ranks)
+                ranks = join(0, size, team.meeting, config.on_cpu, each)
             engine = Engine(config.models, ranks, config.fixed_threads)
         except LoadError as error:
             send(socket, Failed(str(error)))
@@ -118,20 +126,28 @@ def run(endpoint: str, config: WorkerConfig) -> int:
     finally:
         if team is not None:
             team.close()
-        socket.close()
-        context.term()
+        context.destroy(LINGER_MS)  # sockets of a team that was not made, too
 
 
-def follow(folder: Path, rank: int, config: WorkerConfig) -> int:
-    """Computes as a rank other than the first, until told to stop."""
+def follow(ear: str, meeting: str, rank: int, config: WorkerConfig) -> int:
+    """Computes as a rank other than the first, until told to stop.
+
+    Args:
+        ear: endpoint where it hears what the first rank is told.
+        meeting: where all ranks meet.
+        rank: its own.
+        config: the worker's.
+    """
     _settle(config)
     context = zmq.Context()
     socket = context.socket(zmq.PULL)
     socket.setsockopt(zmq.RCVHWM, 0)
-    socket.connect(ear(folder, rank))
+    socket.connect(ear)
     try:
-        ranks = join(rank, config.tensor_parallel_size, meeting(folder), config.on_cpu)
+        size, each = config.tensor_parallel_size, config.local_ranks
         try:
+            check_devices(each, config.on_cpu)
+            ranks = join(rank, size, Meeting(meeting), config.on_cpu, each)
             engine = Engine(config.models, ranks)
         except LoadError as error:
             log.error("a rank cannot serve its part", rank=rank, reason=str(error))

@@ -1,0 +1,86 @@
+"""Processes of ranks on this machine, told by the one that has started them: the first rank, or the
+host of a machine where the first one is not.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import zmq
+
+LINGER_MS = 2000  # for the last message
+
+
+class Ended(NamedTuple):
+    """A rank that has failed."""
+
+    rank: int
+    status: int
+
+
+class RankProcesses:
+    """Some ranks of a worker, as processes of this machine."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        ranks: Sequence[int],
+        config: str,
+        meeting: str | None = None,
+    ) -> None:
+        """Starts them.
+
+        Args:
+            context: of their sockets.
+            ranks: their numbers.
+            config: the worker's own, as JSON.
+            meeting: where all ranks meet; a file if they are all here.
+        """
+        self._folder = Path(tempfile.mkdtemp(prefix="pie-"))
+        self.meeting = meeting or f"file://{self._folder}/meeting"
+        self._sockets: list[zmq.Socket[bytes]] = []
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        for rank in ranks:
+            ear = f"ipc://{self._folder}/rank-{rank}"
+            socket = context.socket(zmq.PUSH)
+            socket.setsockopt(zmq.SNDHWM, 0)
+            socket.setsockopt(zmq.LINGER, LINGER_MS)
+            socket.bind(ear)
+            self._sockets.append(socket)
+            command = [sys.executable, "-m", "pie_inference", "--follow", ear]
+            command += ["--meeting", self.meeting, "--rank", str(rank), "--config", config]
+            self._processes[rank] = subprocess.Popen(command, stdout=sys.stderr)
+
+    def pass_on(self, frame: bytes) -> None:
+        """Tells them what the first rank has been told."""
+        for socket in self._sockets:
+            with suppress(zmq.Again):  # it has ended, which `failed` tells
+                socket.send(frame, zmq.NOBLOCK)
+
+    def failed(self) -> Ended | None:
+        """One that has ended with a failure; without one they end only when told to."""
+        for rank, process in self._processes.items():
+            if code := process.poll():
+                return Ended(rank, code)
+        return None
+
+    def close(self, patience: float = 2.0) -> None:
+        """Ends them: kills those that have not ended by themselves after `patience` seconds."""
+        for socket in self._sockets:
+            socket.close()
+        end = time.monotonic() + patience
+        for process in self._processes.values():
+            try:
+                process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)

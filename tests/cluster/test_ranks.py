@@ -1,0 +1,288 @@
+"""A node whose ranks are on two machines, which are network namespaces."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.clusters import SERVER, processes_of, wait_for
+from support.namespaces import Network, Sniffer, missing
+from support.servers import Server
+
+from pie_py.client import InferletFailed
+from pie_py.client.sync import Client, Instance
+from pie_py.cluster import operate
+from pie_py.cluster.settings import (
+    WAITS,
+    ClusterConfig,
+    ClusterProblem,
+    RankConfig,
+    Token,
+    read_config,
+)
+from pie_py.config.keys import KeyStore
+from pie_py.wire.cluster import NodeFacts
+
+pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
+
+MARK = "this-model-must-not-be-seen-on-the-wire"  # its name is in each plan
+MODEL = {**SERVER["models"][0], "name": MARK, "kv_pages": 64, "embeds": 256, "host_pages": 8}
+WRITES = b"""
+from inferlet import Context, Model, Sampler, session
+
+
+async def main(args):
+    context = Context(Model.load()).fill(args[0])
+    tokens = context.generate(Sampler.argmax(), max_tokens=int(args[1]), stop=[])
+    session.send("begun")
+    return str(await tokens.collect_tokens())
+"""
+LOST = r"^(worker|node)-lost: "
+
+
+class Machines:
+    """A head, and a far machine; both have a part of two nodes."""
+
+    def __init__(self, folder: Path, network: Network) -> None:
+        """Starts nothing yet."""
+        self.network = network
+        self.folder = folder
+        host = network.addresses["head"]
+        server: dict[str, Any] = {
+            **SERVER,
+            "models": [MODEL],
+            "worker_module": "pie_inference",
+            "worker_threads": 1,
+            "tensor_parallel_size": 2,
+        }
+        self.config = ClusterConfig(
+            endpoint=f"tcp://{host}:*",
+            host=host,
+            nodes=2,
+            folder=folder / "head",
+            ranks=RankConfig(machines=2, over_tcp=True),
+            server=server,
+        )
+        self.said: list[str] = []
+        self._stack = ExitStack()
+
+    def up(self) -> None:
+        """The head alone."""
+        self.token: Token = self.network.on("head", operate.up, self.config, self.said.append)
+
+    def join(self) -> list[str]:
+        """The far machine comes."""
+        token = self.folder / "head/token.json"
+        where = (self.token.gateway, token, self.folder / "far")
+        return self.network.on("far", operate.join, *where, None, None, print, 2)
+
+    def leave(self) -> None:
+        """The far machine goes."""
+        self.network.on("far", operate.down, self.folder / "far")
+
+    def stop(self) -> None:
+        self._stack.close()
+        self.leave()
+        self.network.on("head", operate.down, self.config.folder)
+
+    def client(self) -> Client:
+        """On the head."""
+        key = KeyStore(Path(self.token.server["data_folder"])).add("ann")
+        client = Client(self.token.gateway, key, patience=30)
+        self._stack.callback(self.network.on, "head", client.__exit__, None, None, None)
+        return self.network.on("head", client.__enter__)
+
+    def states(self) -> list[str]:
+        """Of the nodes that the directory knows."""
+        nodes = self.network.on("head", operate.nodes_of, self.token, self.config.folder)
+        return [node.state for node in nodes]
+
+    @property
+    def node(self) -> NodeFacts:
+        """The node that stays."""
+        nodes = self.network.on("head", operate.nodes_of, self.token, self.config.folder)
+        [node] = nodes
+        return node
+
+    def lives_again(self, former: NodeFacts) -> None:
+        """Waits until a later life of the node takes launches."""
+
+        def again() -> bool:
+            if self.states() != ["ready"]:
+                return False
+            return self.node.incarnation > former.incarnation
+
+        wait_for(again, 90)
+
+    def process(self, *words: str) -> psutil.Process:
+        """The process of one rank, or of one host."""
+        lines = {p: " ".join(p.cmdline()) for p in processes_of(self.folder)}
+        [found] = [p for p, line in lines.items() if all(word in line for word in words)]
+        return found
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    if (reason := missing()) is not None:
+        pytest.skip(reason)
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        Network(["head", "far"]) as network,
+    ):
+        machines = Machines(Path(folder), network)
+        try:
+            machines.up()
+            yield machines
+        finally:
+            machines.stop()
+            wait_for(lambda: not processes_of(Path(folder)))
+
+
+@pytest.fixture(scope="module")
+def wire(machines: Machines) -> Iterator[Sniffer]:
+    sniffer = Sniffer(machines.network, MARK.encode())
+    yield sniffer
+    sniffer.close()
+
+
+@pytest.fixture(scope="module")
+def client(machines: Machines, wire: Sniffer) -> Client:
+    client = machines.client()
+    client.upload(WRITES, name="writes")
+    return client
+
+
+def written(client: Client, tokens: int = 24) -> str:
+    """What the model writes."""
+    text: str = client.launch("writes", ["one two three", str(tokens)]).result()
+    return text
+
+
+def begun(client: Client) -> Instance:
+    """An instance that writes for long."""
+    instance = client.launch("writes", ["one two three", "900"])
+    assert instance.receive() == "begun"
+    return instance
+
+
+def check_lost(instance: Instance, began: float) -> None:
+    """It ends within five seconds."""
+    with pytest.raises(InferletFailed, match=LOST):
+        instance.result()
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.slow
+def test_nodes_wait_for_a_second_machine(machines: Machines, client: Client) -> None:
+    assert machines.said[-1].startswith(f"n2 {WAITS}2 machines with room each: join")
+    assert machines.states() == ["starting", "starting"]
+    assert machines.join() == []
+    wait_for(lambda: machines.states() == ["ready", "ready"], 60)
+
+
+@pytest.mark.slow
+def test_a_drained_node_leaves_its_machines(machines: Machines, client: Client) -> None:
+    hosts = [machines.process("pie_inference.parallel.host", f'"n{n}"') for n in (1, 2)]
+    machines.network.on("head", operate.drain, machines.token, machines.config.folder, "n2", 0)
+    wait_for(lambda: machines.states() == ["ready"], 10)
+    wait_for(lambda: not hosts[1].is_running(), 10)
+    assert hosts[0].is_running()
+
+
+@pytest.mark.slow
+def test_two_machines_write_what_one_does(
+    machines: Machines, client: Client, wire: Sniffer
+) -> None:
+    text = written(client)
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as short,
+        Server(Path(short), models=[MODEL]) as server,
+        server.client() as alone,
+    ):
+        alone.upload(WRITES, name="writes")
+        assert written(alone) == text
+    assert wire.packets > 1000
+    assert wire.found == 0
+    listener = machines.network.on("far", socket.create_server, ("", 0))
+    where = (machines.network.addresses["far"], listener.getsockname()[1])
+    plain = machines.network.on("head", socket.create_connection, where)
+    plain.sendall(MARK.encode())
+    wait_for(lambda: wire.found > 0, 5)  # it would have been seen
+    plain.close()
+    listener.close()
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_is_replaced(machines: Machines, client: Client) -> None:
+    text, instance, node = written(client), begun(client), machines.node
+    began = time.monotonic()
+    machines.process("--follow").kill()
+    check_lost(instance, began)
+    assert written(client) == text
+    assert machines.node.incarnation == node.incarnation  # the worker alone was replaced
+
+
+@pytest.mark.slow
+def test_a_host_and_its_actor_that_are_killed_are_replaced(
+    machines: Machines, client: Client
+) -> None:
+    text, instance, node = written(client), begun(client), machines.node
+    rank, host = machines.process("--follow"), machines.process("pie_inference.parallel.host")
+    began = time.monotonic()
+    actor = host.parent()
+    assert actor is not None
+    actor.kill()
+    check_lost(instance, began)
+    wait_for(lambda: not host.is_running() and not rank.is_running(), 10)
+    machines.lives_again(node)
+    assert written(client) == text
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_cut_off_is_waited_for(machines: Machines, client: Client) -> None:
+    text, instance, node = written(client), begun(client), machines.node
+    machines.network.cut("far")
+    check_lost(instance, time.monotonic())
+    wait_for(lambda: machines.states() in ([], ["starting"]), 30)  # its life is over
+    machines.network.mend("far")
+    machines.lives_again(node)
+    assert written(client) == text
+
+
+@pytest.mark.slow
+def test_a_machine_that_goes_leaves_nothing(machines: Machines, client: Client) -> None:
+    machines.leave()
+    # Ranks on the head name the far machine's keys, if the first one was there.
+    wait_for(lambda: not processes_of(machines.folder / "far"), 15)
+    wait_for(lambda: machines.states() in ([], ["starting"]), 30)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[ranks]\nmachines = 2", "ranks: .*in the clear.*write over_tcp = true"),
+        ("[ranks]\nmachines = 0", "ranks.machines: Input should be greater than 0"),
+        (
+            "[ranks]\nmachines = 2\nover_tcp = true\n[server]\ntensor_parallel_size = 3",
+            "server.tensor_parallel_size: 3 ranks do not divide among 2 machines",
+        ),
+        (
+            "[ranks]\nmachines = 2\nover_tcp = true\n[autoscale]\nmax = 2\n"
+            "[server]\ntensor_parallel_size = 2",
+            "autoscale: nodes on 2 machines each are not scaled",
+        ),
+    ],
+)
+def test_settings_that_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(text)
+    with pytest.raises(ClusterProblem, match=words) as refused:
+        read_config(file)
+    assert "\n" not in str(refused.value)
