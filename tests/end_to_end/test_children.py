@@ -147,5 +147,5 @@ async def main(args):
     children = [i for i in client.instances(ended=True) if i["parent"] == launched.id]
     assert {i["state"] for i in children} <= {"killed"}
     assert all(i["reason"] == "killed: its parent gave it up" for i in children)
-    # None has a turn, but for one whose parent lost the processor between its two calls.
-    assert any(i["cpu_ms"] == 0 for i in children)
+    # None is made or has a turn, but for one whose parent lost the processor between its calls.
+    assert sum(i["cpu_ms"] > 0 for i in children) < 5
