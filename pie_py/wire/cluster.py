@@ -16,7 +16,7 @@ told in `News` of the nodes that take launches. It tells what it has placed by `
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ ACCEPTED_PROTOCOLS = (1,)  # of nodes, so that a cluster can be upgraded node by
 MOST_AVOIDED = 8  # lives where one launch may not go
 MOST_HINTS = 512  # keys that one message names, and that the directory keeps of one node
 
+Message = TypeVar("Message")
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
 Key: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # see `wire/cluster_keys.py`
@@ -292,15 +293,12 @@ def encode(message: ToDirectory | ToNode | Answer | News) -> bytes:
 
 
 def decode_to_directory(frame: bytes) -> ToDirectory:
-    """Reads a report or a question.
+    """Reads a report, a question, or what a gateway that follows says.
 
     Raises:
         NotOfCluster: if the bytes are not such a message, and nothing else, whatever they are.
     """
-    try:
-        return _of_node.decode(frame)
-    except Exception as error:  # hostile frames find more than msgspec's own errors
-        raise NotOfCluster(f"no message of a node: {error}") from None
+    return _decode(_of_node, frame, "message of a node")
 
 
 def decode_to_node(frame: bytes) -> ToNode:
@@ -309,10 +307,7 @@ def decode_to_node(frame: bytes) -> ToNode:
     Raises:
         NotOfCluster: as `decode_to_directory` does.
     """
-    try:
-        return _of_directory.decode(frame)
-    except Exception as error:
-        raise NotOfCluster(f"no message of the directory: {error}") from None
+    return _decode(_of_directory, frame, "message of the directory")
 
 
 def decode_answer(frame: bytes) -> Answer:
@@ -321,10 +316,7 @@ def decode_answer(frame: bytes) -> Answer:
     Raises:
         NotOfCluster: as `decode_to_directory` does.
     """
-    try:
-        return _answers.decode(frame)
-    except Exception as error:
-        raise NotOfCluster(f"no answer of the directory: {error}") from None
+    return _decode(_answers, frame, "answer of the directory")
 
 
 def decode_news(frame: bytes) -> News:
@@ -333,7 +325,11 @@ def decode_news(frame: bytes) -> News:
     Raises:
         NotOfCluster: as `decode_to_directory` does.
     """
+    return _decode(_news, frame, "news of the directory")
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Message], frame: bytes, what: str) -> Message:
     try:
-        return _news.decode(frame)
-    except Exception as error:
-        raise NotOfCluster(f"no news of the directory: {error}") from None
+        return decoder.decode(frame)
+    except Exception as error:  # hostile frames find more than msgspec's own errors
+        raise NotOfCluster(f"no {what}: {error}") from None

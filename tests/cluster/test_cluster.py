@@ -28,7 +28,7 @@ from click.testing import CliRunner, Result
 from cluster.messages import join, report
 from msgspec import msgpack
 from support.child_processes import command_line
-from support.clusters import Cluster, Wire, processes_of, wait_for
+from support.clusters import ECHO, Cluster, Wire, processes_of, wait_for
 from support.postgres import Postgres, programs
 
 from pie_control.cluster.methods import OF_INSTANCES
@@ -45,15 +45,6 @@ from pie_py.wire.cluster_socket import member_dealer
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow
 
-ECHO = b"""
-from inferlet import session
-
-
-async def main(args):
-    while (message := await session.receive()) != "end":
-        session.send(f"{message}!")
-    return "done"
-"""
 HOLDS = b"""
 from inferlet import Context, Model, session
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trio
 import zmq
-from support.clusters import SERVER, WAIT_SECONDS, wait_for
+from support.clusters import ECHO, SERVER, WAIT_SECONDS, wait_for
 from support.namespaces import Network, Sniffer, missing
 
 from pie_control.cluster.links import connected
@@ -31,15 +31,6 @@ pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluste
 pytestmark = pytest.mark.slow
 
 MARK = "this-text-must-not-be-seen-on-the-wire"
-ECHO = b"""
-from inferlet import session
-
-
-async def main(args):
-    while (message := await session.receive()) != "end":
-        session.send(f"{message}!")
-    return "done"
-"""
 NUMBERS = itertools.count()
 
 

@@ -20,7 +20,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from support.clusters import wait_for
+from support.clusters import ECHO, wait_for
 from support.nodes import Node, Nodes
 
 from pie_control.cluster.links import connected
@@ -39,15 +39,6 @@ SIGNATURE = b"\xff" + bytes(7) + b"\1\x7f"  # as ZeroMQ begins
 BOBS_SHARE = 0.005
 MESSAGE_BYTES = 1 << 20
 MESSAGES = 24
-ECHO = b"""
-from inferlet import session
-
-
-async def main(args):
-    while (message := await session.receive()) != "end":
-        session.send(f"{message}!")
-    return "done"
-"""
 BLOBS = b"""
 from inferlet import session
 

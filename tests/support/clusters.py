@@ -25,6 +25,15 @@ from support.child_processes import command_line
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ROOT / "inference/pie_inference/embedded/pie-tiny"
+ECHO = b"""
+from inferlet import session
+
+
+async def main(args):
+    while (message := await session.receive()) != "end":
+        session.send(f"{message}!")
+    return "done"
+"""
 SERVER: dict[str, Any] = {
     "models": [{"source": str(MODEL)}],
     "worker_module": "benchmarks.instant_worker",

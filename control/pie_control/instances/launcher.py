@@ -202,7 +202,7 @@ class Launcher:
         return self._registry.children_of(instance) + self._starting[instance]
 
     async def _launch_child(self, parent: Instance, program: Program, args: list[str]) -> Child:
-        await self.until_can_start(program)
+        await self.until_can_start(program)  # which may take long, so before it holds up others
         one = self._one_child.setdefault(parent.user, trio.Lock())
         try:
             async with one:  # others have their turns between two of a user
