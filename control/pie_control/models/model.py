@@ -121,7 +121,7 @@ class ModelService:
         self.clock = clock
         self._ends = ends
         self._quotas = quotas
-        self.scheduler = Scheduler(description, config, clock_ns)
+        self.scheduler = Scheduler(description, config, clock_ns, quotas.weight)
         self.prefixes = PrefixCache(self.pages, prefix_cache, self.scheduler.after_results, clock)
         self._queues = 0
         self.spaces: dict[Instance, Space] = {}

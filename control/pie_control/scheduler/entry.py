@@ -57,6 +57,10 @@ class Entry:
             found += self.steps.owners
         return found
 
+    def running(self) -> set[str]:
+        """The users of the runs that have a step in it."""
+        return set() if self.steps is None else {owner.user for owner in self.steps.owners}
+
     def note_times(self, sent_ns: int, now_ns: int, device_ns: int) -> None:
         """Notes the batch in the time lines of its instances; of the batches of a run's step its
         forward alone, once its token comes.

@@ -79,7 +79,9 @@ class PlanForming:
             self._add_steps(formed.steps, formed.embed, entries)
         if forwards:
             here = self._backlog.users
-            self._send(self._parts.share(forwards, limits, users, here), entries)
+            forwards = self._parts.share(forwards, limits, users, here)
+            if forwards:
+                self._send(forwards, entries)
         if formed is not None:
             self._add_steps(formed.steps, formed.forward, entries, bool(forwards))
             self._add_samples(formed.steps, formed.sample, entries)

@@ -16,6 +16,7 @@ from pie_control.scheduler.backlog import Backlog
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
 from pie_control.scheduler.prompt_pace import PromptPace
+from pie_control.scheduler.step_deficits import StepDeficits
 from pie_py.wire.plan import BatchResult, Forward, PlanResult
 
 log = structlog.get_logger("pie.scheduler")
@@ -48,12 +49,18 @@ class InFlight:
     """Hands results to futures: values, failures, and what depends on failures."""
 
     def __init__(
-        self, backlog: Backlog, figures: Figures, pace: PromptPace, clock_ns: Callable[[], int]
+        self,
+        backlog: Backlog,
+        figures: Figures,
+        pace: PromptPace,
+        deficits: StepDeficits,
+        clock_ns: Callable[[], int],
     ) -> None:
-        """Takes what is queued, the counters, what learns the costs of prompts, and the clock of
-        instances' time lines.
+        """Takes what is queued, the counters, what learns the costs of prompts and who lacks steps,
+        and the clock of instances' time lines.
         """
         self._pace = pace
+        self._deficits = deficits
         self._clock_ns = clock_ns
         self._backlog = backlog
         self._figures = figures
@@ -132,13 +139,12 @@ class InFlight:
         failed: dict[CommandQueue, None] = {}
         self._told = told = []
         now = self._clock_ns()
+        seconds = self._seconds_of_a_step(plan, entries, answers, result.idle_ns)
         for entry, answer in zip(entries, answers, strict=True):
             entry.done = True
             self._figures.worker_ns += answer.nanoseconds
             if entry.kind == Forward.kind and answer.nanoseconds:
-                steps = 0 if entry.steps is None else entry.steps.count
-                forwards = cast(Sequence[ForwardCommand], entry.commands)
-                self._pace.took(forwards, steps, answer.nanoseconds / 1e9)
+                self._learn(entry, answer.nanoseconds / 1e9, seconds)
             entry.note_times(plan.sent_ns, now, answer.nanoseconds)
             if answer.error is not None:
                 _log_failure(entry.owners, answer.error)
@@ -157,6 +163,22 @@ class InFlight:
             tell()
         ends = (*plan.further, len(plan.entries))
         return sum(before < end <= plan.answered for end in ends)
+
+    def _seconds_of_a_step(
+        self, plan: _SentPlan, entries: list[Entry], answers: list[BatchResult], idle_ns: int
+    ) -> float:
+        """What passed at the worker for each batch of forwards, its light batches and the pause
+        before included.
+        """
+        taken = sum([answer.nanoseconds for answer in answers]) + plan.follows * idle_ns
+        return taken / 1e9 / max(1, sum([entry.kind == Forward.kind for entry in entries]))
+
+    def _learn(self, entry: Entry, seconds: float, with_pause: float) -> None:
+        """Notes what a batch of forwards took, and what passed since the batch before."""
+        steps = 0 if entry.steps is None else entry.steps.count
+        forwards = cast(Sequence[ForwardCommand], entry.commands)
+        self._pace.took(forwards, steps, seconds)
+        self._deficits.took(forwards, entry.running, with_pause, self._pace.step_seconds)
 
     def _answered(
         self, plan: _SentPlan, result: PlanResult

@@ -21,6 +21,7 @@ from pie_control.scheduler.batching import by_age, by_rank, cut
 from pie_control.scheduler.company import Steppers
 from pie_control.scheduler.prompt_pace import PromptPace
 from pie_control.scheduler.prompt_turns import PromptTurns
+from pie_control.scheduler.step_deficits import StepDeficits
 from pie_control.scheduler.step_shares import shared
 
 STEPS = 32  # forwards of one in so many of the prompts' tokens are steps, which are not cut
@@ -46,12 +47,21 @@ def most_at_once(prompt_tokens: int | None, keys: int) -> int:
 class PromptParts:
     """Divides the forwards of one model."""
 
-    def __init__(self, prompt_tokens: int | None, page_size: int, pace: PromptPace) -> None:
-        """Takes the inputs of prompts beside steps, the slots of a page, and what inputs cost."""
+    def __init__(
+        self,
+        prompt_tokens: int | None,
+        page_size: int,
+        pace: PromptPace,
+        deficits: StepDeficits,
+    ) -> None:
+        """Takes the inputs of prompts beside steps, the slots of a page, what inputs cost, and who
+        has had too few steps.
+        """
         self._prompt_tokens = prompt_tokens or sys.maxsize
         self._short = step_tokens(prompt_tokens)
         self._page_size = page_size
         self._pace = pace
+        self._deficits = deficits
         self._turns = PromptTurns()
         self._steppers = Steppers()
 
@@ -62,7 +72,8 @@ class PromptParts:
         others: set[str],
         here: Callable[[], set[str]],
     ) -> list[ForwardCommand]:
-        """The forwards of one batch, in parts where they are too long. Always at least one.
+        """The forwards of one batch, in parts where they are too long. At least one, or else steps
+        of runs that all of them wait for.
 
         Args:
             forwards: what may go, as `gather` has it.
@@ -76,6 +87,7 @@ class PromptParts:
         steppers = others.union([c.queue.owner.user for c in forwards if self._is_step(c)])
         self._steppers.step(steppers)
         users = steppers.union([command.queue.owner.user for command in forwards])
+        forwards = self._deficits.without_waiting(forwards, steppers)
         forwards = self._leave_out(forwards, limits, self._steppers.are_several(users))
         prompts = [command for command in forwards if not self._is_step(command)]
         if not prompts:

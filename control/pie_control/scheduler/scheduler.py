@@ -25,6 +25,7 @@ from pie_control.scheduler.in_flight import InFlight
 from pie_control.scheduler.prompt_pace import PromptPace
 from pie_control.scheduler.prompt_parts import PromptParts, most_at_once, step_tokens
 from pie_control.scheduler.runs import Runs
+from pie_control.scheduler.step_deficits import StepDeficits
 from pie_py.config.scheduling import SchedulerConfig
 from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan, PlanResult
 
@@ -46,8 +47,9 @@ class Scheduler:
         model: ModelDescription,
         config: SchedulerConfig,
         clock_ns: Callable[[], int],
+        weight_of: Callable[[str], float],
     ) -> None:
-        """Takes the model, what batches hold, and the clock of time lines, in ns."""
+        """Takes the model, what batches hold, the clock of time lines, and users' weights."""
         prompt_tokens, prompt_ms = config.prompt_tokens, config.prompt_ms
         self._model = model.name
         self._most_steps = model.most_steps
@@ -61,9 +63,10 @@ class Scheduler:
         self._runs = Runs(model.page_size, self._backlog.run_is_over)
         seconds = prompt_ms / 1000 if prompt_ms else None
         pace = PromptPace(seconds, prompt_tokens or 0, self.step_tokens)
-        parts = PromptParts(prompt_tokens, model.page_size, pace)
+        deficits = StepDeficits(seconds, self.step_tokens, weight_of)
+        parts = PromptParts(prompt_tokens, model.page_size, pace, deficits)
         self._forming = PlanForming(self._backlog, self._runs, limits, self._figures, parts)
-        self._in_flight = InFlight(self._backlog, self._figures, pace, clock_ns)
+        self._in_flight = InFlight(self._backlog, self._figures, pace, deficits, clock_ns)
         self._first: list[Entry] = []  # what the next plan begins with
         self._plan_numbers = itertools.count(1)
         self._lost: ApiError | None = None
