@@ -265,7 +265,7 @@ class Requests:
         ]
         check_unused(asked, [instance.id for instance in running])
         for instance in running:
-            self._registry.kill(instance, f"{session.user} has removed its program")
+            self._registry.condemn(instance, f"{session.user} has removed its program")
         return self._kept.remove(programs)
 
     # Instances
@@ -402,7 +402,7 @@ class Requests:
         operator = session.user in self._config.admins
         instance = self._registry.find(asked.instance, None if operator else session.scope)
         alive = instance.state is State.RUNNING
-        self._registry.kill(instance, f"by {session.user}")
+        self._registry.condemn(instance, f"by {session.user}")
         return alive
 
     def _inspect(self, session: Session, asked: params.OfInstance) -> Answer:
