@@ -130,13 +130,13 @@ class Registry:
         """
         if self._closed is not None and parent is None:
             raise ApiError("busy", "the server is stopping and starts no more instances")
-        if len(self._live) >= self.most:
+        if len(self._live) >= self.most and not self._free_one():
             raise NoRoom(
                 f"{self.most} instances are alive, the most this server runs;"
                 " try again when some have ended"
             )
         most = self._quotas.most(user, self.most)
-        if self._of_user[user] >= most:
+        if self._of_user[user] >= most and not self._free_one(user):
             raise NoRoom(
                 f"you have {most} instances alive, the most that one user may have here; try again"
                 " when some have ended"
@@ -176,7 +176,8 @@ class Registry:
     def _check_memory(self, user: str) -> None:
         """Starts none for who has too much memory already."""
         most = self._quotas.memory(user, self.guest_memory)
-        held = self._held[user]
+        while (held := self._held[user]) >= most and self._free_one(user):
+            pass
         if held >= most:
             raise ApiError(
                 "limit-exceeded",
@@ -233,6 +234,14 @@ class Registry:
         self._condemned[instance], instance.guest = instance.guest, None
         for child in self._children.pop(instance, ()):
             self.condemn(child, "its parent has ended")
+
+    def _free_one(self, user: str | None = None) -> bool:
+        """Frees at once what one instance holds that has ended, if there is one of a user."""
+        for instance in self._condemned:
+            if user is None or instance.user == user:
+                self._finish(instance)
+                return True
+        return False
 
     def _finish(self, instance: Instance) -> None:
         """Frees what an instance that has ended owned."""
