@@ -31,7 +31,7 @@ class Letter(NamedTuple):
 
     @property
     def owner(self) -> Owner:
-        """Whom its handling is charged to."""
+        """The user and the connection that its handling is charged to."""
         return Owner(self.user, self.peer.hex())
 
     @property
