@@ -229,6 +229,10 @@ class FairQueue(Generic[Item]):
         self._line_of(owner.user).charge(owner.instance, cost)
         self._forget()
 
+    def charge_user(self, user: str, cost: float) -> None:
+        """Tells what was done for a user elsewhere."""
+        self._users.charge(user, cost / self._weight_of(user))
+
     # Rounds: where one user is alone, and what waits for him becomes more between two rounds only,
     # the order is the same without places in a line, and costs less.
 

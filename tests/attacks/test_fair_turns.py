@@ -290,6 +290,15 @@ def test_a_user_alone_gets_the_whole_machine() -> None:
     assert len(world.ran) * 1e6 == world.now
 
 
+def test_those_who_are_left_of_a_round_keep_their_turn_beside_others_in_the_background() -> None:
+    world = World()
+    for _ in range(300):
+        cast(Any, world.launch("ann", 1.0).guest).spins = True
+        world.launch("ann", 1.0)
+    turns(world, lambda: world.now > 5e9)
+    assert len(world.ran) * 1e6 == world.now
+
+
 def test_what_a_host_call_costs_is_charged() -> None:
     world = World()
     world.launch("mallory", 40.0)  # of one call

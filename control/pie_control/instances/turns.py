@@ -274,7 +274,7 @@ class Executor:
             after = self._clock_ns()
         line.charge(owner, after - now)
         if line is not self._ready:  # a user's time is one, wherever it went
-            self._ready.charge(owner, after - now)
+            self._ready.charge_user(owner.user, after - now)
         self._ran(owner.user, now, after)
         return after
 
