@@ -4,8 +4,8 @@ least served one's.
 This is start-time fair queueing (Goyal, Vin and Cheng, 1996), on two levels. Each user, and each
 instance of a user, has a *virtual time*: the sum of the costs of its work, divided by the user's
 weight. The least virtual time is next. A cost is charged after the work, because it is not known
-before. After a pause a user or an instance starts a little (`credit`) before the others that wait:
-it cannot save up more than that, and what needs little is served at once.
+before. After a pause a user or an instance starts a little (its credit) before the others that
+wait: it cannot save up more than that, and what needs little is served at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Line:
 
     def enter(self, name: str) -> None:
         """Waits from now on."""
-        self.served[name] = self._start_of(name)
+        self.served[name] = self.start_of(name)
         self.rejoin(name)
 
     def rejoin(self, name: str) -> None:
@@ -79,7 +79,7 @@ class _Line:
         """The next name's virtual time beyond this one's. The line is not empty."""
         first = self.first()
         assert first is not None, "the line is not empty"
-        return self.served[first] - self._start_of(name)
+        return self.served[first] - self.start_of(name)
 
     def charge(self, name: str, cost: float) -> None:
         """Work was done for a name."""
@@ -122,24 +122,31 @@ class _Line:
                 if each in self.places or served > self._now
             }
 
-    def _start_of(self, name: str) -> float:
+    def start_of(self, name: str) -> float:
+        """The virtual time with which a name begins to wait."""
         return max(self.served.get(name, 0.0), self._now - self._credit)
 
 
 class FairQueue(Generic[Item]):
     """What waits, by user and instance; one instance's items in their order."""
 
-    def __init__(self, credit: float, weight_of: Callable[[str], float] = lambda user: 1.0) -> None:
+    def __init__(
+        self,
+        credit: float,
+        weight_of: Callable[[str], float] = lambda user: 1.0,
+        credit_of_user: float | None = None,
+    ) -> None:
         """Nothing waits yet.
 
         Args:
-            credit: what a user or an instance may get before others after a pause, in the unit of
-                `charge`.
+            credit: what an instance may get before others of its user after a pause, in the unit
+                of `charge`.
             weight_of: a user's weight: his share grows with it.
+            credit_of_user: what a user may get before others after a pause; None: the same.
         """
         self._credit = credit
         self._weight_of = weight_of
-        self._users = _Line(credit)
+        self._users = _Line(credit if credit_of_user is None else credit_of_user)
         self._instances: dict[str, _Line] = {}  # by user
         self._items: dict[Owner, deque[Item]] = {}
         self._size = 0
@@ -199,6 +206,14 @@ class FairQueue(Generic[Item]):
             self._users.leave(user)
         return owner, item
 
+    def next_user(self, but: Set[str] = frozenset()) -> str | None:
+        """The user of the next item, without some users; None if nothing of another one waits."""
+        return self._users.first((lambda user: user not in but) if but else None)
+
+    def is_less_served(self, user: str, than: str) -> bool:
+        """Whether a user comes before another one, if both wait."""
+        return self._users.start_of(user) < self._users.start_of(than)
+
     def has_others(self, users: Set[str]) -> bool:
         """Whether something of a user waits who is none of these."""
         return not self._users.places.keys() <= users
@@ -213,6 +228,10 @@ class FairQueue(Generic[Item]):
         self._users.charge(owner.user, cost)
         self._line_of(owner.user).charge(owner.instance, cost)
         self._forget()
+
+    def charge_user(self, user: str, cost: float) -> None:
+        """Tells what was done for a user elsewhere."""
+        self._users.charge(user, cost / self._weight_of(user))
 
     # Rounds: where one user is alone, and what waits for him becomes more between two rounds only,
     # the order is the same without places in a line, and costs less.

@@ -17,6 +17,7 @@ from pie_control.instances.guest_memory import GuestMemory, default_bytes
 from pie_control.instances.kept_results import KeptResults
 from pie_control.instances.late_answers import LateAnswers
 from pie_control.instances.launcher import GuestMaker, Launcher
+from pie_control.instances.left_clients import LeftClients
 from pie_control.instances.registry import Registry
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
@@ -101,6 +102,7 @@ class Wiring:
             quotas.weight,
             GuestMemory(self.registry.check_memory),
         )
+        self.registry.do_later = self.executor.do_later
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(
             config,
@@ -202,7 +204,8 @@ class Wiring:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the parts until cancelled."""
         async with trio.open_nursery() as nursery:
-            for forever in (self.timers, self.executor, self.registry, self.models):
+            left = LeftClients(self.registry, self.clock)
+            for forever in (self.timers, self.executor, left, self.models):
                 nursery.start_soon(forever.run)
             for part in (
                 self.http,

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +21,7 @@ from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
 from pie_py.client.instance import Instance
+from pie_py.client.log_parts import read_log
 from pie_py.client.places import Places, ResultKept
 from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
 from pie_py.client.server_process import local_endpoint
@@ -279,8 +281,7 @@ class Client:
 
     async def logs(self, instance_id: str, after: int = 0) -> dict[str, Any]:
         """`lines` that an instance logged, from number `after` on; `next`; `ended`."""
-        found: dict[str, Any] = await self._ask_at(instance_id, "logs", after=after)
-        return found
+        return await read_log(partial(self._ask_at, instance_id, "logs"), after)
 
     async def trace(self, instance_id: str, after: int = 0) -> dict[str, Any]:
         """What an instance has done over time, as far as the server keeps it.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import anyio
 
 from pie_py.client.connection import Connection
 from pie_py.client.errors import RpcError, instance_error
+from pie_py.client.log_parts import read_log
 from pie_py.client.stream import Stream, detached
 
 
@@ -124,10 +126,7 @@ class Instance:
 
     async def logs(self, after: int = 0) -> dict[str, Any]:
         """`lines` that it logged, from number `after` on; `next`, the `after` of a later call."""
-        lines: dict[str, Any] = await self._connection.request(
-            "logs", instance=self.id, after=after
-        )
-        return lines
+        return await read_log(partial(self._connection.request, "logs", instance=self.id), after)
 
     def _announce(self) -> None:
         if self._news is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -289,6 +290,15 @@ def test_a_user_alone_gets_the_whole_machine() -> None:
     assert len(world.ran) * 1e6 == world.now
 
 
+def test_those_who_are_left_of_a_round_keep_their_turn_beside_others_in_the_background() -> None:
+    world = World()
+    for _ in range(300):
+        cast(Any, world.launch("ann", 1.0).guest).spins = True
+        world.launch("ann", 1.0)
+    turns(world, lambda: world.now > 5e9)
+    assert len(world.ran) * 1e6 == world.now
+
+
 def test_what_a_host_call_costs_is_charged() -> None:
     world = World()
     world.launch("mallory", 40.0)  # of one call
@@ -354,9 +364,11 @@ def _never() -> PuppetProgram:
 
 
 class _Puppets:
-    """Guests that return at once."""
+    """Guests that return at once, and take a millisecond to be made."""
 
-    made = 0
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self.made = 0
 
     async def prepare(self, program: Program) -> None:
         """Nothing is to be loaded."""
@@ -366,33 +378,126 @@ class _Puppets:
 
     def start(self, program: Program, state: object, args: list[str]) -> tuple[Any, bool]:
         self.made += 1
+        self._rig.clock.seconds += 0.001
         return _Yielding(_never()), False
 
     async def run(self) -> None:
         """There are no warm guests."""
 
 
-def test_others_have_their_turns_between_two_children_of_a_user(tmp_path: Path) -> None:
-    rig, guests = Rig(), _Puppets()
-    parents = [rig.launch(user) for user in ("mallory", "victim")]
+@dataclass
+class Parents:
+    """Instances of two users, and what launches their children."""
+
+    rig: Rig
+    guests: _Puppets
+    launcher: Launcher
+    mallory: Instance
+    victim: Instance
+
+
+@pytest.fixture
+def parents(tmp_path: Path) -> Parents:
+    rig = Rig()
+    guests = _Puppets(rig)
     programs = ProgramStore(tmp_path, 1 << 20, rig.clock.date_ns)
     timers = rig.parts.timers
     launcher = Launcher(rig.registry, rig.executor, timers, programs, guests, rig.clock)
     launcher.models_ready.set()
+    return Parents(rig, guests, launcher, rig.launch("mallory"), rig.launch("victim"))
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(launcher.run)
-            for parent in [parents[0]] * 50 + [parents[1]]:
-                launcher.start_child(parent, PROGRAM, [], lambda end: None)
-            for _ in range(5):
-                before = guests.made
-                await trio.lowlevel.checkpoint()
-                assert guests.made - before <= 4, "one of each user, in two passes at most"
-            assert launcher.children_of(parents[1]) == 1
-            assert rig.registry.children_of(parents[1]) == 1, "behind none of mallory's"
-            while guests.made < 51:
-                await trio.lowlevel.checkpoint()
-            nursery.cancel_scope.cancel()
 
-    trio.run(main)
+def test_others_have_their_turns_between_two_children_of_a_user(parents: Parents) -> None:
+    rig, guests, launcher = parents.rig, parents.guests, parents.launcher
+    for parent in [parents.mallory] * 50 + [parents.victim]:
+        launcher.start_child(parent, PROGRAM, [], lambda end: None)
+    assert launcher.children_of(parents.mallory) == 50
+    for _ in range(50):
+        before = guests.made
+        rig.executor.turn()
+        assert guests.made - before <= 3
+    assert guests.made == 51
+
+
+def test_a_child_comes_before_those_of_a_user_who_has_had_many(parents: Parents) -> None:
+    rig, launcher = parents.rig, parents.launcher
+    for parent in [parents.mallory] * 50 + [parents.victim]:
+        launcher.start_child(parent, PROGRAM, [], lambda end: None)
+    for _ in range(2):
+        rig.executor.turn()
+    assert rig.registry.children_of(parents.victim) == 1
+    assert rig.registry.children_of(parents.mallory) < 5
+
+
+def test_others_have_their_turns_while_a_tree_of_instances_ends(parents: Parents) -> None:
+    """Each child frees what takes a millisecond; its parent ends at once."""
+    rig, launcher = parents.rig, parents.launcher
+    ends: list[str] = []
+
+    def freed(instance: Instance) -> None:
+        rig.clock.seconds += 0.001
+        ends.append(instance.user)
+
+    for _ in range(50):
+        launcher.start_child(parents.mallory, PROGRAM, [], lambda end: None)
+    while rig.registry.children_of(parents.mallory) < 50:
+        rig.executor.turn()
+    children = [each for each in rig.registry.instances("mallory") if each.parent is not None]
+    rig.registry.on_end.append(freed)
+    rig.registry.kill(parents.mallory, "for this test")
+    assert ends == ["mallory"]
+    assert all(child.ended is not None and child.guest is None for child in children)
+    assert rig.registry.alive_of("mallory") == 50, "they hold what they had"
+    for _ in range(100):
+        before = len(ends)
+        rig.executor.turn()
+        assert len(ends) - before <= 3
+    assert len(ends) == 51
+    assert rig.registry.alive_of("mallory") == 0
+
+
+def test_what_an_ended_instance_holds_is_freed_at_once_where_it_is_needed(parents: Parents) -> None:
+    rig, launcher = parents.rig, parents.launcher
+    launcher.start_child(parents.mallory, PROGRAM, [], lambda end: None)
+    rig.executor.turn()
+    [child] = [each for each in rig.registry.instances("mallory") if each.parent is not None]
+    rig.registry.kill(parents.mallory, "for this test")
+    assert rig.registry.alive_of("mallory") == 1
+    rig.registry.reclaim([child], lambda: rig.registry.alive_of("mallory") == 0)
+    assert rig.registry.alive_of("mallory") == 0
+    rig.executor.turn()
+    assert rig.registry.alive_of("mallory") == 0
+
+
+def test_the_background_waits_for_guests_of_less_served_users() -> None:
+    """Mallory's guest spins; the victim's have each another turn after the other."""
+    world = World()
+    cast(Any, world.launch("mallory", 5.0).guest).spins = True
+    for _ in range(5):
+        world.launch("victim", 1.0)
+    turns(world, lambda: world.now > 1e9)
+    world.ran.clear()
+    begin = world.now
+    turns(world, lambda: world.now > begin + 1e9)
+    assert 0.45e9 < world.ran.count("mallory") * 5e6 < 0.55e9, "half of the time, and no more"
+
+
+def test_a_user_who_comes_delays_others_by_little() -> None:
+    world = World()
+    victim = world.launch("victim", 0.5, waits=True)
+
+    def goes_on() -> float:
+        """How long a step of the victim takes to come, in milliseconds."""
+        asked = world.now
+        world.executor.give_turn(victim)
+        while victim.turn.scheduled:
+            world.executor.turn()
+        took = (world.now - asked) / 1e6
+        world.now += 1_000_000  # the worker's step
+        return took
+
+    for _ in range(500):
+        goes_on()
+    for _ in range(20):
+        cast(Any, world.launch("mallory", 5.0).guest).spins = True
+    assert max(goes_on() for _ in range(500)) < 60

@@ -15,6 +15,7 @@ from support.rpc_bench import Bench, Proxy
 
 from pie_control.instances.instance import State
 from pie_control.rpc.endpoint import EndpointInUse
+from pie_control.rpc.requests import LOG_BYTES
 from pie_py.client import (
     Client,
     ConnectionLost,
@@ -108,6 +109,23 @@ def test_sync_client(bench: Bench) -> None:
         assert failure.value.state == "killed"
     with pytest.raises(Exception, match="not connected"):
         client.models()
+
+
+def test_a_long_log_comes_in_parts(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        talker = client.launch("echo")
+        sent = [f"{number} {'x' * 4000}" for number in range(100)]
+        log = bench.instance(talker.id).log
+        for text in sent:
+            log.add("info", text)
+        part, following = log.part(0, LOG_BYTES)
+        assert 20 < len(part) == following < 40
+        assert [line["text"] for line in talker.logs()["lines"]] == sent
+        found = client.logs(talker.id, after=90)
+        assert [line["text"] for line in found["lines"]] == sent[90:]
+        assert found["next"] == 100
+        assert talker.logs(after=1000) == {"lines": [], "next": 100, "ended": False}
+        talker.cancel()
 
 
 def test_a_sync_client_waits_as_long_as_it_is_told(bench: Bench) -> None:

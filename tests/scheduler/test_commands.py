@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from support.fake_worker import attend, distribution, embedded
 from support.rig import runtime
@@ -9,6 +11,8 @@ from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate, forward, text
 from pie_control.commands import forward as forwards
+from pie_control.errors import NoRoom
+from pie_py.config.quotas import Quota
 from pie_py.wire.plan import NextDist
 
 
@@ -411,6 +415,31 @@ def test_first_come_first_served(what: str) -> None:
     assert middle.instance.ended is None
     getattr(old, what)(14)
     assert middle.instance.ended is not None
+
+
+@pytest.mark.parametrize("what", ["pages", "embeds"])
+@pytest.mark.parametrize("user", ["ann", "ben"])
+def test_what_an_ended_instance_has_not_given_back_yet_is_free(what: str, user: str) -> None:
+    """It is given back by and by, in turns of the executor; here is none."""
+    server = Server(kv_pages=20, embeds=20)
+    old, young = Guest(server), Guest(server, server.launch(user))
+    getattr(old, what)(12)
+    getattr(young, what)(8)
+    server.registry.condemn(old.instance, "test")
+    assert server.registry.alive_of("ann") > 0
+    getattr(young, what)(12)
+    assert young.instance.ended is None
+
+
+def test_an_ended_instance_makes_room_for_a_new_one() -> None:
+    server = Server(quota=Quota(share=0.002, launches=math.inf))
+    one, _ = server.launch(), server.launch()
+    with pytest.raises(NoRoom):
+        server.launch()
+    server.registry.condemn(one, "test")
+    assert server.registry.alive_of("ann") == 2
+    server.launch()
+    assert server.registry.alive_of("ann") == 2
 
 
 def test_masks_of_too_many_cells() -> None:

@@ -188,6 +188,8 @@ class Behaviours:
     def kill(self, instance: Instance, reason: str) -> None:
         self._end(instance, State.KILLED, f"killed: {reason}")
 
+    condemn = kill
+
     def instances(self, user: str | None = None) -> list[Instance]:
         return [i for i in self._all.values() if user in (None, i.user)]
 

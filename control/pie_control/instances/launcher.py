@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol, TypeAlias
-from weakref import WeakValueDictionary
 
 import structlog
 import trio
@@ -89,8 +88,7 @@ class Launcher:
         self._wall_timers: dict[Instance, Timer] = {}
         self._starting: Counter[Instance] = Counter()  # children not launched yet, by parent
         self._nursery: trio.Nursery | None = None  # of the tasks that wait for children
-        # By user: only one child of each is made at a time.
-        self._one_child: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
+        self._children: dict[Instance, _Child] = {}  # that run here
         registry.on_end.append(self._on_end)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -194,24 +192,15 @@ class Launcher:
         timer = self._wall_timers.pop(instance, None)
         if timer is not None:
             timer.cancel()
+        child = self._children.pop(instance, None)
+        if child is not None and instance.ended is not None:
+            child.tell(instance.ended)
 
     # Children
 
     def children_of(self, instance: Instance) -> int:
         """Children of an instance that are alive or about to be."""
         return self._registry.children_of(instance) + self._starting[instance]
-
-    async def _launch_child(self, parent: Instance, program: Program, args: list[str]) -> Child:
-        await self.until_can_start(program)  # which may take long, so before it holds up others
-        one = self._one_child.setdefault(parent.user, trio.Lock())
-        try:
-            async with one:  # others have their turns between two of a user
-                instance = await self.launch(program, args, parent.user, parent=parent)
-        except NoRoom as error:
-            if self.elsewhere is None:
-                raise
-            return await self.elsewhere(parent, program, args, error)
-        return _ChildHere(self._registry, instance)
 
     def start_child(
         self,
@@ -220,7 +209,7 @@ class Launcher:
         args: list[str],
         done: Callable[[Ended | ApiError], None],
     ) -> Callable[[], None]:
-        """Launches a child in the background. Returns what kills it.
+        """Launches a child in a later turn, at its user's cost. Returns what kills it.
 
         Args:
             parent: it ends with this one.
@@ -229,80 +218,118 @@ class Launcher:
             done: called once with its end, or why it could not be launched; not if it was killed by
                 what is returned.
         """
-        assert self._nursery is not None, "the launcher runs"
-        child = _ChildTask(partial(self._launch_child, parent, program, args))
+        child = _Child(parent, program, args, done)
         self._starting[parent] += 1
+        self._make_later(child)
+        return partial(self._give_up, child)
 
-        def started() -> None:
-            self._starting[parent] -= 1
-            if not self._starting[parent]:
-                del self._starting[parent]
+    def _make_later(self, child: _Child) -> None:
+        if self.can_start(child.program):
+            self._executor.do_later(child.parent.owner, partial(self._make, child))
+        else:
+            self._wait_for(child, self._prepare)
 
-        self._nursery.start_soon(child.run, program.name, started, done)
-        return child.kill
+    def _make(self, child: _Child) -> None:
+        if child.done is None:  # given up
+            return
+        if not self.can_start(child.program):  # the worker was lost meanwhile
+            self._make_later(child)
+            return
+        parent = child.parent
+        try:
+            instance = self.start(child.program, child.args, parent.user, parent=parent)
+        except NoRoom as error:
+            if self.elsewhere is None:
+                self._over(child, error)
+            else:
+                self._wait_for(child, partial(self._launch_elsewhere, self.elsewhere, error))
+        except Exception as error:
+            self._over(child, _refusal(child, error))
+        else:
+            child.instance = instance
+            self._children[instance] = child
+            self._is_started(child)
 
+    def _wait_for(self, child: _Child, wait: Callable[[_Child], Awaitable[None]]) -> None:
+        """Goes on with a child in a task of its own."""
+        assert self._nursery is not None, "the launcher runs"
+        self._nursery.start_soon(self._waited_for, child, wait)
 
-class _ChildHere:
-    """A child on this node, which ends with its parent."""
-
-    def __init__(self, registry: Registry, instance: Instance) -> None:
-        self._registry = registry
-        self._instance = instance
-
-    async def end(self) -> Ended | ApiError:
-        """As `Child.end`."""
-        await self._instance.ended_event.wait()
-        assert self._instance.ended is not None
-        return self._instance.ended
-
-    def kill(self) -> None:
-        """As `Child.kill`."""
-        self._registry.kill(self._instance, "its parent gave it up")
-
-
-class _ChildTask:
-    """The task that launches one child and waits for its end."""
-
-    def __init__(self, launch: Callable[[], Awaitable[Child]]) -> None:
-        self._launch = launch
-        self._scope = trio.CancelScope()
-        self._child: Child | None = None
-
-    async def run(
-        self, name: str, started: Callable[[], None], done: Callable[[Ended | ApiError], None]
-    ) -> None:
-        """Launches the child and waits for its end.
-
-        Calls `started` once it counts among those of this node, cannot be launched or has ended,
-        and `done` with its end or the error.
-        """
-        counts_here = True
-        with self._scope:
+    async def _waited_for(self, child: _Child, wait: Callable[[_Child], Awaitable[None]]) -> None:
+        with child.scope:
             try:
-                self._child = await self._launch()
-                counts_here = isinstance(self._child, _ChildHere)
-            except ApiError as error:
-                done(error)
-            except ProgramRejected as error:
-                done(ApiError("invalid-argument", f"{name} cannot run here: {error}"))
+                await wait(child)
             except Exception as error:
-                log.exception("a child could not be launched", program=name)
-                done(ApiError("internal", f"{name} could not be launched: {error}"))
-            finally:
-                if counts_here:
-                    started()
-            if self._child is not None:
-                if self._scope.cancel_called:  # while it was started, which nothing interrupts
-                    self.kill()
-                done(await self._child.end())
-        if not counts_here:
-            started()
+                self._over(child, _refusal(child, error))
 
-    def kill(self) -> None:
-        """Ends the child, or its launch; nothing is called afterwards."""
-        self._scope.cancel()
-        if self._child is not None:
-            self._child.kill()
+    async def _prepare(self, child: _Child) -> None:
+        await self.until_can_start(child.program)
+        self._make_later(child)
+
+    async def _launch_elsewhere(self, elsewhere: Elsewhere, full: NoRoom, child: _Child) -> None:
+        child.elsewhere = await elsewhere(child.parent, child.program, child.args, full)
+        if child.scope.cancel_called:  # while it was started, which nothing interrupts
+            child.elsewhere.kill()
+        self._over(child, await child.elsewhere.end())
+
+    def _is_started(self, child: _Child) -> None:
+        """A child counts among the instances of this node, or does not run."""
+        if child.is_starting:
+            child.is_starting = False
+            self._starting[child.parent] -= 1
+            if not self._starting[child.parent]:
+                del self._starting[child.parent]
+
+    def _over(self, child: _Child, end: Ended | ApiError) -> None:
+        self._is_started(child)
+        child.tell(end)
+
+    def _give_up(self, child: _Child) -> None:
+        """Ends a child, or its launch."""
+        child.done = None
+        child.scope.cancel()
+        self._is_started(child)
+        if child.instance is not None:
+            self._registry.kill(child.instance, "its parent gave it up")
+        if child.elsewhere is not None:
+            child.elsewhere.kill()
+
+
+class _Child:
+    """A child of an instance, from the call that launches it on."""
+
+    def __init__(
+        self,
+        parent: Instance,
+        program: Program,
+        args: list[str],
+        done: Callable[[Ended | ApiError], None],
+    ) -> None:
+        self.parent = parent
+        self.program = program
+        self.args = args
+        self.done: Callable[[Ended | ApiError], None] | None = done  # None once it is of no use
+        self.is_starting = True  # does not count among the instances of this node yet
+        self.scope = trio.CancelScope()  # of the task that waits for it, where there is one
+        self.instance: Instance | None = None  # that it is here
+        self.elsewhere: Child | None = None
+
+    def tell(self, end: Ended | ApiError) -> None:
+        """Tells its parent its end, unless it was given up."""
+        done, self.done = self.done, None
+        if done is not None:
+            done(end)
+
+
+def _refusal(child: _Child, error: Exception) -> ApiError:
+    """Why a child cannot be launched, as its parent is told it."""
+    if isinstance(error, ApiError):
+        return error
+    name = child.program.name
+    if isinstance(error, ProgramRejected):
+        return ApiError("invalid-argument", f"{name} cannot run here: {error}")
+    log.error("a child could not be launched", program=name, exc_info=error)
+    return ApiError("internal", f"{name} could not be launched: {error}")
 
 
 def check_arguments(args: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 LINE_OVERHEAD = 200  # bytes that a line takes in addition to its text
 LINE_CHARACTERS = 4096  # the rest of a longer line is dropped
@@ -40,6 +41,23 @@ class Log:
         """Appends a line and drops the oldest one if the log is full."""
         self.total += 1
         self._lines.append(LogLine(self._date_ns(), level, text[:LINE_CHARACTERS]))
+
+    def part(self, after: int, most_bytes: int) -> tuple[list[LogLine], int]:
+        """Some of the lines kept, from a number on, and the number of the one that follows.
+
+        Args:
+            after: counted from the first line ever added.
+            most_bytes: that they take, about; one may go over it.
+        """
+        first = max(after, self.total - len(self._lines))
+        lines: list[LogLine] = []
+        size = 0
+        for line in islice(self._lines, first - self.total + len(self._lines), None):
+            if size > most_bytes:
+                break
+            lines.append(line)
+            size += len(line.text) + LINE_OVERHEAD
+        return lines, min(first, self.total) + len(lines)
 
     @property
     def size_bytes(self) -> int:

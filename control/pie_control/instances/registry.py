@@ -6,7 +6,7 @@ import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from pie_control.errors import ApiError, NoRoom
+from pie_control.fairness import Owner, Work
 from pie_control.instances.ended import EndedInstances
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.guest_memory import correct, of_users, too_much
@@ -25,10 +26,10 @@ from pie_py.config.quotas import Quotas
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program
+    from pie_control.wasm import Guest
 
 log = structlog.get_logger("pie.instances")
 
-SWEEP_SECONDS = 1.0
 _CODE = re.compile(r"[a-z]+(-[a-z]+)*(?=: )")
 
 Hook: TypeAlias = Callable[[Instance], None]
@@ -82,6 +83,8 @@ class Registry:
         # Told the end of an instance whose launch is recorded; calls what is handed in once it may
         # be told. Until then the instance counts as alive.
         self.hold_end: Callable[[Instance, Callable[[], None]], None] | None = None
+        # Has something done a little later, at an owner's cost.
+        self.do_later: Callable[[Owner, Work], None] = lambda owner, work: work()
         self.launched = 0
         self.most = most
         self._limits = limits
@@ -102,6 +105,8 @@ class Registry:
         self._live: dict[str, Instance] = {}
         self._closed: trio.Event | None = None  # set when the last instance has ended
         self._children: dict[Instance, set[Instance]] = {}  # live ones, of live parents
+        # Have ended and still hold what they owned: their guests.
+        self._condemned: dict[Instance, Guest | None] = {}
         self._ended = EndedInstances(self._forget)
 
     # Start
@@ -125,13 +130,13 @@ class Registry:
         """
         if self._closed is not None and parent is None:
             raise ApiError("busy", "the server is stopping and starts no more instances")
-        if len(self._live) >= self.most:
+        if len(self._live) >= self.most and not self._free_one():
             raise NoRoom(
                 f"{self.most} instances are alive, the most this server runs;"
                 " try again when some have ended"
             )
         most = self._quotas.most(user, self.most)
-        if self._of_user[user] >= most:
+        if self._of_user[user] >= most and not self._free_one(user):
             raise NoRoom(
                 f"you have {most} instances alive, the most that one user may have here; try again"
                 " when some have ended"
@@ -171,7 +176,8 @@ class Registry:
     def _check_memory(self, user: str) -> None:
         """Starts none for who has too much memory already."""
         most = self._quotas.memory(user, self.guest_memory)
-        held = self._held[user]
+        while (held := self._held[user]) >= most and self._free_one(user):
+            pass
         if held >= most:
             raise ApiError(
                 "limit-exceeded",
@@ -215,17 +221,37 @@ class Registry:
     # End
 
     def end(self, instance: Instance, state: State, text: str) -> None:
-        """Ends an instance: frees all it owned, tells its client, ends its children. Idempotent."""
-        if instance.state is not State.RUNNING:
-            return
+        """Ends an instance: frees all it owned, tells its client, ends its children. Idempotent.
+
+        What its children owned is freed soon.
+        """
+        if instance.state is State.RUNNING:
+            self._mark_ended(instance, state, text)
+            self._finish(instance)
+
+    def _mark_ended(self, instance: Instance, state: State, text: str) -> None:
         instance.ended = Ended(state, text, self._date_ns(), instance.cpu_ns)
-        for child in list(self._children.pop(instance, ())):
-            self.end(child, State.KILLED, "killed: its parent has ended")
+        self._condemned[instance], instance.guest = instance.guest, None
+        for child in self._children.pop(instance, ()):
+            self.condemn(child, "its parent has ended")
+
+    def _free_one(self, user: str | None = None) -> bool:
+        """Frees at once what one instance holds that has ended, if there is one of a user."""
+        for instance in self._condemned:
+            if user is None or instance.user == user:
+                self._finish(instance)
+                return True
+        return False
+
+    def _finish(self, instance: Instance) -> None:
+        """Frees what an instance that has ended owned."""
+        if instance not in self._condemned:  # it has been freed meanwhile
+            return
+        guest = self._condemned.pop(instance)
         if instance.parent is not None:
             self._children.get(instance.parent, set()).discard(instance)
-        if instance.guest is not None:
-            instance.guest.close()
-            instance.guest = None
+        if guest is not None:
+            guest.close()
         instance.futures.close()
         for hook in self.on_end:
             hook(instance)
@@ -264,6 +290,16 @@ class Registry:
         """Ends an instance from outside."""
         self.end(instance, State.KILLED, f"killed: {reason}")
 
+    def condemn(self, instance: Instance, reason: str) -> None:
+        """As `kill`: it does nothing more from now on, and what it owned is freed soon.
+
+        That takes long where its guest is in the middle of a call with much data, and half a
+        second for a tree of a thousand instances. Others have turns in between.
+        """
+        if instance.state is State.RUNNING:
+            self._mark_ended(instance, State.KILLED, f"killed: {reason}")
+            self.do_later(instance.owner, partial(self._finish, instance))
+
     def reclaim(self, victims: Iterable[Instance], enough: Callable[[], bool]) -> bool:
         """First come, first served (Pie, section 5.2): ends victims in turn until `enough` says so.
 
@@ -277,6 +313,7 @@ class Registry:
                 State.KILLED,
                 "out-of-resources: ended to free what an instance launched earlier needs",
             )
+            self._finish(victim)  # it may have ended before
         return enough()
 
     def close(self) -> trio.Event:
@@ -290,11 +327,13 @@ class Registry:
         """Ends every instance: the server stops."""
         for instance in list(self._live.values()):
             self.kill(instance, reason)
+            self._finish(instance)
 
     def lose_all(self, reason: str) -> None:
         """Ends every instance for a fault that is not its own."""
         for instance in list(self._live.values()):
             self.fail(instance, reason)
+            self._finish(instance)
 
     # Records
 
@@ -304,10 +343,14 @@ class Registry:
 
     def instances(self, user: str | None = None) -> list[Instance]:
         """Live instances and those that ended lately, oldest launch first."""
-        everyone = [*self._ended, *self._live.values()]
         return sorted(
-            (i for i in everyone if user is None or i.user == user), key=lambda i: i.number
+            (i for i in self.everyone if user is None or i.user == user), key=lambda i: i.number
         )
+
+    @property
+    def everyone(self) -> Iterator[Instance]:
+        """As `instances`, of all users and in no order."""
+        return itertools.chain(self._ended, self._live.values())
 
     def knows(self, instance_id: str) -> bool:
         """Whether an instance of this id is alive, or has ended lately."""
@@ -355,29 +398,6 @@ class Registry:
     def children_of(self, instance: Instance) -> int:
         """Children of an instance that are alive."""
         return len(self._children.get(instance, ()))
-
-    # Clients that have left
-
-    async def run(self) -> None:
-        """Sweeps up after clients that have left, until cancelled."""
-        while True:
-            await trio.sleep(SWEEP_SECONDS)
-            self._sweep()
-
-    def _sweep(self) -> None:
-        """Ends instances whose client has vanished, and drops messages that no client fetches."""
-        now = self._clock()
-        for instance in [*self._live.values(), *self._ended]:
-            since = instance.client.left_at
-            if since is None or now - since <= instance.limits.detached_seconds:
-                continue
-            instance.client.left_at = None
-            if instance.state is State.RUNNING:
-                self.kill(
-                    instance, f"its client has been gone for {instance.limits.detached_seconds:g} s"
-                )
-            else:
-                instance.outbox.drop_all_but_last()
 
 
 def _told(text: str) -> str:

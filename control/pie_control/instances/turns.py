@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.fairness import FairQueue
+from pie_control.fairness import FairQueue, Owner, Work
 from pie_control.instances.guest_memory import GuestMemory
 from pie_control.instances.instance import Instance, State
 from pie_control.instances.rests import Rests
@@ -21,8 +21,11 @@ from pie_control.wasm import Guest, GuestTrap, Status
 log = structlog.get_logger("pie.executor")
 
 _NOTHING = object()
-CREDIT_NS = 100_000_000  # of a guest that was idle, against those of its user and of others
+CREDIT_NS = 100_000_000  # of a guest that was idle, against those of its user
+# Of a user whose guests were idle, against others: they wait so long for what he begins with.
+USER_CREDIT_NS = 30_000_000
 LEAD_NS = 20_000_000  # of the guest that is next, which ends a turn if another is ready again
+BACKGROUND_NS = 2_000_000  # of a turn, after which nothing more of the background is begun
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class Executor:
     Users take turns, and so do the instances of each, by the time that their guests have used,
     host calls included (`fairness.py`). A guest that used its whole slice goes to the background,
     of which one slice runs a turn, so that a spinning program costs its user's others at most one
-    slice per turn. A user whose guest had a long turn rests (`rests.py`).
+    slice per turn. What else is done for users by and by, such as freeing what their instances
+    held, is there, too. The background waits for guests of users who have been served less. A user
+    whose guest had a long turn rests (`rests.py`).
 
     A result of the worker begins a turn of the guests that it wakes alone. The next plan waits for
     these, whose next commands are one batch, and for guests that are new. What else is ready, such
@@ -74,9 +79,11 @@ class Executor:
         self._memory = memory or GuestMemory()
         self._rests = Rests(weight_of)
         self._arrived: list[Instance] = []  # are ready in the next turn
-        self._ready: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of)
+        self._ready: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of, USER_CREDIT_NS)
         self._alone: list[Instance] = []  # the same, while all are of one user
-        self._background: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of)
+        self._background: FairQueue[Instance | Work] = FairQueue(
+            CREDIT_NS, weight_of, USER_CREDIT_NS
+        )
         self._answers: dict[Instance, Any] = {}
         self._work = trio.Event()
         self._in_turn = False
@@ -104,6 +111,12 @@ class Executor:
     def give_turn(self, instance: Instance) -> None:
         """Resumes a guest that waits, whether or not a future of it is ready."""
         self._push(instance)
+
+    def do_later(self, owner: Owner, work: Work) -> None:
+        """Does something for an owner in a later turn, at his cost. It must raise nothing."""
+        self._background.push(owner, work)
+        if not self._in_turn:  # its end looks for itself
+            self._work.set()
 
     def discard(self, instance: Instance) -> None:
         """Forgets an instance that has ended."""
@@ -189,13 +202,32 @@ class Executor:
         self._memory.end()
 
     def _run_background(self) -> None:
-        """Gives one guest that has used its slice another, while the worker has its plan."""
-        if self._background:
-            self._memory.begin()
-            ran = self._step_of(self._background, self._clock_ns()) is not None
-            self._memory.end()
-            if ran:
-                self._work.set()  # it may have queued commands, and wait now
+        """Goes on in the background for a bounded time, while the worker has its plan."""
+        if not self._background:
+            return
+        self._memory.begin()
+        now = self._clock_ns()
+        end = now + BACKGROUND_NS
+        while now < end and not self._is_other_first(now):
+            after = self._step_of(self._background, now)
+            if after is None:
+                break
+            now = after
+            self._work.set()  # a guest may have queued commands, and wait now
+        self._memory.end()
+
+    def _is_other_first(self, now: int) -> bool:
+        """Whether a guest is ready of a user who was served less than who is next in the
+        background."""
+        resting = self._rests.at(now)
+        user = self._background.next_user(resting)
+        if user is None:
+            return False
+        others = {group[-1].user for group in (self._alone, self._arrived) if group}
+        others.add(self._ready.next_user(resting) or user)
+        return any(
+            other not in resting and self._ready.is_less_served(other, user) for other in others
+        )
 
     def _run_alone(
         self, user: str, arrived: list[Instance], now: int, end: int, *, of_result: bool
@@ -223,8 +255,10 @@ class Executor:
         self._alone = [waiting[at] for at in sorted(order[len(costs) :])]
         line.served_round(user, costs, all_of_them=not self._alone)
 
-    def _step_of(self, line: FairQueue[Instance], now: int) -> int | None:
-        """Gives the next guest of a line its turn, and charges it.
+    def _step_of(
+        self, line: FairQueue[Instance] | FairQueue[Instance | Work], now: int
+    ) -> int | None:
+        """Gives the next guest of a line its turn, or does what is next, and charges it.
 
         Returns the time afterwards; None if all that wait rest.
         """
@@ -232,9 +266,15 @@ class Executor:
         taken = line.pop((lambda user: user not in resting) if resting else None)
         if taken is None:
             return None
-        owner, instance = taken
-        after = self._step(instance, now)
+        owner, item = taken
+        if isinstance(item, Instance):
+            after = self._step(item, now)
+        else:
+            item()
+            after = self._clock_ns()
         line.charge(owner, after - now)
+        if line is not self._ready:  # a user's time is one, wherever it went
+            self._ready.charge_user(owner.user, after - now)
         self._ran(owner.user, now, after)
         return after
 

@@ -190,6 +190,8 @@ class ModelService:
         """
         if self.evictor is None:
             return take()
+        if self.pages.free < count:
+            self._free_ended(count, self.pages, lambda space: space.pages_held)
         return self.evictor.call(instance, count, take, answer)
 
     def has_spare_page(self) -> bool:
@@ -214,10 +216,19 @@ class ModelService:
         pool: PagePool | EmbedPool,
         held: Callable[[Space], int],
     ) -> bool:
+        if self._free_ended(count, pool, held):
+            return True
         victims = self._victims(instance, count, pool, held)
         if pool.free + sum(held(self.spaces[i]) for i in victims) < count:
             return False
         return self._ends.reclaim(victims, lambda: pool.free >= count)
+
+    def _free_ended(
+        self, count: int, pool: PagePool | EmbedPool, held: Callable[[Space], int]
+    ) -> bool:
+        """Frees what instances hold that have ended, until enough is free; tells whether it is."""
+        ended = [i for i, space in self.spaces.items() if i.ended is not None and held(space)]
+        return self._ends.reclaim(ended, lambda: pool.free >= count)
 
     def _victims(
         self,

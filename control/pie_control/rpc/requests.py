@@ -42,6 +42,8 @@ from pie_py.config.server import ServerConfig
 from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import PROTOCOL, Request
 
+LOG_BYTES = 128 << 10  # of lines in an answer, about: others wait while it is made and encrypted
+
 Answer: TypeAlias = Any  # what msgpack can carry
 Method: TypeAlias = tuple[type[Any], Callable[[Session, Any], Answer | Awaitable[Answer]]]
 
@@ -265,7 +267,7 @@ class Requests:
         ]
         check_unused(asked, [instance.id for instance in running])
         for instance in running:
-            self._registry.kill(instance, f"{session.user} has removed its program")
+            self._registry.condemn(instance, f"{session.user} has removed its program")
         return self._kept.remove(programs)
 
     # Instances
@@ -402,7 +404,7 @@ class Requests:
         operator = session.user in self._config.admins
         instance = self._registry.find(asked.instance, None if operator else session.scope)
         alive = instance.state is State.RUNNING
-        self._registry.kill(instance, f"by {session.user}")
+        self._registry.condemn(instance, f"by {session.user}")
         return alive
 
     def _inspect(self, session: Session, asked: params.OfInstance) -> Answer:
@@ -410,13 +412,15 @@ class Requests:
         return inspect(instance, list(self._served.services.values()), session.scope)
 
     def _logs(self, session: Session, asked: params.Logs) -> Answer:
-        """Lines from number `after` on; `next` is the `after` of a later request."""
+        """Lines from number `after` on, as many as one answer has; `next` is the `after` of a later
+        request, `total` the lines so far.
+        """
         instance = self._find(session, asked.instance)
-        first = instance.log.total - len(instance.log)  # number of the oldest line kept
-        skip = max(0, asked.after - first)
+        lines, following = instance.log.part(asked.after, LOG_BYTES)
         return {
-            "lines": describe_log(list(instance.log)[skip:]),
-            "next": instance.log.total,
+            "lines": describe_log(lines),
+            "next": following,
+            "total": instance.log.total,
             "ended": instance.ended is not None,
         }
 

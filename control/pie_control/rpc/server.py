@@ -15,6 +15,7 @@ from pie_control.errors import ApiError, ProgramRejected, Refusal
 from pie_control.instances.launcher import MAX_ARGUMENT_BYTES
 from pie_control.rpc.auth import Authenticator
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt
+from pie_control.rpc.inbox import Inbox, Letter
 from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES
 from pie_control.rpc.session import MAX_PENDING, Session
 from pie_control.rpc.sessions import DEFAULT_TIMING, Do, Event, GiveUp, Gone, Sessions, Timing
@@ -40,6 +41,7 @@ log = structlog.get_logger("pie.rpc")
 
 REMOVED = "this key was removed; `pie-py keys add USER` on the server's machine makes another one"
 TURN_NS = 2_000_000  # of messages handled before the guests of this process have their turn
+RECEIVE_NS = 500_000  # in which messages are taken from ZeroMQ at once
 
 
 class Methods(Protocol):
@@ -85,6 +87,7 @@ class RpcServer:
         self.sessions = Sessions(
             {**self._facts(), **facts}, timing, clock, self._socket.wake, quotas
         )
+        self._inbox = Inbox(quotas.weight)
         self._requests = methods(self.sessions)
         self._tasks: dict[tuple[Session, int], trio.CancelScope] = {}  # of requests that wait
         self._users = users
@@ -153,39 +156,62 @@ class RpcServer:
         while True:
             self._take_in(nursery)
             self.flush()
-            if self.sessions.has_work:
+            if self.sessions.has_work or self._inbox:
                 await trio.lowlevel.checkpoint()
             else:
                 await self._socket.wait()
 
     def has_requests(self) -> bool:
-        """Whether messages of clients have arrived that are not handled yet."""
-        return self._socket.has_input()
+        """Whether messages have arrived because of which instances may have commands, and that are
+        not handled yet."""
+        self._receive()
+        if self._inbox:
+            self._socket.wake()  # the signal that `_serve` waits for is consumed
+        return self._inbox.may_bring_commands
 
     def _take_in(self, nursery: trio.Nursery) -> None:
         """Handles what has arrived, for a bounded time."""
-        end = time.perf_counter_ns() + TURN_NS
-        while time.perf_counter_ns() < end:
+        self._receive()
+        began = time.perf_counter_ns()
+        end = began + TURN_NS
+        while began < end and (letter := self._inbox.take()) is not None:
+            self._handle(letter, nursery)
+            self._deliver()
+            now = time.perf_counter_ns()
+            self._inbox.charge(letter, now - began)
+            began = now
+
+    def _receive(self) -> None:
+        """Takes what has arrived from ZeroMQ, for a bounded time."""
+        end = time.perf_counter_ns() + RECEIVE_NS
+        while not self._inbox.is_full:
             frames = self._socket.receive_frames()
             if frames is None:
                 return
             peer = frames[0].bytes  # the connection's routing id
             for frame in frames[1:]:
-                self._handle(peer, frame, nursery)
-            self._deliver()
+                self._inbox.put(self._letter(peer, frame))
+            if time.perf_counter_ns() > end:
+                return
 
-    def _handle(self, peer: bytes, frame: zmq.Frame, nursery: trio.Nursery) -> None:
+    def _letter(self, peer: bytes, frame: zmq.Frame) -> Letter:
+        user, size = self._user_of(frame), len(frame)
+        if user is None:
+            return Letter("", peer, None, size)
         try:
-            message = decode(frame.buffer)
+            return Letter(user, peer, decode(frame.buffer), size)
         except NotAMessage as error:
             log.debug("no message", reason=str(error))
-            self.sessions.receive_garbage(peer, error)
-            return
-        user = self._user_of(frame)
-        if user is None:
+            return Letter(user, peer, error, size)
+
+    def _handle(self, letter: Letter, nursery: trio.Nursery) -> None:
+        user, peer, content, _ = letter
+        if content is None:
             self._act(self.sessions.refuse(peer, REMOVED), nursery)
+        elif isinstance(content, NotAMessage):
+            self.sessions.receive_garbage(peer, content)
         else:
-            self._act(self.sessions.receive(peer, message, user), nursery)
+            self._act(self.sessions.receive(peer, content, user), nursery)
 
     def _user_of(self, frame: zmq.Frame) -> str | None:
         """Whose connection a frame came by; None if the key was removed."""

@@ -1,0 +1,96 @@
+"""Messages of clients that wait to be handled: users take turns, and so do one user's connections.
+
+ZeroMQ hands messages over by connection, and some take long to answer: behind those of a user with
+many connections another user's launch would wait for all of them. So what has arrived is taken from
+ZeroMQ, while no user has too much here, and handled by what each user's messages have cost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from pie_control.fairness import FairQueue, Owner
+from pie_py.wire.rpc import Message, NotAMessage, Request
+
+MOST_MESSAGES = 1000  # of a user
+MOST_BYTES = 16 << 20  # the same
+_MAY_BRING_COMMANDS = ("launch", "send")
+
+Content: TypeAlias = Message | NotAMessage | None  # None: its connection's key was removed
+
+
+class Letter(NamedTuple):
+    """A message and the connection that it came by."""
+
+    user: str
+    peer: bytes  # routing id
+    content: Content
+    size: int  # bytes
+
+    @property
+    def owner(self) -> Owner:
+        """The user and the connection that its handling is charged to."""
+        return Owner(self.user, self.peer.hex())
+
+    @property
+    def may_bring_commands(self) -> bool:
+        """Whether an instance may have commands because of it."""
+        content = self.content
+        return isinstance(content, Request) and content.method in _MAY_BRING_COMMANDS
+
+
+class Inbox:
+    """What waits, of each connection in its order."""
+
+    def __init__(self, weight_of: Callable[[str], float]) -> None:
+        """Nothing waits. Takes a user's weight, with which his part of the time grows."""
+        self._waiting: FairQueue[Letter] = FairQueue(0.0, weight_of)
+        self._messages: Counter[str] = Counter()  # by user
+        self._bytes: Counter[str] = Counter()
+        self._with_commands = 0
+        self._full: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def may_bring_commands(self) -> bool:
+        """Whether a message waits because of which an instance may have commands."""
+        return self._with_commands > 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether some user has so much here that no more is to be taken from ZeroMQ."""
+        return bool(self._full)
+
+    def put(self, letter: Letter) -> None:
+        """A message has arrived."""
+        user = letter.user
+        self._waiting.push(letter.owner, letter)
+        self._messages[user] += 1
+        self._bytes[user] += letter.size
+        self._with_commands += letter.may_bring_commands
+        if self._messages[user] >= MOST_MESSAGES or self._bytes[user] >= MOST_BYTES:
+            self._full.add(user)
+
+    def take(self) -> Letter | None:
+        """The next message."""
+        taken = self._waiting.pop()
+        if taken is None:
+            return None
+        letter = taken[1]
+        user = letter.user
+        self._messages[user] -= 1
+        self._bytes[user] -= letter.size
+        self._with_commands -= letter.may_bring_commands
+        if self._messages[user] < MOST_MESSAGES and self._bytes[user] < MOST_BYTES:
+            self._full.discard(user)
+        if not self._messages[user]:
+            del self._messages[user], self._bytes[user]
+        return letter
+
+    def charge(self, letter: Letter, nanoseconds: int) -> None:
+        """A message was handled, and took so long."""
+        self._waiting.charge(letter.owner, nanoseconds)
