@@ -7,16 +7,18 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
-from support.instances import take, until_ready
+from support.instances import failure, take, until_ready
 from support.rig import Rig
 
 from pie_control.instances import ended as records_of_ended
 from pie_control.instances.futures import OutsideFuture
 from pie_control.instances.instance import Instance
+from pie_control.programs.store import ProgramStore
 from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.session import Session
 from pie_py.config.server import ServerConfig
@@ -185,3 +187,29 @@ def test_work_queues_go_with_their_user() -> None:
     assert gone() is not None
     rig.end(instance)
     assert gone() is None
+
+
+def test_children_that_are_about_to_start_are_bounded_by_user() -> None:
+    """Each instance of a fork bomb had 256 that waited, with a task for each."""
+    rig = Rig(ServerConfig(max_instances=3))
+    program = rig.programs.put(b"def main(args): ...", "forks", "python", "ann")
+    launch = rig.function("launch")
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(rig.parts.launcher.run)
+            one, other = rig.launch(), rig.launch()
+            for parent in (one, other, one):
+                launch(parent, "forks", [])
+            with failure("limit-exceeded", "3 children"):
+                launch(other, "forks", [])
+            launch(rig.launch("eve"), program.hash, [])
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_instances_of_a_program_share_what_is_known_of_it(tmp_path: Path) -> None:
+    store = ProgramStore(tmp_path, 1 << 20, lambda: 1)
+    program = store.put(b"def main(args): ...", "shared", "python", "ann")
+    assert store.find("shared", "ann") is store.find(program.hash, "ann") is program

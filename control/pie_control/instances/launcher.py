@@ -88,6 +88,7 @@ class Launcher:
         self._clock = clock
         self._wall_timers: dict[Instance, Timer] = {}
         self._starting: Counter[Instance] = Counter()  # children not launched yet, by parent
+        self._starting_of: Counter[str] = Counter()  # the same, by user
         self._nursery: trio.Nursery | None = None  # of the tasks that wait for children
         # By user: only one child of each is made at a time.
         self._one_child: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
@@ -201,6 +202,19 @@ class Launcher:
         """Children of an instance that are alive or about to be."""
         return self._registry.children_of(instance) + self._starting[instance]
 
+    def check_starting(self, user: str) -> None:
+        """Refuses a child where as many of the user are about to start as instances may be alive.
+
+        Raises:
+            ApiError: `limit-exceeded`.
+        """
+        if self._starting_of[user] >= self._registry.most:
+            raise ApiError(
+                "limit-exceeded",
+                f"{self._registry.most} children of your instances are about to start, as many as"
+                " this server runs instances; try again when some have started",
+            )
+
     async def _launch_child(self, parent: Instance, program: Program, args: list[str]) -> Child:
         await self.until_can_start(program)  # which may take long, so before it holds up others
         one = self._one_child.setdefault(parent.user, trio.Lock())
@@ -232,11 +246,15 @@ class Launcher:
         assert self._nursery is not None, "the launcher runs"
         child = _ChildTask(partial(self._launch_child, parent, program, args))
         self._starting[parent] += 1
+        self._starting_of[parent.user] += 1
 
         def started() -> None:
             self._starting[parent] -= 1
             if not self._starting[parent]:
                 del self._starting[parent]
+            self._starting_of[parent.user] -= 1
+            if not self._starting_of[parent.user]:
+                del self._starting_of[parent.user]
 
         self._nursery.start_soon(child.run, program.name, started, done)
         return child.kill

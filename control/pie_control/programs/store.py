@@ -31,6 +31,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 _LONGEST = 64  # characters of a name, and of a hash
 _COMPARED = 20  # names, for those that come near: each takes half a millisecond
+_KEPT = 1024  # programs in memory: the files tell the rest
 _TEMPORARY = ".upload-"
 _STALE_SECONDS = 24 * 3600
 _NOTE_NS = 600 * 10**9  # between two notes that a program is used
@@ -62,6 +63,7 @@ class ProgramStore:
         self._blobs.mkdir(parents=True, exist_ok=True)
         self._index = Index(folder)
         self._noted: dict[str, int] = {}  # when programs were noted as used, by hash
+        self._program = lru_cache(_KEPT)(self._make)  # instances of a program share it
         self._remove_stale()
 
     def put(self, data: bytes, name: str, kind: ProgramKind, user: str) -> Program:
@@ -247,7 +249,7 @@ class ProgramStore:
     def _programs(self, rows: Iterable[Row]) -> Sequence[Program]:
         return [self._program(row) for row in rows]
 
-    def _program(self, row: Row) -> Program:
+    def _make(self, row: Row) -> Program:
         digest, name, kind, size, user, date = row
         path = str(self._blob(digest))
         return Program(digest, name, cast(ProgramKind, kind), size, user, date, path)
