@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from support.rig import Rig
 from pie_control.instances import ended as records_of_ended
 from pie_control.instances.futures import OutsideFuture
 from pie_control.instances.instance import Instance
+from pie_control.programs import store as programs
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.session import Session
@@ -213,3 +215,19 @@ def test_instances_of_a_program_share_what_is_known_of_it(tmp_path: Path) -> Non
     store = ProgramStore(tmp_path, 1 << 20, lambda: 1)
     program = store.put(b"def main(args): ...", "shared", "python", "ann")
     assert store.find("shared", "ann") is store.find(program.hash, "ann") is program
+
+
+@pytest.mark.parametrize("size", [60_000, 150_000])
+def test_sources_in_memory_are_bounded_by_their_bytes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int
+) -> None:
+    """They were 256, of up to 256 MB each."""
+    monkeypatch.setattr(programs, "MOST_TEXT_BYTES", 100_000)
+    store = ProgramStore(tmp_path, 1 << 20, lambda: 1)
+    several = [store.put(bytes([each]) * size, f"p{each}", "python", "ann") for each in range(9)]
+    tracemalloc.start()
+    for program in several:
+        assert store.source(program)[1] == chr(int(program.name[1])) * size
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 120_000
