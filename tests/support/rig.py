@@ -95,10 +95,11 @@ class Rig:
             self.config = self.config.model_copy(
                 update={"quota": Quota(share=1.0, priority=100, launches=math.inf)}
             )
+        self.programs = ProgramStore(Path(_FOLDER.name) / "programs", 1 << 20, self.clock.date_ns)
         self.parts = Wiring(
             self.config,
             NoGuests(),
-            ProgramStore(Path(_FOLDER.name) / "programs", 1 << 20, self.clock.date_ns),
+            self.programs,
             worker or self.no_worker,
             ConfinedPool(self.config.confined),
             clock or self.clock,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pie_control.instances.instance import Instance, argument_bytes
 
 MOST = 2000  # whose results can still be asked for
-MOST_BYTES = 64 << 20  # of messages not fetched, results, logs, arguments
+MOST_BYTES = 32 << 20  # of messages not fetched, results, logs, arguments
 
 
 @dataclass(slots=True)

@@ -36,7 +36,10 @@ class Outside:
 
 
 class Future:
-    """One result that is not there yet. Resolved or failed once; later answers are dropped."""
+    """One result that is not there yet. Resolved or failed once; later answers are dropped.
+
+    Once it is taken or cancelled it holds no callback: many hold the future, a circle.
+    """
 
     outside: ClassVar[Outside | None] = None  # of an `OutsideFuture` only
 
@@ -133,7 +136,7 @@ class FutureTable:
         self._note_wait = note_wait
         self._open: dict[int, Future] = {}
         self._next = 1
-        self.announce: Callable[[int], None] = lambda handle: None  # set by the executor
+        self.announce: Callable[[int], None] = _unheard  # set by the executor
 
     def __len__(self) -> int:
         return len(self._open)
@@ -241,8 +244,10 @@ class FutureTable:
             raise ApiError("not-ready", f"future {handle} is not ready: wait for it first")
         del self._open[handle]
         self._of_user.open -= 1
+        future.on_cancel = None
         if future.on_take is not None:
-            future.on_take()
+            taken, future.on_take = future.on_take, None
+            taken()
         if future.error is not None:
             raise future.error
         return future.value
@@ -257,10 +262,17 @@ class FutureTable:
         del self._open[handle]
         self._of_user.open -= 1
         future.ready = True  # a late answer is dropped
+        future.on_take = None
         if future.on_cancel is not None:
-            future.on_cancel()
+            cancelled, future.on_cancel = future.on_cancel, None
+            cancelled()
 
     def close(self) -> None:
         """Cancels every open future: the instance has ended."""
         for handle in list(self._open):
             self.cancel(handle)
+        self.announce = _unheard  # the executor's holds the instance, which holds the table
+
+
+def _unheard(handle: int) -> None:
+    """No one waits for the future."""

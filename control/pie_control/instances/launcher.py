@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import structlog
 import trio
@@ -27,6 +27,7 @@ from pie_control.timers import Timer, Timers
 from pie_control.wasm import Guest
 
 log = structlog.get_logger("pie.launcher")
+T = TypeVar("T")
 
 MAX_ARGUMENT_BYTES = 1 << 20  # of one launch, all together
 MODEL_WAIT_SECONDS = 120.0
@@ -87,6 +88,7 @@ class Launcher:
         self._clock = clock
         self._wall_timers: dict[Instance, Timer] = {}
         self._starting: Counter[Instance] = Counter()  # children not launched yet, by parent
+        self._starting_of: Counter[str] = Counter()  # the same, by user
         self._nursery: trio.Nursery | None = None  # of the tasks that wait for children
         self._children: dict[Instance, _Child] = {}  # that run here
         registry.on_end.append(self._on_end)
@@ -202,6 +204,19 @@ class Launcher:
         """Children of an instance that are alive or about to be."""
         return self._registry.children_of(instance) + self._starting[instance]
 
+    def check_starting(self, user: str) -> None:
+        """Refuses a child where as many of the user are about to start as instances may be alive.
+
+        Raises:
+            ApiError: `limit-exceeded`.
+        """
+        if self._starting_of[user] >= self._registry.most:
+            raise ApiError(
+                "limit-exceeded",
+                f"{self._registry.most} children of your instances are about to start, as many as"
+                " this server runs instances; try again when some have started",
+            )
+
     def start_child(
         self,
         parent: Instance,
@@ -220,6 +235,7 @@ class Launcher:
         """
         child = _Child(parent, program, args, done)
         self._starting[parent] += 1
+        self._starting_of[parent.user] += 1
         self._make_later(child)
         return partial(self._give_up, child)
 
@@ -276,9 +292,8 @@ class Launcher:
         """A child counts among the instances of this node, or does not run."""
         if child.is_starting:
             child.is_starting = False
-            self._starting[child.parent] -= 1
-            if not self._starting[child.parent]:
-                del self._starting[child.parent]
+            _decrease(self._starting, child.parent)
+            _decrease(self._starting_of, child.parent.user)
 
     def _over(self, child: _Child, end: Ended | ApiError) -> None:
         self._is_started(child)
@@ -293,6 +308,12 @@ class Launcher:
             self._registry.kill(child.instance, "its parent gave it up")
         if child.elsewhere is not None:
             child.elsewhere.kill()
+
+
+def _decrease(counts: Counter[T], key: T) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 class _Child:

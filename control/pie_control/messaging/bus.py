@@ -85,6 +85,7 @@ class Bus:
             for subscription in member.subscriptions.values():
                 self._drop(subscription)
             _wake_broadcasters(self._user(instance), member)
+            member.subscriptions.clear()  # their boxes hold the member
         user = self._users.get(instance.user)
         if user is None:
             return
@@ -330,7 +331,7 @@ class Bus:
             self._forget(name)
 
     def _forget(self, user: str) -> None:
-        del self._users[user]
+        self._users.pop(user).queues.clear()  # which hold the user
         self.on_empty(user)
 
 

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
 import structlog
+from cachetools import LRUCache
 
 from pie_control.errors import ApiError
 from pie_control.programs.index import Index, Row
@@ -31,6 +33,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 _LONGEST = 64  # characters of a name, and of a hash
 _COMPARED = 20  # names, for those that come near: each takes half a millisecond
+MOST_TEXT_BYTES = 32 << 20  # of the sources that were launched last
+_KEPT = 1024  # programs in memory: the files tell the rest
 _TEMPORARY = ".upload-"
 _STALE_SECONDS = 24 * 3600
 _NOTE_NS = 600 * 10**9  # between two notes that a program is used
@@ -62,6 +66,8 @@ class ProgramStore:
         self._blobs.mkdir(parents=True, exist_ok=True)
         self._index = Index(folder)
         self._noted: dict[str, int] = {}  # when programs were noted as used, by hash
+        self._texts: LRUCache[str, str] = LRUCache(MOST_TEXT_BYTES, sys.getsizeof)  # by hash
+        self._program = lru_cache(_KEPT)(self._make)  # instances of a program share it
         self._remove_stale()
 
     def put(self, data: bytes, name: str, kind: ProgramKind, user: str) -> Program:
@@ -141,9 +147,17 @@ class ProgramStore:
     def source(self, program: Program) -> tuple[str, str]:
         """File name, for tracebacks, and text of a program that is a source."""
         try:
-            return f"{program.name}{ENDINGS[program.kind]}", _read_text(program.path, program.hash)
+            return f"{program.name}{ENDINGS[program.kind]}", self._text(program)
         except (DamagedProgram, FileNotFoundError):
             raise ApiError("not-found", f"{program.name} {DAMAGED}") from None
+
+    def _text(self, program: Program) -> str:
+        text: str | None = self._texts.get(program.hash)
+        if text is None:
+            text = read_blob(program.path, program.hash).decode()
+            if self._texts.getsizeof(text) <= self._texts.maxsize:
+                self._texts[program.hash] = text
+        return text
 
     def check(self, name: str, size: int) -> None:
         """Checks what is to be uploaded.
@@ -247,7 +261,7 @@ class ProgramStore:
     def _programs(self, rows: Iterable[Row]) -> Sequence[Program]:
         return [self._program(row) for row in rows]
 
-    def _program(self, row: Row) -> Program:
+    def _make(self, row: Row) -> Program:
         digest, name, kind, size, user, date = row
         path = str(self._blob(digest))
         return Program(digest, name, cast(ProgramKind, kind), size, user, date, path)
@@ -335,9 +349,3 @@ def read_blob(path: str, digest: str) -> bytes:
         Path(path).unlink(missing_ok=True)
         raise DamagedProgram(path)
     return data
-
-
-@lru_cache(maxsize=256)
-def _read_text(path: str, digest: str) -> str:
-    # The path is the content's hash, so what was read stays true.
-    return read_blob(path, digest).decode()

@@ -126,7 +126,8 @@ class Outlet:
         return Items(self.instance.id, first, items) if items else None
 
     def _watch(self) -> None:
-        if not self._watching:
+        last = self._unacked[-1][0] if self._unacked else None
+        if not self._watching and not isinstance(last, Ended):  # nothing comes after that
             self._watching = True
             self.instance.outbox.when_item(self._on_item)
 
