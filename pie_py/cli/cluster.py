@@ -190,10 +190,12 @@ def _token(folder: Path | None) -> tuple[Token, Path]:
 @contextmanager
 def _problems_shown() -> Iterator[None]:
     """Turns what can go wrong into a line on standard error and the exit status."""
-    from pie_py.cluster.settings import ClusterProblem
+    from pie_py.cluster.settings import ClusterProblem, WrongSettings
 
     try:
         yield
+    except WrongSettings as error:
+        raise click.UsageError(str(error)) from None
     except ClusterProblem as error:
         _fail(str(error))
 
