@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from contextlib import suppress
@@ -9,6 +11,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# What tests import stays: to look for garbage in it takes half a second, each time. At the end it
+# is looked at again, or extension modules would tell of leaks.
+gc.disable()
+atexit.register(gc.unfreeze)
 
 # Before anything imports PyTorch, and for all processes that tests start. The suite runs as several
 # processes; threads of PyTorch's that wait for each other on cores that another one uses spin, and
@@ -75,6 +82,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()
+    gc.enable()
     # FlashInfer's library takes over SIGSEGV when it is loaded, with which Wasmtime makes traps of
     # accesses out of bounds. A server has the two in processes of their own, but the tests do not:
     # loaded before Wasmtime's first engine is made, it leaves the signal to that.
