@@ -6,16 +6,12 @@ import atexit
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-
-# What tests import stays: to look for garbage in it takes half a second, each time. At the end it
-# is looked at again, or extension modules would tell of leaks.
-gc.disable()
-atexit.register(gc.unfreeze)
 
 # Before anything imports PyTorch, and for all processes that tests start. The suite runs as several
 # processes; threads of PyTorch's that wait for each other on cores that another one uses spin, and
@@ -75,6 +71,20 @@ LONGEST = (
 TESTS = Path(__file__).parent
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What tests import stays: to look for garbage in it takes half a second, each time. At the end
+    it is looked at again, or extension modules would tell of leaks.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        atexit.register(gc.unfreeze)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     assert all(file.is_file() for file in places), "a file has another name"
@@ -82,8 +92,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    gc.freeze()
-    gc.enable()
     # FlashInfer's library takes over SIGSEGV when it is loaded, with which Wasmtime makes traps of
     # accesses out of bounds. A server has the two in processes of their own, but the tests do not:
     # loaded before Wasmtime's first engine is made, it leaves the signal to that.
