@@ -258,4 +258,5 @@ def ray_environment(folder: Path, token: Token) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    MachineKeeper(Path(sys.argv[1])).run()
+    if sys.stdin.buffer.read(1):  # what starts it may end before it is noted down
+        MachineKeeper(Path(sys.argv[1])).run()

@@ -839,6 +839,29 @@ def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
         assert not processes_of(Path(short))
 
 
+@pytest.mark.parametrize(
+    ("command", "begun"), [("up", "keeper.json"), ("up", "pids.json"), ("join", "pids.json")]
+)
+def test_a_start_that_is_terminated_leaves_nothing(
+    cluster: Cluster, tmp_path: Path, command: str, begun: str
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as short:
+        folder = Path(short) / command
+        config = tmp_path / "cluster.toml"
+        config.write_text(f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{folder}"\n')
+        token = str(cluster.folder / "token.json")
+        arguments = {
+            "up": ["--config", str(config)],
+            "join": [cluster.endpoint, "--token", token, "--folder", str(folder)],
+        }[command]
+        line = [sys.executable, "-m", "pie_py", "cluster", command, *arguments]
+        start = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for((folder / begun).exists)
+        start.terminate()
+        assert start.wait(60) == 143
+        assert not processes_of(folder)
+
+
 def _full_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
