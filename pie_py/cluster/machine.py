@@ -150,6 +150,7 @@ class MachineKeeper:
         machine, host = self._machine, self._machine.host
         command = [sys.executable, "-m", "pie_py.cluster.ray_start", "start", "--block"]
         command += ["--disable-usage-stats", f"--node-ip-address={host}"]
+        command += ["--include-log-monitor=false"]  # it sends to drivers; ours do not listen
         if machine.role == "head":
             port = self._token.ray.rpartition(":")[2]
             command += ["--head", f"--port={port}", "--include-dashboard=false", "--num-cpus=0"]
