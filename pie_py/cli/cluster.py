@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pie_py.cli.connect import EXIT_FAILED, json_option
+from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED, json_option
 from pie_py.cli.console import progress, say, table
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def up(config_file: Path | None) -> None:
     from pie_py.cluster import operate
     from pie_py.cluster.settings import read_config
 
-    with _problems_shown():
+    with _problems_shown(), _terminated_in_order():
         config = read_config(config_file)
         token = operate.up(config, say)
     say(f"the token for machines that join: {config.folder.absolute() / 'token.json'}")
@@ -104,7 +105,7 @@ def join(
     """Make nodes of this machine, for the cluster whose gateway is at ADDRESS."""
     from pie_py.cluster import operate
 
-    with _problems_shown():
+    with _problems_shown(), _terminated_in_order():
         folder = folder or _default() / "nodes"
         names = operate.join(address, token, folder, nodes, host, say, room)
     say(f"joined: {', '.join(names) or 'room for the autoscaler'}")
@@ -190,12 +191,29 @@ def _token(folder: Path | None) -> tuple[Token, Path]:
 @contextmanager
 def _problems_shown() -> Iterator[None]:
     """Turns what can go wrong into a line on standard error and the exit status."""
-    from pie_py.cluster.settings import ClusterProblem
+    from pie_py.cluster.settings import ClusterProblem, WrongSettings
 
     try:
         yield
+    except WrongSettings as error:
+        raise click.UsageError(str(error)) from None
     except ClusterProblem as error:
         _fail(str(error))
+
+
+@contextmanager
+def _terminated_in_order() -> Iterator[None]:
+    """Within it SIGTERM ends this process as Ctrl-C does: what it has started ends as well."""
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # all ends already
+        sys.exit(EXIT_TERMINATED)
+
+    former = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 @command.command("simulate")

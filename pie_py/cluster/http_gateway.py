@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from pie_py.cluster.settings import ClusterProblem, Machine, Token
+from pie_py.cluster.settings import ClusterProblem, Machine, Token, WrongSettings
 from pie_py.config.endpoint import BadEndpoint, parse_endpoint
 from pie_py.config.gateway import DEFAULT_HTTP, GatewayConfig
 from pie_py.config.server import ServerConfig
@@ -17,7 +17,8 @@ def chosen(gateway: GatewayConfig | None) -> GatewayConfig | None:
     Without an address that is a server's default one, or another port if that is taken.
 
     Raises:
-        ClusterProblem: if the address is none, or in use.
+        WrongSettings: if the address is none, or a file cannot be read.
+        ClusterProblem: if the address is in use.
     """
     if gateway is None or not gateway.enabled:
         return None
@@ -35,10 +36,10 @@ def chosen(gateway: GatewayConfig | None) -> GatewayConfig | None:
         path = getattr(gateway, name)
         if path is not None:
             if not os.access(path, os.R_OK):
-                raise ClusterProblem(f"gateway.{name}: {path} cannot be read")
+                raise WrongSettings(f"gateway.{name}: {path} cannot be read")
             files[name] = path.absolute()
     if len(files) == 1:
-        raise ClusterProblem("gateway.tls_certificate and gateway.tls_key go together")
+        raise WrongSettings("gateway.tls_certificate and gateway.tls_key go together")
     return gateway.model_copy(update={"http": address, **files})
 
 
@@ -53,7 +54,7 @@ def _free(address: str) -> str:
     """HOST:PORT where nothing listens now; port 0 is any.
 
     Raises:
-        ClusterProblem: if it is no address.
+        WrongSettings: if it is no address.
         OSError: if nothing can listen there.
     """
     try:
@@ -62,7 +63,7 @@ def _free(address: str) -> str:
         host = None
     port = address.rpartition(":")[2]
     if host is None or not port.isdecimal():
-        raise ClusterProblem(f"gateway.http {address!r} is not HOST:PORT, as 127.0.0.1:8080")
+        raise WrongSettings(f"gateway.http {address!r} is not HOST:PORT, as 127.0.0.1:8080")
     name = host.strip("[]")
     family = socket.getaddrinfo(name, int(port), type=socket.SOCK_STREAM)[0][0]
     with socket.create_server((name, int(port)), family=family) as bound:

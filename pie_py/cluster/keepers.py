@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,9 @@ from pie_py.cluster.settings import ClusterProblem, write_private
 
 
 def start_keeper(folder: Path) -> None:
-    """Starts the process that keeps this machine's part; it outlives this one."""
+    """Starts the process that keeps this machine's part; it outlives this one, once it can be
+    found again.
+    """
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     for old in logs.glob("*.log"):
@@ -21,13 +24,16 @@ def start_keeper(folder: Path) -> None:
     with (logs / "keeper.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "pie_py.cluster.machine", str(folder)],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # a byte tells it to begin; else this process has gone
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
     told = {"pid": process.pid, "began": _birth(process.pid)}
     write_private(folder / "keeper.json", json.dumps(told))
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin:  # one that has ended is told of by its log
+        process.stdin.write(b"!")
 
 
 def _birth(pid: int) -> str:

@@ -150,6 +150,7 @@ class MachineKeeper:
         machine, host = self._machine, self._machine.host
         command = [sys.executable, "-m", "pie_py.cluster.ray_start", "start", "--block"]
         command += ["--disable-usage-stats", f"--node-ip-address={host}"]
+        command += ["--include-log-monitor=false"]  # it sends to drivers; ours do not listen
         if machine.role == "head":
             port = self._token.ray.rpartition(":")[2]
             command += ["--head", f"--port={port}", "--include-dashboard=false", "--num-cpus=0"]
@@ -258,4 +259,5 @@ def ray_environment(folder: Path, token: Token) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    MachineKeeper(Path(sys.argv[1])).run()
+    if sys.stdin.buffer.read(1):  # what starts it may end before it is noted down
+        MachineKeeper(Path(sys.argv[1])).run()

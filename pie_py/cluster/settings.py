@@ -21,7 +21,9 @@ from pydantic import (
 )
 
 from pie_py.cluster.autoscale import Autoscale
+from pie_py.cluster.policies import load_policy
 from pie_py.config.gateway import GatewayConfig
+from pie_py.config.policies import UnknownPolicy
 from pie_py.config.server import ServerConfig
 
 TOKEN_FILE = "token.json"
@@ -31,6 +33,10 @@ WAITS = "waits for "  # why a node does not start that needs other machines
 
 class ClusterProblem(Exception):
     """A cluster cannot be started, joined or reached; the text says why and how to mend it."""
+
+
+class WrongSettings(ClusterProblem):
+    """What the operator has set, in `cluster.toml` or by an option, can never work."""
 
 
 class RankConfig(BaseModel):
@@ -168,35 +174,38 @@ def read_config(path: Path | None) -> ClusterConfig:
     """Reads `cluster.toml`, and checks what it says of servers.
 
     Raises:
-        ClusterProblem: if something in it is wrong.
+        WrongSettings: if something in it is wrong.
     """
     try:
         fields = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
         config = ClusterConfig.model_validate(fields)
         for name in ("endpoint", "cluster"):
             if name in config.server:
-                raise ClusterProblem(f"{path}: server.{name} is set by the cluster: leave it out")
+                raise WrongSettings(f"{path}: server.{name} is set by the cluster: leave it out")
         if "gateway" in config.server:
-            raise ClusterProblem(f"{path}: HTTP is the cluster's: write [gateway], without server.")
+            raise WrongSettings(f"{path}: HTTP is the cluster's: write [gateway], without server.")
         _check_ranks(path, config, _check_server(path, config.server))
+        load_policy(config.policy)
     except OSError as error:
-        raise ClusterProblem(f"{path} cannot be read: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ClusterProblem(f"{path} is no TOML: {error}") from None
+        raise WrongSettings(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise WrongSettings(f"{path} is no TOML: {error}") from None
     except ValidationError as error:
-        raise ClusterProblem(_first(path, error, ())) from None
+        raise WrongSettings(_first(path, error, ())) from None
+    except UnknownPolicy as error:
+        raise WrongSettings(f"{path}: policy: {error}") from None
     return config
 
 
 def _check_ranks(path: Path | None, config: ClusterConfig, server: ServerConfig) -> None:
     machines, size = config.ranks.machines, server.tensor_parallel_size
     if size % machines:
-        raise ClusterProblem(
+        raise WrongSettings(
             f"{path}: server.tensor_parallel_size: {size} ranks do not divide among"
             f" {machines} machines; take a multiple of ranks.machines"
         )
     if machines > 1 and config.autoscale is not None:
-        raise ClusterProblem(
+        raise WrongSettings(
             f"{path}: autoscale: nodes on {machines} machines each are not scaled: leave it out,"
             " or ranks.machines"
         )
@@ -206,7 +215,7 @@ def _check_server(path: Path | None, server: dict[str, Any]) -> ServerConfig:
     try:
         return ServerConfig.model_validate(server)
     except ValidationError as error:
-        raise ClusterProblem(_first(path, error, ("server",))) from None
+        raise WrongSettings(_first(path, error, ("server",))) from None
 
 
 def _first(path: Path | None, error: ValidationError, within: tuple[str, ...]) -> str:

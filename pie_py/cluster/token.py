@@ -16,7 +16,7 @@ from typing import Any
 import zmq
 
 from pie_py import __version__
-from pie_py.cluster.settings import ClusterConfig, ClusterProblem, Token
+from pie_py.cluster.settings import ClusterConfig, ClusterProblem, Token, WrongSettings
 from pie_py.config.endpoint import BadEndpoint, Endpoint, answers, parse_endpoint
 from pie_py.config.keys import KeyProblem, KeyStore
 from pie_py.config.server import ServerConfig
@@ -31,7 +31,8 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
         folder: of the head.
 
     Raises:
-        ClusterProblem: for addresses that cannot be used.
+        WrongSettings: for addresses that are none of this machine, or do not go together.
+        ClusterProblem: for ports that are in use, and keys that cannot be read.
     """
     gateway = _endpoint(config.endpoint)
     is_encrypted = _is_encrypted(gateway, config.host)
@@ -114,7 +115,7 @@ def check_room(room: int, ranks: int, machines: int, gpus: int) -> None:
             f"{room} nodes of {ranks} GPUs each need {room * ranks}; this machine has {gpus}"
         )
     if room == 0:
-        raise ClusterProblem("this machine would do nothing: give --nodes or --room")
+        raise WrongSettings("this machine would do nothing: give --nodes or --room")
 
 
 def own_address(token: Token, host: str | None) -> str:
@@ -151,17 +152,17 @@ def _is_encrypted(gateway: Endpoint, host: str) -> bool:
     """Whether other machines reach the cluster.
 
     Raises:
-        ClusterProblem: if only a part of it is reached.
+        WrongSettings: if only a part of it is reached.
     """
     address = _address(host)
     assert gateway.host is not None
     for text in (host, gateway.host):
         if text in ("0.0.0.0", "[::]"):
-            raise ClusterProblem(
+            raise WrongSettings(
                 f"{text} tells nobody where to connect: give the address of this machine"
             )
     if address.is_loopback != gateway.is_loopback:
-        raise ClusterProblem(
+        raise WrongSettings(
             f"endpoint {gateway.text} and host {host} must both be reached from other machines, or"
             " neither: clients of the one are sent to nodes of the other"
         )
@@ -172,7 +173,7 @@ def _address(host: str) -> ipaddress.IPv4Address:
     try:
         return ipaddress.IPv4Address(host)
     except ValueError:
-        raise ClusterProblem(
+        raise WrongSettings(
             f"host {host!r} is no IPv4 address: give that of this machine"
         ) from None
 
@@ -181,9 +182,9 @@ def _endpoint(text: str) -> Endpoint:
     try:
         endpoint = parse_endpoint(text)
     except BadEndpoint as error:
-        raise ClusterProblem(f"endpoint: {error}") from None
+        raise WrongSettings(f"endpoint: {error}") from None
     if endpoint.host is None:
-        raise ClusterProblem(f"endpoint: {text} is reached from this machine alone; give tcp://")
+        raise WrongSettings(f"endpoint: {text} is reached from this machine alone; give tcp://")
     return endpoint
 
 
@@ -231,7 +232,7 @@ def free_ports(host: str, count: int) -> list[int]:
     """Ports that nothing listens on now.
 
     Raises:
-        ClusterProblem: if the address is none of this machine.
+        WrongSettings: if the address is none of this machine.
     """
     sockets = [socket.socket(socket.AF_INET) for _ in range(count)]
     try:
@@ -239,7 +240,7 @@ def free_ports(host: str, count: int) -> list[int]:
             each.bind((host, 0))
         return [int(each.getsockname()[1]) for each in sockets]
     except OSError as error:
-        raise ClusterProblem(f"host {host} is none of this machine: {error.strerror}") from None
+        raise WrongSettings(f"host {host} is none of this machine: {error.strerror}") from None
     finally:
         for each in sockets:
             each.close()

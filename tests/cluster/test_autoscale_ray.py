@@ -15,7 +15,7 @@ from support.clusters import SERVER, processes_of, wait_for
 from pie_py.client.sync import Client
 from pie_py.cluster import operate
 from pie_py.cluster.autoscale import Autoscale
-from pie_py.cluster.settings import ClusterConfig, ClusterProblem, Token, read_config
+from pie_py.cluster.settings import ClusterConfig, Token
 from pie_py.cluster.token import free_ports
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
@@ -127,17 +127,3 @@ def test_machines_come_and_go_with_the_load(cluster: tuple[Token, Path]) -> None
         wait_for(lambda: states() == ["ready"], 60)
         wait_for(lambda: machines_alive() == 1, 60)  # Ray has ended the idle one
         assert client.launch("echo").node in {"n1.1", "n2.1"}
-
-
-def test_settings_that_contradict_each_other_are_told(tmp_path: Path) -> None:
-    config = tmp_path / "cluster.toml"
-    for text, words in (
-        ("min = 3\nmax = 2", "autoscale: .*min 3 is more than max 2"),
-        ("max = 2\npool = 1.5", r"autoscale.pool: Input should be less than or equal to 1"),
-        ("", "autoscale.max: Field required"),
-    ):
-        config.write_text(f"[autoscale]\n{text}\n")
-        with pytest.raises(ClusterProblem, match=words):
-            read_config(config)
-    config.write_text("[autoscale]\nmax = 2\npool = 0.5\ninstances = 4\n")
-    assert read_config(config).autoscale == Autoscale(max=2, pool=0.5, instances=4)

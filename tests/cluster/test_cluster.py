@@ -15,6 +15,8 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -144,6 +146,34 @@ def cluster(database: str) -> Iterator[Cluster]:
         assert not left, [command_line(process) for process in left]
 
 
+@dataclass
+class Second:
+    """Another machine with a node, whose ways to the directory and the database can be cut."""
+
+    folder: Path
+    node: str
+    way: Wire
+    way_to_data: Wire | None  # where PostgreSQL is installed
+
+
+@pytest.fixture(scope="module")
+def second(cluster: Cluster, postgres: Postgres | None) -> Iterator[Second]:
+    """It stays until it is changed for another one."""
+    assert cluster.token is not None
+    folder, database = cluster.folder / "second", None
+    with ExitStack() as stack:
+        way, way_to_data = stack.enter_context(Wire(cluster.token.directory)), None
+        if postgres is not None:
+            way_to_data = stack.enter_context(Wire(postgres.socket))
+            port = way_to_data.endpoint.rpartition(":")[2]
+            name = cluster.token.server["store"]["database"].partition("@")[2].partition("?")[0]
+            database = f"postgresql://postgres@127.0.0.1:{port}{name}"
+        (node,) = cluster.join(folder, directory=way.endpoint, database=database)
+        yield Second(folder, node, way, way_to_data)
+        if folder in cluster.others:
+            cluster.leave(folder)
+
+
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[Client]:
     with cluster.client() as client:
@@ -237,10 +267,9 @@ def test_topics_need_a_database(client: Client, database: str, what: str) -> Non
 
 
 def test_a_machine_with_its_own_folder_fetches_programs_and_shares_what_is_in_a_database(
-    client: Client, cluster: Cluster, database: str
+    client: Client, second: Second, database: str
 ) -> None:
-    (name,) = cluster.join(cluster.folder / "second")
-    instance = on(client, name)
+    instance = on(client, second.node)
     assert echoes(instance)
     text = client.launch("shares", ["store"], near=instance.id).result()
     other = on(client, "n1")
@@ -364,36 +393,18 @@ def test_launches_go_on_without_rays_head(client: Client, cluster: Cluster) -> N
     assert {node.node: node.incarnation for node in cluster.nodes().values()} == before
 
 
-def test_a_killed_machine_comes_back(client: Client, cluster: Cluster) -> None:
-    victim = on(client, "n3")
+def test_a_killed_machine_comes_back(client: Client, cluster: Cluster, second: Second) -> None:
+    victim = on(client, second.node)
     other = on(client, "n2")
-    machine = cluster.folder / "second"
-    raylets = [p for p in cluster.kept("ray", machine).children() if p.name() == "raylet"]
+    keeper = cluster.kept("ray", second.folder)
+    raylets = [p for p in keeper.children() if p.name() == "raylet"]
     raylets[0].kill()
     text, seconds = lost(victim)
     assert text.startswith("node-lost: ")
     assert seconds < 5
     assert echoes(other)
     cluster.lives_again(victim.node)
-    assert echoes(on(client, "n3"))
-
-
-def test_a_drained_node_ends_when_it_is_empty(client: Client, cluster: Cluster) -> None:
-    instance = on(client, "n3")
-    for other in client.instances():
-        if "@n3." in other["id"] and other["id"] != instance.id:
-            client.kill(other["id"])
-    told = CliRunner().invoke(main, ["cluster", "drain", "n3", "--folder", str(cluster.folder)])
-    assert told.exit_code == 0, told.output
-    wait_for(lambda: cluster.state("n3") == "draining", 5)
-    assert all((client.launch("echo").node or "")[:3] != "n3." for _ in range(5))
-    assert echoes(instance)
-    instance.send("end")
-    assert instance.result() == "done"
-    wait_for(lambda: cluster.state("n3") == "gone", 10)
-    names = cluster.folder / "second/nodes.json"
-    wait_for(lambda: json.loads(names.read_text()) == [], 10)
-    cluster.leave(cluster.folder / "second")
+    assert echoes(on(client, second.node))
 
 
 def test_a_killed_worker_leaves_what_has_no_pages(client: Client, cluster: Cluster) -> None:
@@ -411,91 +422,78 @@ def test_a_killed_worker_leaves_what_has_no_pages(client: Client, cluster: Clust
 
 
 def test_a_node_that_is_cut_off_serves_its_clients_until_its_life_is_over(
-    client: Client, cluster: Cluster
+    client: Client, cluster: Cluster, second: Second
 ) -> None:
-    assert cluster.token is not None
-    with Wire(cluster.token.directory) as wire:
-        names = cluster.join(cluster.folder / "third", directory=wire.endpoint)
-        instance, other = on(client, names[0]), on(client, "n2")
-        wire.cut()
-        wait_for(lambda: cluster.state(names[0]) == "silent", 5)
-        assert all(client.launch("echo").node != instance.node for _ in range(5))
-        wait_for(lambda: cluster.state(names[0]) == "gone", 15)
-        with cluster.client() as late, pytest.raises(RpcError, match="node-lost"):
-            late.attach(instance.id)
-        assert echoes(instance)  # its client reaches it, and nothing was started in its place
-        wire.mend()
-        assert lost(instance)[0].startswith("node-lost: ")
-        assert echoes(other)
-        cluster.lives_again(instance.node)
-        cluster.drained(names[0])
-        cluster.leave(cluster.folder / "third")
+    instance, other = on(client, second.node), on(client, "n2")
+    second.way.cut()
+    wait_for(lambda: cluster.state(second.node) == "silent", 5)
+    assert all(client.launch("echo").node != instance.node for _ in range(5))
+    wait_for(lambda: cluster.state(second.node) == "gone", 15)
+    with cluster.client() as late, pytest.raises(RpcError, match="node-lost"):
+        late.attach(instance.id)
+    assert echoes(instance)  # its client reaches it, and nothing was started in its place
+    second.way.mend()
+    assert lost(instance)[0].startswith("node-lost: ")
+    assert echoes(other)
+    cluster.lives_again(instance.node)
 
 
 def test_restartable_launches_run_again_and_never_twice_at_once(
-    client: Client, cluster: Cluster, postgres: Postgres | None
+    client: Client, cluster: Cluster, second: Second, postgres: Postgres | None
 ) -> None:
     """A node is killed while another one is cut off; then PostgreSQL is away."""
-    if postgres is None:
+    if postgres is None or second.way_to_data is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    assert cluster.token is not None
     client.upload(RUNS, name="runs")
     client.upload(READS, name="reads")
-    with Wire(cluster.token.directory) as way, Wire(postgres.socket) as way_to_data:
-        port = way_to_data.endpoint.rpartition(":")[2]
-        address = cluster.token.server["store"]["database"].partition("@")[2].partition("?")[0]
-        data = f"postgresql://postgres@127.0.0.1:{port}{address}"
-        (cut,) = cluster.join(cluster.folder / "cut", directory=way.endpoint, database=data)
-        plain, victim = on(client, cut), on(client, "n1")
-        launches = {
-            "twice": client.launch("runs", ["twice"], near=victim.id, restart=2, keep=True),
-            "once": client.launch("runs", ["once"], near=victim.id, restart=1),
-            "never": client.launch("runs", ["never"], near=victim.id, keep=True),
-            "alone": client.launch("runs", ["alone"], near=plain.id, restart=1),
-        }
-        assert [one.receive() for one in launches.values()] == ["begun"] * 4
-        assert {one.node for one in launches.values()} == {victim.node, plain.node}
-        waits = ThreadPoolExecutor(2)
-        ends = [
-            waits.submit(result_of, cluster, launches[key].id)  # waits through all runs
-            for key in ("alone", "twice")
-        ]
-        time.sleep(1)
-        way.cut()
-        way_to_data.cut()
-        cluster.control("n1").kill()
-        assert lost(launches["twice"])[0].startswith("node-lost: ")
-        # What is restartable ends where it cannot be held any more, before it runs elsewhere.
-        assert "has lost its lease" in lost(launches["alone"])[0]
-        assert runs(client, "alone") == [plain.node]
-        assert echoes(plain)
-        for key in ("twice", "once", "alone"):
-            wait_for(lambda key=key: len(runs(client, key)) == 2)  # type: ignore[misc]
-            assert len(set(runs(client, key))) == 2
-        way.mend()
-        way_to_data.mend()
-        cluster.lives_again(plain.node)
-        with pytest.raises(InferletFailed, match=r"node-lost: .* that was run 1 of 1"):
-            client.result(launches["never"].id)
-        now = {key: client.attach(launches[key].id) for key in ("twice", "once", "alone")}
-        assert {one.receive() for one in now.values()} == {"begun"}
-        now["alone"].send("end")
-        assert now["alone"].result() == "done"
-        cluster.lives_again(victim.node)
-        postgres.kill()
-        try:
-            for key in ("twice", "once"):
-                assert "has lost its lease" in lost(now[key])[0]
-        finally:
-            postgres.start()
-        third = client.attach(now["twice"].id)
-        assert third.receive() == "begun"
-        third.send("end")
-        assert third.result() == "done"
-        cluster.control((third.node or "").split(".")[0]).kill()
-        cluster.lives_again(third.node)
-        cluster.drained(cut)
-        cluster.leave(cluster.folder / "cut")
+    plain, victim = on(client, second.node), on(client, "n1")
+    launches = {
+        "twice": client.launch("runs", ["twice"], near=victim.id, restart=2, keep=True),
+        "once": client.launch("runs", ["once"], near=victim.id, restart=1),
+        "never": client.launch("runs", ["never"], near=victim.id, keep=True),
+        "alone": client.launch("runs", ["alone"], near=plain.id, restart=1),
+    }
+    assert [one.receive() for one in launches.values()] == ["begun"] * 4
+    assert {one.node for one in launches.values()} == {victim.node, plain.node}
+    waits = ThreadPoolExecutor(2)
+    ends = [
+        waits.submit(result_of, cluster, launches[key].id)  # waits through all runs
+        for key in ("alone", "twice")
+    ]
+    time.sleep(1)
+    second.way.cut()
+    second.way_to_data.cut()
+    cluster.control("n1").kill()
+    assert lost(launches["twice"])[0].startswith("node-lost: ")
+    # What is restartable ends where it cannot be held any more, before it runs elsewhere.
+    assert "has lost its lease" in lost(launches["alone"])[0]
+    assert runs(client, "alone") == [plain.node]
+    assert echoes(plain)
+    for key in ("twice", "once", "alone"):
+        wait_for(lambda key=key: len(runs(client, key)) == 2)  # type: ignore[misc]
+        assert len(set(runs(client, key))) == 2
+    second.way.mend()
+    second.way_to_data.mend()
+    cluster.lives_again(plain.node)
+    with pytest.raises(InferletFailed, match=r"node-lost: .* that was run 1 of 1"):
+        client.result(launches["never"].id)
+    now = {key: client.attach(launches[key].id) for key in ("twice", "once", "alone")}
+    assert {one.receive() for one in now.values()} == {"begun"}
+    now["alone"].send("end")
+    assert now["alone"].result() == "done"
+    cluster.lives_again(victim.node)
+    postgres.kill()
+    try:
+        for key in ("twice", "once"):
+            assert "has lost its lease" in lost(now[key])[0]
+    finally:
+        postgres.start()
+    third = client.attach(now["twice"].id)
+    assert third.receive() == "begun"
+    third.send("end")
+    assert third.result() == "done"
+    cluster.control((third.node or "").split(".")[0]).kill()
+    cluster.lives_again(third.node)
     assert [end.result(30) for end in ends] == ["done", "done"]
     waits.shutdown()
     with cluster.client() as other:
@@ -503,6 +501,52 @@ def test_restartable_launches_run_again_and_never_twice_at_once(
         with pytest.raises((RpcError, InferletFailed), match="node-lost"):
             other.attach(now["once"].id).result()
         assert [len(runs(other, key)) for key in launches] == [3, 2, 1, 2]
+
+
+def test_nodes_are_changed_for_others_under_load(
+    client: Client, cluster: Cluster, second: Second
+) -> None:
+    """No launch fails, and no instance ends before it is told to."""
+    former = second.node
+    instance = on(client, former)
+    for other in client.instances():
+        if f"@{former}." in other["id"] and other["id"] != instance.id:
+            client.kill(other["id"])
+    stop = threading.Event()
+
+    def launch() -> int:
+        count = 0
+        with cluster.client() as client:
+            while not stop.is_set():
+                one = client.launch("echo")
+                assert echoes(one)
+                one.send("end")
+                assert one.result() == "done"
+                count += 1
+        return count
+
+    with ThreadPoolExecutor(2) as pool:
+        loads = [pool.submit(launch) for _ in range(2)]
+        try:
+            (later,) = cluster.join(cluster.folder / "third")
+            told = run("drain", former, "--folder", str(cluster.folder))
+            assert told.exit_code == 0, told.output
+            wait_for(lambda: cluster.state(former) == "draining", 5)
+            launches = [client.launch("echo") for _ in range(5)]
+            assert all((one.node or "").split(".")[0] != former for one in launches)
+            assert echoes(instance)
+            instance.send("end")
+            assert instance.result() == "done"
+            wait_for(lambda: cluster.state(former) == "gone", 20)
+            names = second.folder / "nodes.json"
+            wait_for(lambda: json.loads(names.read_text()) == [], 10)
+            assert echoes(on(client, later))
+        finally:
+            stop.set()
+        assert all(load.result(60) > 0 for load in loads)
+    cluster.drained(later)
+    for folder in (second.folder, cluster.folder / "third"):
+        cluster.leave(folder)
 
 
 def test_a_full_disk_is_survived(client: Client, cluster: Cluster) -> None:
@@ -648,43 +692,6 @@ def test_the_page_shows_the_nodes(
         browser.close()
 
 
-def test_nodes_are_changed_for_others_under_load(client: Client, cluster: Cluster) -> None:
-    """No launch fails, and no instance ends before it is told to."""
-    (former,) = cluster.join(cluster.folder / "fourth")
-    instance = on(client, former)
-    stop = threading.Event()
-
-    def launch() -> int:
-        count = 0
-        with cluster.client() as client:
-            while not stop.is_set():
-                one = client.launch("echo")
-                assert echoes(one)
-                one.send("end")
-                assert one.result() == "done"
-                count += 1
-        return count
-
-    with ThreadPoolExecutor(2) as pool:
-        loads = [pool.submit(launch) for _ in range(2)]
-        try:
-            (later,) = cluster.join(cluster.folder / "fifth")
-            told = run("drain", former, "--folder", str(cluster.folder))
-            assert told.exit_code == 0, told.output
-            wait_for(lambda: cluster.state(former) == "draining", 5)
-            assert echoes(instance)
-            instance.send("end")
-            assert instance.result() == "done"
-            wait_for(lambda: cluster.state(former) == "gone", 20)
-            assert echoes(on(client, later))
-        finally:
-            stop.set()
-        assert all(load.result(60) > 0 for load in loads)
-    cluster.drained(later)
-    for folder in ("fourth", "fifth"):
-        cluster.leave(cluster.folder / folder)
-
-
 # Operators
 
 
@@ -722,18 +729,9 @@ def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> No
     no_ray.write_text(json.dumps({**facts, "ray": "127.0.0.1:1"}))
     config = tmp_path / "cluster.toml"
     config.write_text('endpoint = "tcp://127.0.0.1:1"\nnodez = 3\n')
-    models = tmp_path / "models.toml"
-    models.write_text("[server]\nmodels = 3\n")
-    tls = tmp_path / "tls.toml"
-    text = f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{tmp_path / "tls"}"\n[gateway]\n'
-    tls.write_text(text + 'tls_certificate = "/none"\ntls_key = "/none"\n')
     folder = ["--folder", str(cluster.folder)]
     empty = ["--folder", str(tmp_path / "empty")]
     for args, words in (
-        (["up", "--config", str(config)], "nodez: Extra inputs"),
-        (["up", "--config", str(tmp_path / "none.toml")], "cannot be read"),
-        (["up", "--config", str(models)], "server.models: Input should be"),
-        (["up", "--config", str(tls)], "gateway.tls_certificate: /none cannot be read"),
         (["join", cluster.endpoint, "--token", str(other_pages), *empty], "names other models"),
         (["join", cluster.endpoint, "--token", str(no_ray), *empty], "Ray's head does not answer"),
         (["join", cluster.endpoint, "--token", str(tmp_path / "none"), *empty], "cannot be read"),
@@ -762,10 +760,7 @@ def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_p
     for endpoint, http, folder, words in (
         (cluster.endpoint, "", tmp_path / "other", "is in use"),
         (free, "", cluster.folder, "runs a part of a cluster"),
-        ("ipc:///tmp/door", "", tmp_path / "third", "give tcp://"),
-        ("tcp://0.0.0.0:7743", "", tmp_path / "4", "tells nobody where to connect"),
-        (free, used, tmp_path / "fifth", f"HTTP cannot be served at {used}: Address already"),
-        (free, "8080", tmp_path / "sixth", "gateway.http '8080' is not HOST:PORT"),
+        (free, used, tmp_path / "third", f"HTTP cannot be served at {used}: Address already"),
     ):
         config.write_text(f'endpoint = "{endpoint}"\nfolder = "{folder}"\n')
         if http:
@@ -842,6 +837,29 @@ def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
         running = [folder for folder in folders[1:3] if operate.down(folder)]
         assert len(running) == 1
         assert not processes_of(Path(short))
+
+
+@pytest.mark.parametrize(
+    ("command", "begun"), [("up", "keeper.json"), ("up", "pids.json"), ("join", "pids.json")]
+)
+def test_a_start_that_is_terminated_leaves_nothing(
+    cluster: Cluster, tmp_path: Path, command: str, begun: str
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as short:
+        folder = Path(short) / command
+        config = tmp_path / "cluster.toml"
+        config.write_text(f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{folder}"\n')
+        token = str(cluster.folder / "token.json")
+        arguments = {
+            "up": ["--config", str(config)],
+            "join": [cluster.endpoint, "--token", token, "--folder", str(folder)],
+        }[command]
+        line = [sys.executable, "-m", "pie_py", "cluster", command, *arguments]
+        start = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for((folder / begun).exists)
+        start.terminate()
+        assert start.wait(60) == 143
+        assert not processes_of(folder)
 
 
 def _full_disk() -> None:

@@ -20,14 +20,7 @@ from support.servers import Server
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
 from pie_py.cluster import operate
-from pie_py.cluster.settings import (
-    WAITS,
-    ClusterConfig,
-    ClusterProblem,
-    RankConfig,
-    Token,
-    read_config,
-)
+from pie_py.cluster.settings import WAITS, ClusterConfig, RankConfig, Token
 from pie_py.config.keys import KeyStore
 from pie_py.wire.cluster import NodeFacts
 
@@ -287,27 +280,3 @@ def test_a_machine_that_goes_leaves_nothing(machines: Machines, client: Client) 
     # Ranks on the head name the far machine's keys, if the first one was there.
     wait_for(lambda: not processes_of(machines.folder / "far"), 40)
     wait_for(lambda: machines.states() in ([], ["starting"]), 30)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[ranks]\nmachines = 2", "ranks: .*in the clear.*write over_tcp = true"),
-        ("[ranks]\nmachines = 0", "ranks.machines: Input should be greater than 0"),
-        (
-            "[ranks]\nmachines = 2\nover_tcp = true\n[server]\ntensor_parallel_size = 3",
-            "server.tensor_parallel_size: 3 ranks do not divide among 2 machines",
-        ),
-        (
-            "[ranks]\nmachines = 2\nover_tcp = true\n[autoscale]\nmax = 2\n"
-            "[server]\ntensor_parallel_size = 2",
-            "autoscale: nodes on 2 machines each are not scaled",
-        ),
-    ],
-)
-def test_settings_that_are_refused(tmp_path: Path, text: str, words: str) -> None:
-    file = tmp_path / "cluster.toml"
-    file.write_text(text)
-    with pytest.raises(ClusterProblem, match=words) as refused:
-        read_config(file)
-    assert "\n" not in str(refused.value)

@@ -116,12 +116,31 @@ def test_the_runtime_is_built_once(rig: Rig) -> None:
     assert said == []
 
 
-@pytest.mark.slow
-def test_two_builders_at_once(tmp_path: Path) -> None:
+COMPONENTIZE = """
+import shutil, sys, time
+
+def script():
+    with open({calls!r}, "a") as calls:
+        calls.write("called\\n")
+    time.sleep(0.5)  # the other one comes meanwhile
+    shutil.copyfile({built!r}, sys.argv[sys.argv.index("--output") + 1])
+"""
+
+
+def test_two_builders_at_once(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """componentize-py, which takes ten seconds, is called once; here it knows the outcome."""
+    rig.run("def main(): pass")
+    built, calls = runtime_component(ServerConfig().cache_folder), tmp_path / "calls"
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path/componentize_py.py").write_text(
+        COMPONENTIZE.format(calls=str(calls), built=str(built))
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
+    cache = tmp_path / "cache"
     made: list[Path] = []
     said: list[str] = []
     threads = [
-        threading.Thread(target=lambda: made.append(runtime_component(tmp_path, said.append)))
+        threading.Thread(target=lambda: made.append(runtime_component(cache, said.append)))
         for _ in range(2)
     ]
     for thread in threads:
@@ -130,5 +149,7 @@ def test_two_builders_at_once(tmp_path: Path) -> None:
         thread.join()
     assert len(made) == 2
     assert len(set(made)) == 1
-    assert [f.name for f in tmp_path.iterdir()] == [made[0].name]
+    assert [f.name for f in cache.iterdir()] == [made[0].name]
+    assert made[0].read_bytes() == built.read_bytes()
+    assert calls.read_text() == "called\n"
     assert len(said) == 2  # both are told why they wait

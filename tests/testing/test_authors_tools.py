@@ -78,6 +78,18 @@ def test_conversation(pie):
 
 
 def test_calls(pie):
+    check_calls(pie)
+
+
+def test_other_calls(pie):
+    check_calls(pie)
+
+
+def test_new_calls(pie):
+    check_calls(pie)
+
+
+def check_calls(pie):
     pie.answers("It is one.")
     done = pie.run(".", "--prompt", "The first", "--max-tokens", "9")
     assert any(call.startswith("sample.start-run(") for call in done.calls)
@@ -102,6 +114,11 @@ def pie_py(*args: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def outcomes_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """The last word of `pytest -v` on each test."""
+    return dict(re.findall(r"::(\w+) (\w+)", done.stdout))
+
+
 @pytest.mark.slow
 def test_a_new_project_and_what_its_tests_can_do(tmp_path: Path) -> None:
     made = pie_py("new", "my_inferlet", folder=tmp_path)
@@ -109,27 +126,28 @@ def test_a_new_project_and_what_its_tests_can_do(tmp_path: Path) -> None:
     project = tmp_path / "my_inferlet"
     (project / "test_more.py").write_text(MORE_TESTS)
     (project / "broken.py").write_text("def main():\n    raise ValueError('on purpose')\n")
-    calls = project / "snapshots" / "test_calls.calls"
+    calls = project / "snapshots"
     done = pie_py("test", "-v", "--update-calls", *PLUGIN, folder=project)
-    kept = calls.read_text()
+    kept = (calls / "test_calls.calls").read_text()
     assert 'tokenize.tokenize("replay", "The first")\n' in kept
     assert "runtime.now" not in kept
-    outcomes = dict(re.findall(r"::(\w+) (\w+)", done.stdout))
+    outcomes = outcomes_of(done)
     assert outcomes.pop("test_failure") == "FAILED"
-    assert outcomes.pop("test_leak") == "ERROR"  # in its last word
+    assert outcomes.pop("test_leak") == "ERROR"
     assert set(outcomes.values()) == {"PASSED"}, done.stdout
-    assert len(outcomes) == 6
+    assert len(outcomes) == 8
     assert "left 8 KV pages behind" in done.stdout
     assert 'File "broken.py", line 2, in main' in done.stdout
-    compared = ("test", "-k", "test_calls", *PLUGIN)
-    assert pie_py(*compared, folder=project).returncode == 0
-    calls.write_text(kept.replace("The first", "The last"))
-    done = pie_py(*compared, folder=project)
+    (calls / "test_other_calls.calls").write_text(kept.replace("The first", "The last"))
+    (calls / "test_new_calls.calls").unlink()
+    done = pie_py("test", "-v", "-k", "calls", *PLUGIN, folder=project)
     assert done.returncode == 1
+    found = outcomes_of(done)
+    assert found.pop("test_calls") == "PASSED"
+    assert found == {"test_other_calls": "FAILED", "test_new_calls": "FAILED"}
     assert '-tokenize.tokenize("replay", "The last")' in done.stdout
     assert '+tokenize.tokenize("replay", "The first")' in done.stdout
-    calls.unlink()
-    assert "`pytest --update-calls` writes it" in pie_py(*compared, folder=project).stdout
+    assert "`pytest --update-calls` writes it" in done.stdout
     again = pie_py("new", "my_inferlet", folder=tmp_path)
     assert again.returncode == 1
     assert "exists already" in again.stderr

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,11 +203,24 @@ def test_code_of_another_wasmtime_is_compiled_again(tmp_path: Path) -> None:
     assert not load_and_run(tmp_path)
 
 
-def test_each_configuration_has_its_own_code() -> None:
-    assert fingerprint(SMALL) == fingerprint(
-        EngineConfig(max_instances=2, memory_bytes=1 << 20, slice_ms=1.0)
-    )
-    assert fingerprint(SMALL) != fingerprint(EngineConfig(max_instances=2, memory_bytes=2 << 20))
+def test_code_is_compiled_once_whatever_the_limits_are() -> None:
+    """CPython takes 15 seconds of the CPU."""
+    data = guest(FUNCTIONS, BODY)
+    other = EngineConfig(max_instances=9, memory_bytes=2 << 20, table_elements=5000, slice_ms=1.0)
+    made = {bytes(Engine(config).load(data).compiled.serialize()) for config in (SMALL, other)}
+    assert len(made) == 1
+    assert fingerprint(SMALL) == fingerprint(other)
+    with_lines = replace(SMALL, source_lines=True)
+    assert bytes(Engine(with_lines).load(data).compiled.serialize()) not in made
+    assert fingerprint(with_lines) != fingerprint(SMALL)
+
+
+def test_kept_code_of_a_program_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    large = guest(FUNCTIONS, BODY, pages=20)
+    Engine(EngineConfig(max_instances=2, memory_bytes=2 << 20, cache_folder=tmp_path)).load(large)
+    for _ in range(2):
+        with pytest.raises(ProgramRejected, match="needs more than an instance may have here"):
+            Engine(replace(SMALL, cache_folder=tmp_path)).load(large)
 
 
 def test_a_folder_that_cannot_be_written_does_not_stop_loading(tmp_path: Path) -> None:

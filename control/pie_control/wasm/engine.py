@@ -8,7 +8,6 @@ import mmap
 import os
 import platform
 import weakref
-from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -152,10 +151,11 @@ def compile_file(
 
 
 def fingerprint(config: EngineConfig) -> str:
-    """Names everything that compiled code depends on, apart from the program."""
-    settings = _settings(replace(config, max_instances=1))  # code is the same for any number
+    """Names everything that compiled code depends on, apart from the program.
+
+    Limits are looked at when code is loaded, and leave it as it is.
+    """
     facts: tuple[object, ...] = (symbols.WASMTIME_VERSION, platform.machine())
-    facts = (*facts, sorted(settings.items()))
     if config.source_lines:
         facts = (*facts, "source lines")
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -1,0 +1,72 @@
+"""Settings that cannot work are wrong usage: one line, the status for it, and nothing has begun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pie_py.cli import main
+from pie_py.cluster.autoscale import Autoscale
+from pie_py.cluster.settings import read_config
+
+pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
+
+RANKS = "[ranks]\nmachines = 2\nover_tcp = true\n"
+FREE = 'endpoint = "tcp://127.0.0.1:*"\n'
+CASES = {
+    "endpoint =": "is no TOML",
+    "nodez = 3": "nodez: Extra inputs",
+    'policy = "nearest"': "policy: no placement policy is called 'nearest'; known: ",
+    "[server]\nmodels = 3": "server.models: Input should be",
+    '[server]\nendpoint = "tcp://127.0.0.1:1"': "server.endpoint is set by the cluster",
+    "[server.gateway]\nenabled = true": "write [gateway], without server.",
+    "[ranks]\nmachines = 2": "in the clear",
+    "[ranks]\nmachines = 0": "ranks.machines: Input should be greater than 0",
+    f"{RANKS}[server]\ntensor_parallel_size = 3": "3 ranks do not divide among 2 machines",
+    f"{RANKS}[autoscale]\nmax = 2\n[server]\ntensor_parallel_size = 2": "2 machines each are not",
+    "[autoscale]\nmin = 3\nmax = 2": "min 3 is more than max 2",
+    "[autoscale]\nmax = 2\npool = 1.5": "autoscale.pool: Input should be less than or equal to 1",
+    "[autoscale]": "autoscale.max: Field required",
+    'endpoint = "ipc:///tmp/door"': "give tcp://",
+    'endpoint = "nowhere"': "endpoint: ",
+    'endpoint = "tcp://0.0.0.0:7743"': "tells nobody where to connect",
+    f'{FREE}host = "10.77.0.9"': "must both be reached from other machines, or neither",
+    'endpoint = "tcp://10.77.0.9:1"': "must both be reached from other machines, or neither",
+    f'{FREE}host = "desk"': "is no IPv4 address",
+    f'{FREE}host = "127.0.0.1"\n[gateway]\nhttp = "8080"': "'8080' is not HOST:PORT",
+    f'{FREE}[gateway]\ntls_key = "/none"': "gateway.tls_key: /none cannot be read",
+    'endpoint = "tcp://10.77.0.9:1"\nhost = "10.77.0.9"': "is none of this machine",
+}
+
+
+def told(config: Path) -> str:
+    """What `up` says of it: of each fault one line."""
+    result = CliRunner().invoke(main, ["cluster", "up", "--config", str(config)])
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert [line for line in lines if line.startswith("Error: ")] == lines[-1:]
+    return lines[-1]
+
+
+@pytest.mark.parametrize(("text", "words"), CASES.items(), ids=CASES.values())
+def test_settings_that_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(f'folder = "{tmp_path / "cluster"}"\n{text}\n')
+    assert words in told(file)
+    assert not (tmp_path / "cluster/pids.json").exists()
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    assert "cannot be read" in told(tmp_path / "none.toml")
+    file = tmp_path / "cluster.toml"
+    file.write_bytes(b'endpoint = "\xff\xfe"\n')
+    assert "is no TOML" in told(file)
+
+
+def test_settings_that_are_right(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text("[autoscale]\nmax = 2\npool = 0.5\ninstances = 4\n")
+    assert read_config(file).autoscale == Autoscale(max=2, pool=0.5, instances=4)
