@@ -178,7 +178,8 @@ class InFlight:
         steps = 0 if entry.steps is None else entry.steps.count
         forwards = cast(Sequence[ForwardCommand], entry.commands)
         self._pace.took(forwards, steps, seconds)
-        self._deficits.took(forwards, entry.running, with_pause, self._pace.step_seconds)
+        undisturbed = self._pace.of_steps(steps + sum([len(f.inputs) == 1 for f in forwards]))
+        self._deficits.took(forwards, entry.running, with_pause, undisturbed)
 
     def _answered(
         self, plan: _SentPlan, result: PlanResult

@@ -50,10 +50,9 @@ class PromptPace:
         self._unknown = (seconds or 0.0) / (UNKNOWN * short)
         self._plain, self._masked = _Costs(), _Costs()
 
-    @property
-    def step_seconds(self) -> float:
-        """What a batch of few steps takes; 0 before there was one."""
-        return self._few
+    def of_steps(self, steps: int) -> float:
+        """Seconds of a batch with so many steps of one input, and nothing else."""
+        return self._few + (self._each * steps if steps > self._short else 0.0)
 
     def spare(self, steps: int, company: Company) -> float:
         """Seconds for prompts beside so many steps in a batch.

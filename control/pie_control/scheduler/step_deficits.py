@@ -3,7 +3,7 @@
 A batch with a step of one user and 50 ms of another one's prompts is shared, and the time is not:
 the worker's time is divided by deficit round robin (Shreedhar and Varghese, 1995). With each batch
 that has work of others, a user with a step is entitled to his part of its time, and has had that of
-a lone step. Once he lacks `most` seconds, what others have beyond one input a forward stays in its
+the steps. Once he lacks `most` seconds, what others have beyond one input a forward stays in its
 queue in batches with his steps. These repay him: each has been his, its pause included. So steps
 come in a row, as fast as without others, and prompts have long batches in their half of the time.
 
@@ -95,7 +95,7 @@ class StepDeficits:
             forwards: of the batch, without runs.
             running: tells the users with runs in it.
             seconds: of the worker, from the end of the batch before on.
-            step: seconds of a batch with few steps and nothing else.
+            step: seconds that its forwards of one input would have taken, with the runs.
         """
         extra: Counter[str] = Counter()  # inputs beyond the first of a forward
         for command in forwards:
