@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,7 +14,7 @@ import trio
 
 from pie_control.errors import ApiError, NoRoom
 from pie_control.fairness import Owner, Work
-from pie_control.instances.ended import EndedInstances
+from pie_control.instances.ended import EndedInstances, loggable
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.guest_memory import correct, of_users, too_much
 from pie_control.instances.instance import Ended, Fence, Instance, State
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from pie_control.wasm import Guest
 
 log = structlog.get_logger("pie.instances")
-
-_CODE = re.compile(r"[a-z]+(-[a-z]+)*(?=: )")
 
 Hook: TypeAlias = Callable[[Instance], None]
 
@@ -130,13 +127,15 @@ class Registry:
         """
         if self._closed is not None and parent is None:
             raise ApiError("busy", "the server is stopping and starts no more instances")
-        if len(self._live) >= self.most and not self._free_one():
+        self._free(lambda: len(self._live) < self.most)
+        if len(self._live) >= self.most:
             raise NoRoom(
                 f"{self.most} instances are alive, the most this server runs;"
                 " try again when some have ended"
             )
         most = self._quotas.most(user, self.most)
-        if self._of_user[user] >= most and not self._free_one(user):
+        self._free(lambda: self._of_user[user] < most, user)
+        if self._of_user[user] >= most:
             raise NoRoom(
                 f"you have {most} instances alive, the most that one user may have here; try again"
                 " when some have ended"
@@ -176,8 +175,8 @@ class Registry:
     def _check_memory(self, user: str) -> None:
         """Starts none for who has too much memory already."""
         most = self._quotas.memory(user, self.guest_memory)
-        while (held := self._held[user]) >= most and self._free_one(user):
-            pass
+        self._free(lambda: self._held[user] < most, user)
+        held = self._held[user]
         if held >= most:
             raise ApiError(
                 "limit-exceeded",
@@ -235,13 +234,13 @@ class Registry:
         for child in self._children.pop(instance, ()):
             self.condemn(child, "its parent has ended")
 
-    def _free_one(self, user: str | None = None) -> bool:
-        """Frees at once what one instance holds that has ended, if there is one of a user."""
-        for instance in self._condemned:
+    def _free(self, enough: Callable[[], bool], user: str | None = None) -> None:
+        """Frees at once what instances hold that have ended, of a user or all, until `enough`."""
+        for instance in [] if enough() else list(self._condemned):
             if user is None or instance.user == user:
                 self._finish(instance)
-                return True
-        return False
+                if enough():
+                    return
 
     def _finish(self, instance: Instance) -> None:
         """Frees what an instance that has ended owned."""
@@ -279,7 +278,7 @@ class Registry:
             del self._held[instance.user]
         self._ended.keep(instance)
         if state is State.FAILED:
-            why = _told(text)
+            why = loggable(text)
             log.info("instance failed", instance=instance.id, user=instance.user, reason=why)
 
     def fail(self, instance: Instance, reason: str) -> None:
@@ -398,13 +397,3 @@ class Registry:
     def children_of(self, instance: Instance) -> int:
         """Children of an instance that are alive."""
         return len(self._children.get(instance, ()))
-
-
-def _told(text: str) -> str:
-    """What a log may say of why an instance failed: no words of the program, or its traceback, in
-    which its user's secrets may be.
-    """
-    if text.startswith("trap: "):
-        return text[:300]
-    code = _CODE.match(text)
-    return "an error of the program" if code is None else code[0]
