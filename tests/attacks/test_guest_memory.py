@@ -93,6 +93,20 @@ def test_the_largest_of_who_has_too_much_ends() -> None:
     assert not any(i.ended for i in (kept, small, *others))
 
 
+def test_what_has_ended_is_freed_before_another_instance_ends() -> None:
+    """It goes by and by, and until then it is taken."""
+    rig = Rig(ServerConfig(guest_memory=400 * MIB, quota=Quota()))
+    rig.registry.do_later = lambda owner, work: None
+    ended = [holding(rig, "mallory", 90) for _ in range(2)]
+    for instance in ended:
+        rig.registry.condemn(instance, "test")
+    lives = holding(rig, "mallory", 100)
+    assert rig.registry.memory_of("mallory") == 280 * MIB
+    rig.registry.check_memory(2000 * MIB)
+    assert rig.registry.memory_of("mallory") == 190 * MIB
+    assert lives.ended is None
+
+
 def test_all_together_have_no_more_than_there_is() -> None:
     """Who has the most for his weight gives, though he has less than one may have."""
     config = ServerConfig(

@@ -6,6 +6,7 @@ results go because another one ends many instances.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pie_control.instances.instance import Instance, argument_bytes
 
 MOST = 2000  # whose results can still be asked for
 MOST_BYTES = 32 << 20  # of messages not fetched, results, logs, arguments
+_CODE = re.compile(r"[a-z]+(-[a-z]+)*(?=: )")
 
 
 @dataclass(slots=True)
@@ -110,3 +112,13 @@ def record_bytes(instance: Instance) -> int:
     result = 0 if instance.ended is None else len(instance.ended.text)
     spans = 0 if instance.timeline is None else instance.timeline.size_bytes
     return result + argument_bytes(instance.args) + instance.log.size_bytes + spans
+
+
+def loggable(text: str) -> str:
+    """What a log may say of why an instance failed: no words of the program, or its traceback, in
+    which its user's secrets may be.
+    """
+    if text.startswith("trap: "):
+        return text[:300]
+    code = _CODE.match(text)
+    return "an error of the program" if code is None else code[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,7 +14,7 @@ import trio
 
 from pie_control.errors import ApiError, NoRoom
 from pie_control.fairness import Owner, Work
-from pie_control.instances.ended import EndedInstances
+from pie_control.instances.ended import EndedInstances, loggable
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.guest_memory import correct, of_users, too_much
 from pie_control.instances.instance import Ended, Fence, Instance, State
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from pie_control.wasm import Guest
 
 log = structlog.get_logger("pie.instances")
-
-_CODE = re.compile(r"[a-z]+(-[a-z]+)*(?=: )")
 
 Hook: TypeAlias = Callable[[Instance], None]
 
@@ -130,13 +127,15 @@ class Registry:
         """
         if self._closed is not None and parent is None:
             raise ApiError("busy", "the server is stopping and starts no more instances")
-        if len(self._live) >= self.most and not self._free_one():
+        self._free(lambda: len(self._live) < self.most)
+        if len(self._live) >= self.most:
             raise NoRoom(
                 f"{self.most} instances are alive, the most this server runs;"
                 " try again when some have ended"
             )
         most = self._quotas.most(user, self.most)
-        if self._of_user[user] >= most and not self._free_one(user):
+        self._free(lambda: self._of_user[user] < most, user)
+        if self._of_user[user] >= most:
             raise NoRoom(
                 f"you have {most} instances alive, the most that one user may have here; try again"
                 " when some have ended"
@@ -176,8 +175,8 @@ class Registry:
     def _check_memory(self, user: str) -> None:
         """Starts none for who has too much memory already."""
         most = self._quotas.memory(user, self.guest_memory)
-        while (held := self._held[user]) >= most and self._free_one(user):
-            pass
+        self._free(lambda: self._held[user] < most, user)
+        held = self._held[user]
         if held >= most:
             raise ApiError(
                 "limit-exceeded",
@@ -186,9 +185,13 @@ class Registry:
             )
 
     def check_memory(self, process_bytes: int) -> None:
-        """Ends instances for whose memory there is no room; takes how much this process has."""
-        correct(self._running(), process_bytes)
-        while found := too_much(self._running(), self._quotas, self.guest_memory):
+        """Ends instances for whose memory there is no room; takes how much this process has.
+
+        What instances hold that have ended is freed before.
+        """
+        correct(self._holding(), process_bytes)
+        self._free(lambda: self._too_much() is None)
+        while found := self._too_much():
             instance, most = found
             self.fail(
                 instance,
@@ -196,7 +199,10 @@ class Registry:
                 f" most of your instances, which together have more than {most >> 20} MiB"
                 " (quota.memory, guest_memory)",
             )
-        self._held = of_users(self._running())
+        self._held = of_users(self._holding())
+
+    def _too_much(self) -> tuple[Instance, int] | None:
+        return too_much(self._holding(), self._quotas, self.guest_memory)
 
     def _together_of(self, user: str) -> _OfUser:
         known = self._together.get(user)
@@ -235,13 +241,13 @@ class Registry:
         for child in self._children.pop(instance, ()):
             self.condemn(child, "its parent has ended")
 
-    def _free_one(self, user: str | None = None) -> bool:
-        """Frees at once what one instance holds that has ended, if there is one of a user."""
-        for instance in self._condemned:
+    def _free(self, enough: Callable[[], bool], user: str | None = None) -> None:
+        """Frees at once what instances hold that have ended, of a user or all, until `enough`."""
+        for instance in [] if enough() else list(self._condemned):
             if user is None or instance.user == user:
                 self._finish(instance)
-                return True
-        return False
+                if enough():
+                    return
 
     def _finish(self, instance: Instance) -> None:
         """Frees what an instance that has ended owned."""
@@ -279,7 +285,7 @@ class Registry:
             del self._held[instance.user]
         self._ended.keep(instance)
         if state is State.FAILED:
-            why = _told(text)
+            why = loggable(text)
             log.info("instance failed", instance=instance.id, user=instance.user, reason=why)
 
     def fail(self, instance: Instance, reason: str) -> None:
@@ -369,8 +375,10 @@ class Registry:
             )
         return instance
 
-    def _running(self) -> list[Instance]:
-        return [i for i in self._live.values() if i.state is State.RUNNING]
+    def _holding(self) -> list[Instance]:
+        """Instances that may have memory."""
+        live = self._live.values()
+        return [i for i in live if i.state is State.RUNNING or i in self._condemned]
 
     @property
     def live_count(self) -> int:
@@ -383,7 +391,7 @@ class Registry:
 
     def memory_of(self, user: str) -> int:
         """Bytes of memory that the instances of a user have taken together, about."""
-        return of_users(self._running())[user]
+        return of_users(self._holding())[user]
 
     def message_bytes_of(self, user: str) -> int:
         """Bytes of messages that wait in the mailboxes of a user's instances."""
@@ -398,13 +406,3 @@ class Registry:
     def children_of(self, instance: Instance) -> int:
         """Children of an instance that are alive."""
         return len(self._children.get(instance, ()))
-
-
-def _told(text: str) -> str:
-    """What a log may say of why an instance failed: no words of the program, or its traceback, in
-    which its user's secrets may be.
-    """
-    if text.startswith("trap: "):
-        return text[:300]
-    code = _CODE.match(text)
-    return "an error of the program" if code is None else code[0]
