@@ -88,7 +88,7 @@ class Launcher:
         self._clock = clock
         self._wall_timers: dict[Instance, Timer] = {}
         self._starting: Counter[Instance] = Counter()  # children not launched yet, by parent
-        self._starting_of: Counter[str] = Counter()  # the same, by user
+        self._waiting: Counter[str] = Counter()  # children that run nowhere yet, by user
         self._nursery: trio.Nursery | None = None  # of the tasks that wait for children
         # By user: only one child of each is made at a time.
         self._one_child: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
@@ -202,13 +202,13 @@ class Launcher:
         """Children of an instance that are alive or about to be."""
         return self._registry.children_of(instance) + self._starting[instance]
 
-    def check_starting(self, user: str) -> None:
+    def check_waiting(self, user: str) -> None:
         """Refuses a child where as many of the user are about to start as instances may be alive.
 
         Raises:
             ApiError: `limit-exceeded`.
         """
-        if self._starting_of[user] >= self._registry.most:
+        if self._waiting[user] >= self._registry.most:
             raise ApiError(
                 "limit-exceeded",
                 f"{self._registry.most} children of your instances are about to start, as many as"
@@ -246,17 +246,19 @@ class Launcher:
         assert self._nursery is not None, "the launcher runs"
         child = _ChildTask(partial(self._launch_child, parent, program, args))
         self._starting[parent] += 1
-        self._starting_of[parent.user] += 1
+        self._waiting[parent.user] += 1
+
+        def launched() -> None:
+            self._waiting[parent.user] -= 1
+            if not self._waiting[parent.user]:
+                del self._waiting[parent.user]
 
         def started() -> None:
             self._starting[parent] -= 1
             if not self._starting[parent]:
                 del self._starting[parent]
-            self._starting_of[parent.user] -= 1
-            if not self._starting_of[parent.user]:
-                del self._starting_of[parent.user]
 
-        self._nursery.start_soon(child.run, program.name, started, done)
+        self._nursery.start_soon(child.run, program.name, launched, started, done)
         return child.kill
 
 
@@ -287,12 +289,17 @@ class _ChildTask:
         self._child: Child | None = None
 
     async def run(
-        self, name: str, started: Callable[[], None], done: Callable[[Ended | ApiError], None]
+        self,
+        name: str,
+        launched: Callable[[], None],
+        started: Callable[[], None],
+        done: Callable[[Ended | ApiError], None],
     ) -> None:
         """Launches the child and waits for its end.
 
-        Calls `started` once it counts among those of this node, cannot be launched or has ended,
-        and `done` with its end or the error.
+        Calls `launched` once it runs, here or elsewhere, or cannot be launched; `started` once it
+        counts among those of this node, cannot be launched or has ended; and `done` with its end or
+        the error.
         """
         counts_here = True
         with self._scope:
@@ -307,6 +314,7 @@ class _ChildTask:
                 log.exception("a child could not be launched", program=name)
                 done(ApiError("internal", f"{name} could not be launched: {error}"))
             finally:
+                launched()
                 if counts_here:
                     started()
             if self._child is not None:
