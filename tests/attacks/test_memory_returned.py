@@ -206,6 +206,8 @@ def test_children_that_are_about_to_start_are_bounded_by_user() -> None:
             with failure("limit-exceeded", "3 children"):
                 launch(other, "forks", [])
             launch(rig.launch("eve"), program.hash, [])
+            await trio.testing.wait_all_tasks_blocked()  # none of them can be launched here
+            launch(other, "forks", [])
             nursery.cancel_scope.cancel()
 
     trio.run(main)

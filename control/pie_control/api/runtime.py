@@ -153,7 +153,7 @@ class RuntimeCalls:
                 f"this instance is a child of generation {instance.depth}, the last that is"
                 " allowed",
             )
-        self._launcher.check_starting(instance.user)
+        self._launcher.check_waiting(instance.user)
         found = self._launcher.find(program, instance.user)
         future = instance.futures.create_outside(FutureKind.TEXT, f"child {found.name}")
 

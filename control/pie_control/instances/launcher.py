@@ -88,7 +88,7 @@ class Launcher:
         self._clock = clock
         self._wall_timers: dict[Instance, Timer] = {}
         self._starting: Counter[Instance] = Counter()  # children not launched yet, by parent
-        self._starting_of: Counter[str] = Counter()  # the same, by user
+        self._waiting: Counter[str] = Counter()  # children that run nowhere yet, by user
         self._nursery: trio.Nursery | None = None  # of the tasks that wait for children
         self._children: dict[Instance, _Child] = {}  # that run here
         registry.on_end.append(self._on_end)
@@ -210,7 +210,7 @@ class Launcher:
         Raises:
             ApiError: `limit-exceeded`.
         """
-        if self._starting_of[user] >= self._registry.most:
+        if self._waiting[user] >= self._registry.most:
             raise ApiError(
                 "limit-exceeded",
                 f"{self._registry.most} children of your instances are about to start, as many as"
@@ -235,7 +235,7 @@ class Launcher:
         """
         child = _Child(parent, program, args, done)
         self._starting[parent] += 1
-        self._starting_of[parent.user] += 1
+        self._waiting[parent.user] += 1
         self._make_later(child)
         return partial(self._give_up, child)
 
@@ -284,6 +284,7 @@ class Launcher:
 
     async def _launch_elsewhere(self, elsewhere: Elsewhere, full: NoRoom, child: _Child) -> None:
         child.elsewhere = await elsewhere(child.parent, child.program, child.args, full)
+        self._runs_or_will_not(child)
         if child.scope.cancel_called:  # while it was started, which nothing interrupts
             child.elsewhere.kill()
         self._over(child, await child.elsewhere.end())
@@ -293,7 +294,12 @@ class Launcher:
         if child.is_starting:
             child.is_starting = False
             _decrease(self._starting, child.parent)
-            _decrease(self._starting_of, child.parent.user)
+        self._runs_or_will_not(child)
+
+    def _runs_or_will_not(self, child: _Child) -> None:
+        if child.is_waiting:
+            child.is_waiting = False
+            _decrease(self._waiting, child.parent.user)
 
     def _over(self, child: _Child, end: Ended | ApiError) -> None:
         self._is_started(child)
@@ -331,6 +337,7 @@ class _Child:
         self.args = args
         self.done: Callable[[Ended | ApiError], None] | None = done  # None once it is of no use
         self.is_starting = True  # does not count among the instances of this node yet
+        self.is_waiting = True  # runs nowhere yet
         self.scope = trio.CancelScope()  # of the task that waits for it, where there is one
         self.instance: Instance | None = None  # that it is here
         self.elsewhere: Child | None = None

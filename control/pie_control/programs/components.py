@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pie_control.programs.store import Program
 
 # A small one in Rust takes 0.7 MB, and is mapped from the cache again in a few milliseconds.
-MOST_KEPT = 256
+MOST_KEPT = 64
 COMPILE_SECONDS = 60.0  # of the CPU; a component of 1 MB takes one
 # Its build takes packages from npm's registry: the operator starts that, and no user's upload.
 _BUILT_AHEAD = {"javascript": "JavaScript"}
