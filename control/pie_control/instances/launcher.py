@@ -204,7 +204,7 @@ class Launcher:
         """Children of an instance that are alive or about to be."""
         return self._registry.children_of(instance) + self._starting[instance]
 
-    def check_starting(self, user: str) -> None:
+    def check_waiting(self, user: str) -> None:
         """Refuses a child where as many of the user are about to start as instances may be alive.
 
         Raises:
