@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -27,48 +28,66 @@ sys.dont_write_bytecode = False
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 
-# Those that take longest go first, so that no process is left with one at the end; those of
-# clusters, which wait for most of their time, one after the other, beside others that compute.
+# Their files share a server, which each process would start for itself: one process has them all.
+TOGETHER = ("async_calling", "conformance", "gateway", "inferlets", "sdk_js", "sdk_rust")
+# Those that take longest go first, so that no process is left with one at the end, with all that
+# go together; those of clusters, which wait for most of their time, beside others that compute.
 LONGEST = (
     "cluster/test_cluster.py",
     "end_to_end/test_bench.py",
-    "inference/test_on_simulated_gpu.py",
-    "end_to_end/test_images.py",
-    "cluster/test_ranks.py",
+    "inferlets/test_library_rust.py",
     "sdk_js/test_javascript_build.py",
-    "test_snippets.py",
-    "cluster/test_machines.py",
-    "end_to_end/test_wrong_input.py",
-    "testing/test_authors_tools.py",
-    "attacks/test_short_forms.py",
-    "cluster/test_autoscale_ray.py",
+    "cluster/test_ranks.py",
+    "gateway/test_access.py",
+    "inference/test_on_simulated_gpu.py",
     "async_calling/test_async_calls.py",
+    "cluster/test_machines.py",
+    "conformance/test_bad_input.py",
+    "end_to_end/test_images.py",
+    "test_snippets.py",
+    "cluster/test_autoscale_ray.py",
+    "end_to_end/test_wrong_input.py",
+    "attacks/test_short_forms.py",
     "inference/test_ranks_over_tcp.py",
     "cluster/test_topics.py",
     "sdk_python/test_sdk_build.py",
-    "inferlets/test_library_rust.py",
+    "sdk_rust/test_rust_build.py",
+    "testing/test_authors_tools.py",
     "end_to_end/test_mcp.py",
     "cli/test_cli_server.py",
     "inference/test_tensor_parallel.py",
-    "sdk_js/test_sdk_js.py",
-    "gateway/test_access.py",
     "pie_tiny/test_training.py",
     "control_traits/test_mcp_servers.py",
-    "conformance/test_bad_input.py",
     "end_to_end/test_many.py",
     "end_to_end/test_bench_async.py",
-    "conformance/test_conformance.py",
     "inference/test_worker_process.py",
     "inference/test_families.py",
     "end_to_end/test_replay.py",
     "end_to_end/test_store.py",
     "end_to_end/test_bench_intercept.py",
-    "sdk_rust/test_rust_build.py",
     "end_to_end/test_constrained.py",
     "testing/test_mistakes.py",
     "test_packaging.py",
 )
 TESTS = Path(__file__).parent
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As `--dist loadfile`, but for the files that go together."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    scheduling = LoadFileScheduling(config, log)
+    file_of = scheduling._split_scope
+
+    def unit_of(test: str) -> str:
+        folder = test.split("/")[1]
+        return folder if folder in TOGETHER else str(file_of(test))
+
+    scheduling._split_scope = unit_of
+    return scheduling
 
 
 @pytest.hookimpl(wrapper=True)

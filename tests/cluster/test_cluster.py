@@ -859,7 +859,7 @@ def test_a_start_that_is_terminated_leaves_nothing(
         wait_for((folder / begun).exists)
         start.terminate()
         assert start.wait(60) == 143
-        assert not processes_of(folder)
+        wait_for(lambda: not processes_of(folder))
 
 
 def _full_disk() -> None:
