@@ -23,11 +23,13 @@ class LogLine:
 class Log:
     """The newest lines of one instance, oldest first."""
 
-    __slots__ = ("_date_ns", "_lines", "total")
+    __slots__ = ("_date_ns", "_lines", "_most", "total")
 
     def __init__(self, most: int, date_ns: Callable[[], int]) -> None:
         """Takes how many lines to keep, and the date in nanoseconds since the Unix epoch."""
-        self._lines: deque[LogLine] = deque(maxlen=most)
+        # Most instances log nothing, and an empty deque takes 760 bytes.
+        self._lines: deque[LogLine] | tuple[()] = ()
+        self._most = most
         self._date_ns = date_ns
         self.total = 0  # lines added so far, dropped ones included
 
@@ -40,6 +42,8 @@ class Log:
     def add(self, level: str, text: str) -> None:
         """Appends a line and drops the oldest one if the log is full."""
         self.total += 1
+        if not isinstance(self._lines, deque):
+            self._lines = deque(maxlen=self._most)
         self._lines.append(LogLine(self._date_ns(), level, text[:LINE_CHARACTERS]))
 
     def part(self, after: int, most_bytes: int) -> tuple[list[LogLine], int]:
