@@ -8,9 +8,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from support.library import LIBRARY, Library
 
+from pie_py.cli import main
 from pie_py.cli.arguments import with_files
 from pie_py.cli.run import command
 from pie_py.cli.target import find_target, target_bytes
@@ -45,7 +47,9 @@ def test_the_commands_of_all_programs_answer(
 
 def launch(library: Library, words: list[str], url: str) -> Any:
     """Launches what a command runs; the server has the models and the hosts that it names."""
-    given = command.make_context("run", words[:]).params
+    # Click keeps the option for help that a command had first: as below `pie-py`, for other tests.
+    parent = click.Context(main, **main.context_settings)
+    given = command.make_context("run", words[:], parent).params
     target = find_target(given["target"], given["entry"])
     assert target is not None, words
     program = library.client.upload(target_bytes(target), name=target.name)

@@ -136,7 +136,7 @@ class FutureTable:
         self._note_wait = note_wait
         self._open: dict[int, Future] = {}
         self._next = 1
-        self.announce: Callable[[int], None] = _unheard  # set by the executor
+        self.announce: Callable[[int], None] = unheard  # set by the executor
 
     def __len__(self) -> int:
         return len(self._open)
@@ -271,8 +271,7 @@ class FutureTable:
         """Cancels every open future: the instance has ended."""
         for handle in list(self._open):
             self.cancel(handle)
-        self.announce = _unheard  # the executor's holds the instance, which holds the table
 
 
-def _unheard(handle: int) -> None:
+def unheard(handle: int) -> None:
     """No one waits for the future."""

@@ -13,6 +13,7 @@ import trio
 
 from pie_control.errors import ApiError
 from pie_control.fairness import FairQueue, Owner, Work
+from pie_control.instances.futures import unheard
 from pie_control.instances.guest_memory import GuestMemory
 from pie_control.instances.instance import Instance, State
 from pie_control.instances.rests import Rests
@@ -122,6 +123,7 @@ class Executor:
         """Forgets an instance that has ended."""
         self._answers.pop(instance, None)
         self._due.discard(instance)
+        instance.futures.announce = unheard  # the other one holds the instance, a circle
         instance.turn.clear()
 
     def turn(self, deliver: Callable[[], None] | None = None) -> None:
@@ -208,7 +210,9 @@ class Executor:
         self._memory.begin()
         now = self._clock_ns()
         end = now + BACKGROUND_NS
-        while now < end and not self._is_other_first(now):
+        for _ in range(len(self._background)):
+            if now >= end or self._is_other_first(now):
+                break
             after = self._step_of(self._background, now)
             if after is None:
                 break
