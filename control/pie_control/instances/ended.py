@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from pie_control.instances.instance import Instance, argument_bytes
 
-MOST = 2000  # whose results can still be asked for
-MOST_BYTES = 32 << 20  # of messages not fetched, results, logs, arguments
+MOST = 1000  # whose results can still be asked for
+MOST_BYTES = 16 << 20  # of messages not fetched, results, logs, arguments
 _CODE = re.compile(r"[a-z]+(-[a-z]+)*(?=: )")
 
 
