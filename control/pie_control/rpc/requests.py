@@ -404,7 +404,8 @@ class Requests:
         operator = session.user in self._config.admins
         instance = self._registry.find(asked.instance, None if operator else session.scope)
         alive = instance.state is State.RUNNING
-        self._registry.condemn(instance, f"by {session.user}")
+        # At once: who waits for the answer finds what it had free, such as messages that it held.
+        self._registry.kill(instance, f"by {session.user}")
         return alive
 
     def _inspect(self, session: Session, asked: params.OfInstance) -> Answer:
