@@ -37,7 +37,7 @@ class Settings:
     language: str = options.language()
     users: int = options.count("--users", 4, "Users, or connections of one.", least=2)
     instances: int = options.count("--instances", 32, "Inferlets at the same time.")
-    launches: int = options.count("--launches", 1600, "Of each round.")
+    launches: int = options.count("--launches", 800, "Of each round.")
     tokens: int = options.tokens(128)
     prompt: int = options.prompt()
     long: int = options.count("--long", 1500, "Tokens of a long prompt.")
