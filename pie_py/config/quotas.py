@@ -16,7 +16,8 @@ MAX_PRIORITY = 100
 class Quota(Section):
     """The part of a server that one user may have, with all instances together."""
 
-    # Of the time that users share: of guests on the control thread, and of confined processes.
+    # Of the time that users share: of the worker, of guests on the control thread, and of confined
+    # processes.
     weight: PositiveFloat = 1.0
     # The most of what the server has: instances, sessions, embeds, samplers, exported pages,
     # futures, bytes of messages, of programs and of memory.

@@ -39,12 +39,11 @@ class _Late:
 class Executor:
     """Runs every guest on the calling thread.
 
-    Users take turns, and so do the instances of each, by the time that their guests have used,
-    host calls included (`fairness.py`). A guest that used its whole slice goes to the background,
-    of which one slice runs a turn, so that a spinning program costs its user's others at most one
-    slice per turn. What else is done for users by and by, such as freeing what their instances
-    held, is there, too. The background waits for guests of users who have been served less. A user
-    whose guest had a long turn rests (`rests.py`).
+    Users take turns, and so do the instances of each, by the time that their guests have used, host
+    calls included (`fairness.py`). A guest that used its whole slice goes to the background, which
+    has a bounded time of each turn. What else is done for users by and by, such as freeing what
+    their instances held, is there, too. The background waits for guests of users who have been
+    served less. A user whose guest had a long turn rests (`rests.py`).
 
     A result of the worker begins a turn of the guests that it wakes alone. The next plan waits for
     these, whose next commands are one batch, and for guests that are new. What else is ready, such

@@ -31,7 +31,7 @@ from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan, PlanResult
 
 
 class Scheduler:
-    """Work-conserving: whenever it is asked for a plan, it gives all that can be sent.
+    """Work-conserving: whenever it is asked for a plan, there is one if anything can be sent.
 
     `Backlog` is what is queued, `PlanForming` decides what a plan holds, and `InFlight` hands out
     results.

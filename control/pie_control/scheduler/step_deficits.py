@@ -66,7 +66,8 @@ class StepDeficits:
         self._whole = sum([self._weight_of(user) for user in here])
         if not self._users:
             return forwards
-        lacking = {user for user in steppers if user in self._users and self._lacks(user) > most}
+        lacking = {user for user, its in self._users.items() if its.seconds > most}
+        lacking.intersection_update(steppers)
         if not lacking:
             return forwards
         kept: list[ForwardCommand] = []
@@ -78,9 +79,6 @@ class StepDeficits:
             if queue not in stopped:
                 kept.append(command)
         return kept
-
-    def _lacks(self, user: str) -> float:
-        return self._users[user].seconds
 
     def took(
         self,
