@@ -13,17 +13,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
-from benchmarks.gpu.table import Figures, markdown, report
+from benchmarks.gpu.table import Figures, markdown, reports
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Report
 
 COUNTS = (1, 32, 128)  # sequences that decode together
@@ -47,12 +46,23 @@ class Run:
     out: Path
     figures: dict[str, Figures] = field(default_factory=dict)
 
+    @classmethod
+    def go_on(cls, out: Path) -> Run:
+        """With what an earlier run has found, if it wrote into the same folder."""
+        file = out / "gpu.json"
+        return cls(out, json.loads(file.read_text()) if file.is_file() else {})
+
+    def lacks(self, name: str) -> bool:
+        """Whether a phase has not been run, or has failed."""
+        found = self.figures.get(name)
+        return found is None or "error" in found or not found.get("passed", True)
+
     def add(self, name: str, figures: Figures) -> None:
         """Keeps what a phase has found, and writes all of it."""
         self.figures[name] = figures
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / "gpu.json").write_text(json.dumps(self.figures, indent=2))
-        (self.out / "gpu.md").write_text(markdown(report(self.figures)))
+        (self.out / "gpu.md").write_text(markdown(reports(self.figures)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,35 +86,32 @@ class Settings:
     only: tuple[str, ...] = options.option(
         "--only", multiple=True, metavar="PART", help="Part of a phase's name. Repeatable."
     )
-    program: str | None = options.option(
-        "--program",
-        type=click.Path(exists=True, dir_okay=False),
-        help="The benchmarks' inferlet as a component; built here by default.",
-    )
 
 
-def measure(settings: Settings, progress: Progress) -> Report:
-    """Runs the phases that fit the time.
+def measure(settings: Settings, progress: Progress) -> list[Report]:
+    """Runs the phases that fit the time. What an earlier run into the same folder has done stays;
+    what failed there comes last.
 
     Raises:
         RuntimeError: if there is no GPU.
     """
     out = Path(settings.out)
-    program = None if settings.program is None else Path(settings.program)
-    run = Run(out)
+    run = Run.go_on(out)
     end = time.monotonic() + settings.seconds
-    off: list[str] = []  # switches of kernels that cannot be compiled here
+    # Switches of kernels that cannot be compiled here.
+    off = [switch for found in run.figures.values() for switch in found.get("off", [])]
     wanted = [
         phase
-        for phase in phases(out, settings.shapes, program, off)
-        if not settings.only or any(part in phase.name for part in settings.only)
+        for phase in phases(out, settings.shapes, off)
+        if run.lacks(phase.name)
+        and (not settings.only or any(part in phase.name for part in settings.only))
     ]
+    wanted.sort(key=lambda phase: phase.name in run.figures)
     progress.expect(len(wanted))
     for phase in wanted:
         left = min(phase.seconds, end - time.monotonic())
         if left < 5:
-            run.add(phase.name, {"skipped": "no time was left"})
-            continue
+            break
         start = time.monotonic()
         try:
             found = phase.run(left)
@@ -115,10 +122,10 @@ def measure(settings: Settings, progress: Progress) -> Report:
         if found.get("device") == "cpu" and settings.shapes != (TOY,):
             raise RuntimeError("PyTorch sees no NVIDIA GPU, and these models are for one")
         progress(f"{phase.name}: {json.dumps(found)[:400]}")
-    return report(run.figures)
+    return reports(run.figures)
 
 
-def phases(out: Path, shapes: tuple[str, ...], program: Path | None, off: list[str]) -> list[Phase]:
+def phases(out: Path, shapes: tuple[str, ...], off: list[str]) -> list[Phase]:
     """All phases, in order: what the others need first, then what matters most.
 
     They run without the kernels that are in `off` when they begin.
@@ -141,7 +148,7 @@ def phases(out: Path, shapes: tuple[str, ...], program: Path | None, off: list[s
         Phase(f"decode {first}", 150, worker(f"decode-{first}", _decode(first))),
         Phase("tests: Llama", 90, functools.partial(_tests, out, "test_attention.py", "llama")),
         Phase("tests: handlers", 120, functools.partial(_tests, out, "test_handlers.py")),
-        Phase(f"server {first}", 150, functools.partial(_server, out, first, program, off)),
+        Phase(f"server {first}", 150, functools.partial(_server, out, first, off)),
         Phase(f"prefill {first}", 90, worker(f"prefill-{first}", ["prefill", "--shape", first])),
         Phase(
             f"swap {first}",
@@ -158,6 +165,13 @@ def phases(out: Path, shapes: tuple[str, ...], program: Path | None, off: list[s
         found.append(Phase(f"decode {shape}", 90, worker(f"decode-{shape}", _decode(shape))))
         arguments = ["prefill", "--shape", shape]
         found.append(Phase(f"prefill {shape}", 90, worker(f"prefill-{shape}", arguments)))
+        found.append(
+            Phase(f"server {shape}", 150, functools.partial(_server, out, shape, off)),
+        )
+    for name, seconds, command in PAPER:
+        found.append(
+            Phase(f"paper: {name}", seconds, functools.partial(_report, out, name, command))
+        )
     for name, config in (
         ("without graphs", {"cuda_graphs": False}),
         ("fp8 keys", {"kv_dtype": "fp8"}),
@@ -170,6 +184,26 @@ def phases(out: Path, shapes: tuple[str, ...], program: Path | None, off: list[s
     return found
 
 
+# What the paper on Pie measures (section 7), by the benchmarks for it. Its Table 4 is `server`.
+PAPER: tuple[tuple[str, float, tuple[str, ...]], ...] = (
+    ("launches, Figure 9", 60, ("pie_py", "bench", "launch", "--source", "rust", "--rounds", "2")),
+    ("calls, Figure 10", 60, ("pie_py", "bench", "calls", "--source", "rust", "--live", "1")),
+    (
+        "stages of a token, Table 3",
+        90,
+        ("benchmarks", "stages", "--source", "rust", "--at-once", "1,32,128"),
+    ),
+    (
+        "control layer alone",
+        90,
+        ("benchmarks", "capacity", "--source", "rust", "--at-once", "32,256", "--rounds", "2"),
+    ),
+    (
+        "programs beside scripts, Figures 6 to 8",
+        240,
+        ("benchmarks", "inferlets", "--round-trip", "10", "--rounds", "3"),
+    ),
+)
 SWITCHES = ("append", "norm", "rope", "activation")
 
 
@@ -182,13 +216,15 @@ def _worker(out: Path, name: str, arguments: list[str], seconds: float) -> Figur
     return _process(out, name, ["benchmarks.gpu", *arguments], seconds)
 
 
-def _server(out: Path, shape: str, program: Path | None, off: list[str], seconds: float) -> Figures:
+def _server(out: Path, shape: str, off: list[str], seconds: float) -> Figures:
     """Inferlets that decode in a whole server."""
-    component = program or out / "bench.wasm"
-    if program is None:
-        component.write_bytes(bench_programs(["rust"])["rust"])
-    own = [shape, str(component), json.dumps(_without(off, {}))]
+    own = [shape, json.dumps(_without(off, {}))]
     return _process(out, f"server-{shape}", ["benchmarks.gpu.server", *own], seconds)
+
+
+def _report(out: Path, name: str, command: Sequence[str], seconds: float) -> Figures:
+    """Another benchmark's report."""
+    return {"report": _process(out, name.replace(" ", "-"), [*command, "--json"], seconds)}
 
 
 def _without(off: list[str], config: Figures) -> Figures:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu.server SHAPE COMPONENT CONFIG`: inferlets decode in a real server."""
+"""`python -m benchmarks.gpu.server SHAPE CONFIG`: inferlets decode in a real server."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import anyio
 from benchmarks.gpu.shapes import write_shape
 from benchmarks.gpu.table import Figures
 from pie_py.bench.decoding import decode_in
+from pie_py.bench.programs import bench_programs
 from pie_py.bench.server import bench_server
 from pie_py.config.model import ModelConfig
 
@@ -20,8 +21,9 @@ TOKENS = 96  # that each inferlet decodes
 PROMPT = 64
 
 
-def serve(shape: str, component: bytes, config: Figures) -> Figures:
+def serve(shape: str, config: Figures) -> Figures:
     """Inferlets that decode in a whole server; milliseconds a token of each."""
+    component = bench_programs(["rust"])["rust"]
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         checkpoint = _checkpoint(shape, Path(folder))
         fields = {"source": str(checkpoint), "name": "measured", "load_format": "dummy"}
@@ -61,4 +63,4 @@ def _write_tokenizer(folder: Path, vocabulary: int) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(serve(sys.argv[1], Path(sys.argv[2]).read_bytes(), json.loads(sys.argv[3]))))
+    print(json.dumps(serve(sys.argv[1], json.loads(sys.argv[2]))))

@@ -6,33 +6,46 @@ import os
 import time
 from typing import Any
 
-from pie_py.bench.report import Report
+from pie_py.bench.report import Report, cell
 
 LONG = 8192  # tokens of the long prompt
 Figures = dict[str, Any]
 
 
-def report(figures: dict[str, Figures]) -> Report:
-    """The goals, and what was found."""
+def reports(figures: dict[str, Figures]) -> list[Report]:
+    """The goals, and what was found; then the reports of other benchmarks."""
     machine = figures.get("machine", {})
     title = (
         f"{machine.get('device', 'no device')}, torch {machine.get('torch', '?')},"
         f" {os.environ.get('PIE_BENCH_DATE', time.strftime('%Y-%m-%d'))}"
     )
     rows = [list(row) for name, found in figures.items() for row in _rows(name, found, figures)]
-    return Report(title, ["what", "goal", "found"], rows)
+    first = Report(title, ["what", "goal", "found"], rows)
+    others = [(name, found["report"]) for name, found in figures.items() if "report" in found]
+    return [first, *(_other(name, document) for name, document in others)]
 
 
-def markdown(report: Report) -> str:
+def _other(name: str, document: Figures) -> Report:
+    title = f"{name}: {document['title']}"
+    return Report(title, document["columns"], document["rows"], document["notes"])
+
+
+def markdown(reports: list[Report]) -> str:
     """The same as a page of Markdown."""
-    lines = [f"# {report.title}", "", "| what | goal | found |", "|---|---|---|"]
-    lines += ["| " + " | ".join(row) + " |" for row in report.rows]
-    return "\n".join(lines) + "\n"
+    lines = []
+    for one in reports:
+        lines += [f"# {one.title}", "", _line(one.columns), "|---" * len(one.columns) + "|"]
+        lines += [*map(_line, one.rows), "", *one.notes, ""]
+    return "\n".join(lines)
+
+
+def _line(values: list[Any]) -> str:
+    return "| " + " | ".join(map(cell, values)) + " |"
 
 
 def _rows(name: str, found: Figures, figures: dict[str, Figures]) -> list[tuple[str, str, str]]:
-    if "error" in found or "skipped" in found:
-        return [(name, "", str(found.get("error", found.get("skipped")))[:200].replace("\n", " "))]
+    if "error" in found:
+        return [(name, "", found["error"][:200].replace("\n", " "))]
     machine = figures.get("machine", {})
     kind, _, shape = name.partition(" ")
     rows: list[tuple[str, str, str]] = []

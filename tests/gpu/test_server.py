@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import anyio
@@ -19,10 +18,6 @@ from pie_py.config.model import ModelConfig
 
 @pytest.fixture(scope="module")
 def program() -> bytes:
-    """The benchmarks' inferlet: built here, or the file that `PIE_BENCH_PROGRAM` names."""
-    place = os.environ.get("PIE_BENCH_PROGRAM")
-    if place:
-        return Path(place).read_bytes()
     try:
         return bench_programs(["rust"])["rust"]
     except BuildError as error:
