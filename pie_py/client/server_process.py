@@ -5,6 +5,7 @@ benchmark.
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -24,6 +25,9 @@ from pie_py.config.endpoint import answers, parse_endpoint
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
+
+
+log = logging.getLogger(__name__)
 
 
 class ServerFailed(Exception):
@@ -166,12 +170,16 @@ async def local_endpoint(endpoint: str, settings: dict[str, Any]) -> AsyncIterat
             f"no server at {endpoint}, and none can be started: this is the client alone; pip"
             " install pie-py"
         )
-    from pie_py.config.server import ServerConfig  # takes long to import, and few need it
+    # These take long to import, and few need them.
+    from pie_py.build.python import runtime_file
+    from pie_py.config.server import ServerConfig
 
     try:
         config = ServerConfig(**settings)
     except ValueError as error:
         raise ServerUnreachable(str(error)) from None
+    if not runtime_file(config.cache_folder).is_file():
+        log.warning("The first Python program takes some 15 s: it builds its runtime, once.")
     manager = temporary_server(config)
     server = await run(manager.__enter__)
     try:
