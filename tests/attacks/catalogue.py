@@ -130,20 +130,25 @@ def _connections(client: Client, place: Place, end: float) -> list[str]:
     return []
 
 
-def _unread(client: Client, place: Place, end: float) -> list[str]:
-    """Asks for long answers on 20 connections, and reads none."""
-    request = {"instance": _logs(client), "after": 0}
-    with _sockets(place, 20) as sockets:
-        for socket in sockets:
-            socket.send(encode(Hello(PROTOCOL, os.urandom(16), "mallory")))
-        number = 0
-        while time.monotonic() < end:
-            number += 1
+def _unread(confirms: bool) -> Act:
+    """Asks for long answers on 20 connections, and reads none, though it may say that it does."""
+
+    def act(client: Client, place: Place, end: float) -> list[str]:
+        request = {"instance": _logs(client), "after": 0}
+        with _sockets(place, 20) as sockets:
             for socket in sockets:
-                with suppress(zmq.Again):
-                    socket.send(encode(Request(number, 0, "logs", request)), zmq.NOBLOCK)
-            time.sleep(0.002)
-    return []
+                socket.send(encode(Hello(PROTOCOL, os.urandom(16), "mallory")))
+            number = 0
+            while time.monotonic() < end:
+                number += 1
+                told = number if confirms else 0
+                for socket in sockets:
+                    with suppress(zmq.Again):
+                        socket.send(encode(Request(number, told, "logs", request)), zmq.NOBLOCK)
+                time.sleep(0.002)
+        return []
+
+    return act
 
 
 def _logs(client: Client) -> str:
@@ -276,7 +281,8 @@ ATTACKS = [
     Attack(DOOR, "4096 sessions on one connection", _sessions, short=True),
     Attack(DOOR, "300 connections", _connections),
     Attack(DOOR, "garbage", _garbage),
-    Attack(DOOR, "answers that are not read", _unread),
+    Attack(DOOR, "answers that are not read", _unread(confirms=False)),
+    Attack(DOOR, "answers that are confirmed and not read", _unread(confirms=True)),
     Attack(DOOR, "requests as fast as they go", _requests),
     Attack(OUTSIDE, "private URLs", instances(10, "http")),
     Attack(OUTSIDE, "launch what there is not", instances(20, "launch_unknown")),

@@ -447,13 +447,13 @@ def test_others_have_their_turns_while_a_tree_of_instances_ends(parents: Parents
     rig.registry.kill(parents.mallory, "for this test")
     assert ends == ["mallory"]
     assert all(child.ended is not None and child.guest is None for child in children)
-    assert rig.registry.alive_of("mallory") == 50, "they hold what they had"
+    assert rig.registry.users.alive("mallory") == 50, "they hold what they had"
     for _ in range(100):
         before = len(ends)
         rig.executor.turn()
         assert len(ends) - before <= 3
     assert len(ends) == 51
-    assert rig.registry.alive_of("mallory") == 0
+    assert rig.registry.users.alive("mallory") == 0
 
 
 def test_what_an_ended_instance_holds_is_freed_at_once_where_it_is_needed(parents: Parents) -> None:
@@ -462,11 +462,11 @@ def test_what_an_ended_instance_holds_is_freed_at_once_where_it_is_needed(parent
     rig.executor.turn()
     [child] = [each for each in rig.registry.instances("mallory") if each.parent is not None]
     rig.registry.kill(parents.mallory, "for this test")
-    assert rig.registry.alive_of("mallory") == 1
-    rig.registry.reclaim([child], lambda: rig.registry.alive_of("mallory") == 0)
-    assert rig.registry.alive_of("mallory") == 0
+    assert rig.registry.users.alive("mallory") == 1
+    rig.registry.reclaim([child], lambda: rig.registry.users.alive("mallory") == 0)
+    assert rig.registry.users.alive("mallory") == 0
     rig.executor.turn()
-    assert rig.registry.alive_of("mallory") == 0
+    assert rig.registry.users.alive("mallory") == 0
 
 
 def test_the_background_waits_for_guests_of_less_served_users() -> None:

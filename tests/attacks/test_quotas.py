@@ -65,9 +65,9 @@ def test_one_user_leaves_memory_for_messages_to_others() -> None:
     wait = session.writable(first)
     rig.end(second)
     assert is_ready(first, wait)
-    assert rig.registry.message_bytes_of("mallory") == 400
+    assert rig.registry.users.messages("mallory") == 400
     rig.end(first)
-    assert rig.registry.message_bytes_of("mallory") == 0
+    assert rig.registry.users.messages("mallory") == 0
 
 
 def test_one_user_leaves_futures_to_others() -> None:
@@ -82,9 +82,9 @@ def test_one_user_leaves_futures_to_others() -> None:
     runtime.cancel(first, taken[0])
     runtime.sleep(second, 1 << 40)
     rig.end(first)
-    assert rig.registry.futures_of("mallory") == 5
+    assert rig.registry.users.futures("mallory") == 5
     rig.end(second)
-    assert rig.registry.futures_of("mallory") == 0
+    assert rig.registry.users.futures("mallory") == 0
     rich = rig.launch("rich", futures=12)
     for _ in range(12):
         runtime.sleep(rich, 1)

@@ -335,6 +335,20 @@ def test_a_session_is_kept_for_a_while(server: Server, clock: Clock) -> None:
     assert not greet(server, b"3")
 
 
+def test_a_session_with_many_answers_is_kept_for_less_long(server: Server, clock: Clock) -> None:
+    for peer, size in ((b"1", 10), (b"2", sessions.LARGE_BYTES)):
+        greet(server, peer, peer * 16)
+        server.ask(peer, Request(1, 0, "now", {"value": bytes(size)}))
+    clock.now += TIMING.dead + 1
+    server.act(list(server.sessions.tick()))
+    clock.now += TIMING.kept_large - 1
+    server.act(list(server.sessions.tick()))
+    assert len(server.sessions) == 2
+    clock.now += 2
+    server.act(list(server.sessions.tick()))
+    assert [one.id for one in server.sessions.all] == [b"1" * 16]
+
+
 def test_a_connection_that_takes_nothing_is_given_up(server: Server) -> None:
     greet(server)
     launch(server)
@@ -466,6 +480,27 @@ def test_a_client_that_confirms_answers_without_reading_is_cut_off(server: Serve
     assert (8 << 20) < behind < (10 << 20)
     assert one.presence is Presence.CUT
     assert greet(server, b"2", of)
+
+
+@pytest.mark.usefixtures("little")
+def test_a_user_s_connections_that_read_no_answers_are_cut_off(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "PROBE_BYTES", 64 << 10)
+    peers = [bytes([number]) for number in range(40)]
+    for peer in peers:
+        greet(server, peer, peer * 16, "m")
+    greet(server, b"v", b"v" * 16, "victim")
+    for number in range(1, 60):  # of a megabyte each, so that none has too much alone
+        for peer in peers:
+            server.receive(peer, Request(number, number, "now", {"value": BLOB}), "m")
+        server.ask(b"v", Request(number, number, "now", {"value": BLOB}), "victim")
+        server.sent(b"v")
+    behind = sum(server.sessions.backlog.behind(peer) for peer in peers)
+    assert (6 << 20) < behind < (14 << 20)
+    left = [one.user for one in server.sessions.all if one.peer is not None]
+    assert "victim" in left
+    assert len(left) < 40
 
 
 @pytest.mark.usefixtures("little")

@@ -39,3 +39,17 @@ def test_the_newest_are_kept_and_keep_their_numbers() -> None:
             range(max(0, at - 3), at + 1)
         )
     assert timeline.size_bytes <= most * 250
+
+
+def test_of_an_instance_that_has_ended_little_memory_is_taken() -> None:
+    timeline = Timeline(100)
+    for at in range(50):
+        timeline.turn(None, at, at, "the server")
+        timeline.add(("batch", "forward", at, at, 1, 1))
+    told, size = timeline.after(3, EPOCH, BEGUN), timeline.size_bytes
+    timeline.pack()
+    assert timeline.after(3, EPOCH, BEGUN) == told
+    assert timeline.size_bytes < size / 5
+    timeline.add(("batch", "forward", 50, 51, 1, 1))  # was under way
+    assert timeline.total == 101
+    assert [each["end_ns"] - EPOCH for each in timeline.after(100, EPOCH, BEGUN)] == [51]

@@ -426,7 +426,7 @@ def test_what_an_ended_instance_has_not_given_back_yet_is_free(what: str, user: 
     getattr(old, what)(12)
     getattr(young, what)(8)
     server.registry.condemn(old.instance, "test")
-    assert server.registry.alive_of("ann") > 0
+    assert server.registry.users.alive("ann") > 0
     getattr(young, what)(12)
     assert young.instance.ended is None
 
@@ -437,9 +437,9 @@ def test_an_ended_instance_makes_room_for_a_new_one() -> None:
     with pytest.raises(NoRoom):
         server.launch()
     server.registry.condemn(one, "test")
-    assert server.registry.alive_of("ann") == 2
+    assert server.registry.users.alive("ann") == 2
     server.launch()
-    assert server.registry.alive_of("ann") == 2
+    assert server.registry.users.alive("ann") == 2
 
 
 def test_masks_of_too_many_cells() -> None:

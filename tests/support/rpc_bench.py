@@ -19,9 +19,11 @@ import trio
 
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, ProgramRejected
-from pie_control.instances.futures import FutureTable
+from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.instance import Ended, Instance, State
 from pie_control.instances.kept_results import KeptResults
+from pie_control.instances.message_bytes import MessageBytes
+from pie_control.instances.user_totals import Together, UserTotals
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc.requests import Parts, Requests
 from pie_control.rpc.server import RpcServer
@@ -107,6 +109,9 @@ class Behaviours:
         self._all: dict[str, Instance] = {}
         self.launched = 0
         self.most = config.max_instances
+        self.users = UserTotals(
+            lambda user: Together(MessageBytes(self.message_bytes), FutureCount(self.futures))
+        )
         self.guest_memory = 1 << 30
         self.on_forget: list[Callable[[Instance], None]] = []
 
@@ -114,21 +119,12 @@ class Behaviours:
     def live_count(self) -> int:
         return sum(i.state is State.RUNNING for i in self._all.values())
 
-    def alive_of(self, user: str) -> int:
-        return sum(i.user == user and i.state is State.RUNNING for i in self._all.values())
-
     message_bytes = 1 << 30
 
     futures = 1 << 20
 
-    def message_bytes_of(self, user: str) -> int:
-        return 0
-
     def memory_of(self, user: str) -> int:
         return sum(i.memory_bytes for i in self._all.values() if i.user == user)
-
-    def futures_of(self, user: str) -> int:
-        return 0
 
     async def prepare(self, program: Program) -> None:
         if b"core" in Path(program.path).read_bytes():
@@ -158,6 +154,7 @@ class Behaviours:
             time.time_ns,
         )
         self._all[instance.id] = instance
+        self.users.add(instance)
         self.launched += 1
         if not detached:
             instance.client.left_at = trio.current_time()
@@ -182,6 +179,7 @@ class Behaviours:
     def _end(self, instance: Instance, state: State, text: str) -> None:
         if instance.state is State.RUNNING:
             instance.ended = Ended(state, text)
+            self.users.remove(instance)
             instance.outbox.put(instance.ended, len(text), force=True)
             instance.ended_event.set()
 

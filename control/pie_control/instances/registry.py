@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 import trio
 
 from pie_control.errors import ApiError, NoRoom
 from pie_control.fairness import Owner, Work
+from pie_control.instances.condemned import Condemned
 from pie_control.instances.ended import EndedInstances, loggable
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.guest_memory import correct, of_users, too_much
 from pie_control.instances.instance import Ended, Fence, Instance, State
 from pie_control.instances.launch_rates import LaunchRates
 from pie_control.instances.message_bytes import MessageBytes
+from pie_control.instances.user_totals import Together, UserTotals
 from pie_py.config.limits import Limits
 from pie_py.config.quotas import Quotas
 
@@ -30,13 +31,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("pie.instances")
 
 Hook: TypeAlias = Callable[[Instance], None]
-
-
-class _OfUser(NamedTuple):
-    """What all instances of a user have together, beside their number."""
-
-    messages: MessageBytes
-    futures: FutureCount
 
 
 class Registry:
@@ -86,12 +80,10 @@ class Registry:
         self.most = most
         self._limits = limits
         self._quotas = quotas
-        self._of_user: Counter[str] = Counter()  # instances alive
         self.message_bytes = message_bytes
         self.futures = futures
         self.guest_memory = guest_memory
-        self._held: Counter[str] = Counter()  # bytes of memory by user, when it was last looked at
-        self._together: dict[str, _OfUser] = {}  # by user, while instances are alive
+        self.users = UserTotals(self._together)
         self._launches = LaunchRates(clock)
         self._clock = clock
         self._date_ns = date_ns
@@ -102,8 +94,7 @@ class Registry:
         self._live: dict[str, Instance] = {}
         self._closed: trio.Event | None = None  # set when the last instance has ended
         self._children: dict[Instance, set[Instance]] = {}  # live ones, of live parents
-        # Have ended and still hold what they owned: their guests.
-        self._condemned: dict[Instance, Guest | None] = {}
+        self._condemned = Condemned(self._finish)
         self._ended = EndedInstances(self._forget)
 
     # Start
@@ -127,15 +118,15 @@ class Registry:
         """
         if self._closed is not None and parent is None:
             raise ApiError("busy", "the server is stopping and starts no more instances")
-        self._free(lambda: len(self._live) < self.most)
+        self._condemned.free_until(lambda: len(self._live) < self.most)
         if len(self._live) >= self.most:
             raise NoRoom(
                 f"{self.most} instances are alive, the most this server runs;"
                 " try again when some have ended"
             )
         most = self._quotas.most(user, self.most)
-        self._free(lambda: self._of_user[user] < most, user)
-        if self._of_user[user] >= most:
+        self._condemned.free_until(lambda: self.users.alive(user) < most, user)
+        if self.users.alive(user) >= most:
             raise NoRoom(
                 f"you have {most} instances alive, the most that one user may have here; try again"
                 " when some have ended"
@@ -145,7 +136,7 @@ class Registry:
             raise ApiError("cancelled", "the parent instance has ended")
         self._launches.take(user, self._quotas.of(user).launches)
         limits = limits or self._limits
-        together = self._together_of(user)
+        together = self.users.together(user)
         instance = Instance(
             next(self._numbers),
             self.id_of(self.new_name(program) if fence is None else fence.launch),
@@ -175,8 +166,8 @@ class Registry:
     def _check_memory(self, user: str) -> None:
         """Starts none for who has too much memory already."""
         most = self._quotas.memory(user, self.guest_memory)
-        self._free(lambda: self._held[user] < most, user)
-        held = self._held[user]
+        self._condemned.free_until(lambda: self.users.memory[user] < most, user)
+        held = self.users.memory[user]
         if held >= most:
             raise ApiError(
                 "limit-exceeded",
@@ -190,7 +181,7 @@ class Registry:
         What instances hold that have ended is freed before.
         """
         correct(self._holding(), process_bytes)
-        self._free(lambda: self._too_much() is None)
+        self._condemned.free_until(lambda: self._too_much() is None)
         while found := self._too_much():
             instance, most = found
             self.fail(
@@ -199,25 +190,20 @@ class Registry:
                 f" most of your instances, which together have more than {most >> 20} MiB"
                 " (quota.memory, guest_memory)",
             )
-        self._held = of_users(self._holding())
+        self.users.memory = of_users(self._holding())
 
     def _too_much(self) -> tuple[Instance, int] | None:
         return too_much(self._holding(), self._quotas, self.guest_memory)
 
-    def _together_of(self, user: str) -> _OfUser:
-        known = self._together.get(user)
-        if known is None:
-            most = self._quotas.most
-            known = _OfUser(
-                MessageBytes(most(user, self.message_bytes)), FutureCount(most(user, self.futures))
-            )
-            self._together[user] = known
-        return known
+    def _together(self, user: str) -> Together:
+        most = self._quotas.most
+        messages, futures = most(user, self.message_bytes), most(user, self.futures)
+        return Together(MessageBytes(messages), FutureCount(futures))
 
     def add(self, instance: Instance) -> None:
         """An instance is alive from now on."""
         self._live[instance.id] = instance
-        self._of_user[instance.user] += 1
+        self.users.add(instance)
         if instance.parent is not None:
             self._children.setdefault(instance.parent, set()).add(instance)
         self.launched += 1
@@ -233,27 +219,16 @@ class Registry:
         """
         if instance.state is State.RUNNING:
             self._mark_ended(instance, state, text)
-            self._finish(instance)
+            self._condemned.free(instance)
 
     def _mark_ended(self, instance: Instance, state: State, text: str) -> None:
         instance.ended = Ended(state, text, self._date_ns(), instance.cpu_ns)
-        self._condemned[instance], instance.guest = instance.guest, None
+        self._condemned.add(instance)
         for child in self._children.pop(instance, ()):
             self.condemn(child, "its parent has ended")
 
-    def _free(self, enough: Callable[[], bool], user: str | None = None) -> None:
-        """Frees at once what instances hold that have ended, of a user or all, until `enough`."""
-        for instance in [] if enough() else list(self._condemned):
-            if user is None or instance.user == user:
-                self._finish(instance)
-                if enough():
-                    return
-
-    def _finish(self, instance: Instance) -> None:
+    def _finish(self, instance: Instance, guest: Guest | None) -> None:
         """Frees what an instance that has ended owned."""
-        if instance not in self._condemned:  # it has been freed meanwhile
-            return
-        guest = self._condemned.pop(instance)
         if instance.parent is not None:
             self._children.get(instance.parent, set()).discard(instance)
         if guest is not None:
@@ -277,12 +252,9 @@ class Registry:
         del self._live[instance.id]
         if self._closed is not None and not self._live:
             self._closed.set()
-        self._held[instance.user] = max(0, self._held[instance.user] - instance.memory_bytes)
-        self._of_user[instance.user] -= 1
-        if not self._of_user[instance.user]:
-            del self._of_user[instance.user]
-            self._together.pop(instance.user, None)
-            del self._held[instance.user]
+        self.users.remove(instance)
+        if instance.timeline is not None:
+            instance.timeline.pack()
         self._ended.keep(instance)
         if state is State.FAILED:
             why = loggable(text)
@@ -304,7 +276,7 @@ class Registry:
         """
         if instance.state is State.RUNNING:
             self._mark_ended(instance, State.KILLED, f"killed: {reason}")
-            self.do_later(instance.owner, partial(self._finish, instance))
+            self.do_later(instance.owner, partial(self._condemned.free, instance))
 
     def reclaim(self, victims: Iterable[Instance], enough: Callable[[], bool]) -> bool:
         """First come, first served (Pie, section 5.2): ends victims in turn until `enough` says so.
@@ -319,7 +291,7 @@ class Registry:
                 State.KILLED,
                 "out-of-resources: ended to free what an instance launched earlier needs",
             )
-            self._finish(victim)  # it may have ended before
+            self._condemned.free(victim)  # it may have ended before
         return enough()
 
     def close(self) -> trio.Event:
@@ -333,13 +305,13 @@ class Registry:
         """Ends every instance: the server stops."""
         for instance in list(self._live.values()):
             self.kill(instance, reason)
-            self._finish(instance)
+            self._condemned.free(instance)
 
     def lose_all(self, reason: str) -> None:
         """Ends every instance for a fault that is not its own."""
         for instance in list(self._live.values()):
             self.fail(instance, reason)
-            self._finish(instance)
+            self._condemned.free(instance)
 
     # Records
 
@@ -385,23 +357,9 @@ class Registry:
         """Instances alive."""
         return len(self._live)
 
-    def alive_of(self, user: str) -> int:
-        """Instances of a user that are alive."""
-        return self._of_user[user]
-
     def memory_of(self, user: str) -> int:
         """Bytes of memory that the instances of a user have taken together, about."""
         return of_users(self._holding())[user]
-
-    def message_bytes_of(self, user: str) -> int:
-        """Bytes of messages that wait in the mailboxes of a user's instances."""
-        known = self._together.get(user)
-        return 0 if known is None else known.messages.held
-
-    def futures_of(self, user: str) -> int:
-        """Futures that a user's instances have open."""
-        known = self._together.get(user)
-        return 0 if known is None else known.futures.open
 
     def children_of(self, instance: Instance) -> int:
         """Children of an instance that are alive."""

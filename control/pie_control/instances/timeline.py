@@ -5,7 +5,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Literal, TypedDict
 
-SPAN_BYTES = 250  # that a span takes in memory, about
+import msgspec
+
+SPAN_BYTES = 250  # that a span takes in memory, about, until it is packed
+Spans = list[tuple[Any, ...]]
 SPARE = 64  # spans by which there may be too many, so that few appends have to drop some
 
 
@@ -31,11 +34,12 @@ class Timeline:
     plain tuples, with times of the executor's clock; the instances of a batch share one.
     """
 
-    __slots__ = ("_asleep_for", "_asleep_ns", "_dropped", "_most", "spans")
+    __slots__ = ("_asleep_for", "_asleep_ns", "_dropped", "_most", "_packed", "spans")
 
     def __init__(self, most: int) -> None:
         """Begins with the wait for the first turn. Takes how many spans are kept."""
-        self.spans: list[tuple[Any, ...]] = []  # who adds one to it calls `trim`, sooner or later
+        self.spans: Spans = []  # who adds one to it calls `trim`, sooner or later
+        self._packed = b""  # earlier spans, once the instance has ended
         self._most = most
         self._dropped = 0
         self._asleep_for = "launch"
@@ -68,10 +72,19 @@ class Timeline:
             del self.spans[:many]
             self._dropped += many
 
+    def pack(self) -> None:
+        """The instance has ended: what is kept takes little memory. Batches under way may come."""
+        self._packed = msgspec.msgpack.encode(self._kept())
+        self.spans.clear()
+
+    def _kept(self) -> Spans:
+        packed = msgspec.msgpack.decode(self._packed, type=Spans) if self._packed else []
+        return [*packed, *self.spans]
+
     @property
     def total(self) -> int:
         """Spans so far, dropped ones included."""
-        return self._dropped + len(self.spans)
+        return self._dropped + len(self._kept())
 
     def after(self, number: int, epoch_ns: int, begun_ns: int) -> list[Span]:
         """The spans from a number on, as far as they are kept.
@@ -82,7 +95,7 @@ class Timeline:
             begun_ns: the date of the launch.
         """
         first = max(0, number - self._dropped)
-        return [_dated(span, epoch_ns, begun_ns) for span in islice(self.spans, first, None)]
+        return [_dated(span, epoch_ns, begun_ns) for span in islice(self._kept(), first, None)]
 
     def wait_until(self, now_ns: int, reason: str | None, epoch_ns: int, begun_ns: int) -> Span:
         """The wait that is under way, as far as it has lasted until a time of the executor's
@@ -94,7 +107,7 @@ class Timeline:
     @property
     def size_bytes(self) -> int:
         """Memory that the spans take, about."""
-        return SPAN_BYTES * len(self.spans)
+        return len(self._packed) + SPAN_BYTES * len(self.spans)
 
 
 def _dated(span: tuple[Any, ...], epoch_ns: int, begun_ns: int) -> Span:

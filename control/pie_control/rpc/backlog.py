@@ -10,9 +10,10 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 
-PROBE_BYTES = 4 << 20  # sent to a connection, before it is asked what it has read
+# Sent to a connection, before it is asked what it has read. Who reads is hardly more behind.
+PROBE_BYTES = 512 << 10
 CONNECTION_BYTES = 64 << 20  # that a connection may be behind; then it is sent no items
-USER_BYTES = 512 << 20  # that all connections of a user may be behind; then those that read go on
+USER_BYTES = 128 << 20  # that all connections of a user may be behind; then those that read go on
 
 
 class _Connection:
@@ -59,14 +60,17 @@ class Backlog:
 
     def is_full(self, peer: bytes, user: str) -> bool:
         """Whether a connection is too far behind to get items, alone or with its user's others."""
-        behind = self.behind(peer)
-        if behind > CONNECTION_BYTES:
-            return True
-        return behind > 2 * PROBE_BYTES and self._users[user] > USER_BYTES
+        return self._is_behind(peer, user, 1)
 
-    def is_hopeless(self, peer: bytes) -> bool:
+    def is_hopeless(self, peer: bytes, user: str) -> bool:
         """Whether a connection is so far behind, by answers, that it is given up."""
-        return self.behind(peer) > 2 * CONNECTION_BYTES
+        return self._is_behind(peer, user, 2)
+
+    def _is_behind(self, peer: bytes, user: str, times: int) -> bool:
+        behind = self.behind(peer)
+        if behind > times * CONNECTION_BYTES:
+            return True
+        return behind > 2 * PROBE_BYTES and self._users[user] > times * USER_BYTES
 
     def connections(self) -> list[bytes]:
         """Connections that have been sent something."""

@@ -106,7 +106,7 @@ class Outgoing:
         peer = session.peer
         if peer is None or not frames:
             return
-        if self.backlog.is_hopeless(peer):
+        if self.backlog.is_hopeless(peer, session.user):
             self._hopeless.append(session)
             return
         self._deliveries.append(Delivery(peer, frames))

@@ -48,7 +48,8 @@ from pie_py.wire.rpc import (
 log = structlog.get_logger("pie.rpc")
 
 MAX_SESSIONS = 4096
-USER_ANSWER_BYTES = 512 << 20  # of answers that a user's clients have not confirmed, all together
+LARGE_BYTES = 1 << 20  # of a session's answers; such a session is not kept for long
+USER_ANSWER_BYTES = 128 << 20  # of answers that a user's clients have not confirmed, all together
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Timing:
     heartbeat: float = 2.0  # a client that says nothing else pings this often
     dead: float = 10.0  # silence after which a client counts as gone
     kept: float = 120.0  # how long a session of a client that is gone can be resumed
+    kept_large: float = 30.0  # the same with answers of more than `LARGE_BYTES`
 
 
 DEFAULT_TIMING = Timing()
@@ -350,11 +352,16 @@ class Sessions:
             if now - session.heard > self._timing.dead:
                 self._change(session, Change.SILENCE)
             away = session.away_since
-            if away is not None and now - away > self._timing.kept:
+            if away is not None and now - away > self._kept(session):
                 events.append(self._end(session, Change.EXPIRED))
         self._look_at_connections()
         self._out.release_held()
         return events
+
+    def _kept(self, session: Session) -> float:
+        """Seconds for which it can be resumed."""
+        large = session.answer_bytes > LARGE_BYTES
+        return self._timing.kept_large if large else self._timing.kept
 
     def end_all(self, reason: str) -> Sequence[Gone]:
         """Ends all sessions, because the server stops."""

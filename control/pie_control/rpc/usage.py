@@ -59,16 +59,16 @@ class Usage:
 
     def _kinds(self, user: str) -> Iterator[tuple[str, int, int | None]]:
         most = self._quotas.most
-        alive = self._registry.alive_of(user)
+        alive = self._registry.users.alive(user)
         yield "instances", alive, most(user, self._registry.most)
         memory = self._quotas.memory(user, self._registry.guest_memory)
         yield "bytes of memory", self._registry.memory_of(user), memory
         yield "sessions", self._sessions.count_of(user), most(user, MAX_SESSIONS)
-        messages = self._registry.message_bytes_of(user)
+        messages = self._registry.users.messages(user)
         yield "bytes of messages", messages, most(user, self._registry.message_bytes)
         programs = self._programs.bytes_of(user)
         yield PROGRAM_BYTES, programs, most(user, self._program_bytes)
-        yield "futures", self._registry.futures_of(user), most(user, self._registry.futures)
+        yield "futures", self._registry.users.futures(user), most(user, self._registry.futures)
         for name, service in self._models.services.items():
             for kind, has, may in self._of_model(user, service):
                 yield f"{name}: {kind}", has, may
