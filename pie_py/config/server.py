@@ -74,7 +74,7 @@ class ServerConfig(BaseSettings):
     # That all guests together may have taken, of which a user has a share; None: half of the
     # machine's.
     guest_memory: PositiveInt | None = None
-    futures: PositiveInt = 1 << 20  # open at once, of which a user has a share
+    futures: PositiveInt = 1 << 17  # open at once, of which a user has a share; some 600 bytes each
     program_bytes: PositiveInt = 8 << 30  # of the programs on disk, of which a user has a share
     # Programs that were neither uploaded nor launched for so long are removed; None: never.
     program_seconds: PositiveFloat | None = None

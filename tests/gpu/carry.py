@@ -1,6 +1,6 @@
-"""Gathers what a GPU machine lacks that can fetch nothing: wheels, and programs built here.
+"""Gathers what a GPU machine lacks that can fetch nothing: packages, and what is built here.
 
-    python tests/gpu/carry.py FOLDER
+    python tests/gpu/carry.py FOLDER [KERNELS]
 
 Then, on that machine, from the checkout, with FOLDER beside it:
 
@@ -8,8 +8,8 @@ Then, on that machine, from the checkout, with FOLDER beside it:
 
 The machine has PyTorch for CUDA, transformers, peft, a CUDA compiler and ninja. Versions are those
 installed where this runs. Called again while the machine lasts, the script goes on with what is not
-measured yet. Kernels that it has compiled come back as OUT/kernels.tar.xz; the file spares the next
-machine the work if it lies in FOLDER.
+measured yet. Kernels that it has compiled come back as OUT/kernels.tar.xz; given as KERNELS, they
+spare the next machine the work.
 """
 
 from __future__ import annotations
@@ -63,12 +63,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=$(mkdir -p "$1" && cd "$1" && pwd); seconds=$2; shift 2
 place=/tmp/pie-gpu; site=$place/site; report=$place/report
 if [ ! -d $site ]; then
-    python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target $site.new \
-        "$here"/*.whl
-    python3 -m tarfile -e "$here/more.tar.xz" $site.new
-    if [ -f "$here/kernels.tar.xz" ]; then
-        python3 -m tarfile -e "$here/kernels.tar.xz" $site.new/flashinfer/data/aot
-    fi
+    python3 -m tarfile -e "$here/site.tar.xz" $site.new
     mv $site.new $site
 fi
 # Kernels are linked with -lcuda and -lcudart, compiled by $CUDA_HOME/bin/nvcc, and want headers of
@@ -122,42 +117,45 @@ def run_script() -> str:
     return RUN.replace("@folders@", ":".join(f"$PWD/{folder}" for folder in folders))
 
 
-def download(folder: Path) -> None:
-    """Fetches the wheels."""
+def install(site: Path) -> None:
+    """Installs packages as that machine would."""
     wanted = [*FLASHINFER, *(f"{name}=={version(name)}" for name in sorted(needed()))]
     platforms = [part for name in PLATFORMS for part in ("--platform", name)]
     subprocess.run(
         [
-            *(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"),
+            *(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary=:all:"),
             *("--python-version", "3.12", "--implementation", "cp"),
             *("--abi", "cp312", "--abi", "abi3", "--abi", "none"),
-            *(*platforms, "-d", str(folder), *wanted),
+            *(*platforms, "--no-compile", "--target", str(site), *wanted),
         ],
         check=True,
     )
 
 
-def build(folder: Path) -> None:
-    """Makes what is built here and unpacked beside the wheels' content."""
-    folder.mkdir()
-    (folder / "bench.wasm").write_bytes(bench_programs(["rust"])["rust"])
-    runtime_component(folder / "cache")
+def build(site: Path) -> None:
+    """Adds what is built here."""
+    (site / "bench.wasm").write_bytes(bench_programs(["rust"])["rust"])
+    runtime_component(site / "cache")
     # The runtime's file is found by the version of what has built it.
     builder = distribution("componentize-py")
-    about = folder / f"componentize_py-{builder.version}.dist-info"
+    about = site / f"componentize_py-{builder.version}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(builder.read_text("METADATA") or "")
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, kernels: Path | None = None) -> None:
     """Fills the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    download(folder)
     (folder / "run.sh").write_text(run_script())
-    with tempfile.TemporaryDirectory() as name, tarfile.open(folder / "more.tar.xz", "w:xz") as tar:
-        more = Path(name) / "more"
-        build(more)
-        tar.add(more, ".")
+    with tempfile.TemporaryDirectory() as name:
+        site = Path(name)
+        install(site)
+        build(site)
+        if kernels is not None:
+            with tarfile.open(kernels) as tar:
+                tar.extractall(site / "flashinfer" / "data" / "aot", filter="data")
+        with tarfile.open(folder / "site.tar.xz", "w:xz") as tar:
+            tar.add(site, ".")
     files = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
     checkout = sum((ROOT / file).lstat().st_size for file in files if file)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
@@ -167,4 +165,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))
