@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import pytest
+from support.javascript import require_javascript
 from support.library import LIBRARY, Library
 
 from pie_py.cli import main
@@ -31,6 +32,7 @@ def commands(readme: Path) -> list[list[str]]:
 def test_the_commands_of_all_programs_answer(
     library: Library, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    require_javascript()
     (tmp_path / "items.json").write_text(ITEMS)
     monkeypatch.chdir(tmp_path)
     silent = []
