@@ -165,9 +165,7 @@ def phases(out: Path, shapes: tuple[str, ...], off: list[str]) -> list[Phase]:
         found.append(Phase(f"decode {shape}", 90, worker(f"decode-{shape}", _decode(shape))))
         arguments = ["prefill", "--shape", shape]
         found.append(Phase(f"prefill {shape}", 90, worker(f"prefill-{shape}", arguments)))
-        found.append(
-            Phase(f"server {shape}", 150, functools.partial(_server, out, shape, off)),
-        )
+        found.append(Phase(f"server {shape}", 150, functools.partial(_server, out, shape, off)))
     for name, seconds, command in PAPER:
         found.append(
             Phase(f"paper: {name}", seconds, functools.partial(_report, out, name, command))
