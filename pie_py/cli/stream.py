@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 import anyio
-import anyio.abc
 
 from pie_py.cli import debugging
 from pie_py.cli.connect import EXIT_INTERRUPTED
@@ -62,45 +63,60 @@ class LogLines:
 
 
 class Interrupt:
-    """What Ctrl-C and SIGTERM cancel, and whether one came."""
+    """What Ctrl-C and SIGTERM cancel, and whether one came.
 
-    def __init__(self, scope: anyio.CancelScope) -> None:
-        self.scope = scope
+    It is the signals' handler from before the event loop is made until that is closed: with
+    another, an interrupt could come between two steps of the loop's own work, and break it.
+    """
+
+    def __init__(self) -> None:
+        self.scope: anyio.CancelScope | None = None
         self.came = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # that runs
 
-    async def watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Receives the signals until it is cancelled."""
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            task_status.started()
-            async for _ in signals:
-                self.came = True
-                self.scope.cancel()
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Receives a signal."""
+        self.came = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self.scope is not None:
+            self.scope.cancel()
+
+    @contextmanager
+    def cancels(self) -> Iterator[None]:
+        """Has signals cancel what runs within, or the scope it names, as one that came before."""
+        with anyio.CancelScope() as self.scope:
+            self._loop = asyncio.get_running_loop()
+            try:
+                if self.came:
+                    self._cancel()
+                yield
+            finally:
+                self._loop = None
 
 
 def run_interruptible(main: Callable[[Interrupt], Awaitable[int]]) -> int:
     """Runs `main` and returns its exit status; Ctrl-C and SIGTERM cancel it, or the scope it names.
 
-    The signals are received until the client has left: an interrupt in the midst of leaving would
-    break the event loop.
+    It cannot be left by an interrupt: that only ends it sooner.
     """
+    interrupt = Interrupt()
 
     async def watched() -> int:
-        status = 0
-        problem: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            with anyio.CancelScope() as scope:
-                interrupt = Interrupt(scope)
-                await tasks.start(interrupt.watch)
-                try:
-                    status = await main(interrupt)
-                except Exception as error:  # a task group would raise it within an ExceptionGroup
-                    problem = error
-            tasks.cancel_scope.cancel()
-        if problem is not None:
-            raise problem
-        return EXIT_INTERRUPTED if interrupt.came else status
+        with interrupt.cancels():
+            return await main(interrupt)
+        return EXIT_INTERRUPTED
 
-    return anyio.run(watched)
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        status = anyio.run(watched)
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    return EXIT_INTERRUPTED if interrupt.came else status
 
 
 async def show(

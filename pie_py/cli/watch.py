@@ -38,7 +38,7 @@ def watch_target(target: Target, endpoint: str | None, key: str | None, args: Se
         seen = _stamps(target)
         process = subprocess.Popen([*command, *args])
         running = True
-        while _stamps(target) == seen and not interrupted.wait(LOOK_SECONDS):
+        while not interrupted.wait(LOOK_SECONDS) and _stamps(target) == seen:
             if running and process.poll() is not None:
                 running = False
                 say("waiting for a change; Ctrl-C ends")

@@ -142,19 +142,23 @@ def test_watch_runs_again_at_each_save(endpoint: str, tmp_path: Path) -> None:
         process.wait()
 
 
+@pytest.mark.parametrize(
+    "step", ["zmq.Socket.disable_monitor", "asyncio.selector_events.BaseSelectorEventLoop.close"]
+)
 def test_an_interrupt_while_a_run_is_leaving_has_no_traceback(
-    endpoint: str, tmp_path: Path
+    step: str, endpoint: str, tmp_path: Path
 ) -> None:
     program = tmp_path / "it.py"
     program.write_text("async def main():\n    return 'done'\n")
-    leaving = """
-import os, signal, sys, zmq
+    owner, name = step.rsplit(".", 1)
+    leaving = f"""
+import asyncio, os, signal, sys, zmq
 from pie_py.cli import main
-real = zmq.Socket.disable_monitor
-def disable_monitor(socket):
-    real(socket)
+real = {step}
+def interrupted(self):
     os.kill(os.getpid(), signal.SIGINT)
-zmq.Socket.disable_monitor = disable_monitor
+    real(self)
+{owner}.{name} = interrupted
 main(["run", sys.argv[1], "--endpoint", sys.argv[2]])
 """
     done = subprocess.run(
