@@ -34,12 +34,21 @@ class Timeline:
     plain tuples, with times of the executor's clock; the instances of a batch share one.
     """
 
-    __slots__ = ("_asleep_for", "_asleep_ns", "_dropped", "_most", "_packed", "spans")
+    __slots__ = (
+        "_asleep_for",
+        "_asleep_ns",
+        "_dropped",
+        "_most",
+        "_packed",
+        "_packed_count",
+        "spans",
+    )
 
     def __init__(self, most: int) -> None:
         """Begins with the wait for the first turn. Takes how many spans are kept."""
         self.spans: Spans = []  # who adds one to it calls `trim`, sooner or later
         self._packed = b""  # earlier spans, once the instance has ended
+        self._packed_count = 0
         self._most = most
         self._dropped = 0
         self._asleep_for = "launch"
@@ -74,7 +83,9 @@ class Timeline:
 
     def pack(self) -> None:
         """The instance has ended: what is kept takes little memory. Batches under way may come."""
-        self._packed = msgspec.msgpack.encode(self._kept())
+        kept = self._kept()
+        self._packed = msgspec.msgpack.encode(kept)
+        self._packed_count = len(kept)
         self.spans.clear()
 
     def _kept(self) -> Spans:
@@ -84,7 +95,7 @@ class Timeline:
     @property
     def total(self) -> int:
         """Spans so far, dropped ones included."""
-        return self._dropped + len(self._kept())
+        return self._dropped + self._packed_count + len(self.spans)
 
     def after(self, number: int, epoch_ns: int, begun_ns: int) -> list[Span]:
         """The spans from a number on, as far as they are kept.
