@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.instances import failure
-from support.rig import Rig
+from support.rig import PROGRAM, Rig
 from support.servers import Server
 
 from pie_control.instances.guest_memory import GuestMemory, correct, too_much
@@ -105,6 +105,21 @@ def test_what_has_ended_is_freed_before_another_instance_ends() -> None:
     rig.registry.check_memory(2000 * MIB)
     assert rig.registry.memory_of("mallory") == 190 * MIB
     assert lives.ended is None
+
+
+def test_children_of_who_ends_are_freed_before_another_instance_ends() -> None:
+    """They end with their parent, and would else be found again for ever."""
+    rig = Rig(ServerConfig(guest_memory=800 * MIB, quota=Quota()))
+    parent = holding(rig, "ann", 55)
+    for _ in range(8):
+        child = rig.registry.create(PROGRAM, [], "ann", parent=parent)
+        rig.registry.add(child)
+        child.pages_made = 52 * MIB / PAGE_BYTES
+    beside = holding(rig, "ann", 10)
+    rig.registry.check_memory(2000 * MIB)
+    assert parent.ended is not None
+    assert beside.ended is None
+    assert rig.registry.memory_of("ann") <= 400 * MIB
 
 
 def test_all_together_have_no_more_than_there_is() -> None:

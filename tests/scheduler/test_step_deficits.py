@@ -147,3 +147,36 @@ def test_others_have_the_whole_time_once_there_are_no_steps() -> None:
         flood.go_on()
         assert server.step()
         assert forwards(server)[-1][1] > 16
+
+
+def test_who_ran_ahead_when_he_was_alone_repays_who_comes_later() -> None:
+    server = limited()
+    server.worker = worker = Timed(server.facts)
+    worker.steps = STEP
+    stepper, flood = Stepper(server, "stepper"), Flood(server, "mallory", 600, 4)
+    while not 0.02 < lacks(server, "stepper") < 0.05 or len(stepper.decoders[0].tokens) > 9:
+        stepper.go_on()
+        flood.go_on()
+        server.step()
+    stepper.go_on()
+    flood.go_on()
+    stepper.decoders[0].step()
+    server.send()  # with a part of the other one's prompts
+    for guest in flood.guests:
+        server.end(guest.instance)
+    server.send()  # the step after it is alone
+    server.deliver()
+    server.deliver()
+    later, whole = Flood(server, "victim", 600, 1), 0.0
+    while forwards(server)[-1][1] == 1:
+        stepper.go_on()
+        later.go_on()
+        server.step()
+        whole += worker.took[-1]
+        assert whole < MS, "the later one waits for ever"
+
+
+def lacks(server: Server, user: str) -> float:
+    """Seconds that a user lacks."""
+    deficit = server.scheduler._in_flight._deficits._users.get(user)
+    return 0.0 if deficit is None else deficit.seconds

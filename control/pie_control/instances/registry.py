@@ -181,8 +181,12 @@ class Registry:
         What instances hold that have ended is freed before.
         """
         correct(self._holding(), process_bytes)
-        self._condemned.free_until(lambda: self._too_much() is None)
-        while found := self._too_much():
+        while True:
+            # The end of one is that of its children: those would be found again for ever.
+            self._condemned.free_until(lambda: self._too_much() is None)
+            found = self._too_much()
+            if found is None:
+                break
             instance, most = found
             self.fail(
                 instance,

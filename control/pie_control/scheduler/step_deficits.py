@@ -66,6 +66,9 @@ class StepDeficits:
         self._whole = sum([self._weight_of(user) for user in here])
         if not self._users:
             return forwards
+        # Who was alone when his last batch was formed would repay nothing to those who came since.
+        for user, its in self._users.items():
+            its.part = self._part(user)
         lacking = {user for user, its in self._users.items() if its.seconds > most}
         lacking.intersection_update(steppers)
         if not lacking:
@@ -118,5 +121,8 @@ class StepDeficits:
     def _owe(self, user: str, seconds: float, had: float) -> None:
         """A user is entitled to his part of some seconds, and has had some of them."""
         deficit = self._users.setdefault(user, _Deficit())
-        deficit.part = min(1.0, self._weight_of(user) / self._whole)
+        deficit.part = self._part(user)
         deficit.seconds += seconds * deficit.part - had
+
+    def _part(self, user: str) -> float:
+        return min(1.0, self._weight_of(user) / self._whole)
