@@ -207,3 +207,26 @@ def test_a_call_takes_so_many_tokens(folder: Path) -> None:
     with failure("limit-exceeded", f"{MAX_TOKENS + 1} tokens; {MAX_TOKENS} at most a call"):
         calls.detokenize(nothing, "a model", [5] * (MAX_TOKENS + 1))
     assert calls.detokenize(nothing, "a model", [5] * 10)
+
+
+def test_processes_that_cannot_be_started_take_no_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No file handles are left, say, for a moment: later jobs are done all the same."""
+    pool = ConfinedPool(ConfinedConfig(processes=2))
+    source = tmp_path / "it.py"
+    source.write_text("1")
+
+    async def check(owner: Owner) -> None:
+        await pool.call(owner, "it", check_file, str(source), "it", seconds=5.0)
+
+    async def test() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.executable", "/no/such/python")
+            for number in range(5):
+                with failure("out-of-resources", "cannot start a process", "try later"):
+                    await check(Owner(f"user {number}", ""))
+        await check(VICTIM)
+        pool.close()
+
+    run(test)

@@ -255,6 +255,62 @@ def test_unfinished_uploads_of_a_user_are_few(store: ProgramStore) -> None:
     begin(sessions[-1], USER_UPLOADS)
 
 
+def test_names_for_bytes_that_are_here_count_too(store: ProgramStore) -> None:
+    async def prepare(program: Any) -> None:
+        raise AssertionError("no component is sent")
+
+    confined = ConfinedPool(ConfinedConfig())
+    uploads = Uploads(store, prepare, confined, lambda user: 16_500)
+    session = Session(bytes(16), "mallory", 0.0, None)
+    digest = store.put(SOURCE, "it", "python", "ann").hash
+
+    def begin(name: str) -> None:
+        assert uploads.begin(session, Upload(digest, name, len(SOURCE))) is not None
+
+    for number in range(4):
+        begin(f"name-{number}")
+    with pytest.raises(ApiError, match=r"^limit-exceeded: your programs take .* bytes"):
+        begin("name-4")
+    begin("name-3")  # it has this one
+    assert len(store.list("mallory")) == 4
+
+
+def test_what_is_checked_counts_as_coming(store: ProgramStore) -> None:
+    """A check may wait long for its turn, and what has arrived is on the disk."""
+    may_end = trio.Event()
+
+    async def prepare(program: Any) -> None:
+        await may_end.wait()
+
+    uploads = Uploads(store, prepare, ConfinedPool(ConfinedConfig()), lambda user: 20_000)
+    session = Session(bytes(16), "mallory", 0.0, None)
+
+    async def send(number: int) -> None:
+        data = b"\0asm\x0d\0\1\0" + bytes([number]) * 9_000
+        digest = hashlib.sha256(data).hexdigest()
+        uploads.begin(session, Upload(digest, f"it-{number}", len(data)))
+        await uploads.add(session, Chunk(digest, 0, data))
+
+    async def test() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, 1)
+            nursery.start_soon(send, 2)
+            while len(uploads._checked) < 2:
+                await trio.sleep(0.001)
+            with pytest.raises(ApiError, match=r"^limit-exceeded: .* 18018 more are coming"):
+                await send(3)
+            may_end.set()
+
+    with pytest.raises(ExceptionGroup) as raised:  # with their rooms in the index it is too much
+        trio.run(test)
+    assert "limit-exceeded" in str(raised.value.exceptions[0])
+
+
+def test_a_component_has_no_source(store: ProgramStore) -> None:
+    with pytest.raises(ApiError, match="unsupported: it is a component"):
+        store.source(store.put(b"\0asm\x0d\0\1\0", "it", "component", "ann"))
+
+
 def test_an_unknown_name_is_no_long_search(store: ProgramStore) -> None:
     for number in range(300):
         store.put(b"%d" % number, f"program-{number:04}", "python", "ann")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 
 import pytest
+import trio
+import trio.testing
 from support.instances import Instances
+from support.rig import Rig
 
 from pie_control.errors import ApiError
 from pie_control.instances import ended as records_of_ended
@@ -82,3 +86,27 @@ def test_an_error_leaves_nothing_to_the_collector() -> None:
         assert errors[0]() is None
     finally:
         gc.enable()
+
+
+def test_an_answer_that_comes_after_the_end_is_dropped() -> None:
+    """A thread cannot be given up: it goes on when its instance has been killed."""
+    rig, may_end = Rig(), threading.Event()
+    instance, ended = rig.launch(), trio.Event()
+
+    async def work() -> str:
+        found = await trio.to_thread.run_sync(may_end.wait)
+        ended.set()
+        return str(found)
+
+    async def test() -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(rig.parts.answers.run)
+            rig.parts.answers.start(instance, work)
+            await trio.testing.wait_all_tasks_blocked()
+            rig.end(instance)
+            may_end.set()
+            await ended.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+    trio.run(test)

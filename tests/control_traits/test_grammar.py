@@ -324,12 +324,14 @@ def test_a_refused_token_changes_nothing() -> None:
             ([a, c], 1),
             ([a, STOPS[0]], 1),
             ([a, b, c, STOPS[0], a], 4),
+            ([a, 1 << 31], 1),
         ):
             with pytest.raises(ApiError, match=f"^invalid-argument: .*number {place} of"):
                 matcher.advance(wrong)
             assert not matcher.accepting
         assert matcher.count_allowed([a, b, c, STOPS[1], a]) == 4
         assert matcher.count_allowed([a, STOPS[1]]) == 1
+        assert matcher.count_allowed([a, b, c, 1 << 31]) == 3
         matcher.advance([a, b, c, STOPS[1]])
         assert matcher.ended
         assert matcher.count_allowed([a]) == 0

@@ -309,6 +309,8 @@ def test_who_may_use_what_and_what_are_arguments() -> None:
             for text in (" " * (3 << 20), '{"a": [' + "[]," * 20_000 + "1]}"):
                 with pytest.raises(ApiError, match="limit-exceeded"):
                     t.servers.call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
+            with pytest.raises(ApiError, match="not-found: no tool has a name of over 256"):
+                t.servers.call_tool(t.caller, "mine", "x" * 257, "{}")  # type: ignore[arg-type]
 
     run(main)
 

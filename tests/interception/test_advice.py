@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from support.instances import failure
 from support.rig import offload
 from support.scheduler_fixtures import Guest, Server
 
@@ -91,3 +92,12 @@ def test_who_asks_later_than_in_this_step_does_not_count() -> None:
     made.ask(large, 10.0)
     made.context(1)
     assert made.ask(small, 0.06)["choice"] == "swap"
+
+
+def test_the_text_of_a_wait_is_short() -> None:
+    """Each field that nobody knows costs an error, and a program may write millions."""
+    made = Waits()
+    guest, pages = made.context(4)
+    many = json.dumps({f"field {number}": 1 for number in range(1000)})
+    with failure("invalid-argument", "wait: ", "4096 at most"):
+        offload.advise(guest.instance, guest.queue, pages, many)

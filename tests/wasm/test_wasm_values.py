@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.wat_guests import OK, finish, guest, host, loads
 
+from pie_control.errors import ApiError
 from pie_control.wasm import (
     BOOL,
     F32,
@@ -34,7 +35,8 @@ from pie_control.wasm import (
     Tuple,
     Type,
 )
-from pie_control.wasm.values import MOST_ITEMS
+from pie_control.wasm.linker import MOST_ERROR
+from pie_control.wasm.values import MOST_ITEMS, MOST_TEXT
 
 COLOR = Enum(("red", "green", "dark-blue"))
 WORDS = st.integers(0, 2**32 - 1)
@@ -186,3 +188,27 @@ def test_the_guest_is_told_of_a_wrong_value(
     ok, text = finish(start(functions, body))
     assert not ok
     assert text.startswith("internal: test.give failed: ")
+
+
+def test_long_texts_are_refused_and_long_errors_cut(engine: Engine) -> None:
+    def take(state: Any, text: str) -> None:
+        found.append(len(text))
+        raise ApiError("not-found", text)
+
+    found: list[int] = []
+    functions = [
+        host("give", lambda state: state, returns=STRING),
+        host("take", take, STRING, fails=True),
+    ]
+    body = f"(call $give (i32.const 1024)) (call $take {loads(STRING, 1024)} (i32.const 2048))"
+    linker = Linker(engine, functions)
+    component = engine.load(guest(functions, f"{body} (i32.const 2048)"))
+    outcomes = []
+    for size in (MOST_TEXT, MOST_TEXT + 1):
+        made = Guest(linker, component, "x" * size, LIMITS)
+        made.start([])
+        outcomes.append(finish(made))
+    assert found == [MOST_TEXT]
+    cut = f"not-found: {'x' * MOST_ERROR}"[:MOST_ERROR] + "…"
+    refused = f"limit-exceeded: a text of {MOST_TEXT + 1} bytes; {MOST_TEXT} at most"
+    assert outcomes == [(False, cut), (False, refused)]

@@ -75,15 +75,16 @@ class ConfinedPool:
 
         Raises:
             JobStopped: if it needed too much.
-            ApiError: as the function.
+            ApiError: as the function, or `out-of-resources` if no process can be started.
             ProgramRejected: as the function.
         """
         await self._turn(owner)
         started = time.monotonic()
-        process = self._idle.pop() if self._idle else _Process(self._config.memory)
-        self._busy.add(process)
+        process: _Process | None = None
         keep = False
         try:
+            process = self._idle.pop() if self._idle else _started(self._config.memory)
+            self._busy.add(process)
             with trio.move_on_after(seconds * _WALL + 1):
                 kind, value, grown = await process.call(function, args, seconds)
                 keep = not grown
@@ -93,11 +94,12 @@ class ConfinedPool:
             why = _why(ended.status, seconds, self._config.memory)
             raise JobStopped(f"{what} {why}") from None
         finally:
-            self._busy.discard(process)
-            if keep:
-                self._idle.append(process)
-            else:
-                process.end()
+            if process is not None:
+                self._busy.discard(process)
+                if keep:
+                    self._idle.append(process)
+                else:
+                    process.end()
             self._under_way -= 1
             self._running[owner.user] -= 1
             self._waiting.charge(owner, time.monotonic() - started)
@@ -164,10 +166,16 @@ class _Process:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._input = trio.lowlevel.FdStream(os.dup(self._process.stdin.fileno()))
-        self._output = trio.lowlevel.FdStream(os.dup(self._process.stdout.fileno()))
-        self._process.stdin.close()
-        self._process.stdout.close()
+        try:
+            self._input = trio.lowlevel.FdStream(os.dup(self._process.stdin.fileno()))
+            self._output = trio.lowlevel.FdStream(os.dup(self._process.stdout.fileno()))
+        except OSError:
+            self._process.kill()
+            self._process.wait()
+            raise
+        finally:
+            self._process.stdin.close()
+            self._process.stdout.close()
 
     async def call(
         self, function: Callable[..., Any], args: tuple[Any, ...], seconds: float
@@ -207,6 +215,21 @@ class _Process:
         self._output.close()
         # Its memory takes the kernel a tenth of a second to free.
         threading.Thread(target=self._process.wait, daemon=True).start()
+
+
+def _started(memory: int) -> _Process:
+    """A new process.
+
+    Raises:
+        ApiError: `out-of-resources`.
+    """
+    try:
+        return _Process(memory)
+    except OSError as error:
+        log.warning("no confined process can be started", problem=str(error))
+        raise ApiError(
+            "out-of-resources", f"the server cannot start a process ({error.strerror}); try later"
+        ) from None
 
 
 def _result(what: str, kind: str, value: Any, memory: int) -> Any:

@@ -192,10 +192,13 @@ class Matcher:
         if self.ended:
             return 0
         stops = self._vocabulary.stops
-        stop = next((i for i, token in enumerate(tokens) if token in stops), len(tokens))
+        # An id that no token has would break the matcher.
+        size = self._vocabulary.size
+        ends = (i for i, token in enumerate(tokens) if token in stops or token >= size)
+        end = next(ends, len(tokens))
         deadline = time.thread_time() + WALK_SECONDS
-        for start in range(0, stop, _AT_ONCE):
-            part = tokens[start : min(start + _AT_ONCE, stop)]
+        for start in range(0, end, _AT_ONCE):
+            part = tokens[start : min(start + _AT_ONCE, end)]
             done = start + walk.try_consume_tokens(part)
             if walk.is_error():
                 raise _broken(walk)
@@ -208,7 +211,7 @@ class Matcher:
                     f"the grammar: {done} of {len(tokens)} tokens take longer than"
                     f" {WALK_SECONDS:g} s; give fewer at a time, or make it simpler",
                 )
-        return stop + (stop < len(tokens) and walk.is_accepting())
+        return end + (end < len(tokens) and tokens[end] in stops and walk.is_accepting())
 
     def on_token(self, token: int | None) -> None:
         """Takes in the token that was sampled, or that none was, and begins with the next mask."""

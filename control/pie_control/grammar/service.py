@@ -106,7 +106,8 @@ class GrammarService:
         """
         if kind not in KINDS:
             raise ApiError(
-                "invalid-argument", f"no kind of grammar is called {kind!r}; {', '.join(KINDS)} are"
+                "invalid-argument",
+                f"no kind of grammar is called {kind[:100]!r}; {', '.join(KINDS)} are",
             )
         most = self._config.text_characters
         if len(text) > most:

@@ -82,7 +82,9 @@ def check_request(
         ApiError: `invalid-argument`, `limit-exceeded`, `permission-denied`.
     """
     if method not in _METHODS:
-        raise ApiError("invalid-argument", f"method {method!r}; there are {', '.join(_METHODS)}")
+        raise ApiError(
+            "invalid-argument", f"method {method[:100]!r}; there are {', '.join(_METHODS)}"
+        )
     size = sum(len(name) + len(value) + 4 for name, value in headers) + len(url)
     if size > config.header_bytes:
         raise ApiError(

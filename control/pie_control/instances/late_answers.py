@@ -51,5 +51,6 @@ class LateAnswers:
                 answer = error
             except Exception as error:
                 answer = ApiError("internal", f"{type(error).__name__}: {error}")
-            del self._under_way[instance]
-            self._turns.answer(instance, answer)
+            # A thread cannot be given up: its answer may come when the instance has ended.
+            if self._under_way.pop(instance, None) is not None:
+                self._turns.answer(instance, answer)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pie_control.interception.situation import Situation
 
 MAX_TOOL = 256  # characters of a tool's name
+MAX_WAIT = 4096  # characters of the JSON: each field that is wrong costs an error
 
 
 class Wait(BaseModel):
@@ -47,6 +48,10 @@ class Wait(BaseModel):
         Raises:
             ApiError: `invalid-argument`.
         """
+        if len(text) > MAX_WAIT:
+            raise ApiError(
+                "invalid-argument", f"wait: {len(text)} characters of JSON; {MAX_WAIT} at most"
+            )
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:

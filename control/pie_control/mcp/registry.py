@@ -77,7 +77,7 @@ class McpRegistry:
         usable = self.usable(user)
         if name not in usable:
             known = ", ".join(usable) or "there is none; operators and clients register them"
-            raise ApiError("not-found", f"no MCP server {name!r} for {user}; known: {known}")
+            raise ApiError("not-found", f"no MCP server {name[:100]!r} for {user}; known: {known}")
         return usable[name]
 
     def describe(self, user: str) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ log = structlog.get_logger("pie.mcp")
 # Of nesting in arguments. Servers with the official SDK read 200, with those around the arguments,
 # and say nothing to what is deeper.
 MOST_LEVELS = 100
+MAX_TOOL = 256  # characters of a tool's name
 
 
 class McpServers:
@@ -90,6 +91,8 @@ class McpServers:
                 f"arguments of {len(arguments)} characters;"
                 f" {instance.limits.message_bytes} at most",
             )
+        if len(tool) > MAX_TOOL:
+            raise ApiError("not-found", f"no tool has a name of over {MAX_TOOL} characters")
         parsed = _parse(arguments)
         return self._call(
             instance, found, tool, lambda connection: connection.call_tool(tool, parsed)

@@ -168,7 +168,7 @@ class ServedModels:
 
     def _unknown(self, model: str) -> ApiError:
         served = ", ".join(self.services) or "none at the moment (the worker is restarting)"
-        return ApiError("unknown-model", f"no model is called {model!r}; served: {served}")
+        return ApiError("unknown-model", f"no model is called {model[:100]!r}; served: {served}")
 
 
 def traits_of(model: ModelDescription) -> list[str]:

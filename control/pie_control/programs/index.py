@@ -110,6 +110,21 @@ class Index:
         """Programs with this content."""
         return self._rows("hash = ?", digest)
 
+    def one_of_hash(self, digest: str) -> Row | None:
+        """A program with this content: there may be many."""
+        return next(iter(self._rows("hash = ?", digest, most=1)), None)
+
+    def has(self, digest: str, name: str, user: str) -> bool:
+        """Whether a user has this content under a name."""
+        return bool(self._rows("hash = ? AND name = ? AND user = ?", digest, name, user))
+
+    def count_and_size(self, user: str) -> tuple[int, int]:
+        """A user's programs, and their bytes."""
+        count, size = self._sql.execute(
+            "SELECT count(*), total(size) FROM programs WHERE user = ?", (user,)
+        ).fetchone()
+        return count, int(size)
+
     def of_prefix(self, prefix: str) -> list[Row]:
         """Programs whose hash begins so."""
         return self._rows("hash >= ? AND hash < ?", prefix, prefix + "g")
@@ -122,9 +137,10 @@ class Index:
         """The programs of all users."""
         return self._rows("1")
 
-    def _rows(self, condition: str, *values: str) -> list[Row]:
+    def _rows(self, condition: str, *values: str, most: int = -1) -> list[Row]:
         rows: list[Row] = self._sql.execute(
-            f"SELECT {_COLUMNS} FROM programs WHERE {condition} ORDER BY number", values
+            f"SELECT {_COLUMNS} FROM programs WHERE {condition} ORDER BY number LIMIT {most}",
+            values,
         ).fetchall()
         # A hash is part of a path: who writes to this file must not name files elsewhere by it.
         return [row for row in rows if _HASH.fullmatch(row[0])]

@@ -101,29 +101,34 @@ class ProgramStore:
         """
         self.check(name, 0)
         with self._index.change():
-            known = self._of_hash(digest)
-            if not known or not self._is_whole(known[0]):
+            known = self._index.one_of_hash(digest)
+            if known is None or not self._is_whole(known):
                 return None
-            row = (digest, name, known[0].kind, known[0].size, user, self.date_ns())
+            row = (*known[:1], name, *known[2:4], user, self.date_ns())
             self._index.add(row)
         return self._program(row)
 
     def has(self, digest: str) -> bool:
         """Whether a program's bytes are here."""
-        known = self._of_hash(digest)
-        return bool(known) and self._is_whole(known[0])
+        known = self._index.one_of_hash(digest)
+        return known is not None and self._is_whole(known)
 
-    def _is_whole(self, program: Program) -> bool:
+    def has_named(self, digest: str, name: str, user: str) -> bool:
+        """Whether a user has a program with these bytes under this name."""
+        return self._index.has(digest, name, user)
+
+    def _is_whole(self, row: Row) -> bool:
         """Whether a program's bytes are here, by their number; what reads them checks the hash."""
+        digest, _, _, size, _, _ = row
         try:
-            return self._blob(program.hash).stat().st_size == program.size
+            return self._blob(digest).stat().st_size == size
         except FileNotFoundError:
             return False
 
     def bytes_of(self, user: str) -> int:
         """What the programs of a user take, with what the disk and the index need for each."""
-        rows = self._index.of_user(user)
-        return sum(size for _, _, _, size, _, _ in rows) + _OVERHEAD * len(rows)
+        count, size = self._index.count_and_size(user)
+        return size + _OVERHEAD * count
 
     def list(self, user: str | None = None) -> Sequence[Program]:
         """Programs of a user, or of all, oldest first."""
@@ -145,7 +150,13 @@ class ProgramStore:
         return found
 
     def source(self, program: Program) -> tuple[str, str]:
-        """File name, for tracebacks, and text of a program that is a source."""
+        """File name, for tracebacks, and text of a program that is a source.
+
+        Raises:
+            ApiError: `unsupported` of a component, `not-found` if the bytes are gone or damaged.
+        """
+        if program.kind not in ENDINGS:
+            raise ApiError("unsupported", f"{program.name} is a component: it has no source")
         try:
             return f"{program.name}{ENDINGS[program.kind]}", self._text(program)
         except (DamagedProgram, FileNotFoundError):

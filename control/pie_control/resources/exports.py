@@ -134,7 +134,9 @@ class Exports:
     def _find(self, user: str, name: str) -> Export:
         export = self._private.get(user, {}).get(name) or self._shared.get(name)
         if export is None:
-            raise ApiError("not-found", f"no export that you may import is called {name!r}")
+            raise ApiError(
+                "not-found", f"no export that you may import is called {name[:MAX_NAME]!r}"
+            )
         return export
 
     def owned(self) -> Iterator[tuple[str, str]]:

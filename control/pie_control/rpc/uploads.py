@@ -26,7 +26,7 @@ MAX_UPLOADS = 4  # of a session, at once
 USER_UPLOADS = 64  # of all sessions of a user: each keeps a file open
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Upload:
     """A program that is being sent."""
 
@@ -66,6 +66,7 @@ class Uploads:
         self._confined = confined
         self._prepare = prepare
         self._of: dict[Session, dict[str, _Upload]] = {}
+        self._checked: dict[_Upload, str] = {}  # that have arrived, and whose they are
 
     def forget(self, session: Session) -> None:
         """A session has ended: its unfinished uploads go."""
@@ -79,16 +80,17 @@ class Uploads:
             ApiError: `invalid-argument`, `limit-exceeded`, `busy`.
         """
         self._programs.check(asked.name, asked.size)
+        uploads = self._of.setdefault(session, {})
+        if asked.hash in uploads:
+            uploads.pop(asked.hash).discard()
+        if not self._programs.has_named(asked.hash, asked.name, session.user):
+            self._check_room(session.user, asked.size)
         with _disk_errors():
             known = self._programs.name_again(asked.hash, asked.name, session.user)
         if known is not None:
             return known
         if asked.size == 0:
             raise ApiError("invalid-argument", "the program is empty")
-        uploads = self._of.setdefault(session, {})
-        if asked.hash in uploads:
-            uploads.pop(asked.hash).discard()
-        self._check_room(session.user, asked.size)
         if len(uploads) >= MAX_UPLOADS:
             raise ApiError("busy", f"{MAX_UPLOADS} uploads are under way; finish one first")
         if len(self._uploads_of(session.user)) >= USER_UPLOADS:
@@ -133,9 +135,11 @@ class Uploads:
             return None
         del uploads[asked.hash]
         upload.file.close()
+        self._checked[upload] = session.user
         try:
             return await self._keep(upload, session.user)
         finally:
+            del self._checked[upload]
             upload.discard()
 
     async def _keep(self, upload: _Upload, user: str) -> Program:
@@ -156,18 +160,19 @@ class Uploads:
                 str(upload.path),
             )
             await self._prepare(candidate)
-        self._check_room(user, upload.size)
+        self._check_room(user, 0)  # it is among those that are coming
         with _disk_errors():
             return self._programs.adopt(upload.path, found, upload.name, kind, user)
 
     def _uploads_of(self, user: str) -> list[_Upload]:
-        """A user's uploads that are under way, in all sessions."""
-        return [
+        """A user's uploads that are under way or checked, in all sessions."""
+        arriving = [
             upload
             for session, uploads in self._of.items()
             if session.user == user
             for upload in uploads.values()
         ]
+        return arriving + [upload for upload, of_user in self._checked.items() if of_user == user]
 
     def _check_room(self, user: str, size: int) -> None:
         """Refuses what would take more of the disk than one user may have, with what is coming."""

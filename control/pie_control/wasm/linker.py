@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("pie.wasm")
 
 SUSPENDED: Any = object()  # what a host function returns to suspend its guest
+MOST_ERROR = 16 << 10  # characters of an error: what a guest has passed may be in it
 CLOSED = b"the instance has been closed"
 
 
@@ -184,9 +185,10 @@ class Linker:
 
 def failure_text(name: str, error: Exception) -> str:
     """What a guest is told of a host function's exception."""
-    if isinstance(error, ApiError):
-        return str(error)
-    return f"internal: {name} failed: {type(error).__name__}: {error}"
+    text = str(error)
+    if not isinstance(error, ApiError):
+        text = f"internal: {name} failed: {type(error).__name__}: {text}"
+    return text if len(text) <= MOST_ERROR else f"{text[:MOST_ERROR]}…"
 
 
 class Failure:

@@ -61,6 +61,7 @@ _SCALARS: dict[Scalar, tuple[int, str]] = {
 # A guest can make a million items at once. Reading them takes seconds, in which no other guest
 # runs.
 MOST_ITEMS = 4096  # of a list of anything but numbers that a guest passes
+MOST_TEXT = 8 << 20  # bytes of a string that a guest passes
 _SHORT = 24  # lists up to this length are for `struct`, which starts faster than NumPy
 _SPAN = "8xQQ8x"  # a slot with a string, an enum, a list or a tuple: size, address
 
@@ -126,6 +127,8 @@ def _span_reader(of: Type) -> _SpanReader:
 
 
 def _read_text(size: int, data: int) -> str:
+    if size > MOST_TEXT:
+        raise ApiError("limit-exceeded", f"a text of {size} bytes; {MOST_TEXT} at most")
     return ctypes.string_at(data, size).decode() if size else ""
 
 
