@@ -182,7 +182,7 @@ class Registry:
         """
         correct(self._holding(), process_bytes)
         while True:
-            # The end of one is that of its children: those would be found again for ever.
+            # The end of one is that of its children: those would be found again and again.
             self._condemned.free_until(lambda: self._too_much() is None)
             found = self._too_much()
             if found is None:

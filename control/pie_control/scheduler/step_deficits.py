@@ -66,7 +66,7 @@ class StepDeficits:
         self._whole = sum([self._weight_of(user) for user in here])
         if not self._users:
             return forwards
-        # Who was alone when his last batch was formed would repay nothing to those who came since.
+        # A user alone when his last batch was formed would repay nothing to users who came since.
         for user, its in self._users.items():
             its.part = self._part(user)
         lacking = {user for user, its in self._users.items() if its.seconds > most}
