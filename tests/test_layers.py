@@ -56,6 +56,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "fairness": "",
         "timers": "",
         "allocator": "",
+        "open_files": "",
         "data_folder": "",
         "confined": "errors fairness",
         "wasm": "errors",
@@ -80,10 +81,10 @@ FOLDERS: dict[str, dict[str, str]] = {
         "wiring": "timers kept confined wasm programs instances interception models grammar http"
         " mcp messaging store recording api rpc worker",
         # What a node does, and a gateway: nothing imports it where there is no cluster.
-        "cluster": "errors kept confined wasm programs instances models messaging store api rpc"
+        "cluster": "errors kept open_files confined wasm programs instances models messaging store api rpc"
         " wiring",
         "server": "allocator data_folder confined wasm programs api rpc wiring worker cluster",
-        "__main__": "allocator cluster server",
+        "__main__": "allocator open_files cluster server",
         "replaying": "errors wasm recording api",
     },
     "pie_inference": {

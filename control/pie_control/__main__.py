@@ -8,7 +8,7 @@ import sys
 import structlog
 import trio
 
-from pie_control import allocator
+from pie_control import allocator, open_files
 from pie_control.server import serve
 from pie_py.config.child import read_options, tell_error, tell_ready
 from pie_py.config.server import ServerConfig
@@ -24,6 +24,7 @@ def main() -> int:
     Says on standard output, in one line of JSON, that it is ready and where, or what went wrong.
     """
     allocator.set_up()
+    open_files.allow()
     config, with_parent = read_options("pie_control")
     if config.cluster is not None and with_parent:
         from pie_control.cluster.parent import leave_with_parent

@@ -8,7 +8,6 @@ their code, and the client, which connects again, resumes its session at the nod
 
 from __future__ import annotations
 
-import resource
 import socket
 from collections import Counter
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from typing import Any
 import structlog
 import trio
 
+from pie_control import open_files
 from pie_control.cluster.directory_link import DirectoryLink
 from pie_control.cluster.splicing import Splicing
 from pie_control.cluster.tickets import BadTicket, Tickets
@@ -75,7 +75,7 @@ class Relay:
         self._splicing = Splicing()
         self._without_ticket = 0
         self._of_user: Counter[str] = Counter()  # passages
-        _allow_files()
+        open_files.allow(MOST_FILES)
 
     def ticket(self, life: str, user: str) -> dict[str, Any]:
         """What a user's client needs to be connected to a life.
@@ -198,11 +198,3 @@ def _taken(stream: trio.SocketStream) -> socket.socket:
     taken = socket.socket(fileno=stream.socket.detach())
     taken.setblocking(False)
     return taken
-
-
-def _allow_files() -> None:
-    """Has this process open as many files as passages need, if it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
