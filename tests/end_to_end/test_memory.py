@@ -68,6 +68,12 @@ def run(server: Server, guests: Path) -> Iterator[Callable[..., Any]]:
         yield call
 
 
+def test_a_context_that_is_swapped_out_gives_all_back(run: Callable[..., Any]) -> None:
+    left = run("python", "released", tokens=PROMPT)
+    assert left["host_pages_mine"] == 0
+    assert left["embeds_mine"] == 0
+
+
 def wanted(checkpoint: Path, adapter: Path | None, count: int) -> list[int]:
     """Greedy tokens by PEFT."""
     if adapter is None:

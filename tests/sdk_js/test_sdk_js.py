@@ -42,6 +42,11 @@ def test_forks_go_on_at_once_and_leave_their_origin_alone(feature: Feature) -> N
     assert feature("race") == [True, None]
 
 
+def test_a_saved_fork_and_its_origin_leave_each_other_alone(feature: Feature) -> None:
+    length, opened = feature("savedFork")
+    assert length == opened
+
+
 def test_stop_strings(feature: Feature) -> None:
     told = feature("stops")
     before = told["whole"].partition(told["stop"])[0]
@@ -131,8 +136,8 @@ def test_the_console_is_the_log(client: Client) -> None:
         ("error", "RangeError: far"),
     ]
     assert [text.strip() for _, text in lines[4:]] == [
-        "at log, features.ts:200",
-        "at main, features.ts:225",
+        "at log, features.ts:214",
+        "at main, features.ts:239",
     ]
 
 

@@ -99,6 +99,30 @@ return [out, own, used, left["kv_pages_mine"], left["embeds_mine"], model.shared
     assert (pages, embeds, shared) == (0, 0, {})
 
 
+def test_a_saved_fork_and_its_origin_leave_each_other_alone(rig: Rig) -> None:
+    body = """
+ctx = Context(model).fill("abcdefghij")
+await ctx.flush()
+fork, other = ctx.fork(), ctx.fork()
+ctx.fill("xyz")
+await ctx.flush()
+fork.save("of a fork")
+fork.fill("!")
+await fork.flush()
+saved = Context.open(model, "of a fork")
+Context.delete(model, "of a fork")
+other.save("of another")
+Context.delete(model, "of another")
+all = [ctx, fork, other]
+return [saved.seq_len, *[[c.seq_len, await c.generate(max_tokens=6).collect_tokens()] for c in all]]
+"""
+    head = [BOS, *b"abcdefghij"]
+    length, *found = run(rig, body)
+    assert length == len(head)
+    expected = [[*head, *b"xyz"], [*head, *b"!"], head]
+    assert found == [[len(tokens), continuation(tokens, 6)] for tokens in expected]
+
+
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 16])
 def test_fork_without_a_flush_and_at_page_borders(rig: Rig, length: int) -> None:
     body = """

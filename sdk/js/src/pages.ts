@@ -158,11 +158,13 @@ export class Pages {
     return this.addresses.filter((page) => !this.#shared.has(page));
   }
 
-  /** Gives a fork, which has none, the same pages. It copies what it writes to. */
+  /** Gives a fork, which has none, the same pages. Both copy what they write to. */
   shareWith(other: Pages): void {
     for (const page of this.addresses) this.#shared.set(page, (this.#shared.get(page) ?? 1) + 1);
     other.addresses = this.addresses.slice();
-    other.readOnly = this.addresses.length;
+    this.readOnly = this.addresses.length;
+    other.readOnly = this.readOnly;
+    this.#own.clear();
   }
 
   /** Gives the pages back that were copied: all commands so far have taken effect. */

@@ -354,15 +354,22 @@ export class Sequence {
     if (this.#released) return;
     this.#released = true;
     this.retract();
-    // Commands here may still read pages that a fork is then free to give back.
-    if (this.inFlight && this.model.sharedPages.size) this.settle();
-    this.#offerPrefix();
-    this.pages.release();
-    for (const embed of [this.embed, this.spare]) {
-      if (embed.length) raw.deallocEmb(this.queue, embed);
+    try {
+      // Commands here may still read pages that a fork is then free to give back.
+      if (this.inFlight && this.model.sharedPages.size) this.settle();
+      try {
+        this.#offerPrefix();
+      } catch (error) {
+        if (!isPieError(error)) throw error; // what is swapped out cannot be offered
+      }
+    } finally {
+      this.pages.release();
+      for (const embed of [this.embed, this.spare]) {
+        if (embed.length) raw.deallocEmb(this.queue, embed);
+      }
+      for (const sampler of [...this.#samplers]) this.closeSampler(sampler);
+      raw.destroyQueue(this.queue);
     }
-    for (const sampler of [...this.#samplers]) this.closeSampler(sampler);
-    raw.destroyQueue(this.queue);
   }
 
   /** Notes how many tokens a generation may add: pages are then allocated several at once. */

@@ -195,10 +195,11 @@ class Pages:
         return self.addresses[index]
 
     def share_with(self, other: Pages) -> None:
-        """Gives a fork, which has none, the same pages. It copies what it writes to."""
+        """Gives a fork, which has none, the same pages. Both copy what they write to."""
         share(self._shared, self.addresses)
         other.addresses = self.addresses[:]
-        other.read_only = len(self.addresses)
+        self.read_only = other.read_only = len(self.addresses)
+        self._own.clear()
 
     def unshared(self) -> list[int]:
         """The pages that no other context of this inferlet holds."""

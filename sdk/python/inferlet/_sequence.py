@@ -6,6 +6,7 @@ of this SDK, and for programs that combine contexts with functions of `raw`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Protocol
 
 from inferlet import _bindings, raw
@@ -415,16 +416,19 @@ class Sequence:
             return
         self._released = True
         self.retract()
-        if self.in_flight and self.model.shared_pages:
-            # Commands here may still read pages that a fork is then free to give back.
-            self.settle()
-        self._offer_prefix()
-        self.pages.release()
-        for embed in filter(None, (self.embed, self.spare)):
-            raw.dealloc_emb(self.queue, embed)
-        for sampler in list(self._samplers):
-            self.close_sampler(sampler)
-        raw.destroy_queue(self.queue)
+        try:
+            if self.in_flight and self.model.shared_pages:
+                # Commands here may still read pages that a fork is then free to give back.
+                self.settle()
+            with suppress(PieError):  # what is swapped out cannot be offered
+                self._offer_prefix()
+        finally:
+            self.pages.release()
+            for embed in filter(None, (self.embed, self.spare)):
+                raw.dealloc_emb(self.queue, embed)
+            for sampler in list(self._samplers):
+                self.close_sampler(sampler)
+            raw.destroy_queue(self.queue)
 
     def __del__(self) -> None:
         self.release()

@@ -43,6 +43,16 @@ async def moves(model: Model, tokens: list[int], moves: list[str]) -> dict[str, 
     return {"tokens": out, "stats": json.loads(raw.pool_stats(context.queue))}
 
 
+async def released(model: Model, tokens: list[int]) -> dict[str, int]:
+    queue = raw.create_queue(model.name)
+    with Context(model).append(tokens) as context:
+        await generate(context, 40)
+        offload.swap_out(context)
+    await Context(model).append(tokens).flush()  # behind what gave the pages back
+    found: dict[str, int] = json.loads(raw.pool_stats(queue))
+    return found
+
+
 async def errors(model: Model) -> list[str]:
     context = Context(model).append([5] * 20)
     await context.flush()

@@ -74,6 +74,20 @@ const features: Record<string, () => unknown> = {
     return { texts, after, length: context.length };
   },
 
+  async savedFork() {
+    const model = Model.load();
+    const context = filled();
+    await context.flush();
+    const fork = context.fork();
+    const { length } = fork;
+    await context.fill(" Thessel is").flush();
+    await fork.save("of a fork");
+    const opened = Context.open(model, "of a fork").length;
+    Context.delete(model, "of a fork");
+    await context.fill(" far").flush();
+    return [length, opened];
+  },
+
   async race() {
     const branches = [filled(), filled("Once")].map((c) => c.generate(undefined, { maxTokens: 4 }).collectText());
     return [await race(branches, (text) => text.length > 0) !== null, await race(branches, () => false)];
