@@ -82,7 +82,7 @@ const features: Record<string, () => unknown> = {
     const { length } = fork;
     await context.fill(" Thessel is").flush();
     await fork.save("of a fork");
-    const opened = Context.open(model, "of a fork").length;
+    const opened = Context.open(model, "of a fork")?.length ?? null;
     Context.delete(model, "of a fork");
     await context.fill(" far").flush();
     return [length, opened];
