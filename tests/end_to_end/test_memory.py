@@ -201,7 +201,7 @@ def test_the_command_line_loads_and_lists(
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("observed", [1, 7])
+@pytest.mark.parametrize(("observed", "first"), [(1, 0), (7, 0), (7, 50)])
 @pytest.mark.parametrize("adapter", [None, "b"])
 def test_attention(
     run: Callable[..., Any],
@@ -209,10 +209,12 @@ def test_attention(
     adapters: dict[str, Path],
     language: str,
     observed: int,
+    first: int,
     adapter: str | None,
 ) -> None:
+    """Whatever the position of the first token: the distances are the same."""
     given = {"adapter": adapter} if adapter else {}
-    found = run(language, "attention", tokens=PROMPT, observed=observed, **given)
+    found = run(language, "attention", tokens=PROMPT, observed=observed, first=first, **given)
     model = AutoModelForCausalLM.from_pretrained(
         checkpoint, dtype=torch.float32, attn_implementation="eager"
     )

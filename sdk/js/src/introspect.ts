@@ -42,7 +42,8 @@ export async function attention(
   const embeds = [raw.allocEmb(queue, observed), observed];
   let future: number;
   try {
-    raw.embedTxt(queue, tokens, [before, observed], embeds);
+    const positions = spans(tokens.map((_, i) => sequence.position(before + i)));
+    raw.embedTxt(queue, tokens, positions, embeds);
     // They see what came before and each other, but not what the pages hold of themselves.
     const mask = tokens.flatMap((_, i) => [5, 0, before, observed, i + 1, observed - i - 1]);
     const adapter = sequence.adapter ?? "";

@@ -43,7 +43,8 @@ async def attention(
     pages = spans(ctx.sequence.pages.addresses[: -(-length // ctx.page_size)])
     embeds = [raw.alloc_emb(queue, observed), observed]
     try:
-        raw.embed_txt(queue, tokens, [before, observed], embeds)
+        positions = spans([ctx.sequence.position(place) for place in range(before, length)])
+        raw.embed_txt(queue, tokens, positions, embeds)
         # They see what came before and each other, but not what the pages hold of themselves.
         mask: list[int] = []
         for i in range(observed):

@@ -100,9 +100,9 @@ async def names(model: Model) -> list[str]:
 
 
 async def attention(
-    model: Model, tokens: list[int], observed: int, adapter: str | None = None
+    model: Model, tokens: list[int], observed: int, first: int, adapter: str | None = None
 ) -> list[list[list[float]]]:
-    context = Context(model, adapter=adapter).append(tokens)
+    context = Context(model, adapter=adapter, first_position=first).append(tokens)
     return [
         await introspect.attention(context, observed=observed, detail=detail)
         for detail in ("total", "layers", "heads")

@@ -108,12 +108,14 @@ async fn adapters(model: &Model, given: &Value) -> Result<String> {
 }
 
 async fn attention(model: &Model, given: &Value) -> Result<String> {
+    let number = |name| given.get(name).and_then(Value::as_u32).unwrap_or(0) as usize;
+    let (observed, first) = (number("observed"), number("first"));
     let mut context = match given.get("adapter").and_then(Value::as_str) {
         Some(name) => Context::with_adapter(model, name)?,
         None => Context::new(model)?,
-    };
+    }
+    .at_position(first);
     context.append(&numbers(given, "tokens")?)?;
-    let observed = given.get("observed").and_then(Value::as_u32).unwrap_or(1) as usize;
     let mut out = Vec::new();
     for detail in [Detail::Total, Detail::Layers, Detail::Heads] {
         let found = context.attention(observed, detail).await?;

@@ -27,7 +27,7 @@ impl Context {
     /// Position of the token at a place.
     ///
     /// Errors: `invalid-argument` within an image that takes fewer positions than places.
-    pub(super) fn position(&self, place: usize) -> Result<usize> {
+    pub(crate) fn position(&self, place: usize) -> Result<usize> {
         let mut found = place.wrapping_add_signed(self.shift);
         for image in &self.images {
             if image.places.start < place && place < image.places.end {
