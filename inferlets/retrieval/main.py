@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from hashlib import sha256
 
-from inferlet import Context, Model, http, store
+from inferlet import Context, Model, PieError, http, store
 
 PREFIX = "retrieval/"
 
@@ -63,7 +63,11 @@ async def main(
     if context is None:
         context = Context(model, prefix_cache=False).fill(f"<|begin|><|user|>\n{text}\n\n")
         await context.flush()
-        context.save(name)
+        try:
+            context.save(name)
+        except PieError as error:
+            if error.code != "already-exists":  # another launch has saved it
+                raise
     context.fill(f"{question}<|end|>\n<|assistant|>\n")
     computed = len(context) - known
     answer = await context.generate(max_tokens=max_tokens).collect_text()

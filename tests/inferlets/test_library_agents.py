@@ -61,6 +61,14 @@ def test_optimizations_of_an_agent_stack(library: Library, url: str) -> None:
     assert [one["hidden"] > 10 for one in found] == [False, False, False, True]
 
 
+def test_agents_at_once_may_all_compute_the_documents(library: Library, url: str) -> None:
+    apis = [*APIS, f"f{uuid.uuid4().hex[:6]}~19(rank)"]
+    options: dict[str, object] = {"apis": apis, "url": url, "request": REQUEST}
+    launched = [library.launch("api_agent", ["--cache"], **options) for _ in range(3)]
+    answers = {json.loads(one.result())["answer"] for one in launched}
+    assert answers == {'Done. a: "ladder", b: "ladder".'}
+
+
 def test_graphs_and_recursions_of_thought_add_what_one_try_does_not(library: Library) -> None:
     numbers = [12, 34, 56, 78, 11, 23, 45, 67]
     asked = " + ".join(map(str, numbers))
@@ -118,6 +126,13 @@ def test_retrieval_answers_from_the_best_text_and_keeps_it_computed(
     assert again["answer"] == first["answer"]
     assert again["computed"] < 0.6 * first["computed"]
     assert library.run("retrieval", add_url=url)["texts"] == 3
+
+
+def test_questions_at_once_may_all_compute_the_text(library: Library) -> None:
+    text = "Zora lives in Oslo, by the sea, with a cat and a dog. " * 8
+    library.run("retrieval", add=[text])
+    launched = [library.launch("retrieval", (), question="Where is Zora?") for _ in range(3)]
+    assert {json.loads(one.result())["source"] for one in launched} == {text}
 
 
 def test_a_conversation_is_summarised_when_it_grows_too_long(library: Library) -> None:

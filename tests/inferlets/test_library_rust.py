@@ -50,6 +50,14 @@ def test_prefix_caching(run: Run) -> None:
     assert again["computed"] < 4 < first["computed"]
 
 
+def test_launches_at_once_may_all_compute_what_is_kept(library: Library) -> None:
+    program = library.client.upload(rust_component("prefix_caching"), name="prefix_caching-rust")
+    options: dict[str, object] = {"prefix": "Rena is a small fox. " * 10, "prompt": "She"}
+    options["model_name"] = "test"
+    launched = [library.launch_uploaded(program, (), **options) for _ in range(3)]
+    assert len({json.loads(one.result())["text"] for one in launched}) == 1
+
+
 def test_windowed_attention(library: Library, run: Run) -> None:
     options: dict[str, object] = {"prompt": "The quick brown fox", "window": 20, "max_tokens": 50}
     options["model_name"] = "test"
