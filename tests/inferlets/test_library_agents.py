@@ -9,6 +9,8 @@ import pytest
 from support import reference
 from support.library import LIBRARY, Library
 
+from pie_py.client.errors import InferletFailed
+
 APIS = ["play_man~48(text)", "recress_roof~19(rank)", "cook_plan~73(colour)"]
 REQUEST = '- play_man with text "strazyrt".\n- recress_roof with rank 7.'
 
@@ -45,6 +47,11 @@ def test_a_swarm_passes_messages_and_computes_each_once(library: Library) -> Non
     # tokens a step ahead is lost in each; all again in each round would be twice as many.
     tokens = sum(found["tokens"].values())
     assert library.rows() - before <= 3 * (tokens + 2 * 4)
+
+
+def test_a_swarm_ends_with_the_error_of_an_agent(library: Library) -> None:
+    with pytest.raises(InferletFailed, match=r"not-found: .*nosuch"):
+        library.launch("swarm", ["--program", "nosuch"], agents=["ada", "bob"]).result()
 
 
 def test_optimizations_of_an_agent_stack(library: Library, url: str) -> None:
