@@ -52,6 +52,22 @@ def test_attention_sinks_over_ten_times_the_models_context(library: Library) -> 
     assert found["positions"] <= (1 + window + 1) * PAGE
 
 
+def test_attention_sinks_end_where_the_context_does_if_the_window_is_larger(
+    library: Library,
+) -> None:
+    found = library.run("attention_sink", window=99, max_tokens=200, model_name="small")
+    assert found["positions"] == SMALL_CONTEXT
+    assert len(found["tokens"]) == SMALL_CONTEXT - len(library.encode("Once upon a time"))
+
+
+def test_attention_sinks_without_a_window_keep_the_page_that_is_written_to(
+    library: Library,
+) -> None:
+    options: dict[str, object] = {"max_tokens": 3 * PAGE, "model_name": "small"}
+    none, one = (library.run("attention_sink", window=n, **options) for n in (0, 1))
+    assert none == one
+
+
 def test_windowed_attention(library: Library) -> None:
     prompt, window = "The quick brown fox jumps over the lazy dog.", 20
     found = library.run(
