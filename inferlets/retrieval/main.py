@@ -56,6 +56,8 @@ async def main(
     if not question:
         return {"texts": len(keys)}
     found = [value.decode() for key in keys if (value := await store.get(key)) is not None]
+    if not found:
+        raise ValueError("no texts are stored: add some with `--add`")
     text, model = best(question, found), Model.load()
     name = PREFIX + sha256(text.encode()).hexdigest()
     context = Context.open(model, name)

@@ -124,6 +124,8 @@ def test_tool_calls_are_valid_at_any_temperature(library: Library) -> None:
 def test_retrieval_answers_from_the_best_text_and_keeps_it_computed(
     library: Library, url: str
 ) -> None:
+    with pytest.raises(InferletFailed, match="no texts are stored: add some with `--add`"):
+        library.run("retrieval", question="Where does Kurt live?")
     texts = ["Kurt lives in Swoosuk. Kurt is 30 years old.", "Alma has a pet hen. Alma likes red."]
     assert library.run("retrieval", add=texts)["texts"] == 2
     first = library.run("retrieval", question="Where does Kurt live?")
@@ -142,8 +144,9 @@ def test_questions_at_once_may_all_compute_the_text(library: Library) -> None:
     assert {json.loads(one.result())["source"] for one in launched} == {text}
 
 
-def test_a_conversation_is_summarised_when_it_grows_too_long(library: Library) -> None:
-    instance = library.launch("summarise_in_place", (), most=80, keep=16, max_tokens=8)
+@pytest.mark.parametrize("keep", [16, 0])
+def test_a_conversation_is_summarised_when_it_grows_too_long(library: Library, keep: int) -> None:
+    instance = library.launch("summarise_in_place", (), most=80, keep=keep, max_tokens=8)
     for _ in range(6):
         instance.send("What is 12 + 34?")
         assert instance.receive()

@@ -134,6 +134,12 @@ def test_eviction_by_attention_keeps_what_the_answer_needs(library: Library) -> 
     assert max(one["most"] for one in found.values()) <= 64 + 32
 
 
+def test_eviction_leaves_the_observed_tokens(library: Library) -> None:
+    found = library.run("kv_eviction", prompt="Once upon", budget=2, observed=8, max_tokens=4)
+    assert found["prompt"] < 8
+    assert found["text"] == library.complete("Once upon", 4)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_what_a_grammar_lets_through_is_valid(library: Library, seed: int) -> None:
     text = library.launch("ebnf_decoding", (), prompt="Once", temperature=1.5, seed=seed)

@@ -41,6 +41,13 @@ def test_beam_search_finds_what_transformers_finds(library: Library) -> None:
     )
 
 
+def test_a_text_of_no_tokens_is_empty(library: Library) -> None:
+    beams = library.run("beam_search", max_tokens=0)
+    assert beams == [{"text": "", "tokens": [], "score": 0}]
+    marked = json.loads(library.launch("watermarking", ["--quality"], max_tokens=0).result())
+    assert marked == {"text": "", "tokens": [], "z": None, "mean_logprob": None}
+
+
 @pytest.mark.parametrize(
     ("name", "options", "most"),
     [

@@ -34,6 +34,7 @@ def test_beam_search(library: Library, run: Run) -> None:
     assert [beam["score"] for beam in found] == pytest.approx(
         [b["score"] for b in wanted], abs=1e-4
     )
+    assert run("beam_search", prompt="", max_tokens=0) == library.run("beam_search", max_tokens=0)
 
 
 def test_speculative_decoding(library: Library, run: Run) -> None:
