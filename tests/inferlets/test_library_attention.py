@@ -9,6 +9,8 @@ import pytest
 from support import reference
 from support.library import SMALL_CONTEXT, Library
 
+from pie_py.client.errors import InferletFailed
+
 PAGE = 16
 
 
@@ -83,6 +85,16 @@ def test_windowed_attention(library: Library) -> None:
     assert is_greedy(library, tokens, len(tokens) - 40, visible)
     assert not is_greedy(library, tokens, len(tokens) - 40, None)
     assert found["pages"] <= -(-window // PAGE) + 1
+
+
+def test_windowed_attention_starts_and_ends_as_other_texts_do(library: Library) -> None:
+    for prompt in ("Once upon a time", ""):  # behind the model's first token
+        found = library.run("windowed_attention", prompt=prompt, window=99, max_tokens=8)
+        assert found["text"] == library.complete(prompt, 8)
+    with pytest.raises(InferletFailed, match="nothing to continue: give a `--prompt`"):
+        library.run("windowed_attention", prompt="", model_name="test")
+    found = library.run("windowed_attention", max_tokens=2 * SMALL_CONTEXT, model_name="small")
+    assert len(found["tokens"]) == SMALL_CONTEXT - len(library.encode("Once upon a time")) + 1
 
 
 def test_hierarchical_attention(library: Library) -> None:

@@ -73,6 +73,12 @@ def test_jacobi_decoding_pays_where_text_is_repeated(library: Library) -> None:
     assert found["forwards"] <= 0.7 * len(found["tokens"])
 
 
+def test_jacobi_decoding_ends_where_the_context_does(library: Library) -> None:
+    options: dict[str, object] = {"prompt": STORY, "max_tokens": 999, "model_name": "small"}
+    found = library.run("jacobi_decoding", **options)
+    assert found["tokens"] == library.run("attention_sink", window=99, **options)["tokens"]
+
+
 def test_prompt_lookup_pays_where_text_is_repeated(library: Library) -> None:
     prompt = "<|begin|><|user|>\nWrite the word coin 5 times.<|end|>\n<|assistant|>\n"
     found = library.run("speculative_decoding", prompt=prompt)

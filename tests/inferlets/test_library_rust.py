@@ -11,6 +11,8 @@ import pytest
 from support.library import Library
 from support.rust_components import rust_component
 
+from pie_py.client.errors import InferletFailed
+
 Run = Callable[..., Any]
 
 
@@ -68,6 +70,12 @@ def test_windowed_attention(library: Library, run: Run) -> None:
     )
     assert found["tokens"] == wanted["tokens"]
     assert found["pages"] <= 3
+    options.update(prompt="Once upon a time", model_name="pie-tiny")  # it starts with a token
+    assert run("windowed_attention", **options) == library.run("windowed_attention", **options)
+    options.update(prompt="The quick", max_tokens=999, model_name="small")
+    assert run("windowed_attention", **options) == library.run("windowed_attention", **options)
+    with pytest.raises(InferletFailed, match="nothing to continue: give a `--prompt`"):
+        run("windowed_attention", prompt="", model_name="test")
 
 
 def test_tree_of_thought(run: Run) -> None:
