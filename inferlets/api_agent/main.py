@@ -7,7 +7,7 @@ The documents of the APIs stay computed (`--cache`), calls go out as soon as the
 import asyncio
 from hashlib import sha256
 
-from inferlet import Context, Model, http, runtime, tools
+from inferlet import Context, Model, PieError, http, runtime, tools
 from inferlet.tools import ToolCall
 
 
@@ -30,7 +30,11 @@ async def documents(model: Model, head: str, apis: list[str], cache: bool) -> tu
     context = Context(model, prefix_cache=False).fill(head + "\n".join(apis))
     await context.flush()
     if cache:
-        context.save(name)
+        try:
+            context.save(name)
+        except PieError as error:
+            if error.code != "already-exists":  # another launch has saved it
+                raise
     return context, 0
 
 

@@ -17,8 +17,8 @@ async def main(
 
     Args:
         prompt: what to continue.
-        window: pages that stay beside the first one.
-        max_tokens: tokens of the text; there may be more than the model's context has.
+        window: pages that stay beside the first one, one at least.
+        max_tokens: tokens of the text; more than the model's context has, if the window fits there.
         model_name: one that the server serves.
     """
     served = Model.load(model_name)
@@ -26,9 +26,12 @@ async def main(
     size, out, pages = context.page_size, list[int](), 0
     while len(out) < max_tokens:
         count = min(size - len(context) % size, max_tokens - len(out))
-        out += await context.generate(max_tokens=count, stop=[]).collect_tokens()
+        new = await context.generate(max_tokens=count, stop=[]).collect_tokens()
+        if not new:
+            break
+        out += new
         pages = max(pages, len(context.pages))
-        while context.seq_len > (1 + window) * size:
+        while context.seq_len > (1 + max(window, 1)) * size:
             context.drop(size, 2 * size, close=True)
     text = served.tokenizer.decode(out)
     return {"text": text, "tokens": out, "pages": pages, "positions": context.next_position}

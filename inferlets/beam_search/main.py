@@ -48,7 +48,7 @@ async def main(
         ended = sorted(ended, reverse=True)[:width]
         if len(ended) == width and ended[-1][0] >= beams[0][0] / length**length_penalty:
             break
-    ended += [(score / len(tokens) ** length_penalty, tokens) for score, tokens, _ in beams]
+    ended += [(score / max(1, len(tokens)) ** length_penalty, tokens) for score, tokens, _ in beams]
     return [
         {"text": served.tokenizer.decode(tokens), "tokens": tokens, "score": score}
         for score, tokens in sorted(ended, reverse=True)[:width]

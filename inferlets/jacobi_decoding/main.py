@@ -18,7 +18,7 @@ async def main(
     Args:
         prompt: what to continue.
         window: tokens that are guessed at once.
-        max_tokens: tokens of the text.
+        max_tokens: most tokens of the text; it ends where the model's context does.
         model_name: one that the server serves.
     """
     served = Model.load(model_name)
@@ -26,12 +26,13 @@ async def main(
     token = (await context.distribution(1)).tokens[0]
     out: list[int] = []
     guess, forwards = [token] * window, 1
-    while len(out) < max_tokens:
+    while len(out) < max_tokens and (room := served.max_position - context.next_position) > 0:
+        guess = guess[: min(window, room - 1)]
         likely = [d.tokens[0] for d in await context.forward([token, *guess], 1)]
-        good = next((i for i, t in enumerate(guess) if t != likely[i]), window)
-        context.truncate(len(context) - window + good)
+        good = next((i for i, t in enumerate(guess) if t != likely[i]), len(guess))
+        context.truncate(len(context) - len(guess) + good)
         out += [token, *guess[:good]]
         token, guess = likely[good], likely[good + 1 :] + [likely[-1]] * (good + 1)
-        guess, forwards = guess[:window], forwards + 1
+        forwards += 1
     out = out[:max_tokens]
     return {"text": served.tokenizer.decode(out), "tokens": out, "forwards": forwards}

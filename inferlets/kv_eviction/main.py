@@ -14,8 +14,8 @@ async def shrink(context: Context, budget: int, observed: int, policy: str) -> N
     """Evicts tokens until `budget` are left: the first and the last stay, and those that matter."""
     await context.flush()
     excess = len(context) - budget
-    if excess > 0:
-        middle: list[int] = list(range(1, len(context) - observed))
+    middle: list[int] = list(range(1, len(context) - observed))
+    if excess > 0 and middle:
         if policy == "attention":
             (weights,) = await introspect.attention(context, observed=observed)
             # A token counts as much as its neighbours (SnapKV's pooling): words stay whole.

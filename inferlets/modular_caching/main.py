@@ -6,7 +6,7 @@ a prompt has.
 
 from hashlib import sha256
 
-from inferlet import Context, Model, gather
+from inferlet import Context, Model, PieError, gather
 
 
 async def main(
@@ -38,7 +38,11 @@ async def main(
         await module.fill(schema[number]).flush()
         if len(module) > span:
             raise ValueError(f"module {number} has {len(module)} tokens: `--span` is {span}")
-        module.save(names[number])
+        try:
+            module.save(names[number])
+        except PieError as error:
+            if error.code != "already-exists":  # another launch has saved it
+                raise
         return len(module)
 
     computed = sum(await gather(*map(compute, missing)))

@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from inferlet import Context, Model
+from inferlet import Context, Model, PieError
 
 
 async def main(
@@ -26,7 +26,11 @@ async def main(
     if context is None:
         context = Context(served, prefix_cache=False).fill(prefix)
         await context.flush()
-        context.save(name)
+        try:
+            context.save(name)
+        except PieError as error:
+            if error.code != "already-exists":  # another launch has saved it
+                raise
     context.fill(prompt)
     computed = len(context) - found
     text = await context.generate(max_tokens=max_tokens).collect_text()

@@ -5,7 +5,7 @@ A node is named by the hash of all parts up to it. A prompt begins with the long
 
 from hashlib import sha256
 
-from inferlet import Context, Model
+from inferlet import Context, Model, PieError
 
 
 async def main(
@@ -30,7 +30,11 @@ async def main(
     reused = len(context)
     for part, name in zip(shared[found:], names[found + 1 :], strict=True):
         await context.fill(part).flush()
-        context.save(name)
+        try:
+            context.save(name)
+        except PieError as error:
+            if error.code != "already-exists":  # another launch has saved it
+                raise
     context.fill(prompt)
     return {
         "found": found,

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from hashlib import sha256
 
-from inferlet import Context, Model, http, store
+from inferlet import Context, Model, PieError, http, store
 
 PREFIX = "retrieval/"
 
@@ -56,6 +56,8 @@ async def main(
     if not question:
         return {"texts": len(keys)}
     found = [value.decode() for key in keys if (value := await store.get(key)) is not None]
+    if not found:
+        raise ValueError("no texts are stored: add some with `--add`")
     text, model = best(question, found), Model.load()
     name = PREFIX + sha256(text.encode()).hexdigest()
     context = Context.open(model, name)
@@ -63,7 +65,11 @@ async def main(
     if context is None:
         context = Context(model, prefix_cache=False).fill(f"<|begin|><|user|>\n{text}\n\n")
         await context.flush()
-        context.save(name)
+        try:
+            context.save(name)
+        except PieError as error:
+            if error.code != "already-exists":  # another launch has saved it
+                raise
     context.fill(f"{question}<|end|>\n<|assistant|>\n")
     computed = len(context) - known
     answer = await context.generate(max_tokens=max_tokens).collect_text()

@@ -33,6 +33,6 @@ async def main(
         if len(context) > most:
             asked = context.fork().user(instruction)
             summaries.append(await asked.generate(max_tokens=summary_tokens).collect_text())
-            last = context.tokens[-keep:]
+            last = context.tokens[max(0, len(context) - keep) :]
             context = Context(model).system(summaries[-1]).append(last)
     return {"turns": turns, "summaries": summaries, "longest": longest}

@@ -19,6 +19,19 @@ async def agent(topic: str, name: str, max_tokens: int) -> str:
     return json.dumps(len(context))
 
 
+async def talk(topic: str, agents: list[str], task: str, rounds: int) -> list[dict[str, str]]:
+    """What agents say in each round, of what all of them said in the one before."""
+    said: list[dict[str, str]] = []
+    heard = task
+    for _ in range(rounds):
+        await gather(*(messaging.push(f"{topic}/{name}", heard) for name in agents))
+        answers = [json.loads(await messaging.pull(f"{topic}/answers")) for _ in agents]
+        said.append(dict(sorted(answers)))
+        heard = " ".join(said[-1].values())
+    await gather(*(messaging.push(f"{topic}/{name}", "") for name in agents))
+    return said
+
+
 async def main(
     agents: list[str],
     task: str = "Once upon a time",
@@ -43,14 +56,7 @@ async def main(
         return await agent(topic, role, max_tokens)
     topic = runtime.instance_id()
     given = ("--topic", topic, "--max-tokens", str(max_tokens), "--agents", "-", "--role")
-    children = [asyncio.create_task(runtime.launch(program, *given, name)) for name in agents]
-    said: list[dict[str, str]] = []
-    heard = task
-    for _ in range(rounds):
-        await gather(*(messaging.push(f"{topic}/{name}", heard) for name in agents))
-        answers = [json.loads(await messaging.pull(f"{topic}/answers")) for _ in agents]
-        said.append(dict(sorted(answers)))
-        heard = " ".join(said[-1].values())
-    await gather(*(messaging.push(f"{topic}/{name}", "") for name in agents))
-    tokens = [int(await child) for child in children]
-    return {"said": said, "tokens": dict(zip(agents, tokens, strict=True))}
+    children = gather(*(runtime.launch(program, *given, name) for name in agents))
+    # An agent that fails ends the talk, which would wait for its answers.
+    said, tokens = await asyncio.gather(talk(topic, agents, task, rounds), children)
+    return {"said": said, "tokens": dict(zip(agents, map(int, tokens), strict=True))}

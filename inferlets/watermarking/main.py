@@ -31,10 +31,10 @@ async def main(
     last = context.tokens[-1:]
     sampler = DeviceSampler(watermark_bias=delta, watermark_key=key, seed=seed)
     tokens = await context.generate(sampler, max_tokens=max_tokens, stop=[]).collect_tokens()
-    logs = (await before.score([tokens]))[0] if before else []
+    logs = (await before.score([tokens]))[0] if before and tokens else []
     return {
         "text": context.model.tokenizer.decode(tokens),
         "tokens": tokens,
-        "z": watermark.z_score(last + tokens, key=key),
+        "z": watermark.z_score(last + tokens, key=key) if tokens else None,
         "mean_logprob": sum(logs) / len(logs) if logs else None,
     }

@@ -14,13 +14,15 @@ async def main(
     Args:
         prompt: what to continue.
         window: tokens that a token attends to, itself included.
-        max_tokens: tokens of the text.
+        max_tokens: most tokens of the text; it ends where the model's context does.
         model_name: one that the server serves.
     """
     served = Model.load(model_name)
     context = Context(served)
-    new, out, pages = served.tokenizer.encode(prompt), list[int](), 0
-    while len(out) < max_tokens:
+    new, out, pages = Context(served).fill(prompt).buffer(), list[int](), 0
+    if not new:
+        raise ValueError("nothing to continue: give a `--prompt`")
+    while len(out) < max_tokens and context.next_position < served.max_position:
         ends = range(len(context) + 1, len(context) + len(new) + 1)
         found = await context.forward(new, 1, mask=[[(max(0, end - window), end)] for end in ends])
         new = found[-1].tokens[:1]

@@ -9,6 +9,8 @@ import pytest
 from support import reference
 from support.library import LIBRARY, Library
 
+from pie_py.client.errors import InferletFailed
+
 APIS = ["play_man~48(text)", "recress_roof~19(rank)", "cook_plan~73(colour)"]
 REQUEST = '- play_man with text "strazyrt".\n- recress_roof with rank 7.'
 
@@ -47,6 +49,11 @@ def test_a_swarm_passes_messages_and_computes_each_once(library: Library) -> Non
     assert library.rows() - before <= 3 * (tokens + 2 * 4)
 
 
+def test_a_swarm_ends_with_the_error_of_an_agent(library: Library) -> None:
+    with pytest.raises(InferletFailed, match=r"not-found: .*nosuch"):
+        library.launch("swarm", ["--program", "nosuch"], agents=["ada", "bob"]).result()
+
+
 def test_optimizations_of_an_agent_stack(library: Library, url: str) -> None:
     apis = [*APIS, f"f{uuid.uuid4().hex[:6]}~19(rank)"]
     flags: list[list[str]] = [[], ["--cache"], ["--cache"], ["--cache", "--early", "--drop"]]
@@ -59,6 +66,14 @@ def test_optimizations_of_an_agent_stack(library: Library, url: str) -> None:
     assert found[1]["computed"] == found[0]["computed"]
     assert found[2]["computed"] < 0.8 * found[1]["computed"]
     assert [one["hidden"] > 10 for one in found] == [False, False, False, True]
+
+
+def test_agents_at_once_may_all_compute_the_documents(library: Library, url: str) -> None:
+    apis = [*APIS, f"f{uuid.uuid4().hex[:6]}~19(rank)"]
+    options: dict[str, object] = {"apis": apis, "url": url, "request": REQUEST}
+    launched = [library.launch("api_agent", ["--cache"], **options) for _ in range(3)]
+    answers = {json.loads(one.result())["answer"] for one in launched}
+    assert answers == {'Done. a: "ladder", b: "ladder".'}
 
 
 def test_graphs_and_recursions_of_thought_add_what_one_try_does_not(library: Library) -> None:
@@ -109,6 +124,8 @@ def test_tool_calls_are_valid_at_any_temperature(library: Library) -> None:
 def test_retrieval_answers_from_the_best_text_and_keeps_it_computed(
     library: Library, url: str
 ) -> None:
+    with pytest.raises(InferletFailed, match="no texts are stored: add some with `--add`"):
+        library.run("retrieval", question="Where does Kurt live?")
     texts = ["Kurt lives in Swoosuk. Kurt is 30 years old.", "Alma has a pet hen. Alma likes red."]
     assert library.run("retrieval", add=texts)["texts"] == 2
     first = library.run("retrieval", question="Where does Kurt live?")
@@ -120,8 +137,16 @@ def test_retrieval_answers_from_the_best_text_and_keeps_it_computed(
     assert library.run("retrieval", add_url=url)["texts"] == 3
 
 
-def test_a_conversation_is_summarised_when_it_grows_too_long(library: Library) -> None:
-    instance = library.launch("summarise_in_place", (), most=80, keep=16, max_tokens=8)
+def test_questions_at_once_may_all_compute_the_text(library: Library) -> None:
+    text = "Zora lives in Oslo, by the sea, with a cat and a dog. " * 8
+    library.run("retrieval", add=[text])
+    launched = [library.launch("retrieval", (), question="Where is Zora?") for _ in range(3)]
+    assert {json.loads(one.result())["source"] for one in launched} == {text}
+
+
+@pytest.mark.parametrize("keep", [16, 0])
+def test_a_conversation_is_summarised_when_it_grows_too_long(library: Library, keep: int) -> None:
+    instance = library.launch("summarise_in_place", (), most=80, keep=keep, max_tokens=8)
     for _ in range(6):
         instance.send("What is 12 + 34?")
         assert instance.receive()

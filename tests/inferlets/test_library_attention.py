@@ -9,6 +9,8 @@ import pytest
 from support import reference
 from support.library import SMALL_CONTEXT, Library
 
+from pie_py.client.errors import InferletFailed
+
 PAGE = 16
 
 
@@ -52,6 +54,22 @@ def test_attention_sinks_over_ten_times_the_models_context(library: Library) -> 
     assert found["positions"] <= (1 + window + 1) * PAGE
 
 
+def test_attention_sinks_end_where_the_context_does_if_the_window_is_larger(
+    library: Library,
+) -> None:
+    found = library.run("attention_sink", window=99, max_tokens=200, model_name="small")
+    assert found["positions"] == SMALL_CONTEXT
+    assert len(found["tokens"]) == SMALL_CONTEXT - len(library.encode("Once upon a time"))
+
+
+def test_attention_sinks_without_a_window_keep_the_page_that_is_written_to(
+    library: Library,
+) -> None:
+    options: dict[str, object] = {"max_tokens": 3 * PAGE, "model_name": "small"}
+    none, one = (library.run("attention_sink", window=n, **options) for n in (0, 1))
+    assert none == one
+
+
 def test_windowed_attention(library: Library) -> None:
     prompt, window = "The quick brown fox jumps over the lazy dog.", 20
     found = library.run(
@@ -67,6 +85,16 @@ def test_windowed_attention(library: Library) -> None:
     assert is_greedy(library, tokens, len(tokens) - 40, visible)
     assert not is_greedy(library, tokens, len(tokens) - 40, None)
     assert found["pages"] <= -(-window // PAGE) + 1
+
+
+def test_windowed_attention_starts_and_ends_as_other_texts_do(library: Library) -> None:
+    for prompt in ("Once upon a time", ""):  # behind the model's first token
+        found = library.run("windowed_attention", prompt=prompt, window=99, max_tokens=8)
+        assert found["text"] == library.complete(prompt, 8)
+    with pytest.raises(InferletFailed, match="nothing to continue: give a `--prompt`"):
+        library.run("windowed_attention", prompt="", model_name="test")
+    found = library.run("windowed_attention", max_tokens=2 * SMALL_CONTEXT, model_name="small")
+    assert len(found["tokens"]) == SMALL_CONTEXT - len(library.encode("Once upon a time")) + 1
 
 
 def test_hierarchical_attention(library: Library) -> None:
@@ -116,6 +144,12 @@ def test_eviction_by_attention_keeps_what_the_answer_needs(library: Library) -> 
     assert "Swoosuk" in found["attention"]["text"]
     assert "Swoosuk" not in found["recent"]["text"]
     assert max(one["most"] for one in found.values()) <= 64 + 32
+
+
+def test_eviction_leaves_the_observed_tokens(library: Library) -> None:
+    found = library.run("kv_eviction", prompt="Once upon", budget=2, observed=8, max_tokens=4)
+    assert found["prompt"] < 8
+    assert found["text"] == library.complete("Once upon", 4)
 
 
 @pytest.mark.parametrize("seed", range(3))

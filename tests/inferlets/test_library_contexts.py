@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 
+import pytest
 from support import reference
 from support.library import Library
 
@@ -37,6 +39,25 @@ def test_a_cached_prefix_is_computed_once(library: Library) -> None:
     assert again["text"] == first["text"]
     assert again["computed"] < 4 < first["computed"]
     assert other["computed"] < 4
+
+
+LONG = "Rena is a small fox who lives in a village near the hills. " * 8
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("prefix_caching", {"prefix": LONG, "prompt": " She"}),
+        ("prefix_tree", {"parts": [LONG, LONG, " She"]}),
+        ("modular_caching", {"schema": [LONG], "use": [0], "span": 1000, "prompt": " She"}),
+    ],
+)
+def test_launches_at_once_may_all_compute_what_is_kept(
+    library: Library, name: str, options: dict[str, object]
+) -> None:
+    options = {**options, "max_tokens": 4, "model_name": "test"}
+    launched = [library.launch(name, (), **options) for _ in range(3)]
+    assert len({json.loads(one.result())["text"] for one in launched}) == 1
 
 
 def test_a_prefix_tree_finds_the_longest_branch(library: Library) -> None:

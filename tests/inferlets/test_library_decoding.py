@@ -41,6 +41,13 @@ def test_beam_search_finds_what_transformers_finds(library: Library) -> None:
     )
 
 
+def test_a_text_of_no_tokens_is_empty(library: Library) -> None:
+    beams = library.run("beam_search", max_tokens=0)
+    assert beams == [{"text": "", "tokens": [], "score": 0}]
+    marked = json.loads(library.launch("watermarking", ["--quality"], max_tokens=0).result())
+    assert marked == {"text": "", "tokens": [], "z": None, "mean_logprob": None}
+
+
 @pytest.mark.parametrize(
     ("name", "options", "most"),
     [
@@ -64,6 +71,12 @@ def test_jacobi_decoding_pays_where_text_is_repeated(library: Library) -> None:
     found = library.run("jacobi_decoding", prompt=prompt, window=4)
     assert found["text"] == library.complete(prompt, 48)
     assert found["forwards"] <= 0.7 * len(found["tokens"])
+
+
+def test_jacobi_decoding_ends_where_the_context_does(library: Library) -> None:
+    options: dict[str, object] = {"prompt": STORY, "max_tokens": 999, "model_name": "small"}
+    found = library.run("jacobi_decoding", **options)
+    assert found["tokens"] == library.run("attention_sink", window=99, **options)["tokens"]
 
 
 def test_prompt_lookup_pays_where_text_is_repeated(library: Library) -> None:

@@ -11,6 +11,8 @@ import pytest
 from support.library import Library
 from support.rust_components import rust_component
 
+from pie_py.client.errors import InferletFailed
+
 Run = Callable[..., Any]
 
 
@@ -34,6 +36,7 @@ def test_beam_search(library: Library, run: Run) -> None:
     assert [beam["score"] for beam in found] == pytest.approx(
         [b["score"] for b in wanted], abs=1e-4
     )
+    assert run("beam_search", prompt="", max_tokens=0) == library.run("beam_search", max_tokens=0)
 
 
 def test_speculative_decoding(library: Library, run: Run) -> None:
@@ -50,6 +53,14 @@ def test_prefix_caching(run: Run) -> None:
     assert again["computed"] < 4 < first["computed"]
 
 
+def test_launches_at_once_may_all_compute_what_is_kept(library: Library) -> None:
+    program = library.client.upload(rust_component("prefix_caching"), name="prefix_caching-rust")
+    options: dict[str, object] = {"prefix": "Rena is a small fox. " * 10, "prompt": "She"}
+    options["model_name"] = "test"
+    launched = [library.launch_uploaded(program, (), **options) for _ in range(3)]
+    assert len({json.loads(one.result())["text"] for one in launched}) == 1
+
+
 def test_windowed_attention(library: Library, run: Run) -> None:
     options: dict[str, object] = {"prompt": "The quick brown fox", "window": 20, "max_tokens": 50}
     options["model_name"] = "test"
@@ -59,6 +70,12 @@ def test_windowed_attention(library: Library, run: Run) -> None:
     )
     assert found["tokens"] == wanted["tokens"]
     assert found["pages"] <= 3
+    options.update(prompt="Once upon a time", model_name="pie-tiny")  # it starts with a token
+    assert run("windowed_attention", **options) == library.run("windowed_attention", **options)
+    options.update(prompt="The quick", max_tokens=999, model_name="small")
+    assert run("windowed_attention", **options) == library.run("windowed_attention", **options)
+    with pytest.raises(InferletFailed, match="nothing to continue: give a `--prompt`"):
+        run("windowed_attention", prompt="", model_name="test")
 
 
 def test_tree_of_thought(run: Run) -> None:

@@ -59,7 +59,7 @@ async fn main(mut args: Args) -> Result<String> {
             break;
         }
     }
-    let scale = |tokens: &[u32]| (tokens.len() as f32).powf(penalty);
+    let scale = |tokens: &[u32]| (tokens.len().max(1) as f32).powf(penalty);
     ended.extend(beams.into_iter().map(|beam| (beam.score / scale(&beam.tokens), beam.tokens)));
     ended.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut told = Vec::new();

@@ -3,7 +3,7 @@
 //! Options: `--prefix TEXT`, `--prompt TEXT`, `--max-tokens N` (16), `--model-name NAME`.
 
 use inferlet::json::quote;
-use inferlet::{Args, Context, Model, Result, Sampler};
+use inferlet::{Args, Context, ErrorCode, Model, Result, Sampler};
 
 #[inferlet::main]
 async fn main(mut args: Args) -> Result<String> {
@@ -25,7 +25,10 @@ async fn main(mut args: Args) -> Result<String> {
         found = context.len();
     } else {
         context.flush().await?;
-        context.save(&name, false, None)?;
+        match context.save(&name, false, None) {
+            Err(error) if error.code == ErrorCode::AlreadyExists => {} // another launch has saved it
+            saved => saved?,
+        }
     }
     context.fill(&prompt)?;
     let computed = context.len() - found;

@@ -18,9 +18,12 @@ async fn main(mut args: Args) -> Result<String> {
 
     let size = model.page_size() as usize;
     let mut context = Context::new(&model)?;
-    let mut new = model.tokenizer().encode(&prompt)?;
+    let mut new = Context::new(&model)?.fill(&prompt)?.buffer().to_vec();
+    if new.is_empty() {
+        return Err("nothing to continue: give a `--prompt`".into());
+    }
     let (mut out, mut pages) = (Vec::new(), 0);
-    while out.len() < most {
+    while out.len() < most && context.next_position() < model.max_position() as usize {
         let ends = context.len() + 1..context.len() + new.len() + 1;
         let mask: Vec<_> = ends.map(|end| vec![end.saturating_sub(window)..end]).collect();
         let found = context.forward(&new, 1).mask(&mask).await?;
