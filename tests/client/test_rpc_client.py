@@ -185,6 +185,16 @@ def test_queries(bench: Bench) -> None:
         assert {p["name"] for p in client.programs()} >= {"count", "sleep"}
 
 
+def test_a_list_of_instances_has_the_beginning_of_their_arguments(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        for args in (["a", "b" * 1020], ["x" * 500_000, "y"], ["z"] * 5000):
+            client.launch("sleep", args)
+        short, long, many = (one["args"] for one in client.instances())
+        assert short == ["a", "b" * 1020]
+        assert long == ["x" * 1024 + "...", "..."]
+        assert many == ["z"] * 512 + ["..."]
+
+
 def test_many_concurrent_launches(bench: Bench, run: Callable[..., None]) -> None:
     async def main() -> None:
         async with Client(bench.endpoint) as client, anyio.create_task_group() as tasks:
