@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
 
 import zmq
 from zmq.utils import z85
 
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import KeyPair
-from pie_py.wire.zmq_socket import keep_alive
+from pie_py.wire.zmq_socket import keep_alive, new_router
 
 log = logging.getLogger("pie.cluster")
 
@@ -54,7 +53,7 @@ def member_router(
     context: zmq.Context[zmq.Socket[bytes]], endpoint: str, pair: KeyPair | None
 ) -> zmq.Socket[bytes]:
     """The socket that members connect to, not bound yet. With a pair its context needs a `Gate`."""
-    socket: zmq.Socket[Any] = context.socket(zmq.ROUTER)
+    socket = new_router(context)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IPV6, int(parse_endpoint(endpoint).is_ipv6))
     socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES)

@@ -18,6 +18,7 @@ import msgspec
 PROTOCOL = 2  # grows with every incompatible change
 SESSION_BYTES = 16
 CHUNK_BYTES = 1 << 20  # of a program, in one message
+ERROR_CHARS = 200  # of why a frame is no message
 FRAME_OVERHEAD = 64 << 10  # room for what surrounds the largest message in a frame
 
 
@@ -203,10 +204,16 @@ def decode(frame: bytes | memoryview) -> Message:
     try:
         return _decoder.decode(frame)
     except msgspec.ValidationError as error:
-        text = f"not a message of protocol {PROTOCOL}: {error}"
+        text = f"not a message of protocol {PROTOCOL}: {_short(error)}"
     except Exception as error:  # nesting, UTF-8, an end too soon; a hostile frame may find others
-        text = f"not msgpack: {error}"
+        text = f"not msgpack: {_short(error)}"
     raise NotAMessage(text, _request_number(frame))
+
+
+def _short(error: Exception) -> str:
+    """What is wrong, without all that was sent: msgspec repeats a name that it does not know."""
+    text = str(error)
+    return text if len(text) <= ERROR_CHARS else f"{text[:ERROR_CHARS]}..."
 
 
 _REQUEST_HEAD_BYTES = 24  # at most, up to its number

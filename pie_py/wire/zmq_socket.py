@@ -1,6 +1,6 @@
 """A ZeroMQ socket in an event loop: the one place that knows how ZeroMQ announces input.
 
-Three faults of libzmq 4.3 are worked round here.
+Four faults of libzmq 4.3 are worked round here.
 
 *Edges.* A socket's descriptor becomes readable when the socket's events *change* (an edge), and any
 send or receive may consume that signal while input is still there, also one that fails. So a task
@@ -13,10 +13,14 @@ that has read some parts of a message when the connection breaks is aborted (`!_
 *Heartbeats.* ZeroMQ's own are off: one that comes due on a connection that broke while its input
 was held back aborts the process (4.3.5, an assertion in out_event). `keep_alive` has the kernel
 look instead.
+
+*Routing ids.* They can be foretold, see `new_router`.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +38,18 @@ def has_input(socket: zmq.Socket[Any]) -> bool:
     events = socket.getsockopt(zmq.EVENTS)
     assert isinstance(events, int)
     return events & _INPUT != 0
+
+
+def new_router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    """A ROUTER whose routing ids no peer can foretell.
+
+    libzmq counts them up from `rand()`, with the C library's seed, which is the same in every
+    process. But any peer may claim an id that is free. If one has the id that the counter comes to,
+    the process aborts (an assertion in socket_base.cpp). One that has the id of a connection that
+    has broken is sent what was meant for that.
+    """
+    ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
+    return context.socket(zmq.ROUTER)
 
 
 def keep_alive(socket: zmq.Socket[Any]) -> None:

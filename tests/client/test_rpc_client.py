@@ -185,6 +185,16 @@ def test_queries(bench: Bench) -> None:
         assert {p["name"] for p in client.programs()} >= {"count", "sleep"}
 
 
+def test_a_list_of_instances_has_the_beginning_of_their_arguments(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        for args in (["a", "b" * 1020], ["x" * 500_000, "y"], ["z"] * 5000):
+            client.launch("sleep", args)
+        short, long, many = (one["args"] for one in client.instances())
+        assert short == ["a", "b" * 1020]
+        assert long == ["x" * 1024 + "...", "..."]
+        assert many == ["z"] * 512 + ["..."]
+
+
 def test_many_concurrent_launches(bench: Bench, run: Callable[..., None]) -> None:
     async def main() -> None:
         async with Client(bench.endpoint) as client, anyio.create_task_group() as tasks:
@@ -339,14 +349,20 @@ def test_a_reader_that_does_not_read_holds_the_instance_up(bench: Bench) -> None
         instance.cancel()
 
 
+def has_open_request(bench: Bench) -> bool:
+    """Whether the server has yet to answer a request of the one session that there is."""
+
+    def look() -> bool:
+        [session] = bench.rpc.sessions.all
+        return any(request.answer is None for request in session.pending.values())
+
+    return bool(bench.call(look))
+
+
 def test_an_instance_that_does_not_receive_holds_the_client_up(tmp_path: Path) -> None:
     with Bench(tmp_path, mailbox_messages=3) as bench, sync.Client(bench.endpoint) as client:
         sleeper = client.launch("sleep")
         sent = 0
-
-        def has_open_request() -> bool:
-            [session] = bench.rpc.sessions.all
-            return any(request.answer is None for request in session.pending.values())
 
         def send() -> None:
             nonlocal sent
@@ -358,12 +374,35 @@ def test_an_instance_that_does_not_receive_holds_the_client_up(tmp_path: Path) -
         thread = threading.Thread(target=send)
         thread.start()
         eventually(lambda: sent == 3)
-        eventually(lambda: bench.call(has_open_request))
+        eventually(lambda: has_open_request(bench))
         settle(bench, client)
         assert sent == 3
         client.kill(sleeper.id)  # what waits for room learns that there will be none
         thread.join()
         assert sent == 3
+
+
+def test_messages_that_wait_for_room_have_a_bound_by_user(tmp_path: Path) -> None:
+    with Bench(tmp_path, mailbox_messages=1) as bench, sync.Client(bench.endpoint) as client:
+        sleeper, other = client.launch("sleep"), client.launch("sleep")
+        bench.behaviours.message_bytes = 100
+        sleeper.send("x")
+
+        def wait_for_room() -> None:
+            with contextlib.suppress(RpcError):  # the instance ends
+                while True:
+                    sleeper.send(b"y" * 100)
+
+        thread = threading.Thread(target=wait_for_room)
+        thread.start()
+        eventually(lambda: bench.call(lambda: len(bench.instance(sleeper.id).blobs) == 1))
+        eventually(lambda: has_open_request(bench))
+        with sync.Client(bench.endpoint) as another:
+            with pytest.raises(RpcError, match="limit-exceeded: 100 bytes of your messages wait"):
+                another.attach(sleeper.id).send("z")
+            another.attach(other.id).send("z")  # there is room
+            client.kill(sleeper.id)
+            thread.join()
 
 
 def test_result_waits_without_a_reader(bench: Bench) -> None:

@@ -18,6 +18,7 @@ from pie_py.wire.rpc import (
     Hello,
     Items,
     Message,
+    NotAMessage,
     Ping,
     Pong,
     Probe,
@@ -73,6 +74,13 @@ def test_other_bytes_are_refused(frame: bytes) -> None:
     except ValueError:
         return
     assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize("frame", [["x" * 1_000_000], ["request", 1, 0, "has", {}, "x"]])
+def test_what_is_no_message_is_not_repeated(frame: list[Any]) -> None:
+    with pytest.raises(NotAMessage, match="not a message of protocol") as raised:
+        decode(msgpack.packb(frame))
+    assert len(str(raised.value)) < 300
 
 
 @given(messages, st.data())

@@ -457,6 +457,45 @@ def test_connections_end_when_their_key_is_removed(
         assert bob.instances() == []
 
 
+class Claimer(Raw):
+    """Encrypts with a user's key, and may claim a routing id."""
+
+    def __init__(self, endpoint: str, key: ClientKey, routing_id: bytes | None = None) -> None:
+        self._context = zmq.Context()
+        self.socket = self._context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.RCVTIMEO, 10_000)
+        if routing_id is not None:
+            self.socket.setsockopt(zmq.ROUTING_ID, routing_id)
+        self.socket.setsockopt(zmq.CURVE_SERVERKEY, key.server.encode())
+        self.socket.setsockopt(zmq.CURVE_PUBLICKEY, key.public.encode())
+        self.socket.setsockopt(zmq.CURVE_SECRETKEY, key.secret.encode())
+        self.socket.connect(endpoint)
+
+
+def test_who_claims_the_routing_id_of_a_broken_connection_is_not_its_user(
+    secure: tuple[Bench, KeyStore], tmp_path: Path
+) -> None:
+    bench, _ = secure
+    ann, bob = (ClientKey.read(tmp_path / f"{user}.json") for user in ("ann", "bob"))
+    taken = b"\0taken"
+    with Claimer(reached(bench), ann, taken) as victim:
+        victim.ask(Hello(PROTOCOL, bytes(16), "a victim"))
+        assert isinstance(victim.ask(Request(1, 1, "server", {})), Response)
+    while True:  # until ZeroMQ has found that the connection is gone
+        with Claimer(reached(bench), bob, taken) as thief:
+            thief.say(Request(2, 1, "server", {}))
+            if thief.socket.poll(200):
+                assert thief.hear() == Who()
+                welcome = thief.ask(Hello(PROTOCOL, bytes(16), "a thief"))
+                assert isinstance(welcome, Welcome)
+                assert (welcome.resumed, welcome.user) == (False, "bob")
+                break
+    with Claimer(reached(bench), ann) as victim:
+        welcome = victim.ask(Hello(PROTOCOL, bytes(16), "a victim"))
+        assert isinstance(welcome, Welcome)
+        assert (welcome.resumed, welcome.user) == (True, "ann")
+
+
 class LateUsers:
     """A store that cannot be asked at first."""
 

@@ -22,6 +22,8 @@ from pie_py.wire.rpc import (
     Failure,
     Hello,
     Items,
+    Message,
+    NotAMessage,
     Ping,
     Pong,
     Probe,
@@ -107,6 +109,53 @@ def test_sessions_belong_to_a_user(server: Server) -> None:
     assert not greet(server, b"1", bytes(16), "ann")
     assert not greet(server, b"2", bytes(16), "bob")
     assert greet(server, b"3", bytes(16), "ann")
+
+
+@pytest.mark.parametrize(
+    "claim", [Ping(), Request(1, 0, "now", {}), Probed(1), Bye("done"), NotAMessage("bad", 1)]
+)
+def test_who_claims_a_routing_id_gets_nothing_of_another_user(
+    server: Server, claim: Message | NotAMessage
+) -> None:
+    greet(server, b"1", bytes(16), "ann")
+    server.receive(b"1", Request(1, 0, "launch", {"instance": "a"}), "ann")
+    server.receive(b"1", Request(2, 0, "later", {}), "ann")
+    server.sent(b"1")
+    server.receive(b"1", Ping(), "ann")  # its answer waits when the connection breaks
+    if isinstance(claim, NotAMessage):
+        server.sessions.receive_garbage(b"1", claim, "bob")
+    else:
+        server.receive(b"1", claim, "bob")
+    server.finish()
+    server.talkers["a"].say()
+    assert server.sent(b"1") in ([Who()], [])
+    assert not greet(server, b"1", bytes(16), "bob")
+    assert greet(server, b"2", bytes(16), "ann")
+    assert not greet(server, b"2", b"x" * 16, "bob")
+    assert {one.user: one.presence for one in server.sessions.all if one.id == bytes(16)} == {
+        "ann": Presence.CUT,
+        "bob": Presence.PRESENT,
+    }
+
+
+def test_who_may_not_speak_ends_no_session_of_another_user(server: Server) -> None:
+    greet(server, b"1", bytes(16), "ann")
+    assert server.sessions.refuse(b"1", "removed", "bob") == ()
+    assert isinstance(server.sent(b"1")[0], Refused)
+    assert greet(server, b"2", bytes(16), "ann")
+    [gone] = server.sessions.refuse(b"2", "removed", "ann")
+    assert isinstance(gone, Gone)
+
+
+def test_what_a_user_has_not_read_is_not_charged_to_who_claims_the_routing_id(
+    server: Server,
+) -> None:
+    greet(server, b"1", bytes(16), "ann")
+    server.ask(b"1", Request(1, 0, "now", {"value": BLOB}), "ann")
+    assert server.sessions.backlog.behind(b"1") > len(BLOB)
+    greet(server, b"1", bytes(16), "bob")
+    assert server.sessions.backlog.user_of(b"1") == "bob"
+    assert server.sessions.backlog.behind(b"1") < len(BLOB)
 
 
 def test_another_session_on_a_connection_takes_it_from_the_first(server: Server) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import select
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -52,6 +54,25 @@ def test_a_send_that_fails_leaves_no_task_asleep(context: zmq.Context[zmq.Socket
 
     trio.run(main)
     assert received == [b"hello"]
+
+
+ROUTING_ID = """
+import zmq
+from pie_py.wire.zmq_socket import new_router
+context = zmq.Context()
+router, dealer = new_router(context), context.socket(zmq.DEALER)
+router.bind("inproc://here")
+dealer.connect("inproc://here")
+dealer.send(b"")
+print(router.recv_multipart()[0].hex())
+"""
+
+
+def test_processes_begin_with_different_routing_ids() -> None:
+    command = [sys.executable, "-c", ROUTING_ID]
+    first, second = (subprocess.check_output(command, text=True) for _ in range(2))
+    assert len(first) == len(second) > 0
+    assert first != second
 
 
 def _holds_message(router: zmq.Socket[bytes]) -> bool:

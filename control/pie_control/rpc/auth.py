@@ -55,12 +55,14 @@ class Authenticator:
         """Closes the socket; every connection is refused from then on."""
         self._socket.close()
 
-    def user_of(self, frame: zmq.Frame) -> str | None:
-        """The user of a connection, by a frame that came over it; None if the key was removed."""
+    def user_of(self, frame: zmq.Frame) -> tuple[str, bool]:
+        """The user of a connection, by a frame that came over it, and whether it may speak: its key
+        was not removed.
+        """
         tag = frame.get("User-Id")
         assert isinstance(tag, str)
         user, _, key = tag.partition(" ")
-        return None if key in self._removed else user
+        return user, key not in self._removed
 
     async def _answer(self, route: Sequence[bytes], request: Sequence[bytes]) -> None:
         number = request[1] if len(request) > 1 else b""

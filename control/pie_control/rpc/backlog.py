@@ -53,6 +53,11 @@ class Backlog:
         connection.before, connection.number = 0, None
         return self._ask(connection)
 
+    def user_of(self, peer: bytes) -> str | None:
+        """Whose connection it is; None if it has been sent nothing."""
+        connection = self._connections.get(peer)
+        return None if connection is None else connection.user
+
     def asked(self, peer: bytes) -> int | None:
         """The number that a connection has yet to send back."""
         connection = self._connections.get(peer)

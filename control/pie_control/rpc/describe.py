@@ -12,6 +12,8 @@ from pie_control.programs.store import Program
 from pie_control.rpc.inspect import waits_of
 from pie_py.wire.plan import ModelDescription
 
+ARGS_CHARS = 1024  # of an instance's arguments, about
+
 
 def describe_program(program: Program) -> dict[str, Any]:
     """Facts about a program."""
@@ -32,7 +34,7 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
         "id": instance.id,
         "program": instance.program.name,
         "program_hash": instance.program.hash,
-        "args": instance.args,
+        "args": _in_short(instance.args),
         "user": instance.user,
         "state": instance.state.value,
         "reason": ended.text[:500] if ended is not None and ended.state.value != "finished" else "",
@@ -45,6 +47,18 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
         "waits": [] if ended is not None else waits_of(instance),
         "attached": instance.client.attached,
     }
+
+
+def _in_short(args: list[str]) -> list[str]:
+    """The beginning of an instance's arguments, which are up to 1 MB: a user has many instances."""
+    told: list[str] = []
+    left = ARGS_CHARS
+    for arg in args:
+        if left <= 0:
+            return [*told, "..."]
+        told.append(arg if len(arg) <= left else f"{arg[:left]}...")
+        left -= len(arg) + 1  # a list of nothing is no shorter
+    return told
 
 
 def describe_log(lines: list[LogLine]) -> list[dict[str, Any]]:

@@ -31,8 +31,11 @@ class Letter(NamedTuple):
 
     @property
     def owner(self) -> Owner:
-        """The user and the connection that its handling is charged to."""
-        return Owner(self.user, self.peer.hex())
+        """The user and the connection that its handling is charged to.
+
+        The user pays nothing for who has a key of his that was removed.
+        """
+        return Owner("" if self.content is None else self.user, self.peer.hex())
 
     @property
     def may_bring_commands(self) -> bool:
@@ -67,7 +70,7 @@ class Inbox:
 
     def put(self, letter: Letter) -> None:
         """A message has arrived."""
-        user = letter.user
+        user = letter.owner.user
         self._waiting.push(letter.owner, letter)
         self._messages[user] += 1
         self._bytes[user] += letter.size
@@ -80,8 +83,7 @@ class Inbox:
         taken = self._waiting.pop()
         if taken is None:
             return None
-        letter = taken[1]
-        user = letter.user
+        (user, _), letter = taken
         self._messages[user] -= 1
         self._bytes[user] -= letter.size
         self._with_commands -= letter.may_bring_commands

@@ -112,6 +112,11 @@ class Outgoing:
         self._deliveries.append(Delivery(peer, frames))
         self.probe(peer, self.backlog.sent(peer, session.user, sum(map(len, frames))))
 
+    def connection_gone(self, peer: bytes) -> None:
+        """Drops what waits for a connection whose routing id another one has now."""
+        self._deliveries = [delivery for delivery in self._deliveries if delivery.peer != peer]
+        self.backlog.drop(peer)
+
     def take(self) -> list[Delivery]:
         """What is to be sent now, in order."""
         taken, self._deliveries = self._deliveries, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -105,9 +106,9 @@ class Requests:
         self._recorded = parts.recorded
         self._sessions = sessions
         parts.registry.on_forget.append(sessions.forget_instance)
-        quotas = Quotas(config.quota, config.quotas)
+        self._quotas = Quotas(config.quota, config.quotas)
         self._usage = Usage(
-            quotas,
+            self._quotas,
             parts.registry,
             parts.models,
             parts.programs,
@@ -116,6 +117,7 @@ class Requests:
         )
         self._kept = ProgramRequests(config, parts.programs, parts.launcher.prepare, parts.confined)
         self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
+        self._waiting_bytes: Counter[str] = Counter()  # of those messages, by user
         self._started = self._clock()
         self._methods: dict[str, Method] = {
             "server": (params.Nothing, self._server),
@@ -370,12 +372,24 @@ class Requests:
                 "limit-exceeded", f"a message of {size} bytes; {limit} at most: send it in parts"
             )
         mailbox: Mailbox[Any] = instance.texts if isinstance(message, str) else instance.blobs
+        user = session.user
+        most = self._quotas.most(user, self._registry.message_bytes)
+        if self._waiting_bytes[user] >= most and not mailbox.has_room:
+            raise ApiError(
+                "limit-exceeded",
+                f"{self._waiting_bytes[user]} bytes of your messages wait for room in mailboxes"
+                " already, the most that one user may have here; have instances receive some",
+            )
         self._sending.add(key)
+        self._waiting_bytes[user] += size
         try:
             while instance.state is State.RUNNING and not mailbox.has_room:
                 await _first(mailbox.room, instance.ended_event.wait)
         finally:
             self._sending.discard(key)
+            self._waiting_bytes[user] -= size
+            if not self._waiting_bytes[user]:
+                del self._waiting_bytes[user]
         if instance.state is not State.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
         mailbox.put(message, size)

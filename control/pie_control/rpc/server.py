@@ -35,7 +35,7 @@ from pie_py.wire.rpc import (
     Response,
     decode,
 )
-from pie_py.wire.zmq_socket import Socket
+from pie_py.wire.zmq_socket import Socket, new_router
 
 log = structlog.get_logger("pie.rpc")
 
@@ -79,7 +79,7 @@ class RpcServer:
         self._config = config
         self._timing = timing
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._router = self._context.socket(zmq.ROUTER)
+        self._router = new_router(self._context)
         self._socket = Socket(self._router)
         largest = max(config.limits.message_bytes, CHUNK_BYTES, MAX_ARGUMENT_BYTES)
         self._frame_bytes = largest + FRAME_OVERHEAD
@@ -195,9 +195,10 @@ class RpcServer:
                 return
 
     def _letter(self, peer: bytes, frame: zmq.Frame) -> Letter:
-        user, size = self._user_of(frame), len(frame)
-        if user is None:
-            return Letter("", peer, None, size)
+        size = len(frame)
+        user, may_speak = self._user_of(frame)
+        if not may_speak:
+            return Letter(user, peer, None, size)
         try:
             return Letter(user, peer, decode(frame.buffer), size)
         except NotAMessage as error:
@@ -207,15 +208,17 @@ class RpcServer:
     def _handle(self, letter: Letter, nursery: trio.Nursery) -> None:
         user, peer, content, _ = letter
         if content is None:
-            self._act(self.sessions.refuse(peer, REMOVED), nursery)
+            self._act(self.sessions.refuse(peer, REMOVED, user), nursery)
         elif isinstance(content, NotAMessage):
-            self.sessions.receive_garbage(peer, content)
+            self.sessions.receive_garbage(peer, content, user)
         else:
             self._act(self.sessions.receive(peer, content, user), nursery)
 
-    def _user_of(self, frame: zmq.Frame) -> str | None:
-        """Whose connection a frame came by; None if the key was removed."""
-        return LOCAL_USER if self._authenticator is None else self._authenticator.user_of(frame)
+    def _user_of(self, frame: zmq.Frame) -> tuple[str, bool]:
+        """Whose connection a frame came by, and whether it may speak."""
+        if self._authenticator is None:
+            return LOCAL_USER, True
+        return self._authenticator.user_of(frame)
 
     def flush(self) -> None:
         """Sends what waits: of every stream one message; those with more stay for the next turn."""

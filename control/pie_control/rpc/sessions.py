@@ -155,7 +155,7 @@ class Sessions:
         if isinstance(message, Hello):
             self._hello(peer, message, user)
             return ()
-        session = self._peers.get(peer)
+        session = self._session_of(peer, user)
         if isinstance(message, Probed):
             # Also by a connection that was cut off, and reads on: it counts for its user's others.
             self._out.probe(peer, self.backlog.read(peer, message.number))
@@ -186,9 +186,9 @@ class Sessions:
                 return [self._end(session, Change.LEFT)]
         return ()
 
-    def receive_garbage(self, peer: bytes, error: NotAMessage) -> None:
+    def receive_garbage(self, peer: bytes, error: NotAMessage, user: str) -> None:
         """Answers a frame that is no message; if it was to be a request, that fails."""
-        session = self._peers.get(peer)
+        session = self._session_of(peer, user)
         if error.request is None:
             self._out.deliver_one(peer, Refused("invalid-argument", f"what it was sent is {error}"))
         elif session is None:
@@ -197,11 +197,26 @@ class Sessions:
             text = f"the request cannot be read: {error}"
             self._out.post(session, Failure(error.request, "invalid-argument", text))
 
-    def refuse(self, peer: bytes, reason: str) -> Sequence[Event]:
+    def refuse(self, peer: bytes, reason: str, user: str) -> Sequence[Event]:
         """A connection may say nothing more: its session ends."""
+        session = self._session_of(peer, user)
         self._out.deliver_one(peer, Refused("permission-denied", reason))
-        session = self._peers.get(peer)
         return () if session is None else [self._end(session, Change.LEFT)]
+
+    def _session_of(self, peer: bytes, user: str) -> Session | None:
+        """The session that a connection carries; it is never one of another user.
+
+        Who connects may claim any routing id that is free, also that of a connection that has just
+        broken. ZeroMQ does not tell of that, so the first message shows it.
+        """
+        session = self._peers.get(peer)
+        if session is not None and session.user != user:
+            log.warning("a routing id was claimed", of=session.user, by=user)
+            self._cut_off(session)
+            session = None
+        if self.backlog.user_of(peer) not in (None, user):
+            self._out.connection_gone(peer)
+        return session
 
     def _hello(self, peer: bytes, hello: Hello, user: str) -> None:
         key = (user, hello.session)
@@ -218,7 +233,7 @@ class Sessions:
         # that one is lost, and the client asks again for all that it lacks.
         if session.peer is not None and session.peer != peer:
             self._cut_off(session)
-        previous = self._peers.get(peer)
+        previous = self._session_of(peer, user)
         if previous is not None and previous is not session:
             self._cut_off(previous)
         session.peer = peer
