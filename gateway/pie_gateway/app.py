@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from pie_gateway import health, page
+from pie_gateway.anthropic.messages import problem_answer
 from pie_gateway.backend.backends import Backends
 from pie_gateway.http.answers import json_response, problem_response
 from pie_gateway.http.door import Door
@@ -140,7 +141,8 @@ def _entered(
 
 
 async def _on_problem(request: Request, error: Any) -> Response:
-    return problem_response(error)
+    anthropic = request.url.path.startswith("/v1/messages")
+    return problem_answer(error) if anthropic else problem_response(error)
 
 
 async def _on_leave(request: Request, error: Any) -> Response:

@@ -32,6 +32,14 @@ CASES = [
      [Words("So: "), WEATHER, WEATHER]),
     (HERMES, "<think>well</think>\n\nYes", [Thought("well"), Words("Yes")]),
     (HERMES, "<tool_call>no JSON</tool_call>.", [Words("<tool_call>no JSON</tool_call>.")]),
+    *(
+        (HERMES, text, [Words(text)])
+        for text in (
+            r'<tool_call>{"name": "f", "arguments": {"a": "\ud800"}}</tool_call>',
+            r'<tool_call>{"name": "\udfff", "arguments": {}}</tool_call>',
+            '<tool_call>{"name": "f", "arguments": "no JSON"}</tool_call>',
+        )
+    ),
     (HERMES, f"<tool_call>{CALL}", [WEATHER]),
     (HERMES, "<think>cut off", [Thought("cut off")]),
     (HERMES, "a <tool", [Words("a <tool")]),

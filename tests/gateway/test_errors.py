@@ -57,8 +57,22 @@ def test_images_are_refused_by_a_model_that_reads_text(gateway: Gateway) -> None
     with gateway.http() as http:
         fetched = http.post(CHAT, json=image("https://example.org/a.png"))
         assert (fetched.status_code, fetched.json()["error"]["param"]) == (400, "messages[0]")
-        given = http.post(CHAT, json=image("data:image/png;base64,aGk="))
-        assert given.status_code == 400
+        for data in ("aGk=", "aGk=\u00e9", "?"):
+            given = http.post(CHAT, json=image(f"data:image/png;base64,{data}"))
+            assert given.status_code == 400, given.text
+
+
+@pytest.mark.parametrize("arguments", ["[" * 100_000, r'{"a": "\ud800"}', "{"])
+def test_arguments_of_calls_that_nobody_can_read_are_refused(
+    gateway: Gateway, arguments: str
+) -> None:
+    function = {"name": "f", "arguments": arguments}
+    call = {"id": "1", "type": "function", "function": function}
+    messages = [*HI["messages"], {"role": "assistant", "tool_calls": [call]}]
+    with gateway.http() as http:
+        answer = http.post(CHAT, json={**HI, "messages": messages})
+    assert answer.status_code == 400, answer.text
+    assert "the arguments of f are no JSON" in answer.json()["error"]["message"]
 
 
 def test_bodies(gateway: Gateway) -> None:

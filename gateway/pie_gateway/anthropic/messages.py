@@ -41,7 +41,7 @@ async def messages(exchange: Exchange) -> Response:
         talk = await prepare(exchange, chat_request(asked), "messages")
         return await _Message(f"msg_{exchange.id}", talk).response(exchange, _problem_event)
     except Problem as problem:
-        return _problem(problem)
+        return problem_answer(problem)
 
 
 async def count_tokens(exchange: Exchange) -> Response:
@@ -57,7 +57,7 @@ async def count_tokens(exchange: Exchange) -> Response:
 
         return json_response(await while_asked(exchange, count))
     except Problem as problem:
-        return _problem(problem)
+        return problem_answer(problem)
 
 
 class _Message(Building):
@@ -126,7 +126,8 @@ def _error(problem: Problem) -> AnthropicError:
     return AnthropicError(AnthropicFault(kind, problem.message))
 
 
-def _problem(problem: Problem) -> Response:
+def problem_answer(problem: Problem) -> Response:
+    """The answer to a request that cannot be answered, in Anthropic's error object."""
     return json_response(_error(problem), problem.status, headers_of(problem))
 
 

@@ -133,13 +133,27 @@ def calls_of(text: str) -> list[Said]:
         except (ValueError, RecursionError):
             return []
         for each in value if isinstance(value, list) else [value]:
-            if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+            call = _call(each)
+            if call is None:
                 return []
-            arguments = each.get("arguments", each.get("parameters", {}))
-            if not isinstance(arguments, str):
-                arguments = msgspec.json.encode(arguments).decode()
-            found.append(Call(each["name"], arguments))
+            found.append(call)
     return found
+
+
+def _call(written: object) -> Call | None:
+    """A call as a model has written it; None if it is none, or none that others can read."""
+    if not isinstance(written, dict) or not isinstance(written.get("name"), str):
+        return None
+    name, arguments = written["name"], written.get("arguments", written.get("parameters", {}))
+    try:
+        name.encode()  # half of a surrogate pair has no bytes
+        if isinstance(arguments, str):
+            msgspec.json.decode(arguments or "{}")
+        else:
+            arguments = msgspec.json.encode(arguments).decode()
+    except (ValueError, RecursionError):
+        return None
+    return Call(name, arguments)
 
 
 def _without_start(text: str, markers: list[str]) -> str:

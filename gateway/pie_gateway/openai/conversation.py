@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
 from typing import Any, TypeAlias
+
+import msgspec
 
 from pie_gateway.problems import Problem
 from pie_gateway.schemas.messages import (
@@ -65,8 +66,8 @@ def _assistant(message: AssistantMessage, images: list[bytes], where: str) -> di
 def _call(call: ToolCall, where: str) -> dict[str, Any]:
     """A call whose arguments are an object, as templates want them."""
     try:
-        arguments = json.loads(call.function.arguments or "{}")
-    except ValueError:
+        arguments = msgspec.json.decode(call.function.arguments or "{}")
+    except (ValueError, RecursionError):
         raise Problem(
             400, f"`{where}`: the arguments of {call.function.name} are no JSON", param=where
         ) from None
@@ -104,5 +105,5 @@ def _image(url: str, where: str) -> bytes:
         )
     try:
         return base64.b64decode(data, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii's among them
         raise Problem(400, f"`{where}`: the image is no base64: {error}", param=where) from None
