@@ -68,6 +68,17 @@ def test_a_launch_that_may_have_been_recorded_is_not_sent_again(
                 launch.result()
 
 
+def test_topics_are_known_here_whose_claimer_was_killed(nodes: Nodes, two: list[Node]) -> None:
+    with WorldOfNodes(nodes, two) as world:
+        one, other = (world.puppet(node, "ann") for node in two)
+        with locked(nodes, "bus_owners") as waiting:
+            one.begin("push", "q", "x")
+            wait_for(waiting)
+            assert world.client(two[0], "ann").kill(one.instance.id)
+        assert other.call("push", "q", "y") is None
+        other.end()
+
+
 def _is_launched(client: Any) -> bool:
     try:
         return bool(client.kill(client.launch("puppet", restart=1).id))
