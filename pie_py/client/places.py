@@ -93,7 +93,7 @@ class Places:
         """Launches where the cluster says.
 
         A node that takes no more, or ends before it has answered, has not run the program: the
-        cluster names another one.
+        cluster names another one. Where the user has used up his share, he may have it elsewhere.
 
         Args:
             program: its name or hash.
@@ -102,12 +102,22 @@ class Places:
             recorded: the launch outlives its node: one that ends may have recorded it.
         """
         again = ("busy",) if recorded else ("busy", "node-lost")
+        refused: dict[str, RpcError] = {}  # by life
         for attempt in range(TRIES):
-            there = await self._ask("place", program=program, near=near)
+            try:
+                there = await self._ask("place", program=program, near=near, avoid=list(refused))
+            except RpcError as error:
+                # That a node has refused it tells more than that no other one has room.
+                raise next(iter(refused.values()), error) from None
             try:
                 return await start(await self._reach(there), there["hash"])
             except RpcError as error:
-                if error.code not in again or attempt == TRIES - 1:
+                if attempt == TRIES - 1:
+                    raise
+                if error.code == "limit-exceeded":
+                    refused[there["node"]] = error
+                    continue
+                if error.code not in again:
                     raise
             await anyio.sleep(AGAIN_SECONDS * 2**attempt)
         raise AssertionError("the last try returns or raises")

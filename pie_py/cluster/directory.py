@@ -31,7 +31,6 @@ from pie_py.wire.cluster import (
 from pie_py.wire.cluster_keys import export_key, program_key
 
 MOST_ENDED = 4 * MOST_NODES  # names of nodes that are gone, whose lives are remembered
-OTHER_DRAWS = 8  # in search of another node than one that is to be avoided
 
 
 class Refusal(Exception):
@@ -311,15 +310,11 @@ class Directory:
         key = program_key(request.user, request.program)
         launch = Launch(key, now, self._beside(request, now))
         node = choose(self._policy, launch, self._table, self._random)
-        for _ in range(OTHER_DRAWS):
-            if node is None or str(node.life) not in request.avoid:
-                break
-            node = self._table.any(self._random)
-        else:
-            raise Refusal("busy", f"no other node was found than {', '.join(request.avoid)}")
+        if node is not None and str(node.life) in request.avoid:
+            node = self._table.lightest_but(request.avoid)
         if node is None or not self._table.has_room(node):
             self._check_whole(now)
-            raise Refusal("busy", self._why_none())
+            raise Refusal("busy", self._why_none(request.avoid))
         self._table.place(node, key, now)
         return _there(node)
 
@@ -396,12 +391,13 @@ class Directory:
         if now - self._began < SILENT_SECONDS:
             raise Refusal("starting", "the directory has just started; ask again")
 
-    def _why_none(self) -> str:
+    def _why_none(self, avoid: Sequence[str]) -> str:
         if not len(self._table):
             return "the cluster has no node yet; `pie-py cluster status` tells what is missing"
         if not self._table.ready:
             return "no node takes launches: all drain or are silent; see `pie-py cluster status`"
-        return "the nodes have no room; try again when instances have ended, or add nodes"
+        others = f" beside {', '.join(avoid)}" if avoid else ""
+        return f"the nodes{others} have no room; try again when instances have ended, or add nodes"
 
     # Lives
 

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import zmq
 from pydantic import BaseModel, ConfigDict
@@ -38,6 +39,7 @@ from pie_py.wire.cluster import (
     Begun,
     Done,
     Drain,
+    Fenced,
     Follow,
     Join,
     NodeFacts,
@@ -79,6 +81,13 @@ class DirectoryConfig(BaseModel):
     users: Path | None = None  # the data folder with the users' keys, off loopback
 
 
+class _Begun(NamedTuple):
+    """The last life that was given to a node, and the question: its sender and number."""
+
+    question: tuple[bytes, int]
+    incarnation: int
+
+
 class DirectoryServer:
     """The directory behind a socket."""
 
@@ -93,6 +102,7 @@ class DirectoryServer:
         config.folder.mkdir(parents=True, exist_ok=True)
         self._models = config.models
         self._lives = Lives(config.folder / "lives.json")
+        self._begun: dict[str, _Begun] = {}  # by node
         self._followers = Followers()
         self._directory = Directory(
             load_policy(config.policy), random.Random(), time.monotonic(), self._followers.note
@@ -174,10 +184,12 @@ class DirectoryServer:
                 return None
             case Report():
                 return self._directory.report(message, sender, now)
-            case Join():
+            case Join(node, incarnation):
+                if self._lives.is_over(node, incarnation):
+                    return Fenced(f"life {incarnation} of {node} has been replaced or drained")
                 return self._directory.join(message, sender, now)
         try:
-            return self._answer_question(message, now)
+            return self._answer_question(message, sender, now)
         except Refusal as refusal:
             return Refused(message.number, refusal.code, str(refusal))
         except LivesUnusable as error:
@@ -187,7 +199,7 @@ class DirectoryServer:
             log.error("the users' keys cannot be looked at: %s", error)
             return Refused(message.number, "internal", str(error))
 
-    def _answer_question(self, asked: Question, now: float) -> Answer:
+    def _answer_question(self, asked: Question, sender: bytes, now: float) -> Answer:
         directory, number = self._directory, asked.number
         match asked:
             case Place(_, user, program, near, parent, avoid):
@@ -195,11 +207,15 @@ class DirectoryServer:
             case Where(_, instance, broken):
                 there = directory.where(instance, now, broken=broken)
             case Begin(_, node, reason):
+                last = self._begun.get(node)
+                if last is not None and last.question == (sender, number):  # its answer was late
+                    return Begun(number, last.incarnation)
                 directory.check_wanted(node)
                 if self._lives.is_drained(node):  # before this directory was started
                     raise Refusal("drained", f"{node} is drained and has no other life")
                 life = Life(node, self._lives.next(node, directory.last(node)))
                 directory.begin(life, reason, now)
+                self._begun[node] = _Begun((sender, number), life.incarnation)
                 log.info("%s begins: %s", life, reason or "the first life")
                 return Begun(number, life.incarnation)
             case Allot(_, count, models):

@@ -64,6 +64,10 @@ class Lives:
         """Whether `end` was called for it."""
         return node in self._drained
 
+    def is_over(self, node: str, incarnation: int) -> bool:
+        """Whether a life is none any more: a later one was given out, or its node is drained."""
+        return incarnation < self._last.get(node, 0) or self.is_drained(node)
+
     def allot(self, count: int) -> list[str]:
         """Names for nodes, which none has had before.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from random import Random
 
 from pie_py.cluster.node import FULL, Node
@@ -61,6 +62,14 @@ class Table:
             if bucket:
                 return bucket.draw(random)
         return None
+
+    def lightest_but(self, avoid: Sequence[str]) -> Node | None:
+        """One of the nodes with room and the least load whose lives are not to be avoided.
+
+        Looks at as many nodes as are to be avoided, and one more.
+        """
+        with_room = chain.from_iterable(self._buckets[:-1])
+        return next((node for node in with_room if str(node.life) not in avoid), None)
 
     def holder(self, key: int, random: Random) -> Node | None:
         """A node that has something of this (user, program) cached, and takes launches."""

@@ -34,6 +34,7 @@ Key: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # see `wi
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"\A{NODE_NAME}\Z")]
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
+Avoided: TypeAlias = Annotated[list[Text], msgspec.Meta(max_length=MOST_AVOIDED)]  # lives
 Cached: TypeAlias = Annotated[list[tuple[Key, Count]], msgspec.Meta(max_length=MOST_HINTS)]
 Keys: TypeAlias = Annotated[list[Key], msgspec.Meta(max_length=MOST_HINTS)]
 
@@ -132,7 +133,7 @@ class Place(_Message, tag="place", frozen=True):
     program: Text  # its hash
     near: Text | None = None  # an instance, or the name of an export of the user
     parent: Text | None = None  # the instance that launches it
-    avoid: Annotated[list[Text], msgspec.Meta(max_length=MOST_AVOIDED)] = []  # lives
+    avoid: Avoided = []
 
 
 class Where(_Message, tag="where", frozen=True):

@@ -95,6 +95,15 @@ def test_children_stay_with_their_parent_while_there_is_room() -> None:
     assert nodes[10] != "n5"
 
 
+def test_a_node_with_room_is_found_beside_full_ones_and_one_to_avoid() -> None:
+    some = directory(*(f"n{i}" for i in range(40)))
+    for i in range(2, 40):
+        some.report(report(1, f"n{i}", instances=10), KEY, 0.0)
+    child = Place("ann", "x", parent="chat-1a2b3c4d@n0.1", avoid=["n0.1"])
+    assert [some.place(child, 3.0).life.node for _ in range(10)] == ["n1"] * 10
+    assert "beside n0.1 have no room" in refused("busy", lambda: some.place(child, 3.0))
+
+
 def test_a_silent_node_gets_nothing_and_is_replaced() -> None:
     some = directory("n1", "n2")
     orders = []

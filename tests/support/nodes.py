@@ -100,13 +100,19 @@ class Nodes:
         for node in started:
             self._stack.callback(node.process.wait)
             self._stack.callback(node.process.kill)
-        wait_for(lambda: nodes.keys() <= self._ready())
+        wait_for(lambda: nodes.keys() <= self.ready())
         return started
 
     def _begun(self, name: str) -> int:
         begun = self._asked.ask(wire.Begin(self._asked.next_number, name), 10)
         assert isinstance(begun, wire.Begun)
         return begun.incarnation
+
+    def ready(self) -> set[str]:
+        """The names of nodes that take launches."""
+        told = self._asked.ask(wire.Nodes(self._asked.next_number), 10)
+        assert isinstance(told, wire.NodeList)
+        return {node.node for node in told.nodes if node.state == "ready"}
 
     def client(self, node: Node, user: str) -> Client:
         """Of a user, of one node, for which it waits; to be used in a `with`."""
@@ -119,11 +125,6 @@ class Nodes:
     def key(self, user: str) -> ClientKey:
         """Of a user."""
         return self._users[user]
-
-    def _ready(self) -> set[str]:
-        told = self._asked.ask(wire.Nodes(self._asked.next_number), 10)
-        assert isinstance(told, wire.NodeList)
-        return {node.node for node in told.nodes if node.state == "ready"}
 
     def _server(self, member: dict[str, Any]) -> dict[str, Any]:
         database = member.pop("database", self.database)

@@ -62,7 +62,7 @@ class Everywhere:
         self._servers = Kept(folder / "mcp", "user", "name", "fields")
         self._directory = directory
         self._links = links
-        self._told: dict[str, set[Key]] = {}  # by life
+        self._told: dict[str, dict[Key, Setting]] = {}  # by life, as long as it is one
         self._changing = trio.Lock()
         self._set: dict[Key, Setting] = {}
         for one in self._adapters.all():
@@ -78,7 +78,7 @@ class Everywhere:
                 continue
             try:
                 async with self._changing:
-                    await self._bring(await self._ready())
+                    await self._bring(await self._nodes())
             except (ApiError, Refusal) as error:  # the directory is away
                 log.warning("nodes cannot be looked at", reason=error.message)
 
@@ -135,7 +135,8 @@ class Everywhere:
                 raise error
             self._set[key] = setting
             for life in nodes:
-                self._told.setdefault(life, set()).add(key)
+                # One that was silent may have an earlier setting, which the next look takes back.
+                self._told.setdefault(life, {}).setdefault(key, setting)
 
     async def _take_back(self, key: Key, setting: Setting) -> None:
         """Has no node have it, or all as before."""
@@ -150,44 +151,43 @@ class Everywhere:
                 raise error
             self._set.pop(key, None)
             for life in nodes:
-                self._told.get(life, set()).discard(key)
+                self._told.get(life, {}).pop(key, None)
 
     async def _bring(self, nodes: Lives) -> None:
-        """Tells each life what it has not been told; lives that are gone are forgotten."""
-        self._told = {life: self._told.get(life, set()) for life in nodes}
-        for life, told in self._told.items():
-            one = {life: nodes[life]}
-            for key in told - self._set.keys():
-                name = adapter(key[1], key[2], "")
-                setting = name if key[0] == "adapter" else mcp_server(key[1], key[2], {})
-                errors = await self._ask(one, setting.back, setting.back_params)
-                if _first(errors, "not-found") is None:
-                    told.discard(key)
+        """Tells each life that is not silent what is new; lives that are gone are forgotten.
+
+        One that is silent may come back with what was taken from others meanwhile.
+        """
+        self._told = {life: self._told.get(life, {}) for life in nodes}
+        for life, node in _ready(nodes).items():
+            one, told = {life: node}, self._told[life]
+            for key, setting in list(told.items()):
+                if self._set.get(key) != setting:
+                    errors = await self._ask(one, setting.back, setting.back_params)
+                    if _first(errors, "not-found") is None:
+                        del told[key]
             for key, setting in self._set.items():
                 if key in told:
                     continue
                 errors = await self._ask(one, setting.method, setting.params)
                 error = _first(errors, "already-exists")
                 if error is None or error.code not in ("busy", "worker-lost"):
-                    told.add(key)  # what it refuses it would refuse again
+                    told[key] = setting  # what it refuses it would refuse again
                 if error is not None:
                     log.error("a node has less than others", node=life, reason=error.message)
 
     async def _some(self) -> Lives:
         """The nodes to ask, of which there must be one that can refuse."""
-        nodes = await self._ready()
+        nodes = _ready(await self._nodes())
         if not nodes:
             raise Refusal("busy", "no node of the cluster serves; try again")
         return nodes
 
-    async def _ready(self) -> Lives:
+    async def _nodes(self) -> Lives:
+        """All that the directory lists, in whatever state."""
         answer = await self._directory.ask(Nodes)
         assert isinstance(answer, NodeList)
-        return {
-            f"{node.node}.{node.incarnation}": node
-            for node in answer.nodes
-            if node.state in ("ready", "draining")
-        }
+        return {f"{node.node}.{node.incarnation}": node for node in answer.nodes}
 
     async def _ask(self, nodes: Lives, method: str, asked: Mapping[str, Any]) -> dict[str, Refusal]:
         """What nodes refuse, by life; nothing of those that have done it."""
@@ -208,6 +208,10 @@ class Everywhere:
             for life, node in nodes.items():
                 nursery.start_soon(ask, life, node)
         return errors
+
+
+def _ready(nodes: Lives) -> Lives:
+    return {life: node for life, node in nodes.items() if node.state in ("ready", "draining")}
 
 
 def _first(errors: dict[str, Refusal], harmless: str | None) -> Refusal | None:

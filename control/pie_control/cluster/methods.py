@@ -34,7 +34,7 @@ from pie_py.client.errors import ClientError
 from pie_py.config.cluster import LIFE
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
-from pie_py.wire.cluster import Drain, NodeFacts, NodeList, Nodes, Place, There, Where
+from pie_py.wire.cluster import Avoided, Drain, NodeFacts, NodeList, Nodes, Place, There, Where
 from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL, Request
 
@@ -66,6 +66,7 @@ class PlaceParams(msgspec.Struct):
 
     program: str
     near: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    avoid: Avoided = []  # lives that have refused it
 
 
 class WhereParams(msgspec.Struct):
@@ -195,15 +196,15 @@ class GatewayMethods:
 
     def _place(self, session: Session, asked: PlaceParams) -> Any:
         program = self._programs.find(asked.program, session.user)
-        if asked.near is None:
+        if asked.near is None and not asked.avoid:
             there = self._placements.place(session.user, program.hash)
             if there is not None:
                 return _placed(there, program)
-        return self._ask_place(session, program, asked.near)
+        return self._ask_place(session, program, asked)
 
-    async def _ask_place(self, session: Session, program: Program, near: str | None) -> Any:
+    async def _ask_place(self, session: Session, program: Program, asked: PlaceParams) -> Any:
         answer = await self._directory.ask(
-            lambda number: Place(number, session.user, program.hash, near)
+            lambda number: Place(number, session.user, program.hash, asked.near, None, asked.avoid)
         )
         return _placed(answer, program)
 

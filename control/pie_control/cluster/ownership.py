@@ -177,22 +177,38 @@ class Ownership:
     async def _look(self, user: str) -> Place | str:
         """The owner that the database knows, if it answers; else why not."""
         lease = self._lease.number
-        if lease is None or self._me is None:
+        if lease is None or self._me is None or self._nursery is None:
             return "this node has no lease in the database, which may be away"
-        try:
-            owner = await self._ask(partial(self._table.claim, user, self._me(lease)))
-        except DatabaseAway as error:
-            return f"the database is away: {error}"
-        if owner is None or self._lease.number != lease:
-            return "this node's lease was just lost"
         if self.secret is None:
             return "the database has not told the secret of the cluster"
+        told, hear = trio.open_memory_channel[Owner | str](1)
+        self._nursery.start_soon(self._claim, user, self._me(lease), told)
+        owner = await hear.receive()
+        if isinstance(owner, str):
+            return owner
         if owner.lease == lease:
+            return self._here or "this node's lease was just lost"
+        return await self._linked(owner)
+
+    async def _claim(self, user: str, me: Owner, told: trio.MemorySendChannel[Owner | str]) -> None:
+        """Goes on when who asks is cancelled: what the database gives to this node is recorded."""
+        try:
+            owner = await self._ask(partial(self._table.claim, user, me))
+        except DatabaseAway as error:
+            told.send_nowait(f"the database is away: {error}")
+            return
+        if owner is None or self._lease.number != me.lease:
+            told.send_nowait("this node's lease was just lost")
+            return
+        is_used = self.owns(user)  # since a claim before this one
+        if owner.lease == me.lease:
             self._claims[user] = owner.claim
             if self._here is None:
-                self._here = Here(self._life, lease)
-            return self._here
-        return await self._linked(owner)
+                self._here = Here(self._life, me.lease)
+            self._places[user] = self._here
+        told.send_nowait(owner)
+        if not is_used and user not in self._locks:  # no call asks any more
+            self._release_soon(user)
 
     async def _linked(self, owner: Owner) -> BusLink | str:
         assert self._nursery is not None, "it runs"

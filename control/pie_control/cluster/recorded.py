@@ -138,9 +138,19 @@ class RecordedLaunches:
         return lease
 
     async def _begin(self, fence: Fence, write: Callable[[], bool]) -> bool:
-        """Has a run's beginning written; what may have been written by an error is undone."""
+        """Has a run's beginning written; what may have been written by an error is undone.
+
+        Raises:
+            Refusal: `node-lost` if the database is away: until it is undone, what may have been
+                written is a run, so the launch must not be sent to another node.
+        """
         try:
-            return await self._ask(write)
+            return await self._in_thread(write)
+        except DatabaseAway as error:
+            self._undo(fence)
+            raise Refusal(
+                "node-lost", f"{fence.launch} may have been recorded, the database is away: {error}"
+            ) from None
         except BaseException:
             self._undo(fence)
             raise

@@ -1,0 +1,103 @@
+"""The directory's process: the numbers of lives that it gives, and gives again after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import zmq
+from cluster.messages import join, report
+from support.child_processes import ChildProcess
+from support.clusters import wait_for
+
+from pie_py.cluster.asking import Directory
+from pie_py.wire.cluster import (
+    Begin,
+    Begun,
+    Drain,
+    Fenced,
+    Join,
+    JoinAgain,
+    NodeList,
+    Nodes,
+    Renewed,
+    Report,
+    ToNode,
+    decode_answer,
+    decode_to_node,
+    encode,
+)
+from pie_py.wire.cluster_socket import member_dealer
+
+SECONDS = 20
+
+
+class Member:
+    """One member's connection."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], directory: str) -> None:
+        self._socket = member_dealer(context, directory, None)
+        assert self._socket.poll(SECONDS * 1000, zmq.POLLOUT)
+
+    def tell(self, message: Join | Report) -> ToNode:
+        self._socket.send(encode(message))
+        return decode_to_node(self._received())
+
+    def begin(self, node: str, number: int, times: int = 1) -> list[int]:
+        """The lives that are given when one question is sent so often."""
+        for _ in range(times):
+            self._socket.send(encode(Begin(number, node)))
+        answers = [decode_answer(self._received()) for _ in range(times)]
+        return [answer.incarnation for answer in answers if isinstance(answer, Begun)]
+
+    def _received(self) -> bytes:
+        assert self._socket.poll(SECONDS * 1000)
+        return self._socket.recv()
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[Member, Directory]]:
+    """A directory of what a folder keeps, a node's connection and an operator's."""
+    config = {"endpoint": "tcp://127.0.0.1:*", "folder": str(folder)}
+    with ExitStack() as stack:
+        directory = stack.enter_context(
+            ChildProcess("pie_py.cluster.directory_process", config, folder / "directory.log")
+        )
+        context = stack.enter_context(zmq.Context())
+        operator = stack.enter_context(Directory(directory.endpoint, None))
+        yield Member(context, directory.endpoint), operator
+
+
+def test_a_question_for_a_life_that_comes_twice_gives_one(tmp_path: Path) -> None:
+    with running(tmp_path) as (member, _):
+        assert member.begin("n1", 1, times=3) == [1, 1, 1]
+        assert isinstance(member.tell(join("n1", 1)), Renewed)
+        assert member.begin("n1", 1) == [1]  # a copy that was late
+        assert isinstance(member.tell(report(1, "n1")), Renewed)
+        assert member.begin("n1", 2) == [2]
+        assert isinstance(member.tell(join("n1", 1)), Fenced)
+
+
+def test_a_life_that_is_over_is_so_for_a_directory_that_is_started_again(tmp_path: Path) -> None:
+    with running(tmp_path) as (member, operator):
+        for number, node in enumerate(("n1", "n2", "n3"), 1):
+            assert member.begin(node, number) == [1]
+            assert isinstance(member.tell(join(node)), Renewed)
+        operator.ask(Drain(operator.next_number, "n2", 0.0), SECONDS)
+
+        def is_gone() -> bool:
+            told = operator.ask(Nodes(operator.next_number), SECONDS)
+            assert isinstance(told, NodeList)
+            return "n2" not in {node.node for node in told.nodes}
+
+        wait_for(is_gone)
+        assert member.begin("n3", 4) == [2]
+    with running(tmp_path) as (member, _):
+        for node in ("n1", "n2", "n3"):
+            assert isinstance(member.tell(report(1, node)), JoinAgain)
+        assert isinstance(member.tell(join("n1")), Renewed)
+        assert isinstance(member.tell(join("n2")), Fenced)  # it was drained
+        assert isinstance(member.tell(join("n2", drain_ms=500)), Fenced)
+        assert isinstance(member.tell(join("n3")), Fenced)  # another life of it has begun
+        assert isinstance(member.tell(join("n3", 2)), Renewed)
