@@ -126,7 +126,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "watching": "problems http live",
         "operations": "problems schemas http openai anthropic inferlets watching",
         "openapi": "operations",
-        "app": "problems backend metrics telemetry http inferlets page health operations openapi"
+        "app": "problems backend metrics telemetry http anthropic inferlets page health operations openapi"
         " listening",
         "serving": "listening app",
         "__main__": "listening serving",

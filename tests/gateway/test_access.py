@@ -55,6 +55,9 @@ def test_users_of_an_encrypted_server(folder: Path) -> None:
         refused = http.get("/v1/models")
         assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
         assert http.get("/v1/models", headers={"x-api-key": "pie-x"}).status_code == 401
+        unread = http.post("/v1/messages", json={}, headers={"x-api-key": "pie-x"})
+        assert (unread.status_code, unread.json()["type"]) == (401, "error")
+        assert unread.json()["error"]["type"] == "authentication_error"
         ann, bob = ({"authorization": f"Bearer {keys[user]}"} for user in ("ann", "bob"))
         assert http.post(CHAT, json=HI, headers=ann).status_code == 200
         assert http.get("/v1/server", headers={"x-api-key": keys["bob"]}).json()["user"] == "bob"

@@ -14,7 +14,11 @@ from support.gateways import Gateway
 from support.servers import Server
 
 CHAT = "/v1/chat/completions"
-HI = {"model": "pie-tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+HI: dict[str, Any] = {
+    "model": "pie-tiny",
+    "messages": [{"role": "user", "content": "Hi"}],
+    "max_tokens": 2,
+}
 
 
 @pytest.mark.parametrize(
