@@ -126,8 +126,8 @@ FOLDERS: dict[str, dict[str, str]] = {
         "watching": "problems http live",
         "operations": "problems schemas http openai anthropic inferlets watching",
         "openapi": "operations",
-        "app": "problems backend metrics telemetry http anthropic inferlets page health operations openapi"
-        " listening",
+        "app": "problems backend metrics telemetry http anthropic inferlets page health"
+        " operations openapi listening",
         "serving": "listening app",
         "__main__": "listening serving",
     },

@@ -15,6 +15,9 @@ class Blocker:
     def wants_to_run(self, instance: object) -> None:
         raise AssertionError("no turn comes here")
 
+    def has_work(self, instance: object) -> None:
+        raise AssertionError("no run goes on here")
+
 
 class Turn:
     def __init__(self) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
+from scheduler.test_eviction import Machine
 from scheduler.test_runs import SAMPLERS, Runner
-from support.scheduler_fixtures import Server
+from support.puppets import Puppet, PuppetProgram, call
+from support.rig import runtime
+from support.scheduler_fixtures import Guest, Server
 
 from pie_control.commands.run import LEAD
-from pie_control.instances.futures import FutureKind
+from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.mailbox import Mailbox
 
 
@@ -120,3 +124,46 @@ def test_given_up_between_two_tokens_it_sends_no_more() -> None:
     assert "".join(sent) == reading.text(len(sent))
     assert not len(instance.outbox)
     assert len(reading.guest.tokens(reading.run)) > len(sent)
+
+
+def test_a_run_whose_pages_were_evicted_goes_on_when_its_client_reads() -> None:
+    """Its guest waits for the whole text, and has no turn that would bring them back."""
+    machine = Machine(kv_pages=20, host_pages=40)
+    machine.parts.models.codecs["symbolic"] = Words()  # type: ignore[assignment]
+    tool: list[Future] = []
+    read: list[int] = []
+
+    def reads(guest: Any) -> PuppetProgram:
+        run = guest.start(guest.sampler(SAMPLERS[1]), 90)
+        text = machine.function("run-text")
+        future = text(guest.instance, guest.queue, run, [], [], [], True)
+        yield from call(runtime.wait, guest.instance, [future])
+        read.append(guest.instance.futures.take(future, FutureKind.RUN_TEXT)[1])
+        return "ok"
+
+    def takes_pages(guest: Guest) -> PuppetProgram:
+        guest.pages(17)
+        tool.append(guest.instance.futures.create_outside(FutureKind.DONE, "tool"))
+        yield from call(runtime.wait, guest.instance, [tool[0].handle])
+        return "ok"
+
+    def start(guest: Guest, program: Callable[[Any], PuppetProgram]) -> Guest:
+        puppet = Puppet(program(guest))
+        machine.puppets.append(puppet)
+        guest.instance.guest = cast(Any, puppet)
+        machine.executor.add(guest.instance)
+        machine.settle()
+        return guest
+
+    reader = Runner(machine)
+    reader.instance.outbox = Mailbox(4, 10_000)
+    start(reader, reads)
+    start(Guest(machine), takes_pages)
+    assert machine.counts["absent"] == 1
+    tool[0].resolve()
+    machine.settle()
+    for _ in range(200):
+        while reader.instance.outbox.pop() is not None:
+            pass
+        machine.settle()
+    assert read == [90]

@@ -156,4 +156,6 @@ class _Reader:
     def _room_came(self) -> None:
         if self._turns is not None and not self.ready:
             self.go_on()
+            for blocker in tuple(self._instance.turn.blockers):
+                blocker.has_work(self._instance)
             self._turns.give_another()

@@ -15,6 +15,9 @@ class Blocker(Protocol):
     def wants_to_run(self, instance: Instance) -> None:
         """Called instead of the turn of an instance that is blocked; may unblock it."""
 
+    def has_work(self, instance: Instance) -> None:
+        """Called when commands of an instance that is blocked may go on without a turn of it."""
+
 
 class Promise(Protocol):
     """Something that others wait for and that an instance is expected to do in its next slices."""

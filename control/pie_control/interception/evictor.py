@@ -127,6 +127,12 @@ class Evictor:
         finally:
             self._givers.stepping = None
 
+    def has_work(self, instance: Instance) -> None:
+        """A run of an instance that this evictor blocks may go on without a turn of its guest."""
+        record = self._residencies.find(instance)
+        if record is not None and record.state is State.SWAPPED and instance.queued_commands:
+            self._happen(record, Event.WAKE)  # the end of the next turn brings its pages back
+
     @property
     def waits(self) -> bool:
         """Whether an instance waits for pages."""
