@@ -104,7 +104,8 @@ class ProgramStore:
             known = self._index.one_of_hash(digest)
             if known is None or not self._is_whole(known):
                 return None
-            row = (*known[:1], name, *known[2:4], user, self.date_ns())
+            _, _, kind, size, _, _ = known
+            row = (digest, name, kind, size, user, self.date_ns())
             self._index.add(row)
         return self._program(row)
 
@@ -196,7 +197,7 @@ class ProgramStore:
             self._index.remove(map(_row, gone))
         with self._index.change():  # a second one: no program is listed whose bytes are gone
             for digest in {program.hash for program in gone}:
-                if not self._index.of_hash(digest):
+                if self._index.one_of_hash(digest) is None:
                     self._blob(digest).unlink(missing_ok=True)
                     self._noted.pop(digest, None)
 

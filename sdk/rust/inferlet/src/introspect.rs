@@ -92,11 +92,11 @@ impl Context {
             ));
         }
         let (queue, count) = (self.queue(), observed as u32);
-        let embeds = [allocate::alloc_emb(queue, count)?, count];
         let mut positions = Vec::new();
         for place in before..length {
             positions.extend([self.position(place)? as u32, 1]);
         }
+        let embeds = [allocate::alloc_emb(queue, count)?, count];
         let embedded = text::embed_txt(queue, &self.tokens()[before..], &positions, &embeds);
         // They see what came before and each other, but not what the pages hold of themselves.
         let rows = (0..count).map(|i| [5, 0, before as u32, count, i + 1, count - i - 1]);
