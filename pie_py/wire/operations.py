@@ -1,52 +1,260 @@
 """What may happen to a sampler's logits before a token is chosen: small operations, in any order.
 
-An operation has up to `ARGUMENTS` numbers, and some have tokens with a number each. `DEFAULT_ORDER`
-is the order of `transformers`; names are those of the contract's parameters.
+This table is the one place where an operation and its parameters are declared. The contract's text,
+the server's check of parameters, the fields of the HTTP API and the samplers of the three SDKs are
+made from it; the worker has a function for each operation (`pie_inference.sampling.operations`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum, auto
 from typing import Any
 
 import numpy as np
 
-ARGUMENTS = 4
+ARGUMENTS = 4  # numbers that an operation has at most
 LOGIT_ROWS = 256  # rows of logits that a worker keeps for samplers to mix in
 OTHERS = ARGUMENTS - 2  # of these, what one choice may mix in
 HISTORY = 4096  # tokens, the newest ones, that samplers look back at
 MATCH = 64  # tokens of a repetition that DRY counts at most
+LARGEST = 1e4  # of numbers that have no natural end: far from where float32 loses its grip
+_HALF_KEY = (1 << 24) - 1  # bits that a float32 holds
+
+
+class Kind(Enum):
+    """What a parameter is, and how it becomes an operation's numbers and tokens."""
+
+    NUMBER = auto()  # a float
+    COUNT = auto()  # a whole number
+    KEY = auto()  # a whole number of 48 bits: two numbers, its lower half and its upper one
+    WEIGHTS = auto()  # a list of numbers, `ARGUMENTS - 1` at most
+    TOKENS = auto()  # a list of token ids
+    BIASES = auto()  # token ids to numbers; None rules a token out
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of an operation.
+
+    Attributes:
+        name: in the contract's JSON.
+        doc: what it says, in a few words.
+        default: the value at which it changes nothing.
+        least: the smallest value.
+        most: the largest value, or the most entries of a list.
+        above: `least` itself is not allowed.
+        tunes: it counts only where another parameter of the operation has not its default.
+        http: requests over HTTP may have it.
+    """
+
+    name: str
+    doc: str
+    kind: Kind = Kind.NUMBER
+    default: Any = 0.0
+    least: float = 0
+    most: float = LARGEST
+    above: bool = False
+    tunes: bool = False
+    http: bool = True
 
 
 class Operation(IntEnum):
-    """An operation; its comment has its arguments."""
+    """An operation, in the order in which `transformers` does them."""
 
-    MIX = 0  # own weight, plausibility; the weights of the others
-    LOGIT_BIAS = 1  # tokens, and what is added to each
-    ALLOWED_TOKENS = 2  # tokens: all others are ruled out
-    REPETITION_PENALTY = 3  # factor
-    PRESENCE_PENALTY = 4  # taken off
-    FREQUENCY_PENALTY = 5  # taken off each time
-    NO_REPEAT_NGRAM = 6  # size
-    DRY = 7  # multiplier, base, allowed length; tokens: where a repetition ends
-    WATERMARK = 8  # bias, share of the tokens, key: lower and upper 24 bits
+    MIX = 0
+    LOGIT_BIAS = 1
+    ALLOWED_TOKENS = 2
+    REPETITION_PENALTY = 3
+    PRESENCE_PENALTY = 4
+    FREQUENCY_PENALTY = 5
+    NO_REPEAT_NGRAM = 6
+    DRY = 7
+    WATERMARK = 8
     MASK = 9
-    TEMPERATURE = 10  # divisor
-    TOP_K = 11  # tokens
-    TOP_P = 12  # mass
-    MIN_P = 13  # share of the most likely token's probability
-    TYPICAL_P = 14  # mass
-    EPSILON_CUTOFF = 15  # probability
-    ETA_CUTOFF = 16  # probability
-    XTC = 17  # threshold, probability
+    TEMPERATURE = 10
+    TOP_K = 11
+    TOP_P = 12
+    MIN_P = 13
+    TYPICAL_P = 14
+    EPSILON_CUTOFF = 15
+    ETA_CUTOFF = 16
+    XTC = 17
 
     @property
     def label(self) -> str:
         """The name in a sampler's `order`."""
         return self.name.lower()
 
+
+# The parameters of each operation: their numbers are its arguments, in this order.
+PARAMETERS: dict[Operation, tuple[Parameter, ...]] = {
+    Operation.MIX: (
+        Parameter(
+            "plausibility",
+            "share of the most likely token's own probability that a token needs",
+            most=1,
+            http=False,
+        ),
+        Parameter(
+            "mix",
+            "weights of the own logits, and of those of `mix-logits`: guidance is [s, 1 - s],"
+            " contrastive decoding [1, -1]",
+            Kind.WEIGHTS,
+            default=[1.0],
+            least=-LARGEST,
+            http=False,
+        ),
+    ),
+    Operation.LOGIT_BIAS: (
+        Parameter(
+            "logit_bias",
+            "token ids to what is added to their logits; null rules a token out",
+            Kind.BIASES,
+            default={},
+            most=4096,
+        ),
+    ),
+    Operation.ALLOWED_TOKENS: (
+        Parameter(
+            "allowed_tokens",
+            "token ids; all others are ruled out",
+            Kind.TOKENS,
+            default=None,
+            most=math.inf,
+            http=False,  # there it is `allowed_token_ids`
+        ),
+    ),
+    Operation.REPETITION_PENALTY: (
+        Parameter(
+            "repetition_penalty",
+            "of tokens given and generated, a logit above 0 is divided by it, one below multiplied",
+            default=1.0,
+            least=1 / LARGEST,
+        ),
+    ),
+    Operation.PRESENCE_PENALTY: (
+        Parameter("presence_penalty", "taken off tokens generated, once", least=-LARGEST),
+    ),
+    Operation.FREQUENCY_PENALTY: (
+        Parameter("frequency_penalty", "taken off tokens generated, each time", least=-LARGEST),
+    ),
+    Operation.NO_REPEAT_NGRAM: (
+        Parameter(
+            "no_repeat_ngram_size",
+            "no sequence of so many tokens comes twice",
+            Kind.COUNT,
+            0,
+            most=MATCH,
+        ),
+    ),
+    Operation.DRY: (
+        Parameter(
+            "dry_multiplier",
+            "`multiplier * base ** (n - allowed_length)` is taken off a token that goes on with a"
+            f" repetition of n tokens, {MATCH} at most",
+        ),
+        Parameter(
+            "dry_base", "the base of this power", default=1.75, least=1, most=100, tunes=True
+        ),
+        Parameter(
+            "dry_allowed_length",
+            "tokens that may be repeated",
+            Kind.COUNT,
+            2,
+            most=MATCH,
+            tunes=True,
+        ),
+        Parameter(
+            "dry_sequence_breakers",
+            "token ids at which a repetition ends",
+            Kind.TOKENS,
+            default=[],
+            most=256,
+            tunes=True,
+        ),
+    ),
+    Operation.WATERMARK: (
+        Parameter(
+            "watermark_bias",
+            "added to the tokens that a SplitMix64 hash of the key and the token before favours",
+            least=-LARGEST,
+            http=False,
+        ),
+        Parameter(
+            "watermark_share",
+            "share of the tokens that the hash favours",
+            default=0.5,
+            most=1,
+            tunes=True,
+            http=False,
+        ),
+        Parameter(
+            "watermark_key",
+            "of the hash, below 2^48",
+            Kind.KEY,
+            0,
+            most=2**48 - 1,
+            tunes=True,
+            http=False,
+        ),
+    ),
+    Operation.MASK: (),
+    Operation.TEMPERATURE: (
+        Parameter(
+            "temperature",
+            "divides the logits; 0 takes the most likely token of what is left, and ends the steps",
+            default=1.0,
+        ),
+    ),
+    Operation.TOP_K: (
+        Parameter(
+            "top_k", "so many of the most likely tokens; 0 is all", Kind.COUNT, 0, most=2**31 - 1
+        ),
+    ),
+    Operation.TOP_P: (
+        Parameter("top_p", "the fewest likely tokens that reach this mass", default=1.0, most=1),
+    ),
+    Operation.MIN_P: (
+        Parameter(
+            "min_p", "share of the most likely token's probability that a token needs", most=1
+        ),
+    ),
+    Operation.TYPICAL_P: (
+        Parameter(
+            "typical_p",
+            "mass of the tokens whose surprise is nearest to the expected (Meister et al. 2022)",
+            default=1.0,
+            most=1,
+            above=True,
+        ),
+    ),
+    Operation.EPSILON_CUTOFF: (
+        Parameter("epsilon_cutoff", "probability that a token needs", most=1),
+    ),
+    Operation.ETA_CUTOFF: (
+        Parameter(
+            "eta_cutoff", "the same, lower where the model is unsure (Hewitt et al. 2022)", most=1
+        ),
+    ),
+    Operation.XTC: (
+        Parameter(
+            "xtc_threshold",
+            "probability from which on a token is likely to XTC",
+            default=0.1,
+            most=1,
+            tunes=True,
+        ),
+        Parameter(
+            "xtc_probability",
+            "how often XTC rules out all likely tokens but the least likely of them",
+            most=1,
+        ),
+    ),
+}
+ALL_PARAMETERS = {p.name: p for operation in Operation for p in PARAMETERS[operation]}
 
 DEFAULT_ORDER = tuple(Operation)
 COUNTING = frozenset(
@@ -66,19 +274,48 @@ class Step:
     tokens: Mapping[int, float] = field(default_factory=dict)  # with their numbers
 
 
+def step(operation: Operation, values: Mapping[str, Any]) -> Step | None:
+    """An operation with the arguments that parameters give it; None if it would change nothing.
+
+    Args:
+        operation: which one.
+        values: of all parameters, by name; they have been checked.
+    """
+    parameters = PARAMETERS[operation]
+    deciding = [p for p in parameters if not p.tunes]
+    if deciding and all(values[p.name] == p.default for p in deciding):
+        return None
+    arguments: list[float] = []
+    tokens: dict[int, float] = {}
+    for parameter in parameters:
+        value = values[parameter.name]
+        match parameter.kind:
+            case Kind.NUMBER | Kind.COUNT:
+                arguments.append(value)
+            case Kind.KEY:
+                arguments += [value & _HALF_KEY, value >> 24]
+            case Kind.WEIGHTS:
+                arguments += value
+            case Kind.TOKENS:
+                tokens = dict.fromkeys(value, 0.0)
+            case Kind.BIASES:
+                tokens = {int(t): -math.inf if bias is None else bias for t, bias in value.items()}
+    return Step(operation, arguments, tokens)
+
+
 def packed(programs: Sequence[Sequence[Step]]) -> dict[str, Any]:
     """The steps of samplers `[n]` as the arrays of `SetSampler`."""
-    steps = [step for program in programs for step in program]
+    steps = [each for program in programs for each in program]
     if not steps:
         return {}
     arguments = np.zeros((len(steps), ARGUMENTS), np.float32)
-    for row, step in zip(arguments, steps, strict=True):
-        row[: len(step.arguments)] = step.arguments
+    for row, each in zip(arguments, steps, strict=True):
+        row[: len(each.arguments)] = each.arguments
     return {
         "operation_starts": np.cumsum([0, *map(len, programs)], dtype=np.int32),
-        "operations": np.array([step.operation for step in steps], np.int32),
+        "operations": np.array([each.operation for each in steps], np.int32),
         "arguments": arguments,
-        "token_starts": np.cumsum([0, *(len(step.tokens) for step in steps)], dtype=np.int32),
-        "tokens": np.array([token for step in steps for token in step.tokens], np.int32),
-        "values": np.array([n for step in steps for n in step.tokens.values()], np.float32),
+        "token_starts": np.cumsum([0, *(len(each.tokens) for each in steps)], dtype=np.int32),
+        "tokens": np.array([token for each in steps for token in each.tokens], np.int32),
+        "values": np.array([n for each in steps for n in each.tokens.values()], np.float32),
     }

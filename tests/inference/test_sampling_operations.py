@@ -73,8 +73,8 @@ def plain(row: Row, step: Step, text: Text) -> Row:
     """The definition of one operation."""
     a, op, row = list(step.arguments), step.operation, row.copy()
     if op is Operation.MIX:
-        mixed = a[0] * row + sum(w * o for w, o in zip(a[2:], text.others, strict=False))
-        return keep(mixed, [t for t in range(len(row)) if row[t] >= row.max() + math.log(a[1])])
+        mixed = a[1] * row + sum(w * o for w, o in zip(a[2:], text.others, strict=False))
+        return keep(mixed, [t for t in range(len(row)) if row[t] >= row.max() + math.log(a[0])])
     if op is Operation.LOGIT_BIAS:
         for token, value in step.tokens.items():
             row[token] += value
@@ -209,7 +209,7 @@ def step_of(operation: Operation) -> st.SearchStrategy[Step]:
     amount = st.sampled_from([0.0, 0.5, 2.0])
     few = st.sets(ids, min_size=1, max_size=9)
     arguments: dict[Operation, list[st.SearchStrategy[float]]] = {
-        Operation.MIX: [st.sampled_from([1.0, 1.5]), share, amount, amount.map(lambda x: -x)],
+        Operation.MIX: [share, st.sampled_from([1.0, 1.5]), amount, amount.map(lambda x: -x)],
         Operation.REPETITION_PENALTY: [st.sampled_from([0.5, 1.3])],
         Operation.PRESENCE_PENALTY: [amount],
         Operation.FREQUENCY_PENALTY: [amount],

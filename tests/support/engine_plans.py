@@ -87,7 +87,7 @@ def samplers(count: int) -> SetSampler:
     ]
     steps[6] = [Step(Operation.LOGIT_BIAS, (), {9: 50.0, 11: 49.0})]
     steps[7] = [
-        Step(Operation.MIX, [1.5, 0.01, -0.5]),
+        Step(Operation.MIX, [0.01, 1.5, -0.5]),
         Step(Operation.NO_REPEAT_NGRAM, [3]),
         Step(Operation.DRY, [0.8, 1.75, 2], {13: 0.0}),
         Step(Operation.WATERMARK, [2, 0.5, 7, 9]),

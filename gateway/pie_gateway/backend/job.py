@@ -2,35 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
-
-
-class Sampling(msgspec.Struct, omit_defaults=True):
-    """How tokens are chosen."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0  # 0: all
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: list[tuple[int, float | None]] = []
-    logprobs: int = 0  # most likely tokens reported with each token
-    seed: int | None = None
-    typical_p: float | None = None  # None, here and below: the contract's default
-    epsilon_cutoff: float | None = None
-    eta_cutoff: float | None = None
-    xtc_probability: float | None = None
-    xtc_threshold: float | None = None
-    no_repeat_ngram_size: int | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_sequence_breakers: list[int] | None = None
-    allowed_tokens: list[int] | None = None
 
 
 class Grammar(msgspec.Struct):
@@ -44,7 +18,7 @@ class Job(msgspec.Struct, omit_defaults=True):
     """One prompt and how it is continued."""
 
     model: str
-    sampler: Sampling
+    sampler: dict[str, Any]  # parameters of the contract's `create-sampler`
     adapter: str | None = None
     # One of the next three is the prompt.
     text: str | None = None

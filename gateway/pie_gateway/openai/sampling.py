@@ -4,53 +4,45 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
-from pie_gateway.backend.job import Grammar, Job, Sampling
+from pie_gateway.backend.job import Grammar, Job
 from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.sampling import (
+    FURTHER,
     JsonObject,
     JsonSchema,
     SamplingRequest,
     StructuredOutputs,
 )
 
-Value = TypeVar("Value")
 SEEDS = 2**53  # integers that JSON's readers agree on
 
 
-def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> Sampling:
-    """How tokens are chosen.
+def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> dict[str, Any]:
+    """How tokens are chosen: the parameters of the contract's `create-sampler`.
 
     Raises:
         Problem: 400 naming the field that is wrong.
     """
-    return Sampling(
-        temperature=_or(asked.temperature, 1.0),
-        top_p=_or(asked.top_p, 1.0),
-        top_k=max(0, _or(asked.top_k, 0)),
-        min_p=_or(asked.min_p, 0.0),
-        repetition_penalty=_or(asked.repetition_penalty, 1.0),
-        presence_penalty=_or(asked.presence_penalty, 0.0),
-        frequency_penalty=_or(asked.frequency_penalty, 0.0),
-        logit_bias=_biases(asked.logit_bias or {}),
-        logprobs=top_logprobs,
-        seed=None if asked.seed is None else asked.seed % SEEDS,
-        typical_p=asked.typical_p,
-        epsilon_cutoff=asked.epsilon_cutoff,
-        eta_cutoff=asked.eta_cutoff,
-        xtc_probability=asked.xtc_probability,
-        xtc_threshold=asked.xtc_threshold,
-        no_repeat_ngram_size=asked.no_repeat_ngram_size,
-        dry_multiplier=asked.dry_multiplier,
-        dry_base=asked.dry_base,
-        dry_allowed_length=asked.dry_allowed_length,
-        dry_sequence_breakers=asked.dry_sequence_breakers,
-        allowed_tokens=asked.allowed_token_ids,
-    )
+    parameters = {
+        "temperature": asked.temperature,
+        "top_p": asked.top_p,
+        "top_k": None if asked.top_k is None else max(0, asked.top_k),
+        "min_p": asked.min_p,
+        "repetition_penalty": asked.repetition_penalty,
+        "presence_penalty": asked.presence_penalty,
+        "frequency_penalty": asked.frequency_penalty,
+        "logit_bias": _biases(asked.logit_bias or {}),
+        "allowed_tokens": asked.allowed_token_ids,
+        "logprobs": top_logprobs,
+        "seed": None if asked.seed is None else asked.seed % SEEDS,
+        **{name: getattr(asked, name) for name in FURTHER},
+    }
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def fill_ends(
@@ -129,14 +121,8 @@ def check_stream_options(asked: SamplingRequest) -> bool:
     return bool(asked.stream_options.include_usage)
 
 
-def _biases(asked: dict[str, float]) -> list[tuple[int, float | None]]:
-    biases: list[tuple[int, float | None]] = []
-    for token, bias in asked.items():
+def _biases(asked: dict[str, float]) -> dict[str, float]:
+    for token in asked:
         if not (token.isascii() and token.isdigit() and len(token) <= 10):
             raise Problem(400, f"`logit_bias`: {token[:50]!r} is no token id", param="logit_bias")
-        biases.append((int(token), bias))
-    return biases
-
-
-def _or(given: Value | None, default: Value) -> Value:
-    return default if given is None else given
+    return {str(int(token)): bias for token, bias in asked.items()}

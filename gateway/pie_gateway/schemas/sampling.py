@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from pie_py.wire.operations import MATCH
+from pie_py.wire.operations import ALL_PARAMETERS, Kind, Parameter
 
 MAX_CHOICES = 128
 MAX_SEQUENCES = 64  # of `stop`
@@ -64,7 +64,42 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
     json_object: bool | None = None
 
 
-class SamplingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+def _type(parameter: Parameter) -> Any:
+    """What JSON may have for a parameter, null included."""
+    most = parameter.most
+    match parameter.kind:
+        case Kind.NUMBER:
+            least: dict[str, Any] = {"gt" if parameter.above else "ge": parameter.least}
+            return Annotated[float, msgspec.Meta(**least, le=most)] | None
+        case Kind.COUNT | Kind.KEY:
+            return Annotated[int, msgspec.Meta(ge=int(parameter.least), le=int(most))] | None
+        case Kind.TOKENS:
+            return Annotated[list[TokenId], msgspec.Meta(max_length=int(most))] | None
+        case _:
+            raise NotImplementedError(f"{parameter.name}: declare it in `SamplingRequest`")
+
+
+# What OpenAI and vLLM have, with their bounds.
+_COMMON = {"temperature", "top_k", "top_p", "min_p", "logit_bias"} | {
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+}
+# The parameters of the sampler that they do not have, under the contract's names.
+FURTHER = {
+    name: _type(parameter)
+    for name, parameter in ALL_PARAMETERS.items()
+    if parameter.http and name not in _COMMON
+}
+if TYPE_CHECKING:
+    _Further = msgspec.Struct
+else:
+    _Further = msgspec.defstruct(
+        "_Further", [(name, kind, None) for name, kind in FURTHER.items()], kw_only=True
+    )
+
+
+class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     """What every request for text may say."""
 
     model: Name
@@ -93,14 +128,3 @@ class SamplingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     return_token_ids: bool | None = None
     structured_outputs: StructuredOutputs | None = None
     allowed_token_ids: Annotated[list[TokenId], msgspec.Meta(min_length=1)] | None = None
-    # Steps of the sampler that vLLM does not have; `FURTHER` in openai/sampling.py.
-    typical_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    epsilon_cutoff: Share | None = None
-    eta_cutoff: Share | None = None
-    xtc_probability: Share | None = None
-    xtc_threshold: Share | None = None
-    no_repeat_ngram_size: Annotated[int, msgspec.Meta(ge=0, le=MATCH)] | None = None
-    dry_multiplier: Annotated[float, msgspec.Meta(ge=0, le=1e4)] | None = None
-    dry_base: Annotated[float, msgspec.Meta(ge=1, le=100)] | None = None
-    dry_allowed_length: Annotated[int, msgspec.Meta(ge=0, le=MATCH)] | None = None
-    dry_sequence_breakers: Annotated[list[TokenId], msgspec.Meta(max_length=256)] | None = None

@@ -58,8 +58,8 @@ def _mix(values: torch.Tensor, known: Known) -> torch.Tensor:
 
     Li et al., Contrastive Decoding, 2023; Sanchez et al., Classifier-Free Guidance, 2023.
     """
-    bar = values.amax(1, keepdim=True) + known.argument(1).log()
-    mixed = values * known.argument(0)
+    bar = values.amax(1, keepdim=True) + known.argument(0).log()
+    mixed = values * known.argument(1)
     for index in (0, 1):
         other = known.other(index)
         if other is not None:

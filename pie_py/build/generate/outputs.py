@@ -11,6 +11,8 @@ from pie_py.build.generate import (
     python_raw,
     rust_conformance,
     rust_host,
+    sampler,
+    source,
     sync_client,
 )
 from pie_py.build.generate.source import REPOSITORY
@@ -22,9 +24,13 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "pie_py/client/sync.py": sync_client.render,
     "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
     "sdk/js/src/raw.ts": js_raw.render_raw,
+    "sdk/js/src/sampler_parameters.ts": sampler.render_javascript,
     "sdk/python/inferlet/_bindings.py": python_raw.render_bindings,
+    "sdk/python/inferlet/_sampler_parameters.py": sampler.render_python,
     "sdk/python/inferlet/raw/__init__.py": python_raw.render_raw,
+    "sdk/rust/inferlet/src/device_sampler.rs": sampler.render_rust,
     "sdk/rust/inferlet/src/host.rs": rust_host.render,
+    "sdk/wit/inferlet.wit": source.contract_text,
     "tests/conformance/rust/src/functions.rs": rust_conformance.render,
 }
 

@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from pie_py.build.generate.contract_text import with_parameters
 from pie_py.build.wit import Interface, Package, Type, parse
 
 COMMAND = "python -m pie_py.build.generate"
@@ -21,7 +22,12 @@ class GenerateError(RuntimeError):
 @cache
 def contract() -> Package:
     """The contract, as `sdk/wit/inferlet.wit` has it."""
-    return parse(CONTRACT.read_text(encoding="utf-8"))
+    return parse(contract_text())
+
+
+def contract_text() -> str:
+    """The contract's text, with the list of a sampler's parameters up to date."""
+    return with_parameters(CONTRACT.read_text(encoding="utf-8"))
 
 
 def imported() -> dict[str, Interface]:

@@ -1,40 +1,9 @@
 /** How the server chooses a token, where the model runs: it sends the token, not a distribution. */
 
+import { COUNTING, LOOKING_BACK, type SamplerParameters } from "./sampler_parameters.ts";
+
 /** Parameters of `DeviceSampler`; `create-sampler` of the contract says what each of them does. */
-export interface SamplerOptions {
-  /** Weights: of the own logits, and of those of `generate`'s `beside`. */
-  mix?: number[];
-  plausibility?: number;
-  /** By token; null rules a token out. */
-  logitBias?: Record<number, number | null>;
-  allowedTokens?: number[];
-  /** Of tokens in the prompt and generated. */
-  repetitionPenalty?: number;
-  /** Of generated tokens, once. */
-  presencePenalty?: number;
-  /** Of generated tokens, each time. */
-  frequencyPenalty?: number;
-  /** No sequence of so many tokens comes twice. */
-  noRepeatNgramSize?: number;
-  dryMultiplier?: number;
-  dryBase?: number;
-  dryAllowedLength?: number;
-  drySequenceBreakers?: number[];
-  watermarkBias?: number;
-  watermarkShare?: number;
-  watermarkKey?: number;
-  /** 0 takes the most likely token. */
-  temperature?: number;
-  /** 0 is all. */
-  topK?: number;
-  topP?: number;
-  /** Share of the most likely token's probability that a token must have. */
-  minP?: number;
-  typicalP?: number;
-  epsilonCutoff?: number;
-  etaCutoff?: number;
-  xtcProbability?: number;
-  xtcThreshold?: number;
+export interface SamplerOptions extends SamplerParameters {
   /** Of the steps, by the contract's names. */
   order?: string[];
   /** How many of the most likely tokens each step returns as well. */
@@ -54,14 +23,18 @@ export class DeviceSampler {
 
   /** Whether it has a penalty, and so counts the tokens of the context. */
   get counts(): boolean {
-    const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = this.options;
-    return repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0;
+    return this.#has(COUNTING);
   }
 
   /** Whether it has to be told of the tokens of the context. */
   get looksBack(): boolean {
-    const { noRepeatNgramSize, dryMultiplier, watermarkBias } = this.options;
-    return this.counts || Boolean(noRepeatNgramSize || dryMultiplier || watermarkBias);
+    return this.counts || this.#has(LOOKING_BACK);
+  }
+
+  /** Whether one of these parameters has another value. */
+  #has(plain: SamplerParameters): boolean {
+    const given: Record<string, unknown> = { ...plain, ...this.options };
+    return Object.entries(plain).some(([name, value]) => given[name] !== value);
   }
 
   /** The parameters, as `raw.createSampler` takes them. */

@@ -35,7 +35,7 @@ async def serve(text: str) -> None:
         report = Report(stream=job.get("stream", False))
         most = job.get("max_tokens") or model.max_position
         options = Options(
-            sampler=_sampler(job["sampler"]), max_tokens=most, adapter=job.get("adapter")
+            sampler=DeviceSampler(**job["sampler"]), max_tokens=most, adapter=job.get("adapter")
         )
         generation = Generation(model, tools, options, inbox=inbox, on_event=report.event)
         report.generation = generation
@@ -46,11 +46,6 @@ async def serve(text: str) -> None:
         raise SystemExit(str(error)) from None
     report.end("stop" if record.ended == "done" else "length")
     await asyncio.gather(*(learn(*pair) for pair in generation.measured.items()))
-
-
-def _sampler(given: dict[str, Any]) -> DeviceSampler:
-    biases = dict(given.pop("logit_bias", ()))
-    return DeviceSampler(**given, logit_bias=biases)
 
 
 class Report:

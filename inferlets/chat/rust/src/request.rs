@@ -53,7 +53,7 @@ impl Request {
             images: number(asked, "images").unwrap_or(0.0) as usize,
             choices: number(asked, "choices").unwrap_or(1.0) as usize,
             max_tokens: number(asked, "max_tokens").map(|count| count as usize),
-            sampler: sampler_of(sampler)?,
+            sampler: DeviceSampler::from_json(sampler)?,
             logprobs: flag(asked, "logprobs"),
             prompt_logprobs: flag(asked, "prompt_logprobs"),
             ids: flag(asked, "ids"),
@@ -97,48 +97,6 @@ fn prompt(asked: &Value) -> Result<Prompt> {
         return Ok(Prompt::Tokens(numbers(tokens)?));
     }
     text(asked, "text").map(Prompt::Text).ok_or_else(|| wrong("text"))
-}
-
-fn sampler_of(given: &Value) -> Result<DeviceSampler> {
-    let real = |key, default: f32| number(given, key).map_or(default, |number| number as f32);
-    let count = |key, default: u32| number(given, key).map_or(default, |number| number as u32);
-    let default = DeviceSampler::default();
-    Ok(DeviceSampler {
-        temperature: real("temperature", default.temperature),
-        top_k: count("top_k", default.top_k),
-        top_p: real("top_p", default.top_p),
-        min_p: real("min_p", default.min_p),
-        typical_p: real("typical_p", default.typical_p),
-        epsilon_cutoff: real("epsilon_cutoff", default.epsilon_cutoff),
-        eta_cutoff: real("eta_cutoff", default.eta_cutoff),
-        xtc_probability: real("xtc_probability", default.xtc_probability),
-        xtc_threshold: real("xtc_threshold", default.xtc_threshold),
-        repetition_penalty: real("repetition_penalty", default.repetition_penalty),
-        presence_penalty: real("presence_penalty", default.presence_penalty),
-        frequency_penalty: real("frequency_penalty", default.frequency_penalty),
-        no_repeat_ngram_size: count("no_repeat_ngram_size", default.no_repeat_ngram_size),
-        dry_multiplier: real("dry_multiplier", default.dry_multiplier),
-        dry_base: real("dry_base", default.dry_base),
-        dry_allowed_length: count("dry_allowed_length", default.dry_allowed_length),
-        dry_sequence_breakers: given
-            .get("dry_sequence_breakers")
-            .map_or(Ok(Vec::new()), numbers)?,
-        allowed_tokens: given.get("allowed_tokens").map(numbers).transpose()?,
-        logit_bias: biases(given.get("logit_bias"))?,
-        logprobs: count("logprobs", default.logprobs),
-        seed: number(given, "seed").map(|seed| seed as u64),
-        ..default
-    })
-}
-
-/// Pairs of a token and what is added to its logit; null rules it out.
-fn biases(given: Option<&Value>) -> Result<Vec<(u32, Option<f32>)>> {
-    let read = |pair: &Value| {
-        let [token, bias] = pair.as_list()? else { return None };
-        Some((token.as_u32()?, bias.as_f64().map(|bias| bias as f32)))
-    };
-    let pairs = given.and_then(Value::as_list).unwrap_or_default();
-    pairs.iter().map(|pair| read(pair).ok_or_else(|| wrong("logit_bias"))).collect()
 }
 
 fn grammar(asked: &Value) -> Option<Grammar> {

@@ -1,7 +1,8 @@
 //! Generating tokens one after the other.
 
 use crate::context::Context;
-use crate::device::{Device, DeviceSampler};
+use crate::device::Device;
+use crate::device_sampler::DeviceSampler;
 use crate::error::{invalid, Result};
 use crate::grammar::Grammar;
 use crate::random::Random;

@@ -26,6 +26,7 @@ mod args;
 pub mod chat;
 mod context;
 mod device;
+mod device_sampler;
 mod error;
 #[doc(hidden)]
 pub mod export;
@@ -46,6 +47,7 @@ mod random;
 pub mod runtime;
 pub mod sample;
 mod sampler;
+mod sampler_json;
 pub mod session;
 pub mod store;
 pub mod stream;
@@ -54,7 +56,7 @@ pub mod text;
 
 pub use args::{Args, Keys};
 pub use context::{Context, Forward, UNKNOWN_TOKEN};
-pub use device::DeviceSampler;
+pub use device_sampler::DeviceSampler;
 pub use error::{Error, ErrorCode, Result};
 pub use future::HostFuture;
 pub use generation::Generator;

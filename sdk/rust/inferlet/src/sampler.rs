@@ -2,7 +2,7 @@
 //!
 //! No message here shows a float: formatting one would add 20 KB to every inferlet.
 
-use crate::device::DeviceSampler;
+use crate::device_sampler::DeviceSampler;
 use crate::random::Random;
 use crate::text::Distribution;
 
