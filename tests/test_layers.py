@@ -80,11 +80,11 @@ FOLDERS: dict[str, dict[str, str]] = {
         " prefix commands interception models grammar http mcp messaging store",
         "worker": "timers instances models",
         "rpc": "errors fairness shares confined programs instances models mcp",
-        "wiring": "timers shares kept confined wasm programs instances interception models grammar http"
-        " mcp messaging store recording api rpc worker",
+        "wiring": "timers shares kept confined wasm programs instances interception models grammar"
+        " http mcp messaging store recording api rpc worker",
         # What a node does, and a gateway: nothing imports it where there is no cluster.
-        "cluster": "errors shares kept open_files confined wasm programs instances models messaging store"
-        " api rpc wiring",
+        "cluster": "errors shares kept open_files confined wasm programs instances models messaging"
+        " store api rpc wiring",
         "server": "allocator data_folder confined wasm programs api rpc wiring worker cluster",
         "__main__": "allocator open_files cluster server",
         "replaying": "errors wasm recording api",
