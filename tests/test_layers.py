@@ -54,6 +54,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "guest_json": "errors",
         "kept": "errors",
         "fairness": "",
+        "shares": "errors",
         "timers": "",
         "allocator": "",
         "open_files": "",
@@ -61,28 +62,29 @@ FOLDERS: dict[str, dict[str, str]] = {
         "confined": "errors fairness",
         "wasm": "errors",
         "programs": "errors fairness confined wasm",
-        "instances": "errors kept timers fairness wasm programs",
-        "resources": "errors timers",
+        "instances": "errors kept timers fairness shares wasm programs",
+        "resources": "errors shares timers",
         "prefix": "errors instances resources",
         "commands": "errors instances resources prefix",
         "scheduler": "errors instances commands",
         "interception": "errors wasm instances resources scheduler",
-        "models": "errors timers kept instances resources prefix commands scheduler interception",
+        "models": "errors shares timers kept instances resources prefix commands scheduler"
+        " interception",
         "grammar": "errors fairness confined commands models",
         "http": "errors instances",
         "mcp": "errors guest_json kept instances http",
         "messaging": "errors instances",
         "store": "errors instances",
         "recording": "errors wasm instances",
-        "api": "errors timers fairness confined guest_json wasm programs instances resources prefix"
-        " commands interception models grammar http mcp messaging store",
+        "api": "errors timers fairness shares confined guest_json wasm programs instances resources"
+        " prefix commands interception models grammar http mcp messaging store",
         "worker": "timers instances models",
-        "rpc": "errors fairness confined programs instances models mcp",
-        "wiring": "timers kept confined wasm programs instances interception models grammar http"
-        " mcp messaging store recording api rpc worker",
+        "rpc": "errors fairness shares confined programs instances models mcp",
+        "wiring": "timers shares kept confined wasm programs instances interception models grammar"
+        " http mcp messaging store recording api rpc worker",
         # What a node does, and a gateway: nothing imports it where there is no cluster.
-        "cluster": "errors kept open_files confined wasm programs instances models messaging store"
-        " api rpc wiring",
+        "cluster": "errors shares kept open_files confined wasm programs instances models messaging"
+        " store api rpc wiring",
         "server": "allocator data_folder confined wasm programs api rpc wiring worker cluster",
         "__main__": "allocator open_files cluster server",
         "replaying": "errors wasm recording api",

@@ -100,7 +100,12 @@ class _Server:
         facts = {} if config.cluster is None else {"life": config.cluster.life}
         users = None if self._node is None else self._node.users
         self._rpc = self._wiring.door = RpcServer(
-            config, partial(Requests, config, parts), clock, facts=facts, users=users
+            config,
+            self._wiring.shares,
+            partial(Requests, config, parts),
+            clock,
+            facts=facts,
+            users=users,
         )
         self._link.on_hello = self._wiring.worker_ready
         self._link.on_results = self._wiring.dispatcher.on_results

@@ -29,13 +29,13 @@ from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
 from pie_control.recording.recorder import Recorder
 from pie_control.rpc.requests import Parts as RpcParts
+from pie_control.shares import Shares
 from pie_control.store.service import StoreService
 from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
 from pie_control.worker.dispatcher import Dispatcher
 from pie_control.worker.link import Worker
 from pie_control.worker.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
-from pie_py.config.quotas import Quotas
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Hello
 
@@ -79,14 +79,14 @@ class Wiring:
         self.door: Door | None = None  # set once clients may come in
         self.clock = clock
         self.durations = Durations()
-        quotas = Quotas(config.quota, config.quotas)
+        self.shares = Shares.of(config)
         self.registry = Registry(
             config.max_instances,
             config.message_bytes,
             config.futures,
             config.guest_memory or default_bytes(),
             config.limits,
-            quotas,
+            self.shares,
             clock,
             clocks.date_ns,
             self.durations.add,
@@ -99,14 +99,14 @@ class Wiring:
             TURN_SECONDS,
             RESULT_TURN_SECONDS,
             clocks.monotonic_ns,
-            quotas.weight,
+            self.shares.quotas.weight,
             GuestMemory(self.registry.check_memory),
         )
         self.registry.do_later = self.executor.do_later
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(
             config,
-            quotas,
+            self.shares,
             self.executor,
             self.registry,
             self.durations,
@@ -191,6 +191,7 @@ class Wiring:
             self.registry,
             self.launcher,
             self._programs,
+            self.shares,
             self.models,
             self.adapters,
             self.mcp.registry,

@@ -29,8 +29,10 @@ from pie_control.programs.store import ProgramStore
 from pie_control.rpc.params import Chunk, Upload
 from pie_control.rpc.session import Session
 from pie_control.rpc.uploads import MAX_UPLOADS, USER_UPLOADS, Uploads
+from pie_control.shares import Share, Shares
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.keys import KeyPair, KeyStore
+from pie_py.config.quotas import Quota, Quotas
 from pie_py.config.services import ConfinedConfig
 
 SOURCE = b"async def main(args): return 'x'\n"
@@ -39,6 +41,11 @@ SOURCE = b"async def main(args): return 'x'\n"
 @pytest.fixture
 def store(tmp_path: Path) -> ProgramStore:
     return ProgramStore(tmp_path / "programs", 1 << 20, time.time_ns)
+
+
+def share_of(store: ProgramStore, most: int) -> Share:
+    """Of the bytes of programs; every user may have so many."""
+    return Shares(Quotas(Quota(share=1.0), {})).add("bytes", most, store.bytes_of)
 
 
 def test_a_damaged_source_is_told_and_mended_by_another_upload(store: ProgramStore) -> None:
@@ -181,7 +188,7 @@ def test_uploads_that_a_full_disk_has_ended_do_not_count(
     async def prepare(program: Any) -> None:
         raise AssertionError("no component is sent")
 
-    uploads = Uploads(store, prepare, ConfinedPool(ConfinedConfig()), lambda user: 1 << 30)
+    uploads = Uploads(store, prepare, ConfinedPool(ConfinedConfig()), share_of(store, 1 << 30))
     session = Session(bytes(16), "ann", 0.0, None)
 
     async def send(data: bytes) -> Any:
@@ -237,7 +244,7 @@ def test_unfinished_uploads_of_a_user_are_few(store: ProgramStore) -> None:
     async def prepare(program: Any) -> None:
         raise AssertionError("nothing is complete")
 
-    uploads = Uploads(store, prepare, ConfinedPool(ConfinedConfig()), lambda user: 1 << 30)
+    uploads = Uploads(store, prepare, ConfinedPool(ConfinedConfig()), share_of(store, 1 << 30))
 
     def session(user: str, number: int) -> Session:
         return Session(number.to_bytes(16), user, 0.0, None)
@@ -260,7 +267,7 @@ def test_names_for_bytes_that_are_here_count_too(store: ProgramStore) -> None:
         raise AssertionError("no component is sent")
 
     confined = ConfinedPool(ConfinedConfig())
-    uploads = Uploads(store, prepare, confined, lambda user: 16_500)
+    uploads = Uploads(store, prepare, confined, share_of(store, 16_500))
     session = Session(bytes(16), "mallory", 0.0, None)
     digest = store.put(SOURCE, "it", "python", "ann").hash
 
@@ -282,7 +289,7 @@ def test_what_is_checked_counts_as_coming(store: ProgramStore) -> None:
     async def prepare(program: Any) -> None:
         await may_end.wait()
 
-    uploads = Uploads(store, prepare, ConfinedPool(ConfinedConfig()), lambda user: 20_000)
+    uploads = Uploads(store, prepare, ConfinedPool(ConfinedConfig()), share_of(store, 20_000))
     session = Session(bytes(16), "mallory", 0.0, None)
 
     async def send(number: int) -> None:

@@ -385,7 +385,7 @@ def test_an_instance_that_does_not_receive_holds_the_client_up(tmp_path: Path) -
 def test_messages_that_wait_for_room_have_a_bound_by_user(tmp_path: Path) -> None:
     with Bench(tmp_path, mailbox_messages=1) as bench, sync.Client(bench.endpoint) as client:
         sleeper, other = client.launch("sleep"), client.launch("sleep")
-        bench.behaviours.message_bytes = 100
+        bench.behaviours.message_share.size = 100
         sleeper.send("x")
 
         def wait_for_room() -> None:

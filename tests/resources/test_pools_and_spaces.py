@@ -21,10 +21,11 @@ from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.retention import within_users
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
+from pie_control.shares import Shares
 from pie_control.timers import Timers
 from pie_py.config.quotas import Quota, Quotas
 
-QUOTAS = Quotas(Quota(share=1.0), {})
+SHARES = Shares(Quotas(Quota(share=1.0), {}))
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10**6)), max_size=60))
@@ -188,14 +189,14 @@ def test_a_refused_allocation_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def unlimited(pool: PagePool) -> Exports:
-    return Exports(pool, QUOTAS, lambda: 0.0, Timers(lambda: 0.0))
+    return Exports(pool, SHARES, "m", lambda: 0.0, Timers(lambda: 0.0))
 
 
 def test_an_export_that_nobody_imports_ends() -> None:
     async def main() -> None:
         timers, pool = Timers(trio.current_time), PagePool(8, 8)
-        quotas = Quotas(Quota(share=1.0, export_seconds=60), {})
-        exports = Exports(pool, quotas, trio.current_time, timers)
+        shares = Shares(Quotas(Quota(share=1.0, export_seconds=60), {}))
+        exports = Exports(pool, shares, "m", trio.current_time, timers)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(timers.run)
             for name in "abcd":

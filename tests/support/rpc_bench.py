@@ -29,6 +29,7 @@ from pie_control.rpc.requests import Parts, Requests
 from pie_control.rpc.server import RpcServer
 from pie_control.rpc.sessions import Timing
 from pie_control.rpc.users import Users
+from pie_control.shares import Shares
 from pie_py.config.limits import Limits
 from pie_py.config.quotas import Quota
 from pie_py.config.server import ServerConfig
@@ -102,26 +103,21 @@ BEHAVIOURS: dict[str, Behaviour] = {
 class Behaviours:
     """Launches and ends instances, with the names that the RPC server uses of the lifecycle."""
 
-    def __init__(self, config: ServerConfig, nursery: trio.Nursery) -> None:
+    def __init__(self, config: ServerConfig, shares: Shares, nursery: trio.Nursery) -> None:
         self._config = config
         self._nursery = nursery
         self._numbers = itertools.count(1)
         self._all: dict[str, Instance] = {}
         self.launched = 0
         self.most = config.max_instances
-        self.users = UserTotals(
-            lambda user: Together(MessageBytes(self.message_bytes), FutureCount(self.futures))
-        )
-        self.guest_memory = 1 << 30
+        self.users = UserTotals(lambda user: Together(MessageBytes(1 << 30), FutureCount(1 << 20)))
+        shares.add("instances", self.most, self.users.alive)
+        self.message_share = shares.add("bytes of messages", 1 << 30, self.users.messages)
         self.on_forget: list[Callable[[Instance], None]] = []
 
     @property
     def live_count(self) -> int:
         return sum(i.state is State.RUNNING for i in self._all.values())
-
-    message_bytes = 1 << 30
-
-    futures = 1 << 20
 
     def memory_of(self, user: str) -> int:
         return sum(i.memory_bytes for i in self._all.values() if i.user == user)
@@ -274,7 +270,7 @@ class Bench:
         clock = trio.current_time
         results = KeptResults(self.config.data_folder / "results", 0.0, time.time_ns)
         return Parts(
-            *(behaviours, behaviours, programs, models, none, none, confined, results),
+            *(behaviours, behaviours, programs, self.shares, models, none, none, confined, results),
             *(clock, time.time_ns, 0),
         )
 
@@ -283,7 +279,8 @@ class Bench:
         with self._scope:
             async with trio.open_nursery() as nursery:
                 self.nursery = nursery
-                self.behaviours = Behaviours(self.config, nursery)
+                self.shares = Shares.of(self.config)
+                self.behaviours = Behaviours(self.config, self.shares, nursery)
                 programs = ProgramStore(self.config.data_folder / "programs", 4 << 20, time.time_ns)
                 for name in BEHAVIOURS:
                     for user in ("local", "ann"):
@@ -291,7 +288,8 @@ class Bench:
                 self.programs = programs
                 methods = partial(Requests, self.config, self._parts(programs))
                 self.rpc = RpcServer(
-                    self.config, methods, trio.current_time, self._timing, users=self._users
+                    *(self.config, self.shares, methods, trio.current_time, self._timing),
+                    users=self._users,
                 )
                 self._started.append(await nursery.start(self.rpc.run))
                 self._ready.set()

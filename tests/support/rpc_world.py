@@ -12,6 +12,7 @@ from typing import Any
 from pie_control.instances.instance import ClientPresence, Ended, State
 from pie_control.instances.mailbox import Mailbox
 from pie_control.rpc.sessions import Do, Event, Sessions, Timing
+from pie_control.shares import Shares
 from pie_py.client.calls import Call
 from pie_py.client.session import Session as ClientSession
 from pie_py.client.stream import WINDOW, Stream
@@ -55,7 +56,7 @@ class Server:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.sessions = Sessions(FACTS, TIMING, clock, lambda: None, Quotas(Quota(), {}))
+        self.sessions = Sessions(FACTS, TIMING, clock, lambda: None, Shares(Quotas(Quota(), {})))
         self.talkers: dict[str, Talker] = {}
         self.done: list[Any] = []  # values of the requests that were done
         self.working: list[Do] = []

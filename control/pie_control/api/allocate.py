@@ -16,6 +16,7 @@ from pie_control.commands.copy_embed import CopyEmbedCommand
 from pie_control.commands.copy_page import CopyKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_control.shares import FREE_SOME
 from pie_py.config.quotas import MAX_PRIORITY
 from pie_py.wire.plan import Int32, Uint32
 
@@ -179,9 +180,7 @@ def alloc_emb(instance: Instance, queue: int, count: int) -> int:
     """Allocates embeds; if none are free, younger instances make way."""
     target = queue_of(instance, queue, "allocate")
     pool = target.space.embed_pool
-    target.model.check_share(
-        instance.user, "embeds", count, pool.size, pool.free, lambda space: space.embeds_held
-    )
+    target.model.embed_share.check(instance.user, count, FREE_SOME, pool.free)
     return target.space.allocate_embeds(count, partial(target.model.reclaim_embeds, instance))
 
 

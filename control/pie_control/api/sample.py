@@ -24,6 +24,7 @@ from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.logit_rows import LogitRow
 from pie_control.resources.samplers import NO_COUNTS, Sampler
+from pie_control.shares import FREE_SOME
 from pie_control.wasm import HostFunction
 from pie_py.wire.plan import Uint32
 
@@ -34,9 +35,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     wanted, program = read_parameters(parameters, target.model.description.vocab_size)
     target.queue.check_room()
     pool = target.model.samplers
-    target.model.check_share(
-        instance.user, "samplers", 1, pool.size, pool.slots.free, lambda space: len(space.samplers)
-    )
+    target.model.sampler_share.check(instance.user, 1, FREE_SOME, pool.slots.free)
     handle, sampler = target.space.samplers.create(
         remembers=program.remembers, mixes=program.mixes, top=wanted.logprobs
     )

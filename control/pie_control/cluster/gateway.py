@@ -22,6 +22,7 @@ from pie_control.programs.components import Components
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc.server import RpcServer
 from pie_control.rpc.users import FolderUsers
+from pie_control.shares import Shares
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.child import read_options, tell_error, tell_ready
 from pie_py.config.keys import KeyStore
@@ -71,9 +72,11 @@ class Gateway:
             self._restarts = Restarts(config.store.database, self._directory, self._links, clock)
         self._everywhere = Everywhere(config.data_folder, self._directory, self._links)
         self._relay = Relay(self._directory, config)
+        shares = Shares.of(config)
         methods = partial(
             GatewayMethods,
             config,
+            shares,
             programs,
             self._directory,
             self._placements,
@@ -89,7 +92,7 @@ class Gateway:
         users = None  # on loopback
         if pair is not None:
             users = FolderUsers(KeyStore(config.data_folder), pair.public)
-        self._rpc = RpcServer(config, methods, clock, facts={"cluster": True}, users=users)
+        self._rpc = RpcServer(config, shares, methods, clock, facts={"cluster": True}, users=users)
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled; reports the endpoint once it listens."""

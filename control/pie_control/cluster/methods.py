@@ -25,10 +25,10 @@ from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc import params
 from pie_control.rpc.describe import describe_program
-from pie_control.rpc.program_requests import ProgramRequests, check_unused
+from pie_control.rpc.program_requests import PROGRAM_BYTES, ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
-from pie_control.rpc.usage import PROGRAM_BYTES
+from pie_control.shares import Shares
 from pie_py import __version__
 from pie_py.client.errors import ClientError
 from pie_py.config.cluster import LIFE
@@ -104,6 +104,7 @@ class GatewayMethods:
     def __init__(
         self,
         config: ServerConfig,
+        shares: Shares,
         programs: ProgramStore,
         directory: DirectoryLink,
         placements: Placements,
@@ -142,7 +143,7 @@ class GatewayMethods:
         self._relay = relay
         self._clock = clock
         self._started = clock()
-        self._kept = ProgramRequests(config, programs, prepare, confined)
+        self._kept = ProgramRequests(config, shares, programs, prepare, confined)
         self._methods: dict[str, Method] = {
             "server": (params.Nothing, self._server),
             "models": (params.Nothing, self._models),

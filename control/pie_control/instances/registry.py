@@ -21,8 +21,8 @@ from pie_control.instances.instance import Ended, Fence, Instance, State
 from pie_control.instances.launch_rates import LaunchRates
 from pie_control.instances.message_bytes import MessageBytes
 from pie_control.instances.user_totals import Together, UserTotals
+from pie_control.shares import Shares
 from pie_py.config.limits import Limits
-from pie_py.config.quotas import Quotas
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program
@@ -48,7 +48,7 @@ class Registry:
         futures: int,
         guest_memory: int,
         limits: Limits,
-        quotas: Quotas,
+        shares: Shares,
         clock: Callable[[], float],
         date_ns: Callable[[], int],
         note_wait: Callable[[str, str, float], None],
@@ -62,7 +62,7 @@ class Registry:
             futures: open at once, of all of them; a user has a share.
             guest_memory: bytes that all of them may have taken; a user has a share.
             limits: of each.
-            quotas: of their users.
+            shares: of their users.
             clock: trio's, in seconds.
             date_ns: nanoseconds since the Unix epoch.
             note_wait: told user, kind and seconds of each wait of an instance outside the server.
@@ -79,11 +79,18 @@ class Registry:
         self.launched = 0
         self.most = most
         self._limits = limits
-        self._quotas = quotas
-        self.message_bytes = message_bytes
-        self.futures = futures
+        self._quotas = shares.quotas
         self.guest_memory = guest_memory
         self.users = UserTotals(self._together)
+        self._alive_share = shares.add("instances", most, self.users.alive)
+        self._memory_share = shares.add(
+            "bytes of memory",
+            guest_memory,
+            self.memory_of,
+            partial(shares.quotas.memory, size=guest_memory),
+        )
+        self.message_share = shares.add("bytes of messages", message_bytes, self.users.messages)
+        self._future_share = shares.add("futures", futures, self.users.futures)
         self._launches = LaunchRates(clock)
         self._clock = clock
         self._date_ns = date_ns
@@ -124,12 +131,11 @@ class Registry:
                 f"{self.most} instances are alive, the most this server runs;"
                 " try again when some have ended"
             )
-        most = self._quotas.most(user, self.most)
-        self._condemned.free_until(lambda: self.users.alive(user) < most, user)
-        if self.users.alive(user) >= most:
+        self._condemned.free_until(lambda: not self._alive_share.is_full(user), user)
+        if self._alive_share.is_full(user):
             raise NoRoom(
-                f"you have {most} instances alive, the most that one user may have here; try again"
-                " when some have ended"
+                f"you have {self._alive_share.most(user)} instances alive, the most that one user"
+                " may have here; try again when some have ended"
             )
         self._check_memory(user)
         if parent is not None and parent.state is not State.RUNNING:
@@ -165,7 +171,7 @@ class Registry:
 
     def _check_memory(self, user: str) -> None:
         """Starts none for who has too much memory already."""
-        most = self._quotas.memory(user, self.guest_memory)
+        most = self._memory_share.most(user)
         self._condemned.free_until(lambda: self.users.memory[user] < most, user)
         held = self.users.memory[user]
         if held >= most:
@@ -200,8 +206,7 @@ class Registry:
         return too_much(self._holding(), self._quotas, self.guest_memory)
 
     def _together(self, user: str) -> Together:
-        most = self._quotas.most
-        messages, futures = most(user, self.message_bytes), most(user, self.futures)
+        messages, futures = self.message_share.most(user), self._future_share.most(user)
         return Together(MessageBytes(messages), FutureCount(futures))
 
     def add(self, instance: Instance) -> None:

@@ -32,8 +32,8 @@ from pie_py.wire.plan import ModelDescription
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.instances.roles import Ends, Turns
+    from pie_control.shares import Shares
     from pie_control.timers import Timers
-    from pie_py.config.quotas import Quotas
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +82,7 @@ class ModelService:
         prefix_cache: PrefixCacheConfig,
         logit_rows: FreeList,
         *,
-        quotas: Quotas,
+        shares: Shares,
         turns: Turns,
         ends: Ends,
         durations: Durations,
@@ -98,7 +98,7 @@ class ModelService:
             interception: how pages are moved under pressure.
             prefix_cache: which shared prefixes are kept.
             logit_rows: rows of logits that the worker keeps, of all models.
-            quotas: of the users.
+            shares: of the users.
             turns: gives instances their turns when their pages are back.
             ends: ends younger instances for want of resources.
             durations: of earlier waits, by kind.
@@ -116,15 +116,15 @@ class ModelService:
         )
         self.logit_rows = logit_rows
         self.host_pages = HostMemory(description.host_pages, first_name=description.kv_pages)
-        self.exports = Exports(self.pages, quotas, clock, timers)
+        self.exports = Exports(self.pages, shares, description.name, clock, timers)
         self.adapters = Adapters(description.name, description.adapters)
         self.clock = clock
         self._ends = ends
-        self._quotas = quotas
-        self.scheduler = Scheduler(description, config, clock_ns, quotas.weight)
+        self.scheduler = Scheduler(description, config, clock_ns, shares.quotas.weight)
         self.prefixes = PrefixCache(self.pages, prefix_cache, self.scheduler.after_results, clock)
         self._queues = 0
         self.spaces: dict[Instance, Space] = {}
+        self._declare_shares(shares)
         costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
         policy = load_policy(interception.policy)
         situation = Situation(self, policy, costs, durations, clock)
@@ -258,32 +258,18 @@ class ModelService:
         found = [i for i, space in self.spaces.items() if held(space) and may_end(i)]
         return sorted(found, key=lambda i: (i.user == instance.user, -i.number))
 
-    def check_share(
-        self, user: str, what: str, count: int, size: int, free: int, held: Callable[[Space], int]
-    ) -> None:
-        """Refuses more of something than one user may have.
+    def _declare_shares(self, shares: Shares) -> None:
+        def of_user(held: Callable[[Space], int]) -> Callable[[str], int]:
+            return lambda user: sum(held(s) for i, s in self.spaces.items() if i.user == user)
 
-        Args:
-            user: who wants it.
-            what: it is, such as "embeds".
-            count: that are wanted.
-            size: that there are.
-            free: of them.
-            held: that one instance has.
-
-        Raises:
-            ApiError: `limit-exceeded`.
-        """
-        most = self._quotas.most(user, size)
-        if most >= size or size - free + count <= most:
-            return  # all users together have no more
-        have = sum(held(space) for other, space in self.spaces.items() if other.user == user)
-        if have + count > most:
-            raise ApiError(
-                "limit-exceeded",
-                f"your instances have {have} {what} of the model, and one user may have {most};"
-                " free some, or wait until others of your instances have ended",
-            )
+        name = self.description.name
+        shares.add_lent(f"{name}: KV pages", of_user(lambda space: space.pages.resident))
+        self.embed_share = shares.add(
+            f"{name}: embeds", self.embeds.size, of_user(lambda space: space.embeds_held)
+        )
+        self.sampler_share = shares.add(
+            f"{name}: samplers", self.samplers.size, of_user(lambda space: len(space.samplers))
+        )
 
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of this model. Idempotent.

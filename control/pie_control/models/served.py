@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.instances.roles import Ends, Turns
     from pie_control.interception.history import Durations
+    from pie_control.shares import Shares
     from pie_control.timers import Timers
-    from pie_py.config.quotas import Quotas
     from pie_py.config.server import ServerConfig
     from pie_py.wire.plan import ModelDescription
 
@@ -43,7 +43,7 @@ class ServedModels:
     def __init__(
         self,
         config: ServerConfig,
-        quotas: Quotas,
+        shares: Shares,
         turns: Turns,
         ends: Ends,
         durations: Durations,
@@ -55,7 +55,7 @@ class ServedModels:
 
         Args:
             config: of the server.
-            quotas: of the users.
+            shares: of the users.
             turns: gives instances their turns when their pages are back.
             ends: ends younger instances for want of resources.
             durations: of earlier waits, by kind.
@@ -66,7 +66,7 @@ class ServedModels:
         self.services: dict[str, ModelService] = {}
         self.codecs: dict[str, TextCodec] = {}
         self._config = config
-        self._quotas = quotas
+        self._shares = shares
         self._turns = turns
         self._ends = ends
         self._durations = durations
@@ -100,7 +100,7 @@ class ServedModels:
             config.interception,
             config.prefix_cache,
             self._logit_rows,
-            quotas=self._quotas,
+            shares=self._shares,
             turns=self._turns,
             ends=self._ends,
             durations=self._durations,

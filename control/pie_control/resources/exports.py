@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from pie_control.errors import ApiError
 from pie_control.resources.pools import PagePool
+from pie_control.shares import Shares
 from pie_control.timers import Timer, Timers
-from pie_py.config.quotas import Quotas
 from pie_py.wire.plan import Int32
 
 MAX_NAME = 256  # characters
@@ -44,11 +44,13 @@ class Exports:
     """
 
     def __init__(
-        self, pool: PagePool, quotas: Quotas, clock: Callable[[], float], timers: Timers
+        self, pool: PagePool, shares: Shares, model: str, clock: Callable[[], float], timers: Timers
     ) -> None:
         """Has none yet; the timers go by the clock, in seconds."""
         self._pool = pool
-        self._quotas = quotas
+        self._quotas = shares.quotas
+        size = int(pool.size * MAX_SHARE)
+        self._share = shares.add(f"{model}: exported pages", size, self._of_user)
         self._clock = clock
         self._timers = timers
         self._private: dict[str, dict[str, Export]] = {}  # by user, name
@@ -93,7 +95,7 @@ class Exports:
                 f"your exports list {listed} pages, those of several counted in each, and may list"
                 f" {most}; {len(pages)} more are too many: release some",
             )
-        most = self._quotas.most(user, int(self._pool.size * MAX_SHARE))
+        most = self._share.most(user)
         if listed + len(pages) > most and self._of_user(user, pages) > most:
             raise ApiError(
                 "limit-exceeded",
@@ -212,12 +214,13 @@ class Exports:
         self._holds[export.pages] -= 1
         self._pool.release(export.pages)
 
-    def _of_user(self, user: str, more: Int32) -> int:
+    def _of_user(self, user: str, more: Int32 | None = None) -> int:
         """Pages that the user's exports hold, with these."""
         shared = (export for export in self._shared.values() if export.user == user)
         private = self._private.get(user, {}).values()
-        lists = [more, *(export.pages for export in (*shared, *private))]
-        return len(np.unique(np.concatenate(lists)))
+        lists = [export.pages for export in (*shared, *private)]
+        lists += [] if more is None else [more]
+        return len(np.unique(np.concatenate(lists))) if lists else 0
 
     def _names(self, export: Export) -> dict[str, Export]:
         return self._shared if export.shared else self._private.setdefault(export.user, {})

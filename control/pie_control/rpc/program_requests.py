@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
 from pie_control.confined.pool import ConfinedPool
@@ -13,9 +12,10 @@ from pie_control.rpc import params
 from pie_control.rpc.describe import describe_program
 from pie_control.rpc.session import Session
 from pie_control.rpc.uploads import Uploads
-from pie_control.rpc.usage import PROGRAM_BYTES
-from pie_py.config.quotas import Quotas
+from pie_control.shares import Shares
 from pie_py.config.server import ServerConfig
+
+PROGRAM_BYTES = "bytes of programs"
 
 
 class ProgramRequests:
@@ -24,15 +24,15 @@ class ProgramRequests:
     def __init__(
         self,
         config: ServerConfig,
+        shares: Shares,
         programs: ProgramStore,
         prepare: Callable[[Program], Awaitable[None]],
         confined: ConfinedPool,
     ) -> None:
         """Takes the parts of `Uploads`; the configuration tells what a user's programs may take."""
-        quotas = Quotas(config.quota, config.quotas)
         self._programs = programs
-        self._most_bytes: Callable[[str], int] = partial(quotas.most, size=config.program_bytes)
-        self._uploads = Uploads(programs, prepare, confined, self._most_bytes)
+        self._share = shares.add(PROGRAM_BYTES, config.program_bytes, programs.bytes_of)
+        self._uploads = Uploads(programs, prepare, confined, self._share)
 
     def forget(self, session: Session) -> None:
         """A session has ended: its unfinished uploads go."""
@@ -44,8 +44,8 @@ class ProgramRequests:
 
     def bytes_of(self, user: str) -> dict[str, Any]:
         """What a user's programs take, and may take, as `quota` tells it."""
-        has = self._programs.bytes_of(user)
-        return {"kind": PROGRAM_BYTES, "has": has, "may": self._most_bytes(user)}
+        share = self._share
+        return {"kind": share.kind, "has": share.has(user), "may": share.most(user)}
 
     def has(self, session: Session, asked: params.Has) -> Any:
         """Whether a program's bytes are here."""

@@ -35,10 +35,9 @@ from pie_control.rpc.inspect import inspect, waits_of
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
-from pie_control.rpc.usage import Usage
+from pie_control.shares import Shares
 from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
-from pie_py.config.quotas import Quotas
 from pie_py.config.server import ServerConfig
 from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import PROTOCOL, Request
@@ -68,6 +67,7 @@ class Parts:
     registry: Registry
     launcher: Launcher
     programs: ProgramStore
+    shares: Shares
     models: ServedModels
     adapters: AdapterLoader
     mcp: McpRegistry
@@ -106,16 +106,10 @@ class Requests:
         self._recorded = parts.recorded
         self._sessions = sessions
         parts.registry.on_forget.append(sessions.forget_instance)
-        self._quotas = Quotas(config.quota, config.quotas)
-        self._usage = Usage(
-            self._quotas,
-            parts.registry,
-            parts.models,
-            parts.programs,
-            sessions,
-            config.program_bytes,
+        self._shares = parts.shares
+        self._kept = ProgramRequests(
+            config, parts.shares, parts.programs, parts.launcher.prepare, parts.confined
         )
-        self._kept = ProgramRequests(config, parts.programs, parts.launcher.prepare, parts.confined)
         self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
         self._waiting_bytes: Counter[str] = Counter()  # of those messages, by user
         self._started = self._clock()
@@ -211,10 +205,16 @@ class Requests:
         users = [session.user]
         if asked.users:
             session.check_admin(self._config.admins)
-            users = self._usage.users()
+            users = self._users()
         elif asked.of:
             users = [session.acts_for(asked.of, self._config.admins)]
-        return [self._usage.of(user) for user in users]
+        return [self._shares.of_user(user) for user in users]
+
+    def _users(self) -> list[str]:
+        """All who have something."""
+        users = {instance.user for instance in self._registry.instances(None)}
+        users |= {program.uploaded_by for program in self._programs.list()}
+        return sorted(users | self._sessions.users())
 
     # Adapters
 
@@ -373,7 +373,7 @@ class Requests:
             )
         mailbox: Mailbox[Any] = instance.texts if isinstance(message, str) else instance.blobs
         user = session.user
-        most = self._quotas.most(user, self._registry.message_bytes)
+        most = self._registry.message_share.most(user)
         if self._waiting_bytes[user] >= most and not mailbox.has_room:
             raise ApiError(
                 "limit-exceeded",

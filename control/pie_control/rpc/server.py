@@ -20,10 +20,10 @@ from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES
 from pie_control.rpc.session import MAX_PENDING, Session
 from pie_control.rpc.sessions import DEFAULT_TIMING, Do, Event, GiveUp, Gone, Sessions, Timing
 from pie_control.rpc.users import FolderUsers, Users
+from pie_control.shares import Shares
 from pie_py import __version__
 from pie_py.config.endpoint import Endpoint, parse_endpoint
 from pie_py.config.keys import LOCAL_USER, KeyStore
-from pie_py.config.quotas import Quotas
 from pie_py.config.server import ServerConfig
 from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import (
@@ -60,6 +60,7 @@ class RpcServer:
     def __init__(
         self,
         config: ServerConfig,
+        shares: Shares,
         methods: Callable[[Sessions], Methods],
         clock: Callable[[], float],
         timing: Timing = DEFAULT_TIMING,
@@ -70,6 +71,7 @@ class RpcServer:
 
         Args:
             config: of the server.
+            shares: of the users.
             methods: makes what answers requests.
             clock: trio's, in seconds.
             timing: intervals.
@@ -83,11 +85,10 @@ class RpcServer:
         self._socket = Socket(self._router)
         largest = max(config.limits.message_bytes, CHUNK_BYTES, MAX_ARGUMENT_BYTES)
         self._frame_bytes = largest + FRAME_OVERHEAD
-        quotas = Quotas(config.quota, config.quotas)
         self.sessions = Sessions(
-            {**self._facts(), **facts}, timing, clock, self._socket.wake, quotas
+            {**self._facts(), **facts}, timing, clock, self._socket.wake, shares
         )
-        self._inbox = Inbox(quotas.weight)
+        self._inbox = Inbox(shares.quotas.weight)
         self._requests = methods(self.sessions)
         self._tasks: dict[tuple[Session, int], trio.CancelScope] = {}  # of requests that wait
         self._users = users

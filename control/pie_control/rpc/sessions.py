@@ -20,8 +20,8 @@ from pie_control.rpc.backlog import Backlog
 from pie_control.rpc.outgoing import Delivery, Outgoing
 from pie_control.rpc.outlet import Outlet
 from pie_control.rpc.session import Change, Pending, Session
+from pie_control.shares import Shares
 from pie_py import __version__
-from pie_py.config.quotas import Quotas
 from pie_py.wire.rpc import (
     PROTOCOL,
     SESSION_BYTES,
@@ -100,7 +100,7 @@ class Sessions:
         timing: Timing,
         clock: Callable[[], float],
         on_work: Callable[[], None],
-        quotas: Quotas,
+        shares: Shares,
     ) -> None:
         """No session yet.
 
@@ -109,12 +109,12 @@ class Sessions:
             timing: intervals.
             clock: seconds that grow.
             on_work: called when there may be something to send.
-            quotas: of the users.
+            shares: of the users.
         """
         self._out = Outgoing(on_work)
         self._facts = facts
         self._timing = timing
-        self._quotas = quotas
+        self._share = shares.add("sessions", MAX_SESSIONS, self.count_of)
         self._clock = clock
         self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
         self._peers: dict[bytes, Session] = {}  # by routing id
@@ -258,8 +258,8 @@ class Sessions:
             return Refused("invalid-argument", "a session id has 16 bytes")
         if is_new and len(self._sessions) >= MAX_SESSIONS:
             return Refused("busy", f"{MAX_SESSIONS} sessions are open; try later")
-        most = self._quotas.most(user, MAX_SESSIONS)
-        if is_new and self.count_of(user) >= most:
+        if is_new and self._share.is_full(user):
+            most = self._share.most(user)
             return Refused(
                 "busy", f"you have {most} sessions, as many as one user may; use fewer connections"
             )

@@ -18,6 +18,7 @@ from pie_control.programs.source_check import check_file
 from pie_control.programs.store import Program, ProgramStore, kind_of
 from pie_control.rpc import params
 from pie_control.rpc.session import Session
+from pie_control.shares import Share
 from pie_py.wire import javascript
 from pie_py.wire.rpc import CHUNK_BYTES
 
@@ -51,7 +52,7 @@ class Uploads:
         programs: ProgramStore,
         prepare: Callable[[Program], Awaitable[None]],
         confined: ConfinedPool,
-        most_of: Callable[[str], int],
+        share: Share,
     ) -> None:
         """No upload is under way.
 
@@ -59,10 +60,10 @@ class Uploads:
             programs: where they are kept.
             prepare: checks a component by compiling it, and that there is a runtime for JavaScript.
             confined: checks sources.
-            most_of: bytes that the programs of a user may take.
+            share: of the bytes of programs.
         """
         self._programs = programs
-        self._most_of = most_of
+        self._share = share
         self._confined = confined
         self._prepare = prepare
         self._of: dict[Session, dict[str, _Upload]] = {}
@@ -177,7 +178,7 @@ class Uploads:
     def _check_room(self, user: str, size: int) -> None:
         """Refuses what would take more of the disk than one user may have, with what is coming."""
         coming = sum(upload.size for upload in self._uploads_of(user))
-        have, most = self._programs.bytes_of(user), self._most_of(user)
+        have, most = self._share.has(user), self._share.most(user)
         if have + coming + size > most:
             raise ApiError(
                 "limit-exceeded",
