@@ -121,7 +121,7 @@ def _walk(user: User, endpoint: str) -> None:
         "clone and install",
         f"git clone -q {ROOT} pie_py",
         "python3 -m venv .venv",
-        ".venv/bin/pip install -q -e pie_py pytest",
+        ".venv/bin/pip install -q -e pie_py",
     )
     user.does("first answer", '.venv/bin/pie-py run text_completion --prompt "The capital of"')
     for language, short, name, code in LANGUAGES:

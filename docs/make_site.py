@@ -10,6 +10,7 @@ warning, such as a link that leads nowhere, ends it with status 1.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -36,6 +37,8 @@ OF_CLIENT = (
 def main() -> int:
     """Puts the sources together and builds the site; returns the exit status."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "target" / "site").absolute()
+    if importlib.util.find_spec("zensical") is None:
+        raise SystemExit(f"the site needs Zensical: {sys.executable} -m pip install -e '.[docs]'")
     assemble(folder)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
     return subprocess.run(command, cwd=folder, check=False).returncode

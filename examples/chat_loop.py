@@ -1,6 +1,9 @@
 """A conversation: every text that the client sends is a turn, an empty one ends it.
 
-Run: pie-py run examples/chat_loop.py    (the model needs a chat template)
+Each answer ends with an empty text. The model needs a chat template.
+
+Run: pie-py serve --model MODEL
+     python examples/chat_client.py     (beside it; asks on the terminal)
 """
 
 from inferlet import Context, Model, Sampler, session
@@ -16,5 +19,6 @@ async def main(system: str = "") -> str:
         context.user(message)
         await context.generate(Sampler.top_p(0.7, 0.9), max_tokens=256).send_text()
         session.send("\n")
+        session.send("")
         turns += 1
     return f"{turns} turns"

@@ -22,16 +22,19 @@ async def read_page(url: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html)).strip()[:MOST_CHARACTERS]
 
 
+async def topic(model: Model, text: str) -> str:
+    """What the model says of a page."""
+    context = Context(model).fill(f"{text}\n\nThis page is about")
+    return await context.generate(Sampler.argmax(), max_tokens=32).collect_text()
+
+
 async def main(args: list[str]) -> str:
     """Runs the inferlet."""
     if not args:
         raise SystemExit("usage: web_page.py URL...")
     model = Model.load()
     pages = await asyncio.gather(*(read_page(url) for url in args))
-    for url, text in zip(args, pages, strict=True):
-        session.send(f"{url}\n{text}\n")
-        context = Context(model)
-        context.fill(f"{text}\n\nThis page is about")
-        await context.generate(Sampler.argmax(), max_tokens=32).send_text()
-        session.send("\n")
+    topics = await asyncio.gather(*(topic(model, text) for text in pages))
+    for url, text, about in zip(args, pages, topics, strict=True):
+        session.send(f"{url}\n{text}\n{about}\n")
     return ""

@@ -66,6 +66,54 @@ def test_every_python_block_is_run() -> None:
     assert {page: n for page, n in pages.items() if n and page not in STORY} == told
 
 
+def programs() -> Iterator[tuple[str, str]]:
+    """Every Python program that a reader may copy, with where it stands."""
+    root = DOCS.parent
+    page = root / "gateway/pie_gateway/page/files/launch.js"
+    yield page.name, page.read_text(encoding="utf-8").split("`")[1]
+    for path in (root / "README.md", *DOCS.glob("*.md"), *root.glob("inferlets/**/*.md")):
+        for kind, code in BLOCK.findall(path.read_text(encoding="utf-8")):
+            if kind == "python":
+                yield str(path.relative_to(root)), code
+    for pattern in ("inferlets/**/*.py", "examples/*.py", "pie_py/cli/templates/**/*.py"):
+        for path in root.glob(pattern):
+            yield str(path.relative_to(root)), path.read_text(encoding="utf-8")
+
+
+def _in_turn(code: str) -> Iterator[str]:
+    """Loops over contexts or generators that wait for what the model writes of one after another.
+
+    A loop that awaits a generation of its own variable could have started all of them.
+    """
+    ends = {"collect_text", "collect_tokens", "collect_json", "send_text", "distribution"}
+    for loop in ast.walk(
+        compile(code, "", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    ):
+        match loop:
+            case ast.For(target=ast.Name(id=name), body=body):
+                inside: list[ast.AST] = list(body)
+            case ast.ListComp(elt=part, generators=[ast.comprehension(target=ast.Name(id=name))]):
+                inside = [part]
+            case _:
+                continue
+        for node in (node for part in inside for node in ast.walk(part)):
+            if (
+                isinstance(node, ast.Await)
+                and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(node))
+                and any(
+                    isinstance(one, ast.Attribute) and one.attr in ends for one in ast.walk(node)
+                )
+            ):
+                yield ast.unparse(node)
+
+
+def test_no_program_awaits_its_forks_in_turn() -> None:
+    assert list(_in_turn("[await one.collect_text() for one in forks]"))
+    found = list(programs())
+    assert len(found) > 60
+    assert not [(place, code) for place, text in found for code in _in_turn(text)]
+
+
 @pytest.mark.parametrize("page", HOW)
 def test_python(server: Server, page: str) -> None:
     for code, how in zip(blocks(page, "python"), HOW[page], strict=True):
@@ -116,11 +164,37 @@ def _imports(code: str) -> None:
                 assert re.search(rf"(class|def) {name.name}\b", path.read_text()), name.name
 
 
+# What the names in the Rust page's table of calls are.
+TYPES = {
+    "n": "usize", "k": "u32", "tokens": "Vec<u32>", "draft": "Vec<u32>", "path": "Vec<usize>",
+    "continuations": "Vec<Vec<u32>>", "a": "usize", "b": "usize", "close": "bool", "name": "&str",
+    "places": "Vec<usize>", "shared": "bool", "time": "std::time::Duration", "priority": "i32",
+    "model": "&Model",
+}  # fmt: skip
+
+
+def _functions_of_the_table() -> Iterator[str]:
+    """A function around each call on a context that the Rust page's table of calls has."""
+    text = (DOCS / "rust-sdk.md").read_text(encoding="utf-8")
+    calls = re.findall(r"^\| `([cC]ontext(?:\.|::)[^`]+)`", text, re.MULTILINE)
+    assert len(calls) > 10
+    for number, call in enumerate(calls):
+        types = TYPES if "join" not in call else {"a": "Context", "b": "Context"}
+        given = "".join(
+            f", {name}: {of}" for name, of in types.items() if re.search(rf"\b{name}\b(?!\()", call)
+        )
+        yield (
+            f"#[allow(unused_mut)]\npub async fn call_{number}(mut context: Context{given})"
+            f" -> Result<()> {{\n    let _ = {call};\n    Ok(())\n}}\n"
+        )
+
+
 @pytest.mark.slow
 def test_rust(tmp_path: Path) -> None:
     """The program of the Rust page, with the page's fragment in it, is built from its manifest."""
     use_toolchain()
     program, fragment = blocks("rust-sdk", "rust")
+    program += "".join(_functions_of_the_table())
     [manifest] = [one for one in blocks("rust-sdk", "toml") if "[package]" in one]
     (tmp_path / "src").mkdir()
     (tmp_path / "Cargo.toml").write_text(manifest)

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from hashlib import sha256
 
-from inferlet import Context, Model, PieError, http, store
+from inferlet import Context, Model, PieError, gather, http, store
 
 PREFIX = "retrieval/"
 
@@ -50,8 +50,7 @@ async def main(
         max_tokens: most tokens of the answer.
     """
     new = [*(add or ()), *([await (await http.get(add_url)).text()] if add_url else ())]
-    for text in new:
-        await store.set(PREFIX + sha256(text.encode()).hexdigest(), text.encode())
+    await gather(*(store.set(PREFIX + sha256(t.encode()).hexdigest(), t.encode()) for t in new))
     keys = [key async for key in store.keys(PREFIX)]
     if not question:
         return {"texts": len(keys)}

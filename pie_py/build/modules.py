@@ -44,6 +44,8 @@ def read_modules(path: Path) -> dict[str, bytes]:
     if path.is_dir():
         main = path / MAIN
         if not main.is_file():
+            if (path / "Cargo.toml").is_file():
+                raise BadProgram(f"{path} is a Rust crate: `pie-py build` makes a component of it")
             raise BadProgram(f"{path} has no {MAIN}: it is where a folder's program begins")
         _check_inside(main, path)
     root = main.parent

@@ -105,7 +105,6 @@ def _toolchains() -> Iterator[Finding]:
         found = str(error).partition(".\n")[0]
         mend = f"Node.js {OLDEST_NODE} and npm, or: pip install 'pie-py[js]'; for JavaScript only"
         yield Finding("JavaScript to Wasm", "missing", found, mend)
-    yield _optional("pytest", "pytest", "pip install pytest; for `pie-py test`")
     yield _optional("telemetry", "opentelemetry.sdk", "pip install 'pie-py[telemetry]'")
 
 
@@ -124,11 +123,14 @@ def _folders() -> Iterator[Finding]:
             yield Finding(what, "bad", f"{folder}, {free >> 20} MiB free", "free some disk")
         else:
             yield Finding(what, "ok", f"{folder}, {free >> 30} GiB free")
-    for what, kind, seconds in (("Python", "python", 10), ("JavaScript", "javascript", 30)):
+    for what, kind, by_itself in (
+        ("Python", "python", "; a server builds it with the first source"),
+        ("JavaScript", "javascript", "; a server does not build it"),
+    ):
         built = RUNTIMES[kind].runtime_file(config.cache_folder).is_file()
         found = "built" if built else "not built yet"
-        mend = f"the first `run` of a source builds it, or pie-py build --runtime {kind}"
-        yield Finding(f"{what} runtime", "ok", found, "" if built else f"{mend}, {seconds} s")
+        mend = "" if built else f"pie-py build --runtime {kind}{by_itself}"
+        yield Finding(f"{what} runtime", "ok", found, mend)
     users = len(KeyStore(config.data_folder).users())
     yield Finding("keys", "ok", f"{users} users", "" if users else "pie-py keys add USER")
 

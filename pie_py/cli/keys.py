@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
-from pie_py.cli.config_errors import config_errors
 from pie_py.cli.connect import EXIT_FAILED, json_option
 from pie_py.cli.console import say
+from pie_py.cli.server_config import server_config
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
 
-_folder = click.option(
-    "--data-folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The server's data folder, if it is not the default.",
-)
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+def _folder(function: _Command) -> _Command:
+    """Adds the options that say where the server keeps its keys."""
+    function = click.option(
+        "--config",
+        "file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The server's TOML file, which may name its data folder.",
+    )(function)
+    return click.option(
+        "--data-folder",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="The server's data folder, if it is not the default.",
+    )(function)
 
 
 @click.group("keys")
@@ -39,13 +51,13 @@ def command() -> None:
     help="The user's key file; USER.key.json here by default.",
 )
 @_folder
-def add(user: str, output: Path | None, data_folder: Path | None) -> None:
+def add(user: str, output: Path | None, data_folder: Path | None, file: Path | None) -> None:
     """Make a key for USER and print its file, which is all that the user needs."""
     output = output or Path(f"{user}.key.json")
     with _problems_shown():
         if output.exists():
             raise KeyProblem(f"{output} exists already; choose another with --output")
-        _make_key(_store(data_folder), user, output)
+        _make_key(_store(data_folder, file), user, output)
     say(f"give {output} to {user}, over a safe channel, and to no one else:")
     say(f"    pie-py ps --endpoint tcp://HOST:PORT --key {output}")
     say(f"`pie-py keys http {output}` prints the user's API key for HTTP")
@@ -65,30 +77,25 @@ def http(file: Path) -> None:
 @command.command("remove")
 @click.argument("user")
 @_folder
-def remove(user: str, data_folder: Path | None) -> None:
+def remove(user: str, data_folder: Path | None, file: Path | None) -> None:
     """Forget USER's key. Connections with it end within seconds."""
     with _problems_shown():
-        _store(data_folder).remove(user)
+        _store(data_folder, file).remove(user)
 
 
 @command.command("list")
 @_folder
 @json_option
-def list_users(data_folder: Path | None, as_json: bool) -> None:
+def list_users(data_folder: Path | None, file: Path | None, as_json: bool) -> None:
     """Print the users who have a key."""
     with _problems_shown():
-        users = sorted(_store(data_folder).users().values())
+        users = sorted(_store(data_folder, file).users().values())
     for line in [json.dumps(users)] if as_json else users:
         click.echo(line)
 
 
-def _store(data_folder: Path | None) -> KeyStore:
-    if data_folder is None:
-        from pie_py.config.server import ServerConfig
-
-        with config_errors():
-            data_folder = ServerConfig().data_folder
-    return KeyStore(data_folder)
+def _store(data_folder: Path | None, file: Path | None) -> KeyStore:
+    return KeyStore(data_folder or server_config(file).data_folder)
 
 
 def _make_key(store: KeyStore, user: str, output: Path) -> None:

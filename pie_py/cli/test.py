@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 
 import click
 
-from pie_py.cli.connect import EXIT_FAILED
-from pie_py.cli.console import run_to_end, say
+from pie_py.cli.console import run_to_end
 
 
 @click.command("test", context_settings={"ignore_unknown_options": True})
@@ -19,7 +17,4 @@ def command(args: tuple[str, ...]) -> None:
     Tests take the fixture `pie`, a server whose model says what the test tells it, or `pie_tiny`,
     with the embedded model.
     """
-    if importlib.util.find_spec("pytest") is None:
-        say(f"error: pytest is not installed: {sys.executable} -m pip install pytest")
-        sys.exit(EXIT_FAILED)
     sys.exit(run_to_end([sys.executable, "-m", "pytest", *args]))

@@ -176,6 +176,9 @@ def test_keys(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["user"] == "ann"
     assert file.stat().st_mode & 0o077 == 0
     assert invoke("keys", "list", *data).stdout == "ann\n"
+    config = tmp_path / "pie.toml"  # as the operators' guide does it
+    config.write_text(f'data_folder = "{data[1]}"\n')
+    assert invoke("keys", "list", "--config", str(config)).stdout == "ann\n"
     again = invoke("keys", "add", "ann", "--output", str(tmp_path / "x"), *data)
     assert again.exit_code == 1
     assert "has a key already" in again.stderr

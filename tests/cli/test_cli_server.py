@@ -17,13 +17,13 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from support.child_processes import command_line
+from support.rust_components import use_toolchain
 from support.servers import Server
 
 from pie_py.cli import main
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
-    **os.environ,
     "OMP_NUM_THREADS": "1",
     "PYTHONPATH": os.pathsep.join(
         str(ROOT / part) for part in ("", "control", "inference", "gateway", "sdk/python")
@@ -55,14 +55,15 @@ def server() -> Iterator[Server]:
 
 
 def cli(
-    *args: str | Path, timeout: float = 120, **environment: str
+    *args: str | Path, timeout: float = 120, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pie_py", *map(str, args)],
         capture_output=True,
         text=True,
         timeout=timeout,
-        env={**ENVIRONMENT, **environment},
+        env={**os.environ, **ENVIRONMENT, **environment},
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
     )
 
@@ -119,6 +120,20 @@ def test_run_upload_launch_ps_logs_kill(server: Server) -> None:
     assert "pie-tiny" in ask("models", *here).stdout
 
 
+@pytest.mark.slow
+def test_a_new_project_is_uploaded_as_its_readme_says(server: Server, tmp_path: Path) -> None:
+    """A crate is built on the way."""
+    use_toolchain()
+    here = ("--endpoint", server.endpoint)
+    for language in ("python", "rust"):
+        folder = tmp_path / f"in_{language}"
+        assert cli("new", folder, "--lang", language).returncode == 0
+        assert "pie-py upload . &&" in (folder / "README.md").read_text()
+        done = cli("upload", ".", *here, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert f"in_{language} " in ask("programs", *here).stdout
+
+
 def test_a_trace_for_perfetto(server: Server, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     with server.client() as client:
@@ -170,7 +185,7 @@ def test_ctrl_c_cancels_what_run_started(server: Server) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**ENVIRONMENT, "PIE_PY_ENDPOINT": server.endpoint},
+        env={**os.environ, **ENVIRONMENT, "PIE_PY_ENDPOINT": server.endpoint},
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "forever\n"
@@ -215,7 +230,7 @@ def served(*args: str, **environment: str) -> Iterator[tuple[subprocess.Popen[st
         [sys.executable, "-m", "pie_py", "serve", "--threads", "1", *args],
         stderr=subprocess.PIPE,
         text=True,
-        env={**ENVIRONMENT, **environment},
+        env={**os.environ, **ENVIRONMENT, **environment},
     )
     try:
         assert process.stderr is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from support.servers import Server
@@ -42,3 +45,17 @@ def test_children(server: Server) -> None:
         assert run(client, "children", "hello", "Ada", "Alan") == "Hello, Ada!\nHello, Alan!"
         failed = run(client, "children", "no-such-program", "x")
         assert failed.startswith("failed: no program is called 'no-such-program'")
+
+
+def test_chat(server: Server) -> None:
+    """As the terminal has it: two turns, then an empty line."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "chat_client.py"],
+        input="Hello\nGo on\n\n",
+        env={**os.environ, "PIE_PY_ENDPOINT": server.endpoint},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.endswith("\n> 2 turns\n"), done.stderr

@@ -3,15 +3,18 @@
 import { events, json, post, request } from "./api.js";
 import { make } from "./dom.js";
 
-const EXAMPLE = `from inferlet import Context, Model, Sampler, session
+const EXAMPLE = `from inferlet import Context, Model, Sampler, gather, session
+
+
+async def write(fork: Context) -> None:
+    text = await fork.generate(Sampler.top_p(1.0, 0.9), max_tokens=16).collect_text()
+    session.send(text + "\\n")
 
 
 async def main(args: list[str]) -> str:
     context = Context(Model.load()).fill(args[0])
     forks = [context.fork() for _ in range(3)]  # they share the prompt's pages
-    for fork in forks:
-        text = await fork.generate(Sampler.top_p(1.0, 0.9), max_tokens=16).collect_text()
-        session.send(text + "\\n")
+    await gather(*map(write, forks))  # their steps are batched
     return "done"
 `;
 let source = EXAMPLE; // kept when another view is shown
