@@ -9,6 +9,7 @@ import click
 
 from pie_py.cli.connect import EXIT_FAILED
 from pie_py.cli.console import run_to_end, say
+from pie_py.config.python_child import python_command
 
 
 @click.command("test", context_settings={"ignore_unknown_options": True})
@@ -22,4 +23,4 @@ def command(args: tuple[str, ...]) -> None:
     if importlib.util.find_spec("pytest") is None:
         say(f"error: pytest is not installed: {sys.executable} -m pip install pytest")
         sys.exit(EXIT_FAILED)
-    sys.exit(run_to_end([sys.executable, "-m", "pytest", *args]))
+    sys.exit(run_to_end(python_command("-m", "pytest", *args)))

@@ -55,16 +55,27 @@ def server() -> Iterator[Server]:
 
 
 def cli(
-    *args: str | Path, timeout: float = 120, **environment: str
+    *args: str | Path, timeout: float = 120, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pie_py", *map(str, args)],
         capture_output=True,
         text=True,
         timeout=timeout,
+        cwd=cwd,
         env={**ENVIRONMENT, **environment},
         stdin=subprocess.DEVNULL,
     )
+
+
+@pytest.fixture
+def traps(tmp_path: Path) -> Path:
+    """A folder of modules that others would import if it were on their path, with a program."""
+    for name in ("random", "queue", "numpy", "typing", "logging", "sitecustomize", "zmq", "torch"):
+        trap = "open(f'{__file__}.ran', 'w').close()\nraise ImportError(__file__)\n"
+        (tmp_path / f"{name}.py").write_text(trap)
+    (tmp_path / "hi.py").write_text("async def main():\n    return 'hi'\n")
+    return tmp_path
 
 
 def ask(*args: str | Path) -> subprocess.CompletedProcess[str]:
@@ -209,12 +220,15 @@ def test_run_starts_a_server_of_its_own_and_leaves_nothing(tmp_path: Path) -> No
 
 
 @contextlib.contextmanager
-def served(*args: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+def served(
+    *args: str, cwd: Path | None = None, **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """`pie-py serve` once it is ready, and what it has said by then."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pie_py", "serve", "--threads", "1", *args],
         stderr=subprocess.PIPE,
         text=True,
+        cwd=cwd,
         env={**ENVIRONMENT, **environment},
     )
     try:
@@ -279,3 +293,29 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
     refused = cli("serve", "--endpoint", "tcp://0.0.0.0:0", PIE_PY_DATA_FOLDER=str(tmp_path))
     assert refused.returncode == 1
     assert "pie-py keys add USER" in refused.stderr
+
+
+@pytest.mark.slow
+def test_the_folder_one_stands_in_is_on_no_process_import_path(traps: Path) -> None:
+    """Its `random.py` is the user's or a stranger's: neither stops a server, nor runs in one."""
+    data = {"PIE_PY_DATA_FOLDER": str(traps / "data")}
+    recorded = traps / "run.jsonl"
+    run = cli("run", "hi.py", "--threads", "1", "--record", recorded, cwd=traps, **data)
+    assert (run.returncode, run.stdout) == (0, "hi\n"), run.stderr
+    replayed = cli("replay", recorded, cwd=traps)
+    assert (replayed.returncode, replayed.stdout) == (0, "hi\n"), replayed.stderr
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        endpoint = f"ipc://{folder}/door"
+        args = ("--endpoint", endpoint, "--tensor-parallel-size", "2")
+        with served(*args, cwd=traps, **data) as (_, said):
+            assert endpoint in said[-1]
+            (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
+            assert httpx2.get(f"{url}/ready").status_code == 200
+    assert not list(traps.glob("*.ran"))
+
+
+def test_tests_run_in_a_folder_with_names_of_the_standard_library(traps: Path) -> None:
+    (traps / "test_hi.py").write_text("import hi\n\ndef test_hi():\n    assert hi.main\n")
+    tested = cli("test", "-q", cwd=traps)
+    assert tested.returncode == 0, tested.stdout
+    assert not list(traps.glob("*.ran"))
