@@ -62,7 +62,7 @@ def main():
         ("def main(): pass\nreturn 1", "SyntaxError: 'return' outside function"),
         ("def main(): return {1, 2}", "Object of type set is not JSON serializable"),
         ("import sys\ndef main(): sys.exit('bad luck')", "bad luck"),
-        ("import sys\ndef main(): sys.exit(3)", "the program exited with status 3"),
+        ("import sys\ndef main(): sys.exit(3)", "SystemExit: the program exited with status 3"),
         ("def main(): raise KeyboardInterrupt", "KeyboardInterrupt"),
         (
             "def main(): return [0] * (1 << 30)",
