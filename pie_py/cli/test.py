@@ -7,12 +7,13 @@ import sys
 
 import click
 
+from pie_py.cli.arguments import PassingCommand
 from pie_py.cli.connect import EXIT_FAILED
 from pie_py.cli.console import run_to_end, say
 from pie_py.config.python_child import python_command
 
 
-@click.command("test", context_settings={"ignore_unknown_options": True})
+@click.command("test", cls=PassingCommand)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(args: tuple[str, ...]) -> None:
     """Run the tests of this folder with pytest; ARGS are pytest's.

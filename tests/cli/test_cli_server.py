@@ -275,6 +275,22 @@ def test_a_gateway_that_dies_is_replaced_at_its_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_words_that_begin_with_a_dash_go_to_the_inferlet(server: Server) -> None:
+    here = ("--endpoint", server.endpoint)
+    words = ["--prompt", "- oh", "-5", "-xh", "--x y", "-", "--keyword", "-h2", "a\n-h"]
+    told = "".join(f"{word}\n" for word in [*words, "-h", "--help", "--", "--key"])
+    digest = ask("upload", talker(server), *here).stdout.strip()
+    for command in (("run", talker(server)), ("launch", digest)):
+        done = ask(*command, *words, *here, "--", "-h", "--help", "--", "--key")
+        assert (done.returncode, done.stdout) == (0, f"{told}the result\n"), done.stderr
+        for word in ("-h", "--help"):
+            assert ask(*command, *here, "--prompt", word).stdout.startswith("Usage: ")
+        missing = ask(*command, "--prompt", "x", "--endpoint")
+        assert missing.returncode == 2
+        assert "'--endpoint' requires an argument" in missing.stderr
+
+
+@pytest.mark.slow
 def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         endpoint = f"ipc://{folder}/door"

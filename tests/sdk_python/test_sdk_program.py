@@ -25,7 +25,7 @@ from pie_py.wire.modules import pack
         ("import sys\ndef main(): return sys.argv", '["program.py", "a=1", "--b", "2", "c=x"]'),
         ("import sys\ndef main(): sys.exit()", ""),
         ("def main(): return __name__ == '__main__'", "false"),
-        ("import functools\nmain = functools.partial(lambda x, a: x, 7)", "7"),
+        ("import functools\nmain = functools.partial(lambda x, args: x, 7)", "7"),
         ("def main(): return '\\ud800'", "\\ud800"),
     ],
 )
