@@ -25,7 +25,8 @@ class PassingCommand(click.Command):
             if isinstance(one, click.Option)
             for name in (*one.opts, *one.secondary_opts)
         }
-        own, passed = [], []
+        own: list[str] = []
+        passed: list[str] = []
         words = iter(args)
         for word in words:
             if word == "--":

@@ -275,6 +275,22 @@ def test_a_gateway_that_dies_is_replaced_at_its_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_serve_keeps_its_endpoint_and_keys_where_clients_have_theirs(tmp_path: Path) -> None:
+    data, key, config = tmp_path / "data", tmp_path / "ann.json", tmp_path / "pie.toml"
+    assert ask("keys", "add", "ann", "-o", key, "--data-folder", data).returncode == 0
+    config.write_text(
+        f'endpoint = "tcp://0.0.0.0:*"\ndata_folder = "{data}"\n[gateway]\nenabled = false\n'
+    )
+    of_clients = "tcp://127.0.0.1:7743"
+    with served("--config", str(config), PIE_PY_ENDPOINT=of_clients) as (_, said):
+        (endpoint,) = [line.split()[2].rstrip(";") for line in said if "ready at" in line]
+        assert endpoint.startswith("tcp://0.0.0.0:")
+        here = ("--endpoint", endpoint.replace("0.0.0.0", "127.0.0.1"))
+        assert "wants a key" in ask("models", *here).stderr
+        assert ask("models", *here, "--key", key).returncode == 0
+
+
+@pytest.mark.slow
 def test_words_that_begin_with_a_dash_go_to_the_inferlet(server: Server) -> None:
     here = ("--endpoint", server.endpoint)
     words = ["--prompt", "- oh", "-5", "-xh", "--x y", "-", "--keyword", "-h2", "a\n-h"]
@@ -314,16 +330,18 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_folder_one_stands_in_is_on_no_process_import_path(traps: Path) -> None:
     """Its `random.py` is the user's or a stranger's: neither stops a server, nor runs in one."""
-    data = {"PIE_PY_DATA_FOLDER": str(traps / "data")}
+    data = str(traps / "data")
     recorded = traps / "run.jsonl"
-    run = cli("run", "hi.py", "--threads", "1", "--record", recorded, cwd=traps, **data)
+    run = cli(
+        "run", "hi.py", "--threads", "1", "--record", recorded, cwd=traps, PIE_PY_DATA_FOLDER=data
+    )
     assert (run.returncode, run.stdout) == (0, "hi\n"), run.stderr
     replayed = cli("replay", recorded, cwd=traps)
     assert (replayed.returncode, replayed.stdout) == (0, "hi\n"), replayed.stderr
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         endpoint = f"ipc://{folder}/door"
         args = ("--endpoint", endpoint, "--tensor-parallel-size", "2")
-        with served(*args, cwd=traps, **data) as (_, said):
+        with served(*args, cwd=traps, PIE_PY_DATA_FOLDER=data) as (_, said):
             assert endpoint in said[-1]
             (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
             assert httpx2.get(f"{url}/ready").status_code == 200

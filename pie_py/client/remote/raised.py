@@ -37,6 +37,7 @@ def rebuilt(
         types: of the caller, by their names on the way.
         origin: the caller's file for a file of the inferlet.
     """
+    error: Any
     try:
         error = loads(told["value"], lambda name: _exception(name, types))
     except (TypeError, LookupError, AttributeError):
@@ -53,7 +54,8 @@ def rebuilt(
     for file, line, name in reversed(told["frames"]):
         frame = _frame(origin(file), line, name)
         trace = TracebackType(trace, frame, frame.f_lasti, line)
-    return error.with_traceback(trace)
+    error.__traceback__ = trace
+    return error
 
 
 def _exception(name: str, types: Mapping[str, type]) -> type:
