@@ -147,7 +147,7 @@ def connect(token: Token, host: str, folder: Path) -> None:
         host: this machine's address, as Ray knows it.
         folder: the machine's, where the process goes on.
     """
-    # Ray's actors import also from where their driver stands: nobody else writes here.
+    # Ray's actors import from their driver's working directory, too: only we write to this one.
     os.chdir(folder)
     ray.init(
         address=token.ray,

@@ -340,8 +340,8 @@ def test_the_folder_one_stands_in_is_on_no_process_import_path(traps: Path) -> N
     assert (replayed.returncode, replayed.stdout) == (0, "hi\n"), replayed.stderr
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         endpoint = f"ipc://{folder}/door"
-        args = ("--endpoint", endpoint, "--tensor-parallel-size", "2")
-        with served(*args, cwd=traps, PIE_PY_DATA_FOLDER=data) as (_, said):
+        ranks = ("--endpoint", endpoint, "--tensor-parallel-size", "2")
+        with served(*ranks, cwd=traps, PIE_PY_DATA_FOLDER=data) as (_, said):
             assert endpoint in said[-1]
             (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
             assert httpx2.get(f"{url}/ready").status_code == 200

@@ -136,8 +136,8 @@ def test_what_would_end_the_callers_process_is_a_failed_inferlet(
     async def main() -> None:
         async with Client(server.endpoint) as asynchronous:
             call = asynchronous.run(travelling.leave, kind)
-            (caught,) = await asyncio.gather(call, return_exceptions=True)
-            assert isinstance(caught, InferletFailed)
+            results = await asyncio.gather(call, return_exceptions=True)
+            assert isinstance(results[0], InferletFailed)
 
     asyncio.run(main())
 

@@ -37,13 +37,11 @@ def rebuilt(
         types: of the caller, by their names on the way.
         origin: the caller's file for a file of the inferlet.
     """
-    error: Any
     try:
-        error = loads(told["value"], lambda name: _exception(name, types))
+        value = loads(told["value"], lambda name: _exception(name, types))
     except (TypeError, LookupError, AttributeError):
-        error = None
-    if not isinstance(error, Exception):
-        error = InferletFailed("failed", told["text"])
+        value = None
+    error = value if isinstance(value, Exception) else InferletFailed("failed", told["text"])
     inner = None if told["inner"] is None else rebuilt(told["inner"], types, origin)
     if told["is_cause"]:
         error.__cause__ = inner
@@ -54,8 +52,7 @@ def rebuilt(
     for file, line, name in reversed(told["frames"]):
         frame = _frame(origin(file), line, name)
         trace = TracebackType(trace, frame, frame.f_lasti, line)
-    error.__traceback__ = trace
-    return error
+    return error.with_traceback(trace)
 
 
 def _exception(name: str, types: Mapping[str, type]) -> type:
