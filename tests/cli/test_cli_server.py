@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from support.child_processes import command_line
 from support.servers import Server
+from support.traps import set_traps, trapped
 
 from pie_py.cli import main
 
@@ -71,9 +72,7 @@ def cli(
 @pytest.fixture
 def traps(tmp_path: Path) -> Path:
     """A folder of modules that others would import if it were on their path, with a program."""
-    for name in ("random", "queue", "numpy", "typing", "logging", "sitecustomize", "zmq", "torch"):
-        trap = "open(f'{__file__}.ran', 'w').close()\nraise ImportError(__file__)\n"
-        (tmp_path / f"{name}.py").write_text(trap)
+    set_traps(tmp_path)
     (tmp_path / "hi.py").write_text("async def main():\n    return 'hi'\n")
     return tmp_path
 
@@ -345,11 +344,11 @@ def test_the_folder_one_stands_in_is_on_no_process_import_path(traps: Path) -> N
             assert endpoint in said[-1]
             (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
             assert httpx2.get(f"{url}/ready").status_code == 200
-    assert not list(traps.glob("*.ran"))
+    assert not trapped(traps)
 
 
 def test_tests_run_in_a_folder_with_names_of_the_standard_library(traps: Path) -> None:
     (traps / "test_hi.py").write_text("import hi\n\ndef test_hi():\n    assert hi.main\n")
     tested = cli("test", "-q", cwd=traps)
     assert tested.returncode == 0, tested.stdout
-    assert not list(traps.glob("*.ran"))
+    assert not trapped(traps)
