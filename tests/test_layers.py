@@ -351,3 +351,37 @@ def test_one_machine_imports_nothing_of_a_cluster() -> None:
         env={**os.environ, "PYTHONPATH": path},
     )
     assert found.stdout.strip() == "[]"
+
+
+def test_all_python_children_are_started_by_one_function() -> None:
+    """Which keeps the folder one stands in from their import path; others would forget it."""
+    shipped = [folder for name, (folder, _) in PACKAGES.items() if name != "benchmarks"]
+    found = []
+    for file in (file for folder in shipped for file in folder.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        shown = {
+            node
+            for text in ast.walk(tree)
+            if isinstance(text, ast.JoinedStr)
+            for node in ast.walk(text)
+        }
+        found += [
+            str(file.relative_to(ROOT))
+            for node in ast.walk(tree)
+            if _starts_python(node) and node not in shown
+        ]
+    assert found == ["pie_py/config/python_child.py"]
+
+
+def _starts_python(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="sys"), attr="executable" | "_base_executable"):
+            return True
+        case ast.Import(names=names):
+            return any(name.name.startswith("multiprocessing") for name in names)
+        case ast.ImportFrom(module=module, names=names):
+            told = {f"{module}.{name.name}" for name in names}
+            return (module or "").startswith("multiprocessing") or bool(
+                told & {"sys.executable", "concurrent.futures.ProcessPoolExecutor"}
+            )
+    return False

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -19,6 +18,7 @@ from pie_py.build.errors import BuildError
 from pie_py.build.folders import locked, put_in_place
 from pie_py.build.immortal import make_immortal
 from pie_py.build.modules import read_modules, read_program
+from pie_py.config.python_child import python_command
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.wire.modules import MARK, BadProgram, pack
 
@@ -177,11 +177,11 @@ def _componentize(folder: Path, world: str, app: str, paths: list[Path], target:
     shutil.copytree(_sdk_folder(), stage / "inferlet", ignore=shutil.ignore_patterns("__pycache__"))
     (stage / "pie_app.py").write_text(app, encoding="utf-8")
     made = stage / "component.wasm"
-    command = [
-        *(sys.executable, "-c", "import sys, componentize_py; sys.exit(componentize_py.script())"),
+    command = python_command(
+        *("-c", "import sys, componentize_py; sys.exit(componentize_py.script())"),
         *("--wit-path", str(shipped_folder("wit")), "--world", world),
         *("componentize", "--stub-wasi", "pie_app", "--output", str(made)),
-    ]
+    )
     for path in (stage, *paths):
         command += ["--python-path", str(path)]
     # componentize-py searches an active virtual environment too; nothing of it belongs in here.
@@ -219,12 +219,12 @@ def _reason(output: str) -> str:
 def _install(packages: list[str], site: Path) -> None:
     """Installs pure-Python wheels into a folder."""
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+        python_command(
+            *("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
             *("--no-input", "--no-compile", "--target", str(site), "--only-binary", ":all:"),
             *("--platform", "any", "--python-version", "3.14", "--implementation", "py"),
             *packages,
-        ],
+        ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -8,6 +8,43 @@ from pathlib import Path
 import click
 
 
+class PassingCommand(click.Command):
+    """A command whose last argument takes all that is not its own.
+
+    Its own are words that are exactly one of its options (`-h`, `--model`, `--model=X`), and their
+    values. All else goes on as it is, and so does everything after `--`: `--prompt "- oh"` asks for
+    no help, though click would look for letters of options in any word that begins with `-`. A
+    value that is itself one of the command's options wants `--` before.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Puts the own options first, and `--` between them and the rest."""
+        options = {
+            name: one
+            for one in self.get_params(ctx)
+            if isinstance(one, click.Option)
+            for name in (*one.opts, *one.secondary_opts)
+        }
+        own: list[str] = []
+        passed: list[str] = []
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                passed += words
+                break
+            name, equals, _ = word.partition("=")
+            if name not in options:
+                passed.append(word)
+                continue
+            own.append(word)
+            if not (equals or options[name].is_flag or options[name].count):
+                value = next(words, None)
+                if value is None and not ctx.resilient_parsing:
+                    raise click.BadOptionUsage(name, f"Option {name!r} requires an argument.", ctx)
+                own += [] if value is None else [value]
+        return super().parse_args(ctx, [*own, "--", *passed])
+
+
 def with_files(args: Sequence[str]) -> list[str]:
     """The arguments, with `@PATH` replaced by the text of that file, if there is one; `@@` is `@`.
 

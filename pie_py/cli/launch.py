@@ -6,11 +6,11 @@ import sys
 
 import click
 
-from pie_py.cli.arguments import with_files
+from pie_py.cli.arguments import PassingCommand, with_files
 from pie_py.cli.connect import errors_shown, server_options
 
 
-@click.command("launch", context_settings={"ignore_unknown_options": True})
+@click.command("launch", cls=PassingCommand)
 @click.argument("program")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @server_options

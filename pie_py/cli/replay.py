@@ -12,6 +12,7 @@ from pie_py.build.modules import read_program
 from pie_py.cli.console import run_to_end
 from pie_py.cli.debugging import with_debugger
 from pie_py.cli.target import BadTarget, find_target, program_bytes
+from pie_py.config.python_child import python_command
 
 
 @click.command("replay")
@@ -36,7 +37,7 @@ def command(file: Path, calls: bool, source: str | None) -> None:
             path = Path(folder, "source")
             path.write_bytes(_source(source))
             arguments += ["--source", str(path)]
-        status = run_to_end([sys.executable, "-m", "pie_control.replaying", *arguments])
+        status = run_to_end(python_command("-m", "pie_control.replaying", *arguments))
     sys.exit(status)
 
 

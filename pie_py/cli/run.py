@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pie_py.cli.arguments import with_files
+from pie_py.cli.arguments import PassingCommand, with_files
 from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import (
     EXIT_FAILED,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pie_py.client import Client
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True})
+@click.command("run", cls=PassingCommand)
 @click.argument("target")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @server_options

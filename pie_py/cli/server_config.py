@@ -56,25 +56,16 @@ def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
 
 def _read(file: Path | None, fields: dict[str, Any]) -> ServerConfig:
     """The configuration of these fields; the rest comes from environment, file, defaults."""
-    from pydantic_settings import (
-        BaseSettings,
-        PydanticBaseSettingsSource,
-        TomlConfigSettingsSource,
-    )
+    from pydantic_settings import PydanticBaseSettingsSource, TomlConfigSettingsSource
 
     from pie_py.config.server import ServerConfig
 
     class FromFile(ServerConfig):
         @classmethod
         def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
+            cls, *sources: Any, **named: Any
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            found = (init_settings, env_settings)
+            found = super().settings_customise_sources(*sources, **named)
             return found if file is None else (*found, TomlConfigSettingsSource(cls, file))
 
     return FromFile(**fields)

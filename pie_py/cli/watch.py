@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 from pie_py.cli.connect import EXIT_INTERRUPTED
 from pie_py.cli.console import say
 from pie_py.cli.target import Target
+from pie_py.config.python_child import python_command
 
 LOOK_SECONDS = 0.3  # between two looks at the files
 STOP_SECONDS = 8  # for a run to end its instance
@@ -27,7 +27,7 @@ def watch_target(target: Target, endpoint: str | None, key: str | None, args: Se
         key: for it.
         args: of `pie-py run`.
     """
-    command = [sys.executable, "-m", "pie_py", "run"]
+    command = python_command("-m", "pie_py", "run")
     for option, value in (("--endpoint", endpoint), ("--key", key)):
         command += [option, value] if value else []
     # An exception could come between starting a run and being ready to stop it; and a shell's

@@ -8,7 +8,6 @@ import json
 import logging
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -22,6 +21,7 @@ import anyio.to_thread
 
 from pie_py.client.errors import ServerUnreachable
 from pie_py.config.endpoint import answers, parse_endpoint
+from pie_py.config.python_child import python_command
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
@@ -55,14 +55,7 @@ class ServerProcess:
         log = None if log_file is None else log_file.open("wb")
         try:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    module,
-                    "--with-parent",
-                    "--config",
-                    config.model_dump_json(),
-                ],
+                python_command("-m", module, "--with-parent", "--config", config.model_dump_json()),
                 stdin=subprocess.PIPE,  # its end tells the child that this process has gone
                 stdout=subprocess.PIPE,
                 stderr=log,

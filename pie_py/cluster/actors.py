@@ -139,13 +139,16 @@ def _endpoints(hosts: list[_AskedHost]) -> tuple[str, ...] | None:
     return endpoints if all(endpoints) else None
 
 
-def connect(token: Token, host: str) -> None:
+def connect(token: Token, host: str, folder: Path) -> None:
     """Connects this process to Ray, as a driver; `ray_environment` must be its environment.
 
     Args:
         token: of the cluster.
         host: this machine's address, as Ray knows it.
+        folder: the machine's, where the process goes on.
     """
+    # Ray's actors import from their driver's working directory, too: only we write to this one.
+    os.chdir(folder)
     ray.init(
         address=token.ray,
         _node_ip_address=host,
@@ -297,7 +300,7 @@ def main() -> int:
     token = Token.read(folder / "token.json")
     machine = Machine.model_validate_json((folder / "machine.json").read_text())
     gpus = token.local_ranks if machine.gpus else 0
-    connect(token, machine.host)
+    connect(token, machine.host, folder)
     try:
         if token.rank_machines > 1:
             names = wanted_nodes(token, machine, folder)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from pie_py.cluster.settings import ClusterProblem, write_private
+from pie_py.config.python_child import python_command
 
 
 def start_keeper(folder: Path) -> None:
@@ -23,7 +23,7 @@ def start_keeper(folder: Path) -> None:
         old.unlink()
     with (logs / "keeper.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pie_py.cluster.machine", str(folder)],
+            python_command("-m", "pie_py.cluster.machine", str(folder)),
             stdin=subprocess.PIPE,  # a byte tells it to begin; else this process has gone
             stdout=log,
             stderr=log,

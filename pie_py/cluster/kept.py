@@ -8,9 +8,10 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from pie_py.config.python_child import python_command
 
 STOP_SECONDS = 10.0
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -28,7 +29,7 @@ class Child:
             config: JSON.
             log: gets its standard error.
         """
-        command = [sys.executable, "-m", module, "--with-parent", "--config", config]
+        command = python_command("-m", module, "--with-parent", "--config", config)
         with log.open("ab") as stderr:
             self.process = subprocess.Popen(
                 command,

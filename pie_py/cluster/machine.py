@@ -23,6 +23,7 @@ from pie_py.cluster import http_gateway
 from pie_py.cluster.kept import end_with_parent
 from pie_py.cluster.settings import Machine, Token, machine_resource, member_keys_file
 from pie_py.config.cluster import MemberConfig
+from pie_py.config.python_child import python_command
 from pie_py.config.server import ServerConfig
 
 log = logging.getLogger("pie.machine")
@@ -132,7 +133,7 @@ class MachineKeeper:
                 self._placed = self._ray_kept.starts
 
     def _placer(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pie_py.cluster.actors", str(self._folder)]
+        command = python_command("-m", "pie_py.cluster.actors", str(self._folder))
         return self._started("placing", command, ray_environment(self._folder, self._token))
 
     def _tell(self) -> None:
@@ -148,7 +149,7 @@ class MachineKeeper:
 
     def _ray(self) -> subprocess.Popen[bytes]:
         machine, host = self._machine, self._machine.host
-        command = [sys.executable, "-m", "pie_py.cluster.ray_start", "start", "--block"]
+        command = python_command("-m", "pie_py.cluster.ray_start", "start", "--block")
         command += ["--disable-usage-stats", f"--node-ip-address={host}"]
         command += ["--include-log-monitor=false"]  # it sends to drivers; ours do not listen
         if machine.role == "head":
@@ -181,7 +182,7 @@ class MachineKeeper:
         return self._module("directory", module, json.dumps(config))
 
     def _scaler(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pie_py.cluster.scaler", str(self._folder)]
+        command = python_command("-m", "pie_py.cluster.scaler", str(self._folder))
         return self._started("scaler", command, ray_environment(self._folder, self._token))
 
     def _gateway(self) -> subprocess.Popen[bytes]:
@@ -206,7 +207,7 @@ class MachineKeeper:
         return self._module("http", "pie_gateway", config)
 
     def _module(self, name: str, module: str, config: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", module, "--config", config]
+        command = python_command("-m", module, "--config", config)
         return self._started(name, command, dict(os.environ))
 
     def _started(

@@ -75,7 +75,7 @@ def main() -> None:
     machine = Machine.model_validate_json((folder / "machine.json").read_text())
     assert machine.autoscale is not None, "its keeper has looked"
     keys = member_keys_file(folder, token)
-    connect(token, machine.host)
+    connect(token, machine.host, folder)
     with Directory(token.directory, None if keys is None else read_member_pair(keys)) as directory:
         scaler = Scaler(machine.autoscale, directory, token.models)
         while True:

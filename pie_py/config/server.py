@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from pie_py.config.cluster import MemberConfig
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
@@ -29,6 +35,20 @@ from pie_py.config.services import (
 from pie_py.config.telemetry import TelemetryConfig
 
 
+class _Environment(EnvSettingsSource):
+    """The environment's fields: all but the endpoint, whose variable names the server of clients.
+
+    A server that took it too would listen where its operator's own client looks for it, and, at a
+    loopback address, without its keys.
+    """
+
+    def __call__(self) -> dict[str, Any]:
+        """What is set, by fields."""
+        fields = super().__call__()
+        fields.pop("endpoint", None)
+        return fields
+
+
 class ServerConfig(BaseSettings):
     """Everything a server needs to start."""
 
@@ -36,7 +56,7 @@ class ServerConfig(BaseSettings):
         env_prefix="PIE_PY_", env_nested_delimiter="__", extra="forbid", frozen=True
     )
 
-    endpoint: str = DEFAULT_ENDPOINT  # where clients connect
+    endpoint: str = DEFAULT_ENDPOINT  # where clients connect; not set by the environment
     data_folder: Path = Path(platformdirs.user_data_dir("pie_py"))  # programs, keys
     cache_folder: Path = Path(platformdirs.user_cache_dir("pie_py"))  # compiled code
     models: tuple[ModelConfig, ...] = (ModelConfig(),)
@@ -85,3 +105,15 @@ class ServerConfig(BaseSettings):
     worker_module: str = "pie_inference"  # run as the worker's process
     observer: ObserverConfig | None = None  # of benchmarks
     cluster: MemberConfig | None = None  # set by `pie-py cluster`
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What is given in the program, then the environment."""
+        return init_settings, _Environment(settings_cls)

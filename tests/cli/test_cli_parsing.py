@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from pie_py.cli import COMMANDS, main
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, find_target
+from pie_py.config.endpoint import DEFAULT_ENDPOINT
 
 ROOT = Path(__file__).parents[2]
 
@@ -150,6 +151,7 @@ def test_configuration_comes_from_defaults_file_environment_options(
         '[scheduler]\nprompt_tokens = 77\n[[models]]\nsource = "from-file"\ndtype = "float32"\n'
     )
     monkeypatch.setenv("PIE_PY_MAX_INSTANCES", "22")
+    monkeypatch.setenv("PIE_PY_ENDPOINT", "tcp://127.0.0.1:2222")  # of clients
     config = server_config(**{**NONE, "file": file, "threads": 4, "kv_pages": 99})
     assert config.endpoint == "tcp://127.0.0.1:1111"
     assert (config.max_instances, config.worker_threads) == (22, 4)
@@ -158,6 +160,7 @@ def test_configuration_comes_from_defaults_file_environment_options(
         ("from-file", "float32", 99)
     ]
     config = server_config(**{**NONE, "models": ("a", "b"), "page_size": "8"})
+    assert config.endpoint == DEFAULT_ENDPOINT
     assert [(m.source, m.page_size) for m in config.models] == [("a", 8), ("b", 8)]
     file.write_text("unknown_field = 1\n")
     with pytest.raises(click.UsageError, match="unknown_field"):

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from support.child_processes import command_line
 from support.rust_components import use_toolchain
 from support.servers import Server
+from support.traps import set_traps, trapped
 
 from pie_py.cli import main
 
@@ -66,6 +67,14 @@ def cli(
         cwd=cwd,
         stdin=subprocess.DEVNULL,
     )
+
+
+@pytest.fixture
+def traps(tmp_path: Path) -> Path:
+    """A folder of modules that others would import if it were on their path, with a program."""
+    set_traps(tmp_path)
+    (tmp_path / "hi.py").write_text("async def main():\n    return 'hi'\n")
+    return tmp_path
 
 
 def ask(*args: str | Path) -> subprocess.CompletedProcess[str]:
@@ -224,13 +233,16 @@ def test_run_starts_a_server_of_its_own_and_leaves_nothing(tmp_path: Path) -> No
 
 
 @contextlib.contextmanager
-def served(*args: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+def served(
+    *args: str, cwd: Path | None = None, **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """`pie-py serve` once it is ready, and what it has said by then."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pie_py", "serve", "--threads", "1", *args],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **ENVIRONMENT, **environment},
+        cwd=cwd,
     )
     try:
         assert process.stderr is not None
@@ -276,6 +288,38 @@ def test_a_gateway_that_dies_is_replaced_at_its_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_serve_keeps_its_endpoint_and_keys_where_clients_have_theirs(tmp_path: Path) -> None:
+    data, key, config = tmp_path / "data", tmp_path / "ann.json", tmp_path / "pie.toml"
+    assert ask("keys", "add", "ann", "-o", key, "--data-folder", data).returncode == 0
+    config.write_text(
+        f'endpoint = "tcp://0.0.0.0:*"\ndata_folder = "{data}"\n[gateway]\nenabled = false\n'
+    )
+    of_clients = "tcp://127.0.0.1:7743"
+    with served("--config", str(config), PIE_PY_ENDPOINT=of_clients) as (_, said):
+        (endpoint,) = [line.split()[2].rstrip(";") for line in said if "ready at" in line]
+        assert endpoint.startswith("tcp://0.0.0.0:")
+        here = ("--endpoint", endpoint.replace("0.0.0.0", "127.0.0.1"))
+        assert "wants a key" in ask("models", *here).stderr
+        assert ask("models", *here, "--key", key).returncode == 0
+
+
+@pytest.mark.slow
+def test_words_that_begin_with_a_dash_go_to_the_inferlet(server: Server) -> None:
+    here = ("--endpoint", server.endpoint)
+    words = ["--prompt", "- oh", "-5", "-xh", "--x y", "-", "--keyword", "-h2", "a\n-h"]
+    told = "".join(f"{word}\n" for word in [*words, "-h", "--help", "--", "--key"])
+    digest = ask("upload", talker(server), *here).stdout.strip()
+    for command in (("run", talker(server)), ("launch", digest)):
+        done = ask(*command, *words, *here, "--", "-h", "--help", "--", "--key")
+        assert (done.returncode, done.stdout) == (0, f"{told}the result\n"), done.stderr
+        for word in ("-h", "--help"):
+            assert ask(*command, *here, "--prompt", word).stdout.startswith("Usage: ")
+        missing = ask(*command, "--prompt", "x", "--endpoint")
+        assert missing.returncode == 2
+        assert "'--endpoint' requires an argument" in missing.stderr
+
+
+@pytest.mark.slow
 def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         endpoint = f"ipc://{folder}/door"
@@ -294,3 +338,31 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
     refused = cli("serve", "--endpoint", "tcp://0.0.0.0:0", PIE_PY_DATA_FOLDER=str(tmp_path))
     assert refused.returncode == 1
     assert "pie-py keys add USER" in refused.stderr
+
+
+@pytest.mark.slow
+def test_the_folder_one_stands_in_is_on_no_process_import_path(traps: Path) -> None:
+    """Its `random.py` is the user's or a stranger's: neither stops a server, nor runs in one."""
+    data = str(traps / "data")
+    recorded = traps / "run.jsonl"
+    run = cli(
+        "run", "hi.py", "--threads", "1", "--record", recorded, cwd=traps, PIE_PY_DATA_FOLDER=data
+    )
+    assert (run.returncode, run.stdout) == (0, "hi\n"), run.stderr
+    replayed = cli("replay", recorded, cwd=traps)
+    assert (replayed.returncode, replayed.stdout) == (0, "hi\n"), replayed.stderr
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        endpoint = f"ipc://{folder}/door"
+        ranks = ("--endpoint", endpoint, "--tensor-parallel-size", "2")
+        with served(*ranks, cwd=traps, PIE_PY_DATA_FOLDER=data) as (_, said):
+            assert endpoint in said[-1]
+            (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
+            assert httpx2.get(f"{url}/ready").status_code == 200
+    assert not trapped(traps)
+
+
+def test_tests_run_in_a_folder_with_names_of_the_standard_library(traps: Path) -> None:
+    (traps / "test_hi.py").write_text("import hi\n\ndef test_hi():\n    assert hi.main\n")
+    tested = cli("test", "-q", cwd=traps)
+    assert tested.returncode == 0, tested.stdout
+    assert not trapped(traps)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 from support import travelling
 from support.servers import Server
-from support.travelling import Account, City, Colour, Point, Refused
+from support.travelling import Account, City, Colour, Leaver, Point, Refused
 
 from pie_py.client import CannotTravel, Client, InferletFailed, inferlet, sync
 from pie_py.client.remote.reach import Reach
@@ -103,6 +105,54 @@ def test_exceptions_come_with_the_lines_of_the_caller(client: sync.Client) -> No
     assert [frame.name for frame in frames[1:-3]] == ["run", "_call"]
     with pytest.raises(InferletFailed, match="Hidden: of the inferlet alone"):
         client.run(travelling.unknown_error)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["SystemExit", "KeyboardInterrupt", "GeneratorExit", "CancelledError", "BaseExceptionGroup",
+     "Stop", "Halt"],
+)  # fmt: skip
+def test_what_would_end_the_callers_process_is_a_failed_inferlet(
+    server: Server, client: sync.Client, kind: str
+) -> None:
+    failed = partial(pytest.raises, InferletFailed, match=kind)
+    with failed():
+        client.run(travelling.leave, kind)
+    with failed():
+        client.spawn(travelling.leave, kind).result()
+    (result,) = client.map(travelling.leave, [kind], return_exceptions=True)
+    assert isinstance(result, InferletFailed)
+    with failed():
+        client.map(travelling.leave, [kind])
+    stream = client.stream(travelling.leave_while_yielding, kind)
+    assert next(stream) == 1
+    with failed():
+        next(stream)
+    with failed():
+        client.create(Leaver, kind)
+    with client.create(Leaver) as leaver, failed():
+        leaver.leave(kind)
+
+    async def main() -> None:
+        async with Client(server.endpoint) as asynchronous:
+            call = asynchronous.run(travelling.leave, kind)
+            results = await asyncio.gather(call, return_exceptions=True)
+            assert isinstance(results[0], InferletFailed)
+
+    asyncio.run(main())
+
+
+def test_a_task_that_exits_fails_its_inferlet(client: sync.Client) -> None:
+    for status in (0, 3):
+        with pytest.raises(InferletFailed, match="SystemExit"):
+            client.run(travelling.leave_in_a_task, status)
+
+
+def test_what_is_no_exception_is_not_rebuilt_in_another(client: sync.Client) -> None:
+    with pytest.raises(InferletFailed, match="ValueError: 0") as caught:
+        client.run(travelling.leave, "nested")
+    assert isinstance(caught.value.__cause__, InferletFailed)
+    assert "Stop: 0" in str(caught.value.__cause__)
 
 
 def test_notebooks_show_where_a_function_failed(server: Server) -> None:

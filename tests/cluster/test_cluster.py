@@ -30,8 +30,9 @@ from click.testing import CliRunner, Result
 from cluster.messages import join, report
 from msgspec import msgpack
 from support.child_processes import command_line
-from support.clusters import ECHO, Cluster, Wire, processes_of, wait_for
+from support.clusters import ECHO, MODEL, Cluster, Wire, processes_of, wait_for
 from support.postgres import Postgres, programs
+from support.traps import set_traps, trapped
 
 from pie_control.cluster.methods import OF_INSTANCES
 from pie_py.cli import main
@@ -39,6 +40,7 @@ from pie_py.client import Client as AsyncClient
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
 from pie_py.client.sync import Client, Instance
 from pie_py.cluster import operate
+from pie_py.cluster.settings import Token
 from pie_py.cluster.token import free_ports
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.wire.cluster import Fenced, decode_to_node, encode
@@ -860,6 +862,27 @@ def test_a_start_that_is_terminated_leaves_nothing(
         start.terminate()
         assert start.wait(60) == 143
         wait_for(lambda: not processes_of(folder))
+
+
+def test_no_process_of_a_cluster_imports_from_where_it_was_started(tmp_path: Path) -> None:
+    """Nor do Ray's actors, which import from where their driver stands, too."""
+    set_traps(tmp_path)
+    with tempfile.TemporaryDirectory(prefix="pie-") as short:
+        config = tmp_path / "cluster.toml"
+        text = f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{short}/up"\n'
+        text += '[server]\nworker_module = "benchmarks.instant_worker"\n'
+        config.write_text(f'{text}[[server.models]]\nsource = "{MODEL}"\n')
+        line = [sys.executable, "-m", "pie_py", "cluster", "up", "--config", str(config)]
+        try:
+            started = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+            assert started.returncode == 0, started.stderr
+            with Client(Token.read(Path(short) / "up/token.json").gateway) as client:
+                instance = client.launch(client.upload(ECHO, name="echo"))
+                instance.send("end")
+                assert instance.result() == "done"
+        finally:
+            operate.down(Path(short) / "up")
+    assert not trapped(tmp_path)
 
 
 def _full_disk() -> None:

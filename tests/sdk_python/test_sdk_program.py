@@ -25,7 +25,7 @@ from pie_py.wire.modules import pack
         ("import sys\ndef main(): return sys.argv", '["program.py", "a=1", "--b", "2", "c=x"]'),
         ("import sys\ndef main(): sys.exit()", ""),
         ("def main(): return __name__ == '__main__'", "false"),
-        ("import functools\nmain = functools.partial(lambda x, a: x, 7)", "7"),
+        ("import functools\nmain = functools.partial(lambda x, args: x, 7)", "7"),
         ("def main(): return '\\ud800'", "\\ud800"),
     ],
 )
@@ -62,7 +62,7 @@ def main():
         ("def main(): pass\nreturn 1", "SyntaxError: 'return' outside function"),
         ("def main(): return {1, 2}", "Object of type set is not JSON serializable"),
         ("import sys\ndef main(): sys.exit('bad luck')", "bad luck"),
-        ("import sys\ndef main(): sys.exit(3)", "the program exited with status 3"),
+        ("import sys\ndef main(): sys.exit(3)", "SystemExit: the program exited with status 3"),
         ("def main(): raise KeyboardInterrupt", "KeyboardInterrupt"),
         (
             "def main(): return [0] * (1 << 30)",

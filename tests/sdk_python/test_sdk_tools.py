@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jsonschema
@@ -81,6 +82,25 @@ async def main(prompt: str, width: int = 4, scale: float = 1.5, loud: bool = Fal
             ["--prompt=a", "--loud", "--words", "x", "y", "--scale", "2"],
             '["a", 4, 2.0, true, ["x", "y"], null]',
         ),
+        (
+            [
+                "--words",
+                "x",
+                "--prompt",
+                "- oh",
+                "--words",
+                "y",
+                "z",
+                "--width",
+                "-5",
+                "--words=-w",
+            ],
+            '["- oh", -5, 1.5, false, ["x", "y", "z", "-w"], null]',
+        ),
+        (["--prompt", "-h", "--name", "--help"], '["-h", 4, 1.5, false, [], "--help"]'),
+        (["--name", "--loud", "--prompt", "--x y"], '["--x y", 4, 1.5, false, [], "--loud"]'),
+        (["--prompt", "--", "--name="], '["--", 4, 1.5, false, [], ""]'),
+        (["--name", "--width=9", "--prompt=-p"], '["-p", 4, 1.5, false, [], "--width=9"]'),
     ],
 )
 def test_options(rig: Rig, args: list[str], answer: str) -> None:
@@ -107,3 +127,40 @@ def test_options_that_are_asked_for_or_wrong(rig: Rig, args: list[str], told: li
     outcome: Any = rig.run(PROGRAM, *args)
     assert outcome.ok == (args == ["--help"])
     assert all(part in outcome.text for part in told), outcome.text
+
+
+@pytest.mark.parametrize(
+    ("parameter", "args", "answer"),
+    [
+        ("args: list[str]", ["--help", "x"], ["--help", "x"]),
+        ("args", ["--texts", "x"], ["--texts", "x"]),
+        ("args: list[str] = ['a', 'b']", [], ["a", "b"]),
+        ("args: list[str] = ['a', 'b']", ["--args", "c"], ["c"]),
+        ("texts: list[str] = ['a', 'b']", [], ["a", "b"]),
+        ("texts: list[str] = ['a', 'b']", ["--texts", "x", "--texts", "y", "z"], ["x", "y", "z"]),
+        ("texts: list[str] = ['a', 'b']", ["--texts"], []),
+        ("texts: list[str]", ["--texts", "x", "y"], ["x", "y"]),
+        ("texts: list", ["--texts", "xy"], ["xy"]),
+        ("texts=['a', 'b']", [], ["a", "b"]),
+        ("texts=['a', 'b']", ["--texts", "cd"], ["cd"]),
+        ("texts: list[int] | None = None", ["--texts", "1", "-2"], [1, -2]),
+        ("texts: tuple[str, ...] = ('a',)", ["--texts", "cd", "e"], ["cd", "e"]),
+        ("text='a', n=3", ["--text", "b", "--n", "4"], ["b", 4]),
+        ("text", ["--text", "b"], ["b"]),
+    ],
+)
+def test_a_list_of_words_or_an_option(
+    rig: Rig, parameter: str, args: list[str], answer: list[Any]
+) -> None:
+    """Raw arguments are a single parameter `args` without a default; all else is an option."""
+    outcome = rig.run(f"def main({parameter}): return [*locals().values()]", *args)
+    assert outcome.ok, outcome.text
+    told = json.loads(outcome.text)
+    assert told in (answer, [answer])
+
+
+def test_options_of_a_list_have_help(rig: Rig) -> None:
+    outcome = rig.run("def main(texts: list[str] = ['a']): return texts", "--help")
+    assert "--texts" in outcome.text
+    missing = rig.run("def main(texts: list[str]): return texts")
+    assert "required: --texts" in missing.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -24,6 +25,53 @@ class Refused(Exception):
     def __init__(self, reason: str, code: int = 7) -> None:
         super().__init__(reason)
         self.code = code
+
+
+class Stop(SystemExit):
+    """Known at the caller and in the inferlet."""
+
+
+class Halt(BaseException):
+    """So is this."""
+
+
+def leave(kind: str) -> NoReturn:
+    """Raises what is no `Exception`; by `nested`, one that has such a cause and such a value."""
+    match kind:
+        case "Stop":
+            raise Stop(3)
+        case "Halt":
+            raise Halt
+        case "BaseExceptionGroup":
+            raise BaseExceptionGroup("several", [SystemExit(0), ValueError("v")])
+        case "CancelledError":
+            raise asyncio.CancelledError
+        case "nested":
+            raise ValueError(SystemExit(0)) from Stop(0)
+    raise {"SystemExit": SystemExit(0), "KeyboardInterrupt": KeyboardInterrupt(),
+           "GeneratorExit": GeneratorExit("g")}[kind]  # fmt: skip
+
+
+def leave_while_yielding(kind: str) -> Iterator[int]:
+    yield 1
+    leave(kind)
+
+
+async def leave_in_a_task(status: int) -> None:
+    async def task() -> None:
+        await asyncio.sleep(0)
+        raise SystemExit(status)
+
+    await asyncio.gather(task())
+
+
+class Leaver:
+    def __init__(self, kind: str = "") -> None:
+        if kind:
+            leave(kind)
+
+    def leave(self, kind: str) -> None:
+        leave(kind)
 
 
 class Colour(enum.Enum):

@@ -19,6 +19,7 @@ import trio
 from pie_control.confined.process import LENGTH_BYTES
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.fairness import FairQueue, Owner
+from pie_py.config.python_child import python_command
 from pie_py.config.services import ConfinedConfig
 
 log = structlog.get_logger("pie.confined")
@@ -154,7 +155,7 @@ class _Process:
 
     def __init__(self, memory: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _START, *sys.path],
+            python_command("-I", "-S", "-c", _START, *sys.path),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import structlog
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
+
+from pie_py.config.python_child import python_command
 
 log = structlog.get_logger("pie.tokenizer")
 
@@ -149,7 +150,7 @@ def _converted(folder: Path) -> str:
     log.info("converting a tokenizer", file=sources[0])
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _CONVERT, str(folder)],
+            python_command("-c", _CONVERT, str(folder)),
             capture_output=True,
             text=True,
             timeout=_CONVERSION_SECONDS,

@@ -15,6 +15,7 @@ import structlog
 import trio
 import zmq
 
+from pie_py.config.python_child import python_command
 from pie_py.config.server import ServerConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
@@ -147,8 +148,7 @@ class WorkerLink:
             dealer.bind(endpoint)
             self._socket = socket
             process = await trio.lowlevel.open_process(
-                [
-                    sys.executable,
+                python_command(
                     "-m",
                     self._config.worker_module,
                     "--connect",
@@ -164,7 +164,7 @@ class WorkerLink:
                             "log": self._config.log.model_dump(),
                         }
                     ),
-                ],
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr,  # standard output is the control process's word to its parent
             )

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +23,7 @@ import torch
 
 from pie_inference.checkpoints.sources import Source, Sources
 from pie_inference.errors import LoadError
+from pie_py.config.python_child import python_command
 
 log = structlog.get_logger("pie.worker.load")
 
@@ -239,7 +239,7 @@ def _reader(file: Path) -> Any:
 
 
 def _write_tokenizer(file: Path, folder: Path) -> None:
-    command = [sys.executable, "-c", _TOKENIZER, str(file), str(folder)]
+    command = python_command("-c", _TOKENIZER, str(file), str(folder))
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import zmq
 
+from pie_py.config.python_child import python_command
+
 LINGER_MS = 2000  # for the last message
 
 
@@ -55,7 +57,7 @@ class RankProcesses:
             socket.setsockopt(zmq.LINGER, LINGER_MS)
             socket.bind(ear)
             self._sockets.append(socket)
-            command = [sys.executable, "-m", "pie_inference", "--follow", ear]
+            command = python_command("-m", "pie_inference", "--follow", ear)
             command += ["--meeting", self.meeting, "--rank", str(rank), "--config", config]
             self._processes[rank] = subprocess.Popen(command, stdout=sys.stderr)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 from pie_py.build.generate.contract_text import with_parameters
 from pie_py.build.wit import Interface, Package, Type, parse
+from pie_py.config.python_child import python_command
 
 COMMAND = "python -m pie_py.build.generate"
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -67,7 +67,7 @@ def format_python(text: str) -> str:
     # Ruff finds its settings from the file's name; no file of this name has to exist.
     name = str(Path(__file__).with_name("generated.py"))
     for arguments in (["check", "--fix", "--quiet", "--exit-zero"], ["format"]):
-        command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", name, "-"]
+        command = python_command("-m", "ruff", *arguments, "--stdin-filename", name, "-")
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         if done.returncode:
             raise GenerateError(f"ruff refuses the generated code: {done.stderr}")

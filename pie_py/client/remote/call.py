@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import anyio
 import anyio.to_thread
 
-from pie_py.client.errors import ClientError
+from pie_py.client.errors import InferletFailed
 from pie_py.client.instance import Instance
 from pie_py.client.remote.raised import rebuilt
 from pie_py.client.remote.reach import Reach
@@ -79,7 +79,10 @@ class Call:
                     return
                 yield value
         await self.instance.result()  # says why it has ended
-        raise ClientError(f"{self.instance.id} has ended without an answer")
+        # A task of the function has ended the program, in order.
+        raise InferletFailed(
+            "failed", f"SystemExit: {self.instance.id} has ended without an answer"
+        )
 
 
 class Remote:

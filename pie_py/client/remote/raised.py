@@ -23,8 +23,14 @@ def inferlet_frames(error: BaseException) -> TracebackType | None:
     return trace
 
 
-def rebuilt(told: dict[str, Any], types: Mapping[str, type], origin: Callable[[str], str]) -> Any:
+def rebuilt(
+    told: dict[str, Any], types: Mapping[str, type], origin: Callable[[str], str]
+) -> Exception:
     """The exception that an inferlet has told of, of its own type where that is known here.
+
+    It is always an `Exception`: what an inferlet says must not end the caller's process or its
+    tasks, as `SystemExit`, `KeyboardInterrupt` and `GeneratorExit` would, so these are an
+    `InferletFailed`.
 
     Args:
         told: as the inferlet has written it.
@@ -32,9 +38,10 @@ def rebuilt(told: dict[str, Any], types: Mapping[str, type], origin: Callable[[s
         origin: the caller's file for a file of the inferlet.
     """
     try:
-        error = loads(told["value"], lambda name: _exception(name, types))
+        value = loads(told["value"], lambda name: _exception(name, types))
     except (TypeError, LookupError, AttributeError):
-        error = InferletFailed("failed", told["text"])
+        value = None
+    error = value if isinstance(value, Exception) else InferletFailed("failed", told["text"])
     inner = None if told["inner"] is None else rebuilt(told["inner"], types, origin)
     if told["is_cause"]:
         error.__cause__ = inner
@@ -56,7 +63,7 @@ def _exception(name: str, types: Mapping[str, type]) -> type:
     found: Any = builtins if module == "builtins" else sys.modules.get(module)
     for part in path.split("."):
         found = getattr(found, part, None)
-    if not isinstance(found, type) or not issubclass(found, Exception | SystemExit):
+    if not isinstance(found, type) or not issubclass(found, Exception):
         raise LookupError(name)
     return found
 

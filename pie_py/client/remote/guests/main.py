@@ -141,9 +141,9 @@ async def call(target: Callable[..., Any], args: str, number: int) -> Any:
         told = None if inspect.isclass(target) else answer
         text = dumps(told, "what it returns", name_of)
     except BaseException as error:
-        if not isinstance(error, Exception | SystemExit):
-            raise
         flush()
+        if not isinstance(error, Exception | SystemExit):
+            raise  # which fails the program
         tell("raise", n=number, **raised(error))
         return None
     flush()
@@ -163,7 +163,7 @@ async def main(args: list[str]) -> str:
     sys.stdout, sys.stderr = Output("out"), Output("err")
     try:
         entry = getattr(load(asked), asked["entry"])
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         tell("raise", n=0, **raised(error))
         return ""
     made = await call(entry, asked["args"], 0)

@@ -64,7 +64,7 @@ def run(program: Program, args: list[str]) -> str:
             return ""
         if isinstance(leaving.code, str):
             raise ProgramError(leaving.code) from None
-        raise ProgramError(f"the program exited with status {leaving.code}") from None
+        raise ProgramError(f"SystemExit: the program exited with status {leaving.code}") from None
     except BaseException as error:
         raise ProgramError(describe(error)) from None
 
