@@ -48,7 +48,7 @@ class Share:
             user: who wants it.
             more: that are wanted.
             mend: what the user can do.
-            free: how many nobody has, where that is known without counting.
+            free: how many no user has, where that is known without counting.
 
         Raises:
             ApiError: `limit-exceeded`.

@@ -18,7 +18,11 @@ class PassingCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts the own options first, and `--` between them and the rest."""
+        """Takes the command's own options out of the words."""
+        return super().parse_args(ctx, self.ordered(ctx, args))
+
+    def ordered(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words with the own options first, and `--` between them and the rest."""
         options = {
             name: one
             for one in self.get_params(ctx)
@@ -42,7 +46,7 @@ class PassingCommand(click.Command):
                 if value is None and not ctx.resilient_parsing:
                     raise click.BadOptionUsage(name, f"Option {name!r} requires an argument.", ctx)
                 own += [] if value is None else [value]
-        return super().parse_args(ctx, [*own, "--", *passed])
+        return [*own, "--", *passed]
 
 
 def with_files(args: Sequence[str]) -> list[str]:

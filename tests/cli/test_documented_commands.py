@@ -11,6 +11,7 @@ import click
 import pytest
 
 from pie_py.cli import main
+from pie_py.cli.arguments import PassingCommand
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -83,6 +84,8 @@ def fault(words: list[str], *, whole: bool) -> str | None:
     if not words and not whole:
         return None
     try:
+        if isinstance(command, PassingCommand):
+            words = command.ordered(context, words)
         given, rest, _ = command.make_parser(context).parse_args(list(words))
     except click.BadOptionUsage as error:  # a prose names `--option` without its value
         return str(error.message) if whole else None
