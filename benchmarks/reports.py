@@ -133,7 +133,7 @@ def reports(settings: Settings, progress: Progress) -> Report:
                 "models": [{"source": str(MODEL)}],
                 "endpoint": "tcp://127.0.0.1:*",
                 "data_folder": folder / "data",
-                "cluster": MemberConfig(directory=endpoint),
+                "extension": MemberConfig(directory=endpoint).extension(),
             }
         )
         module = "pie_control.cluster.gateway"

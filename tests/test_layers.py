@@ -81,10 +81,11 @@ FOLDERS: dict[str, dict[str, str]] = {
         "wiring": "timers kept confined wasm programs instances interception models grammar http"
         " mcp messaging store recording api rpc worker",
         # What a node does, and a gateway: nothing imports it where there is no cluster.
+        "extension": "wasm programs rpc wiring",
         "cluster": "errors kept open_files confined wasm programs instances models messaging store"
-        " api rpc wiring",
-        "server": "allocator data_folder confined wasm programs api rpc wiring worker cluster",
-        "__main__": "allocator open_files cluster server",
+        " api rpc wiring extension",
+        "server": "allocator data_folder confined wasm programs api rpc wiring worker extension",
+        "__main__": "allocator open_files server",
         "replaying": "errors wasm recording api",
     },
     "pie_inference": {

@@ -194,7 +194,7 @@ class MachineKeeper:
         config = ServerConfig.model_validate(self._token.server).model_copy(
             update={
                 "endpoint": self._token.gateway,
-                "cluster": member,
+                "extension": member.extension(),
                 "max_instances": 1,  # it runs none
                 "spare_instances": 0,
             }

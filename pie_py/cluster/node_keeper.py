@@ -173,7 +173,7 @@ class NodeKeeper:
             ranks=ranks,
         )
         config = ServerConfig.model_validate(token.server)
-        changes = {"endpoint": f"tcp://{machine.host}:*", "cluster": member}
+        changes = {"endpoint": f"tcp://{machine.host}:*", "extension": member.extension()}
         if not machine.shares_data:
             changes["data_folder"] = self._folder / "data"
         return config.model_copy(update=changes)

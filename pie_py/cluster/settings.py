@@ -179,7 +179,7 @@ def read_config(path: Path | None) -> ClusterConfig:
     try:
         fields = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
         config = ClusterConfig.model_validate(fields)
-        for name in ("endpoint", "cluster"):
+        for name in ("endpoint", "extension"):
             if name in config.server:
                 raise WrongSettings(f"{path}: server.{name} is set by the cluster: leave it out")
         if "gateway" in config.server:

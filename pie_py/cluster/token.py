@@ -52,7 +52,7 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
         ray=f"{config.host}:{config.ray_port or next(ports)}",
         ray_token=os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),
         versions=versions(),
-        server=json.loads(server.model_dump_json(exclude={"endpoint", "cluster"})),
+        server=json.loads(server.model_dump_json(exclude={"endpoint", "extension"})),
         rank_machines=config.ranks.machines,
     )
     if is_encrypted:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 from pydantic import Field, NonNegativeInt
 
+from pie_py.config.extension import ExtensionConfig
 from pie_py.config.keys import KeyPair, KeyProblem
 from pie_py.config.section import Section
+from pie_py.config.server import ServerConfig
 
 NODE_NAME = "[a-z][a-z0-9-]{0,31}"
+EXTENSION = "cluster"  # its entry point, and the command
 LIFE = rf"{NODE_NAME}\.[1-9][0-9]{{0,15}}"  # of a node
 
 
@@ -48,6 +51,10 @@ class MemberConfig(Section):
         """`n7.3`: the node and its incarnation."""
         return f"{self.node}.{self.incarnation}"
 
+    def extension(self) -> ExtensionConfig:
+        """What a `ServerConfig` has of it."""
+        return ExtensionConfig(name=EXTENSION, settings=self.model_dump(mode="json"))
+
     def pair(self) -> KeyPair | None:
         """The key pair that all members of the cluster have; None on loopback.
 
@@ -55,6 +62,12 @@ class MemberConfig(Section):
             KeyProblem: if its file cannot be read.
         """
         return None if self.keys is None else read_member_pair(self.keys)
+
+
+def member_of(config: ServerConfig) -> MemberConfig:
+    """What makes this process one of a cluster, which it is."""
+    assert config.extension is not None, "a member of a cluster"
+    return MemberConfig.model_validate(config.extension.settings)
 
 
 def read_member_pair(path: Path) -> KeyPair:

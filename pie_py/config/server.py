@@ -8,8 +8,8 @@ import platformdirs
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from pie_py.config.cluster import MemberConfig
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
+from pie_py.config.extension import ExtensionConfig
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.http import HttpConfig
 from pie_py.config.limits import Limits
@@ -84,4 +84,4 @@ class ServerConfig(BaseSettings):
     worker_threads: PositiveInt | None = None
     worker_module: str = "pie_inference"  # run as the worker's process
     observer: ObserverConfig | None = None  # of benchmarks
-    cluster: MemberConfig | None = None  # set by `pie-py cluster`
+    extension: ExtensionConfig | None = None  # set by what extends it, as `pie-py cluster` does

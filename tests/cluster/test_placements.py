@@ -67,7 +67,10 @@ class World:
             **SERVER,
             "endpoint": "tcp://127.0.0.1:*",
             "data_folder": str(folder / "data"),
-            "cluster": {"directory": self._endpoint, "policy": "random"},
+            "extension": {
+                "name": "cluster",
+                "settings": {"directory": self._endpoint, "policy": "random"},
+            },
             "max_instances": 1,
             "spare_instances": 0,
         }

@@ -128,6 +128,7 @@ class Nodes:
 
     def _server(self, member: dict[str, Any]) -> dict[str, Any]:
         database = member.pop("database", self.database)
+        of_all = {"directory": self.directory, "keys": str(self._keys_file)}
         return {
             **SERVER,
             **self._fields,
@@ -135,7 +136,7 @@ class Nodes:
             "endpoint": f"tcp://{HOST}:*",
             "data_folder": str(self._folder / "data"),
             "store": {"database": database},
-            "cluster": {"directory": self.directory, "keys": str(self._keys_file), **member},
+            "extension": {"name": "cluster", "settings": {**of_all, **member}},
         }
 
     def _kept(self, module: str, config: dict[str, Any]) -> str:

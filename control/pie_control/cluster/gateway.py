@@ -24,6 +24,7 @@ from pie_control.rpc.server import RpcServer
 from pie_control.rpc.users import FolderUsers
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.child import read_options, tell_error, tell_ready
+from pie_py.config.cluster import member_of
 from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
 
@@ -41,8 +42,7 @@ class Gateway:
             KeyProblem: if a key cannot be read.
             UnknownPolicy: of placements.
         """
-        member = config.cluster
-        assert member is not None, "a gateway has a cluster"
+        member = member_of(config)
         clock = trio.lowlevel.current_clock().current_time
         self._confined = ConfinedPool(config.confined)
         self._directory = DirectoryLink(member)
@@ -70,7 +70,7 @@ class Gateway:
 
             self._restarts = Restarts(config.store.database, self._directory, self._links, clock)
         self._everywhere = Everywhere(config.data_folder, self._directory, self._links)
-        self._relay = Relay(self._directory, config)
+        self._relay = Relay(self._directory, config, member.relay_port)
         methods = partial(
             GatewayMethods,
             config,

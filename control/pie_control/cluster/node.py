@@ -1,8 +1,9 @@
-"""A control process as a node of a cluster: its membership, and programs that it does not have."""
+"""The extension that makes a control process a node of a cluster."""
 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -11,13 +12,14 @@ from pie_control.cluster.directory_link import DirectoryLink
 from pie_control.cluster.facts import NodeFacts
 from pie_control.cluster.fetching import ProgramFetcher
 from pie_control.cluster.membership import Membership
-from pie_control.cluster.parent import tell_parent
+from pie_control.cluster.parent import leave_with_parent, tell_parent
 from pie_control.cluster.users import ClusterUsers
+from pie_control.extension import Extension, Role
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.requests import Parts
 from pie_control.wasm import HostFunction
-from pie_control.wiring import Wiring
-from pie_py.config.cluster import MemberConfig
+from pie_control.wiring import Scope, Wiring
+from pie_py.config.cluster import MemberConfig, member_of
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
@@ -26,7 +28,24 @@ if TYPE_CHECKING:
     from pie_control.cluster.shared import Shared
 
 
-class ClusterNode:
+def extend(config: ServerConfig) -> Extension:
+    """Has a server be a node, which ends with the actor that keeps it.
+
+    Raises:
+        KeyProblem: if a key cannot be read.
+    """
+    leave_with_parent()
+    member = member_of(config)
+    scope = Scope(
+        id_suffix=f"@{member.life}",
+        settings=False,  # the gateway keeps them
+        topics=bool(config.store.database),
+        store=member.shares_data,
+    )
+    return Extension(scope, {"life": member.life}, partial(ClusterNode, config, member))
+
+
+class ClusterNode(Role):
     """What a server does beside serving because it is a node of a cluster."""
 
     def __init__(
@@ -37,17 +56,17 @@ class ClusterNode:
         Raises:
             KeyProblem: if a key cannot be read.
         """
+        super().__init__(wiring, programs)
         self._member = member
         self._reason = "it stops"
         encrypted = not parse_endpoint(config.endpoint).is_loopback
         self._public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
         self._directory = DirectoryLink(member)
-        self.users = ClusterUsers(member, self._directory, wiring.clock)
+        users = self.users = ClusterUsers(member, self._directory, wiring.clock)
         facts = NodeFacts(wiring.models, wiring.registry)
         self._membership = Membership(
-            member, facts, wiring.registry, self._public, wiring.clock, self.users.renewed
+            member, facts, wiring.registry, self._public, wiring.clock, users.renewed
         )
-        self._registry = wiring.registry
         self.fetch = ProgramFetcher(member, programs).fetch
         self.shared: Shared | None = None
         if config.store.database:

@@ -56,20 +56,20 @@ OPTIONS = (
 class Relay:
     """Gives out tickets, and connects who comes with one."""
 
-    def __init__(self, directory: DirectoryLink, config: ServerConfig) -> None:
+    def __init__(self, directory: DirectoryLink, config: ServerConfig, relay_port: int) -> None:
         """Nothing listens before `run`.
 
         Args:
             directory: says where nodes are.
             config: of the gateway.
+            relay_port: where it relays; 0: a free one.
 
         Raises:
             KeyProblem: if the gateway's key cannot be read.
         """
-        assert config.cluster is not None, "a gateway has a cluster"
         self._directory = directory
         self._endpoint = parse_endpoint(config.endpoint)
-        self._port = config.cluster.relay_port
+        self._port = relay_port
         self._tickets = Tickets(KeyStore(config.data_folder).server_pair().secret)
         self._quotas = Quotas(config.quota, config.quotas)
         self._splicing = Splicing()

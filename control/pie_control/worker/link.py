@@ -185,10 +185,8 @@ class WorkerLink:
         return None if observer is None else observer.model_dump(mode="json")
 
     def _further_ranks(self) -> dict[str, Any] | None:
-        cluster = self._config.cluster
-        if cluster is None or cluster.ranks is None:
-            return None
-        return cluster.ranks.model_dump(mode="json")
+        extension = self._config.extension
+        return None if extension is None else extension.settings.get("ranks")
 
     async def _first_message(self, socket: Socket, process: trio.Process) -> Hello:
         with trio.move_on_after(START_SECONDS):
