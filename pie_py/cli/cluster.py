@@ -14,6 +14,7 @@ import click
 
 from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED, json_option
 from pie_py.cli.console import progress, say, table
+from pie_py.cli.examples import with_example
 
 if TYPE_CHECKING:
     from pie_py.bench.report import Report
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     from pie_py.cluster.simulation import Outcome
 
 BASELINE = "two-choices"
+EXAMPLES = {
+    "cluster": "pie-py cluster status",
+    "cluster up": "pie-py cluster up --config cluster.toml",
+    "cluster join": "pie-py cluster join tcp://127.0.0.1:7743 --token token.json --nodes 2",
+    "cluster status": "pie-py cluster status --json",
+    "cluster drain": "pie-py cluster drain n2 --seconds 600",
+    "cluster down": "pie-py cluster down",
+    "cluster simulate": "pie-py cluster simulate sample --nodes 256 --policy cached --check",
+}
 
 
 STATUS = {
@@ -334,3 +344,6 @@ def _report(
 def _fail(text: str) -> None:
     click.echo(f"error: {text}", err=True)
     sys.exit(EXIT_FAILED)
+
+
+with_example(command, "cluster", EXAMPLES)
