@@ -136,7 +136,7 @@ def reports(settings: Settings, progress: Progress) -> Report:
                 "extension": MemberConfig(directory=endpoint).extension(),
             }
         )
-        module = "pie_control.cluster.gateway"
+        module = "pie_cluster.gateway"
         _, gateway = stack.enter_context(_started(module, config.model_dump_json(), folder))
         nodes.report(2)
         beside, follows = _shares(nodes, settings, [directory, gateway])

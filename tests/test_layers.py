@@ -18,8 +18,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CLUSTER = ROOT / "control/pie_control/cluster"
-PLACEMENTS = CLUSTER / "placements.py"  # decides as the directory does, by the same code
 
 # Each package: where it is, and which of these packages it may import.
 PACKAGES = {
@@ -27,9 +25,13 @@ PACKAGES = {
     "pie_control": (ROOT / "control/pie_control", {"pie_control", "pie_py"}),
     "pie_inference": (ROOT / "inference/pie_inference", {"pie_inference", "pie_py"}),
     "pie_gateway": (ROOT / "gateway/pie_gateway", {"pie_gateway", "pie_py"}),
+    "pie_cluster": (ROOT / "cluster/pie_cluster", {"pie_cluster", "pie_control", "pie_py"}),
     "inferlet": (ROOT / "sdk/python/inferlet", {"inferlet"}),
     "asynclm": (ROOT / "inferlets/async_function_calling/asynclm", {"asynclm", "inferlet"}),
-    "benchmarks": (ROOT / "benchmarks", {"benchmarks", "pie_py", "pie_control", "pie_inference"}),
+    "benchmarks": (
+        ROOT / "benchmarks",
+        {"benchmarks", "pie_py", "pie_control", "pie_inference", "pie_cluster"},
+    ),
 }
 
 # Each package's folders (and files that lie beside them), lowest first, with what each may import
@@ -80,10 +82,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "rpc": "errors fairness confined programs instances models mcp",
         "wiring": "timers kept confined wasm programs instances interception models grammar http"
         " mcp messaging store recording api rpc worker",
-        # What a node does, and a gateway: nothing imports it where there is no cluster.
         "extension": "wasm programs rpc wiring",
-        "cluster": "errors kept open_files confined wasm programs instances models messaging store"
-        " api rpc wiring extension",
         "server": "allocator data_folder confined wasm programs api rpc wiring worker extension",
         "__main__": "allocator open_files server",
         "replaying": "errors wasm recording api",
@@ -132,6 +131,12 @@ FOLDERS: dict[str, dict[str, str]] = {
         "serving": "listening app",
         "__main__": "listening serving",
     },
+    "pie_cluster": {
+        "parent": "",
+        "database": "",
+        "node": "parent database",
+        "gateway": "parent database node",
+    },
     "asynclm": {
         "values": "",
         "choices": "",
@@ -163,6 +168,7 @@ LARGEST_RING = {
     "pie_control": 2,
     "pie_inference": 0,
     "pie_gateway": 0,
+    "pie_cluster": 0,
     "inferlet": 2,
     "asynclm": 0,
     "benchmarks": 0,
@@ -292,10 +298,6 @@ def test_no_ring_of_more_than_two_files(package: str) -> None:
 def test_processes_import_only_the_floor_of_pie_py(package: str) -> None:
     for file in files_of(package):
         allowed = FLOOR[package]
-        if CLUSTER in file.parents:  # members of a cluster are clients of each other
-            allowed = (*allowed, "pie_py.client.")
-        if file == PLACEMENTS:
-            allowed = (*allowed, "pie_py.cluster.policies", "pie_py.cluster.replica")
         for name in imports_of(file):
             if name.split(".")[0] == "pie_py":
                 assert name.startswith(allowed), f"{file.relative_to(ROOT)} imports {name}"
@@ -311,23 +313,22 @@ def test_only_the_wasm_package_touches_the_c_api() -> None:
 def test_only_clusters_import_what_clusters_need() -> None:
     """A server without a cluster imports none of it."""
     measure = {ROOT / f"benchmarks/{name}.py" for name in ("placement", "reports", "cluster")}
-    users = {ROOT / "pie_py/cli/cluster.py", PLACEMENTS, *measure}
-    folder = ROOT / "control/pie_control/store"
-    second = {folder / "postgres.py", folder / "statements.py"}
+    users = {ROOT / "pie_py/cli/cluster.py", *measure}
+    second = {ROOT / "control/pie_control/store/postgres.py"}
     wire = (
         *("pie_py.wire.cluster", "pie_py.wire.cluster_keys", "pie_py.wire.cluster_ranks"),
         "pie_py.wire.cluster_socket",
     )
     ranks = ROOT / "inference/pie_inference/parallel"
     members = {ranks / "host.py", ranks / "remote.py"}
-    for package in PACKAGES:
+    for package in PACKAGES.keys() - {"pie_cluster"}:
         for file in files_of(package):
             if (ROOT / "pie_py/cluster") in file.parents or file in users:
                 continue
             for name in imports_of(file):
                 assert not name.startswith("pie_py.cluster"), file
                 assert name.split(".")[0] not in ("ray", "psycopg") or file in second, file
-                if CLUSTER in file.parents or file in members:
+                if file in members:
                     continue
                 if file.name not in {f"{w[12:]}.py" for w in wire}:
                     assert not name.startswith("pie_py.wire.cluster"), file
@@ -338,7 +339,7 @@ def test_one_machine_imports_nothing_of_a_cluster() -> None:
     program = (
         "import sys, pie_control.__main__, pie_control.server, pie_py.client.sync\n"
         "import pie_inference.__main__\n"
-        "print([m for m in sys.modules if m in ('ray', 'psycopg', 'pie_control.cluster')"
+        "print([m for m in sys.modules if m in ('ray', 'psycopg', 'pie_cluster')"
         " or m.startswith(('pie_py.cluster', 'pie_py.wire.cluster'))])"
     )
     path = os.pathsep.join(str(ROOT / folder) for folder in (".", "control", "inference"))

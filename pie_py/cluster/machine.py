@@ -199,7 +199,7 @@ class MachineKeeper:
                 "spare_instances": 0,
             }
         )
-        return self._module("gateway", "pie_control.cluster.gateway", config.model_dump_json())
+        return self._module("gateway", "pie_cluster.gateway", config.model_dump_json())
 
     def _http(self) -> subprocess.Popen[bytes]:
         config = http_gateway.process_config(self._token, self._machine)

@@ -26,7 +26,8 @@ ENVIRONMENT = {
     **os.environ,
     "OMP_NUM_THREADS": "1",
     "PYTHONPATH": os.pathsep.join(
-        str(ROOT / part) for part in ("", "control", "inference", "gateway", "sdk/python")
+        str(ROOT / part)
+        for part in ("", "control", "inference", "gateway", "cluster", "sdk/python")
     ),
 }
 

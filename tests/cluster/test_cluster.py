@@ -33,7 +33,7 @@ from support.child_processes import command_line
 from support.clusters import ECHO, Cluster, Wire, processes_of, wait_for
 from support.postgres import Postgres, programs
 
-from pie_control.cluster.methods import OF_INSTANCES
+from pie_cluster.gateway.methods import OF_INSTANCES
 from pie_py.cli import main
 from pie_py.client import Client as AsyncClient
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable

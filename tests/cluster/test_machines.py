@@ -19,7 +19,7 @@ import zmq
 from support.clusters import ECHO, SERVER, WAIT_SECONDS, wait_for
 from support.namespaces import Network, Sniffer, missing
 
-from pie_control.cluster.links import connected
+from pie_cluster.node.links import connected
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
 from pie_py.client.sync import Client, Instance
 from pie_py.cluster import operate

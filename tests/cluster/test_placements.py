@@ -74,7 +74,7 @@ class World:
             "max_instances": 1,
             "spare_instances": 0,
         }
-        gateway = ChildProcess("pie_control.cluster.gateway", config, folder / "gateway.log")
+        gateway = ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")
         self.gateway = stack.enter_context(gateway).endpoint
         self.nodes = {name: Reporter(self._endpoint, name) for name in ("n1", "n2")}
         for node in self.nodes.values():

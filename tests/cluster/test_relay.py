@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from support.clusters import ECHO, wait_for
 from support.nodes import Node, Nodes
 
-from pie_control.cluster.links import connected
-from pie_control.cluster.relay import MOST_PASSAGES, TICKET_SECONDS
-from pie_control.cluster.tickets import BadTicket, Tickets
+from pie_cluster.gateway.relay import MOST_PASSAGES, TICKET_SECONDS
+from pie_cluster.gateway.tickets import BadTicket, Tickets
+from pie_cluster.node.links import connected
 from pie_py.client import ClientError, RpcError
 from pie_py.client.connection import Connection, Relay
 from pie_py.client.sync import Client, Instance

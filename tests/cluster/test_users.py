@@ -14,8 +14,8 @@ import zmq
 from cluster.messages import join
 from support.clusters import wait_for
 
-from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.users import BELIEVED_SECONDS, ClusterUsers
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.users import BELIEVED_SECONDS, ClusterUsers
 from pie_control.rpc.users import NotKnownNow
 from pie_py.cluster.settings import write_private
 from pie_py.config.cluster import MemberConfig

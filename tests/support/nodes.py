@@ -74,7 +74,7 @@ class Nodes:
     def another_gateway(self, host: str) -> str:
         """Starts a gateway at a free port of a host; returns its endpoint."""
         config = {**self._server({}), "endpoint": f"tcp://{host}:*", "max_instances": 1}
-        return self._kept("pie_control.cluster.gateway", config)
+        return self._kept("pie_cluster.gateway", config)
 
     def gateway_log(self) -> str:
         """What gateways have logged."""

@@ -10,14 +10,14 @@ from typing import TypeVar
 import structlog
 import trio
 
-from pie_control.cluster.lease import NodeLease
+from pie_cluster.database.launches import Launch, Launches
+from pie_cluster.database.statements import DatabaseAway
+from pie_cluster.node.lease import NodeLease
 from pie_control.errors import ApiError, Refusal
 from pie_control.instances.instance import Fence, Instance, State
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.store.launches import Launch, Launches
-from pie_control.store.statements import DatabaseAway
 
 log = structlog.get_logger("pie.cluster")
 

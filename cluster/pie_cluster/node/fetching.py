@@ -8,7 +8,7 @@ import os
 import structlog
 import trio
 
-from pie_control.cluster.links import connected
+from pie_cluster.node.links import connected
 from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import ProgramStore
 from pie_py.client.connection import Connection

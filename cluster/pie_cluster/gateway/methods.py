@@ -15,11 +15,11 @@ import msgspec
 import structlog
 import trio
 
-from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.everywhere import Everywhere
-from pie_control.cluster.links import NodeLinks, described
-from pie_control.cluster.placements import Placements
-from pie_control.cluster.relay import Relay
+from pie_cluster.gateway.everywhere import Everywhere
+from pie_cluster.gateway.placements import Placements
+from pie_cluster.gateway.relay import Relay
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.links import NodeLinks, described
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import Program, ProgramStore
@@ -39,7 +39,7 @@ from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL, Request
 
 if TYPE_CHECKING:
-    from pie_control.cluster.restarts import Restarts  # needs psycopg
+    from pie_cluster.gateway.restarts import Restarts  # needs psycopg
 
 log = structlog.get_logger("pie.cluster")
 

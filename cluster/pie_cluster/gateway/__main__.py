@@ -1,4 +1,4 @@
-"""`python -m pie_control.cluster.gateway --config JSON`: the address that clients are given."""
+"""`python -m pie_cluster.gateway --config JSON`: the address that clients are given."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.everywhere import Everywhere
-from pie_control.cluster.fetching import member_key
-from pie_control.cluster.links import NodeLinks
-from pie_control.cluster.methods import GatewayMethods
-from pie_control.cluster.parent import leave_with_parent
-from pie_control.cluster.placements import Placements
-from pie_control.cluster.relay import Relay
+from pie_cluster.gateway.everywhere import Everywhere
+from pie_cluster.gateway.methods import GatewayMethods
+from pie_cluster.gateway.placements import Placements
+from pie_cluster.gateway.relay import Relay
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.fetching import member_key
+from pie_cluster.node.links import NodeLinks
+from pie_cluster.parent import leave_with_parent
 from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program, ProgramStore
@@ -29,7 +29,7 @@ from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
 
 if TYPE_CHECKING:
-    from pie_control.cluster.restarts import Restarts
+    from pie_cluster.gateway.restarts import Restarts
 
 
 class Gateway:
@@ -66,7 +66,7 @@ class Gateway:
 
         self._restarts: Restarts | None = None
         if config.store.database:
-            from pie_control.cluster.restarts import Restarts  # needs psycopg
+            from pie_cluster.gateway.restarts import Restarts  # needs psycopg
 
             self._restarts = Restarts(config.store.database, self._directory, self._links, clock)
         self._everywhere = Everywhere(config.data_folder, self._directory, self._links)
@@ -119,7 +119,7 @@ async def _serve(config: ServerConfig, with_parent: bool) -> None:
 
 def main() -> int:
     """Serves until killed, or (with `--with-parent`) until standard input ends."""
-    config, with_parent = read_options("pie_control.cluster.gateway")
+    config, with_parent = read_options("pie_cluster.gateway")
     if with_parent:
         leave_with_parent()
     try:

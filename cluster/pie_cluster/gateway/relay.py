@@ -18,10 +18,10 @@ from typing import Any
 import structlog
 import trio
 
+from pie_cluster.gateway.splicing import Splicing
+from pie_cluster.gateway.tickets import BadTicket, Tickets
+from pie_cluster.node.directory_link import DirectoryLink
 from pie_control import open_files
-from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.splicing import Splicing
-from pie_control.cluster.tickets import BadTicket, Tickets
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.endpoint import EndpointRefused
 from pie_py.config.endpoint import BadEndpoint, parse_endpoint

@@ -7,16 +7,16 @@ from functools import partial
 
 import trio
 
-from pie_control.cluster.bus_link import PATIENCE_SECONDS
-from pie_control.cluster.children import ChildHost, ChildrenElsewhere
-from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.fetching import member_key
-from pie_control.cluster.hosting import BusHost
-from pie_control.cluster.lease import NodeLease
-from pie_control.cluster.links import NodeLinks
-from pie_control.cluster.ownership import Ownership
-from pie_control.cluster.recorded import RecordedLaunches
-from pie_control.cluster.topics import ClusterTopics
+from pie_cluster.node.bus_link import PATIENCE_SECONDS
+from pie_cluster.node.children import ChildHost, ChildrenElsewhere
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.fetching import member_key
+from pie_cluster.node.hosting import BusHost
+from pie_cluster.node.lease import NodeLease
+from pie_cluster.node.links import NodeLinks
+from pie_cluster.node.ownership import Ownership
+from pie_cluster.node.recorded import RecordedLaunches
+from pie_cluster.node.topics import ClusterTopics
 from pie_control.programs.store import ProgramStore
 from pie_control.wiring import Wiring
 from pie_py.config.cluster import MemberConfig

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import trio
 
+from pie_cluster.node.bus_link import BusLink, GiveUp, Held, NotDone
+from pie_cluster.node.ownership import AGAIN_SECONDS, Here, Ownership, Place
 from pie_control.api.binder import implement
 from pie_control.api.session import check_size, message_size
-from pie_control.cluster.bus_link import BusLink, GiveUp, Held, NotDone
-from pie_control.cluster.ownership import AGAIN_SECONDS, Here, Ownership, Place
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance

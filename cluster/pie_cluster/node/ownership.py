@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import structlog
 import trio
 
-from pie_control.cluster.bus_link import BusLink, lost
-from pie_control.cluster.lease import NodeLease
+from pie_cluster.database.owners import Owner, Owners
+from pie_cluster.database.statements import DatabaseAway
+from pie_cluster.node.bus_link import BusLink, lost
+from pie_cluster.node.lease import NodeLease
 from pie_control.errors import ApiError, Refusal
-from pie_control.store.owners import Owner, Owners
-from pie_control.store.statements import DatabaseAway
 from pie_py.config.keys import ClientKey
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.facts import NodeFacts
-from pie_control.cluster.fetching import ProgramFetcher
-from pie_control.cluster.membership import Membership
-from pie_control.cluster.parent import leave_with_parent, tell_parent
-from pie_control.cluster.users import ClusterUsers
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.facts import NodeFacts
+from pie_cluster.node.fetching import ProgramFetcher
+from pie_cluster.node.membership import Membership
+from pie_cluster.node.users import ClusterUsers
+from pie_cluster.parent import leave_with_parent, tell_parent
 from pie_control.extension import Extension, Role
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.requests import Parts
@@ -25,7 +25,7 @@ from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
 
 if TYPE_CHECKING:
-    from pie_control.cluster.shared import Shared
+    from pie_cluster.node.shared import Shared
 
 
 def extend(config: ServerConfig) -> Extension:
@@ -70,7 +70,7 @@ class ClusterNode(Role):
         self.fetch = ProgramFetcher(member, programs).fetch
         self.shared: Shared | None = None
         if config.store.database:
-            from pie_control.cluster.shared import Shared  # needs psycopg
+            from pie_cluster.node.shared import Shared  # needs psycopg
 
             self.shared = Shared(config, member, wiring, programs, self.fetch, self._directory)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pie_control.store.statements import Statements
+from pie_cluster.database.statements import Statements
 
 _COLUMNS = "lease, life, endpoint, public_key, claim"
 

@@ -12,8 +12,8 @@ import structlog
 import trio
 import zmq
 
-from pie_control.cluster.facts import NodeFacts
-from pie_control.cluster.parent import tell_parent
+from pie_cluster.node.facts import NodeFacts
+from pie_cluster.parent import tell_parent
 from pie_control.instances.registry import Registry
 from pie_py import __version__
 from pie_py.config.cluster import MemberConfig

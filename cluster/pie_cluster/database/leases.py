@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pie_control.store.statements import Statements
+from pie_cluster.database.statements import Statements
 
 LEASE_SECONDS = 15.0  # more than a control loop that has stopped is left alive
 MOST_AT_ONCE = 64  # of one look

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import structlog
 import trio
 
-from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.links import NodeLinks
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.links import NodeLinks
 from pie_control.errors import ApiError, Refusal
 from pie_control.kept import Kept
 from pie_py.client.errors import ClientError, RpcError

@@ -7,7 +7,7 @@ from functools import partial
 
 import structlog
 
-from pie_control.cluster.directory_link import DirectoryLink
+from pie_cluster.node.directory_link import DirectoryLink
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.users import NotKnownNow
 from pie_py.config.cluster import MemberConfig

@@ -15,8 +15,8 @@ import msgspec
 import structlog
 import trio
 
-from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.links import NodeLinks
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.links import NodeLinks
 from pie_control.errors import ApiError, NoRoom, Refusal
 from pie_control.instances.instance import Ended, Fence, Instance, State
 from pie_control.instances.launcher import Child, Launcher

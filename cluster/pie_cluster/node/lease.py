@@ -15,8 +15,8 @@ from typing import TypeVar
 import structlog
 import trio
 
-from pie_control.store.leases import LEASE_SECONDS, Leases
-from pie_control.store.statements import DatabaseAway
+from pie_cluster.database.leases import LEASE_SECONDS, Leases
+from pie_cluster.database.statements import DatabaseAway
 
 log = structlog.get_logger("pie.cluster")
 

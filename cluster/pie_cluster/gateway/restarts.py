@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 import structlog
 import trio
 
-from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.links import NodeLinks, described
+from pie_cluster.database.launches import Launch, Launches
+from pie_cluster.database.leases import Leases
+from pie_cluster.database.statements import DatabaseAway
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.links import NodeLinks, described
 from pie_control.errors import ApiError, Refusal
-from pie_control.store.launches import Launch, Launches
-from pie_control.store.leases import Leases
-from pie_control.store.statements import DatabaseAway
 from pie_py.client.errors import ClientError, RpcError
 from pie_py.wire.cluster import MOST_AVOIDED, Place, There, Where
 

@@ -11,8 +11,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from pie_cluster.database.statements import Statements
 from pie_control.instances.instance import Fence
-from pie_control.store.statements import Statements
 
 MOST_KEPT = 1000  # results of one user; the oldest go
 MOST_AT_ONCE = 64  # of one look
