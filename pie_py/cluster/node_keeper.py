@@ -173,7 +173,12 @@ class NodeKeeper:
             ranks=ranks,
         )
         config = ServerConfig.model_validate(token.server)
-        changes = {"endpoint": f"tcp://{machine.host}:*", "extension": member.extension()}
+        changes: dict[str, object] = {
+            "endpoint": f"tcp://{machine.host}:*",
+            "extension": member.extension(),
+        }
+        if hosts:
+            changes["worker_module"] = "pie_cluster.ranks.worker"
         if not machine.shares_data:
             changes["data_folder"] = self._folder / "data"
         return config.model_copy(update=changes)

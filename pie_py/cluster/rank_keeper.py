@@ -48,7 +48,7 @@ class RankKeeper:
     def _keep(self) -> None:
         log_file = self._folder / "logs" / f"{self._node}-ranks.log"
         log_file.parent.mkdir(parents=True, exist_ok=True)
-        child = Child("pie_inference.parallel.host", self._config(), log_file)
+        child = Child("pie_cluster.ranks.host", self._config(), log_file)
         try:
             while True:
                 said = child.next_line(LOOK_SECONDS) or {}
@@ -60,7 +60,7 @@ class RankKeeper:
             child.kill()
 
     def _config(self) -> str:
-        """Of `pie_inference.parallel.host`, as JSON."""
+        """Of `pie_cluster.ranks.host`, as JSON."""
         keys = member_keys_file(self._folder, self._token)
         config: dict[str, Any] = {
             "endpoint": self.endpoint or f"tcp://{self._machine.host}:*",

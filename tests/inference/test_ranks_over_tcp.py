@@ -54,7 +54,7 @@ class Host(ChildProcess):
             "node": "n1",
             "keys": str(self.keys),
         }
-        super().__init__("pie_inference.parallel.host", config, folder / "stderr")
+        super().__init__("pie_cluster.ranks.host", config, folder / "stderr")
 
     @property
     def pair(self) -> KeyPair:

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import zmq
 
+from pie_cluster.ranks.network import use_interface_of
 from pie_inference.errors import LoadError
 from pie_inference.parallel.meeting import Meeting
-from pie_inference.parallel.network import use_interface_of
 from pie_py.config.cluster import FurtherRanks, read_member_pair
 from pie_py.config.keys import KeyPair
 from pie_py.wire.cluster_ranks import (

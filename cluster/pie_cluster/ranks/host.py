@@ -1,4 +1,4 @@
-"""`python -m pie_inference.parallel.host --config JSON`: starts ranks for a worker whose first rank
+"""`python -m pie_cluster.ranks.host --config JSON`: starts ranks for a worker whose first rank
 is on another machine of a cluster.
 
 It serves one worker at a time, the one that has come last. Its ranks end with it, with the worker,
@@ -18,8 +18,8 @@ import structlog
 import zmq
 from pydantic import BaseModel, ConfigDict
 
+from pie_cluster.ranks.network import use_interface_of
 from pie_inference.errors import LoadError
-from pie_inference.parallel.network import use_interface_of
 from pie_inference.parallel.processes import RankProcesses
 from pie_py.config.child import tell_error, tell_ready
 from pie_py.config.cluster import read_member_pair
@@ -165,7 +165,7 @@ class RankHost:
 
 def main() -> int:
     """Serves until the parent has gone."""
-    parser = argparse.ArgumentParser(prog="python -m pie_inference.parallel.host")
+    parser = argparse.ArgumentParser(prog="python -m pie_cluster.ranks.host")
     parser.add_argument("--config", required=True, help="a HostConfig, as JSON")
     parser.add_argument("--with-parent", action="store_true", required=True)
     config = HostConfig.model_validate(json.loads(parser.parse_args().config))
