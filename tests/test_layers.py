@@ -46,12 +46,11 @@ FOLDERS: dict[str, dict[str, str]] = {
         "config": "",
         "wire": "config",
         "build": "config wire",
-        "cluster": "pie_py config wire",
         # The roof.
         "client": "pie_py build config wire",
         "testing": "config wire build client",
         "bench": "pie_py config wire build client",
-        "cli": "pie_py config wire build cluster client bench",
+        "cli": "pie_py config wire build client bench",
         "__main__": "cli",
     },
     "pie_control": {
@@ -135,11 +134,17 @@ FOLDERS: dict[str, dict[str, str]] = {
         "__main__": "listening serving",
     },
     "pie_cluster": {
+        "config": "",
         "parent": "",
+        "wire": "config",
+        "directory": "config wire",
         "database": "",
-        "node": "parent database",
-        "gateway": "parent database node",
-        "ranks": "",
+        "node": "config parent wire database",
+        "gateway": "config parent wire directory database node",
+        "ranks": "config wire",
+        "machines": "config wire directory",
+        "simulated": "wire directory",
+        "command": "machines directory simulated",
     },
     "asynclm": {
         "values": "",
@@ -315,23 +320,19 @@ def test_only_the_wasm_package_touches_the_c_api() -> None:
 
 
 def test_only_clusters_import_what_clusters_need() -> None:
-    """A server without a cluster imports none of it."""
-    measure = {ROOT / f"benchmarks/{name}.py" for name in ("placement", "reports", "cluster")}
-    users = {ROOT / "pie_py/cli/cluster.py", *measure}
-    second = {ROOT / "control/pie_control/store/postgres.py"}
-    wire = (
-        *("pie_py.wire.cluster", "pie_py.wire.cluster_keys", "pie_py.wire.cluster_ranks"),
-        "pie_py.wire.cluster_socket",
-    )
+    """And the store, where the configuration names a database."""
+    store = ROOT / "control/pie_control/store/postgres.py"
     for package in PACKAGES.keys() - {"pie_cluster"}:
         for file in files_of(package):
-            if (ROOT / "pie_py/cluster") in file.parents or file in users:
-                continue
             for name in imports_of(file):
-                assert not name.startswith("pie_py.cluster"), file
-                assert name.split(".")[0] not in ("ray", "psycopg") or file in second, file
-                if file.name not in {f"{w[12:]}.py" for w in wire}:
-                    assert not name.startswith("pie_py.wire.cluster"), file
+                assert name.split(".")[0] not in ("ray", "psycopg") or file == store, file
+
+
+def test_nothing_but_benchmarks_imports_clusters() -> None:
+    """The others find them by entry points, and name no module of them either."""
+    for package in PACKAGES.keys() - {"pie_cluster", "benchmarks"}:
+        for file in files_of(package):
+            assert "pie_cluster" not in file.read_text(encoding="utf-8"), file
 
 
 def test_one_machine_imports_nothing_of_a_cluster() -> None:
@@ -339,10 +340,11 @@ def test_one_machine_imports_nothing_of_a_cluster() -> None:
     program = (
         "import sys, pie_control.__main__, pie_control.server, pie_py.client.sync\n"
         "import pie_inference.__main__\n"
-        "print([m for m in sys.modules if m in ('ray', 'psycopg', 'pie_cluster')"
-        " or m.startswith(('pie_py.cluster', 'pie_py.wire.cluster'))])"
+        "print([m for m in sys.modules if m.split('.')[0] in ('ray', 'psycopg', 'pie_cluster')])"
     )
-    path = os.pathsep.join(str(ROOT / folder) for folder in (".", "control", "inference"))
+    path = os.pathsep.join(
+        str(ROOT / folder) for folder in (".", "control", "inference", "cluster")
+    )
     found = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

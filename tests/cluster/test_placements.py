@@ -16,10 +16,10 @@ from cluster.messages import join, report
 from support.child_processes import ChildProcess
 from support.clusters import SERVER
 
+from pie_cluster.machines.token import free_ports
+from pie_cluster.wire.messages import Renewed, decode_to_node, encode
+from pie_cluster.wire.sockets import member_dealer
 from pie_py.client import Client
-from pie_py.cluster.token import free_ports
-from pie_py.wire.cluster import Renewed, decode_to_node, encode
-from pie_py.wire.cluster_socket import member_dealer
 
 REPORT_SECONDS = 0.1
 ANSWER_SECONDS = 0.4  # of a gateway that asks nobody; one that asks waits for the directory
@@ -84,7 +84,7 @@ class World:
         """Starts one, at the address of the one before."""
         config = {"endpoint": self._endpoint, "folder": str(self._folder)}
         log = self._folder / "directory.log"
-        directory = ChildProcess("pie_py.cluster.directory_process", config, log)
+        directory = ChildProcess("pie_cluster.directory", config, log)
         self._stack.callback(directory.process.wait)
         self._stack.callback(directory.process.kill)
         return directory

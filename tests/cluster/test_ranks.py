@@ -17,12 +17,12 @@ from support.clusters import SERVER, processes_of, wait_for
 from support.namespaces import Network, Sniffer, missing
 from support.servers import Server
 
+from pie_cluster.machines import operate
+from pie_cluster.machines.settings import WAITS, ClusterConfig, RankConfig, Token
+from pie_cluster.wire.messages import NodeFacts
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
-from pie_py.cluster import operate
-from pie_py.cluster.settings import WAITS, ClusterConfig, RankConfig, Token
 from pie_py.config.keys import KeyStore
-from pie_py.wire.cluster import NodeFacts
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import zmq
 
+from pie_cluster.directory.asking import Directory
+from pie_cluster.wire import messages as wire
 from pie_py.client.sync import Client
-from pie_py.cluster.asking import Directory
 from pie_py.config.keys import ClientKey, KeyPair, KeyStore
-from pie_py.wire import cluster as wire
 from support.child_processes import ChildProcess
 from support.clusters import SERVER, wait_for
 
@@ -62,7 +62,7 @@ class Nodes:
             "users": str(self._folder / "data"),
         }
         self.directory = self._kept(
-            "pie_py.cluster.directory_process", {**config, "endpoint": "tcp://127.0.0.1:*"}
+            "pie_cluster.directory", {**config, "endpoint": "tcp://127.0.0.1:*"}
         )
         self._asked = self._stack.enter_context(Directory(self.directory, self._pair))
         self.gateway = self.another_gateway(HOST)

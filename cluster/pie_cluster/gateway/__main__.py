@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pie_cluster.config import member_of
 from pie_cluster.gateway.everywhere import Everywhere
 from pie_cluster.gateway.methods import GatewayMethods
 from pie_cluster.gateway.placements import Placements
@@ -24,7 +25,6 @@ from pie_control.rpc.server import RpcServer
 from pie_control.rpc.users import FolderUsers
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.child import read_options, tell_error, tell_ready
-from pie_py.config.cluster import member_of
 from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
 

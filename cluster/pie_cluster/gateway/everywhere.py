@@ -17,10 +17,10 @@ import trio
 
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.messages import NodeFacts, NodeList, Nodes
 from pie_control.errors import ApiError, Refusal
 from pie_control.kept import Kept
 from pie_py.client.errors import ClientError, RpcError
-from pie_py.wire.cluster import NodeFacts, NodeList, Nodes
 
 log = structlog.get_logger("pie.cluster")
 

@@ -15,11 +15,22 @@ import msgspec
 import structlog
 import trio
 
+from pie_cluster.config import LIFE
 from pie_cluster.gateway.everywhere import Everywhere
 from pie_cluster.gateway.placements import Placements
 from pie_cluster.gateway.relay import Relay
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.links import NodeLinks, described
+from pie_cluster.wire.messages import (
+    Avoided,
+    Drain,
+    NodeFacts,
+    NodeList,
+    Nodes,
+    Place,
+    There,
+    Where,
+)
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import Program, ProgramStore
@@ -31,10 +42,8 @@ from pie_control.rpc.sessions import Sessions
 from pie_control.rpc.usage import PROGRAM_BYTES
 from pie_py import __version__
 from pie_py.client.errors import ClientError
-from pie_py.config.cluster import LIFE
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
-from pie_py.wire.cluster import Avoided, Drain, NodeFacts, NodeList, Nodes, Place, There, Where
 from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL, Request
 

@@ -9,12 +9,12 @@ import structlog
 import trio
 import zmq
 
-from pie_py.cluster.policies import load_policy
-from pie_py.cluster.replica import Replica
-from pie_py.config.cluster import MemberConfig
-from pie_py.wire.cluster import Follow, NotOfCluster, Placed, There, decode_news, encode
-from pie_py.wire.cluster_keys import program_key
-from pie_py.wire.cluster_socket import member_dealer
+from pie_cluster.config import MemberConfig
+from pie_cluster.directory.policies import load_policy
+from pie_cluster.directory.replica import Replica
+from pie_cluster.wire.keys import program_key
+from pie_cluster.wire.messages import Follow, NotOfCluster, Placed, There, decode_news, encode
+from pie_cluster.wire.sockets import member_dealer
 from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.cluster")

@@ -21,6 +21,8 @@ import trio
 from pie_cluster.gateway.splicing import Splicing
 from pie_cluster.gateway.tickets import BadTicket, Tickets
 from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.wire.messages import There, Where
+from pie_cluster.wire.relayed import SIGNATURE_BYTES, TICKET_BYTES, NoTicket, parted
 from pie_control import open_files
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.endpoint import EndpointRefused
@@ -28,8 +30,6 @@ from pie_py.config.endpoint import BadEndpoint, parse_endpoint
 from pie_py.config.keys import KeyStore
 from pie_py.config.quotas import Quotas
 from pie_py.config.server import ServerConfig
-from pie_py.wire.cluster import There, Where
-from pie_py.wire.relayed import SIGNATURE_BYTES, TICKET_BYTES, NoTicket, parted
 
 log = structlog.get_logger("pie.cluster")
 

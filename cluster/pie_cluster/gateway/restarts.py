@@ -20,9 +20,9 @@ from pie_cluster.database.leases import Leases
 from pie_cluster.database.statements import DatabaseAway
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.links import NodeLinks, described
+from pie_cluster.wire.messages import MOST_AVOIDED, Place, There, Where
 from pie_control.errors import ApiError, Refusal
 from pie_py.client.errors import ClientError, RpcError
-from pie_py.wire.cluster import MOST_AVOIDED, Place, There, Where
 
 log = structlog.get_logger("pie.cluster")
 

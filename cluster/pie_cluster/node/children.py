@@ -17,6 +17,7 @@ import trio
 
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.messages import Place, There
 from pie_control.errors import ApiError, NoRoom, Refusal
 from pie_control.instances.instance import Ended, Fence, Instance, State
 from pie_control.instances.launcher import Child, Launcher
@@ -25,7 +26,6 @@ from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc.requests import Method
 from pie_control.rpc.session import Presence, Session
 from pie_py.client.errors import ClientError, RpcError
-from pie_py.wire.cluster import Place, There
 
 log = structlog.get_logger("pie.cluster")
 

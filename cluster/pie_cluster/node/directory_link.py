@@ -9,10 +9,10 @@ import structlog
 import trio
 import zmq
 
+from pie_cluster.config import MemberConfig
+from pie_cluster.wire.messages import Answer, NotOfCluster, Question, Refused, decode_answer, encode
+from pie_cluster.wire.sockets import member_dealer
 from pie_control.errors import ApiError, Refusal
-from pie_py.config.cluster import MemberConfig
-from pie_py.wire.cluster import Answer, NotOfCluster, Question, Refused, decode_answer, encode
-from pie_py.wire.cluster_socket import member_dealer
 from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.cluster")

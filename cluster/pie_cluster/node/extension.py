@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pie_cluster.config import MemberConfig, member_of
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.facts import NodeFacts
 from pie_cluster.node.fetching import ProgramFetcher
@@ -19,7 +20,6 @@ from pie_control.programs.store import ProgramStore
 from pie_control.rpc.requests import Parts
 from pie_control.wasm import HostFunction
 from pie_control.wiring import Scope, Wiring
-from pie_py.config.cluster import MemberConfig, member_of
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig

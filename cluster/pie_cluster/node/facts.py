@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from pie_cluster.wire.keys import export_key, program_key
+from pie_cluster.wire.messages import MOST_HINTS, Load
 from pie_control.instances.instance import Instance
 from pie_control.instances.registry import Registry
 from pie_control.models.model import ModelService
 from pie_control.models.served import ServedModels
-from pie_py.wire.cluster import MOST_HINTS, Load
-from pie_py.wire.cluster_keys import export_key, program_key
 
 PREFILL_RATE = 10_000  # prompt tokens per second, where the worker has measured none
 NO_POOL = 1  # tokens: a node whose worker is away

@@ -8,12 +8,12 @@ import os
 import structlog
 import trio
 
+from pie_cluster.config import MemberConfig
 from pie_cluster.node.links import connected
 from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import ProgramStore
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError
-from pie_py.config.cluster import MemberConfig
 from pie_py.config.keys import ClientKey
 from pie_py.wire.rpc import CHUNK_BYTES
 

@@ -10,11 +10,11 @@ from typing import Any
 import structlog
 import trio
 
+from pie_cluster.wire.messages import There
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import ClientKey
-from pie_py.wire.cluster import There
 
 log = structlog.get_logger("pie.cluster")
 

@@ -12,12 +12,10 @@ import structlog
 import trio
 import zmq
 
+from pie_cluster.config import MemberConfig
 from pie_cluster.node.facts import NodeFacts
 from pie_cluster.parent import tell_parent
-from pie_control.instances.registry import Registry
-from pie_py import __version__
-from pie_py.config.cluster import MemberConfig
-from pie_py.wire.cluster import (
+from pie_cluster.wire.messages import (
     CLUSTER_PROTOCOL,
     Fenced,
     Join,
@@ -28,7 +26,9 @@ from pie_py.wire.cluster import (
     decode_to_node,
     encode,
 )
-from pie_py.wire.cluster_socket import member_dealer
+from pie_cluster.wire.sockets import member_dealer
+from pie_control.instances.registry import Registry
+from pie_py import __version__
 from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.cluster")

@@ -7,6 +7,7 @@ from functools import partial
 
 import trio
 
+from pie_cluster.config import MemberConfig
 from pie_cluster.node.bus_link import PATIENCE_SECONDS
 from pie_cluster.node.children import ChildHost, ChildrenElsewhere
 from pie_cluster.node.directory_link import DirectoryLink
@@ -19,7 +20,6 @@ from pie_cluster.node.recorded import RecordedLaunches
 from pie_cluster.node.topics import ClusterTopics
 from pie_control.programs.store import ProgramStore
 from pie_control.wiring import Wiring
-from pie_py.config.cluster import MemberConfig
 from pie_py.config.server import ServerConfig
 
 

@@ -7,12 +7,12 @@ from functools import partial
 
 import structlog
 
+from pie_cluster.config import MemberConfig
 from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.wire.messages import User, UserOf
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.users import NotKnownNow
-from pie_py.config.cluster import MemberConfig
 from pie_py.config.keys import LOCAL_USER
-from pie_py.wire.cluster import User, UserOf
 
 log = structlog.get_logger("pie.cluster")
 

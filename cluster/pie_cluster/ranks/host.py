@@ -18,14 +18,9 @@ import structlog
 import zmq
 from pydantic import BaseModel, ConfigDict
 
+from pie_cluster.config import read_member_pair
 from pie_cluster.ranks.network import use_interface_of
-from pie_inference.errors import LoadError
-from pie_inference.parallel.processes import RankProcesses
-from pie_py.config.child import tell_error, tell_ready
-from pie_py.config.cluster import read_member_pair
-from pie_py.config.keys import KeyPair, KeyProblem
-from pie_py.config.logs import LogConfig, set_up_logs
-from pie_py.wire.cluster_ranks import (
+from pie_cluster.wire.ranks import (
     Beat,
     Leave,
     Lives,
@@ -37,7 +32,12 @@ from pie_py.wire.cluster_ranks import (
     decode_to_host,
     encode,
 )
-from pie_py.wire.cluster_socket import Gate, member_router
+from pie_cluster.wire.sockets import Gate, member_router
+from pie_inference.errors import LoadError
+from pie_inference.parallel.processes import RankProcesses
+from pie_py.config.child import tell_error, tell_ready
+from pie_py.config.keys import KeyPair, KeyProblem
+from pie_py.config.logs import LogConfig, set_up_logs
 
 log = structlog.get_logger("pie.ranks")
 

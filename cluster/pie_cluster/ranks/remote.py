@@ -8,12 +8,9 @@ from contextlib import suppress
 
 import zmq
 
+from pie_cluster.config import FurtherRanks, read_member_pair
 from pie_cluster.ranks.network import use_interface_of
-from pie_inference.errors import LoadError
-from pie_inference.parallel.meeting import Meeting
-from pie_py.config.cluster import FurtherRanks, read_member_pair
-from pie_py.config.keys import KeyPair
-from pie_py.wire.cluster_ranks import (
+from pie_cluster.wire.ranks import (
     BEAT_SECONDS,
     Beat,
     Leave,
@@ -24,7 +21,10 @@ from pie_py.wire.cluster_ranks import (
     decode_to_first,
     encode,
 )
-from pie_py.wire.cluster_socket import member_dealer
+from pie_cluster.wire.sockets import member_dealer
+from pie_inference.errors import LoadError
+from pie_inference.parallel.meeting import Meeting
+from pie_py.config.keys import KeyPair
 
 START_MS = 5000  # for a host to answer
 SILENT_SECONDS = 2.5  # without an answer, after which a machine is taken for lost

@@ -7,12 +7,12 @@ from functools import partial
 
 import zmq
 
+from pie_cluster.config import FurtherRanks
 from pie_cluster.ranks.remote import start_remote
 from pie_inference.__main__ import main
 from pie_inference.parallel.processes import RankProcesses
 from pie_inference.parallel.team import Team
 from pie_inference.serving.worker import WorkerConfig, run
-from pie_py.config.cluster import FurtherRanks
 
 
 def run_first(endpoint: str, config: WorkerConfig) -> int:
