@@ -19,14 +19,14 @@ from typing import Any
 
 import anyio
 
+from pie_cluster.machines import operate
+from pie_cluster.machines.settings import ClusterConfig
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import cpu_seconds
 from pie_py.client import Client, Instance
 from pie_py.client.server_process import ServerProcess
-from pie_py.cluster import operate
-from pie_py.cluster.settings import ClusterConfig
 from pie_py.config.server import ServerConfig
 
 MODEL = Path(__file__).parents[1] / "inference/pie_inference/embedded/pie-tiny"

@@ -12,12 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.report import Goal, Report
-from pie_py.cluster.directory import Directory, Place
-from pie_py.cluster.policies import POLICIES
-from pie_py.wire.cluster import (
+from pie_cluster.directory.directory import Directory, Place
+from pie_cluster.directory.policies import POLICIES
+from pie_cluster.wire.messages import (
     CLUSTER_PROTOCOL,
     Join,
     Load,
@@ -25,7 +22,10 @@ from pie_py.wire.cluster import (
     decode_to_directory,
     encode,
 )
-from pie_py.wire.cluster import Report as NodeReport
+from pie_cluster.wire.messages import Report as NodeReport
+from pie_py.bench import options
+from pie_py.bench.benchmark import Benchmark, Progress
+from pie_py.bench.report import Goal, Report
 
 REPORTS_PER_SECOND = 2 * 2000  # 2 000 nodes, twice per second each
 HINTS = 4  # changes of caches in a report

@@ -18,16 +18,16 @@ from random import Random
 
 import zmq
 
+from pie_cluster.config import MemberConfig
+from pie_cluster.machines.kept import Child
+from pie_cluster.wire.messages import CLUSTER_PROTOCOL, Join, Load, Renewed, decode_to_node, encode
+from pie_cluster.wire.messages import Report as NodeReport
+from pie_cluster.wire.sockets import member_dealer
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import cpu_seconds
-from pie_py.cluster.kept import Child
-from pie_py.config.cluster import MemberConfig
 from pie_py.config.server import ServerConfig
-from pie_py.wire.cluster import CLUSTER_PROTOCOL, Join, Load, Renewed, decode_to_node, encode
-from pie_py.wire.cluster import Report as NodeReport
-from pie_py.wire.cluster_socket import member_dealer
 from pie_py.wire.zmq_socket import has_input
 
 MODEL = Path(__file__).parents[1] / "inference/pie_inference/embedded/pie-tiny"
@@ -122,7 +122,7 @@ def reports(settings: Settings, progress: Progress) -> Report:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pie-")))
         told = json.dumps({"endpoint": "tcp://127.0.0.1:*", "folder": str(folder)})
-        module = "pie_py.cluster.directory_process"
+        module = "pie_cluster.directory"
         endpoint, directory = stack.enter_context(_started(module, told, folder))
         nodes = _Nodes(endpoint, settings, stack.enter_context(zmq.Context()))
         nodes.report(1)
@@ -133,10 +133,10 @@ def reports(settings: Settings, progress: Progress) -> Report:
                 "models": [{"source": str(MODEL)}],
                 "endpoint": "tcp://127.0.0.1:*",
                 "data_folder": folder / "data",
-                "cluster": MemberConfig(directory=endpoint),
+                "extension": MemberConfig(directory=endpoint).extension(),
             }
         )
-        module = "pie_control.cluster.gateway"
+        module = "pie_cluster.gateway"
         _, gateway = stack.enter_context(_started(module, config.model_dump_json(), folder))
         nodes.report(2)
         beside, follows = _shares(nodes, settings, [directory, gateway])

@@ -12,12 +12,19 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-PACKAGES = ("pie_py", "control/pie_control", "inference/pie_inference", "gateway/pie_gateway")
+PACKAGES = (
+    "pie_py",
+    "control/pie_control",
+    "inference/pie_inference",
+    "gateway/pie_gateway",
+    "cluster/pie_cluster",
+)
 CODE = (
     "pie_py",
     "control",
     "inference",
     "gateway",
+    "cluster",
     "sdk",
     "benchmarks",
     "tests",

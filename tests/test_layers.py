@@ -18,8 +18,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CLUSTER = ROOT / "control/pie_control/cluster"
-PLACEMENTS = CLUSTER / "placements.py"  # decides as the directory does, by the same code
 
 # Each package: where it is, and which of these packages it may import.
 PACKAGES = {
@@ -27,9 +25,16 @@ PACKAGES = {
     "pie_control": (ROOT / "control/pie_control", {"pie_control", "pie_py"}),
     "pie_inference": (ROOT / "inference/pie_inference", {"pie_inference", "pie_py"}),
     "pie_gateway": (ROOT / "gateway/pie_gateway", {"pie_gateway", "pie_py"}),
+    "pie_cluster": (
+        ROOT / "cluster/pie_cluster",
+        {"pie_cluster", "pie_control", "pie_inference", "pie_py"},
+    ),
     "inferlet": (ROOT / "sdk/python/inferlet", {"inferlet"}),
     "asynclm": (ROOT / "inferlets/async_function_calling/asynclm", {"asynclm", "inferlet"}),
-    "benchmarks": (ROOT / "benchmarks", {"benchmarks", "pie_py", "pie_control", "pie_inference"}),
+    "benchmarks": (
+        ROOT / "benchmarks",
+        {"benchmarks", "pie_py", "pie_control", "pie_inference", "pie_cluster"},
+    ),
 }
 
 # Each package's folders (and files that lie beside them), lowest first, with what each may import
@@ -41,12 +46,11 @@ FOLDERS: dict[str, dict[str, str]] = {
         "config": "",
         "wire": "config",
         "build": "config wire",
-        "cluster": "pie_py config wire",
         # The roof.
         "client": "pie_py build config wire",
         "testing": "config wire build client",
         "bench": "pie_py config wire build client",
-        "cli": "pie_py config wire build cluster client bench",
+        "cli": "pie_py config wire build client bench",
         "__main__": "cli",
     },
     "pie_control": {
@@ -82,11 +86,9 @@ FOLDERS: dict[str, dict[str, str]] = {
         "rpc": "errors fairness shares confined programs instances models mcp",
         "wiring": "timers shares kept confined wasm programs instances interception models grammar"
         " http mcp messaging store recording api rpc worker",
-        # What a node does, and a gateway: nothing imports it where there is no cluster.
-        "cluster": "errors shares kept open_files confined wasm programs instances models messaging"
-        " store api rpc wiring",
-        "server": "allocator data_folder confined wasm programs api rpc wiring worker cluster",
-        "__main__": "allocator open_files cluster server",
+        "extension": "wasm programs rpc wiring",
+        "server": "allocator data_folder confined wasm programs api rpc wiring worker extension",
+        "__main__": "allocator open_files server",
         "replaying": "errors wasm recording api",
     },
     "pie_inference": {
@@ -133,6 +135,19 @@ FOLDERS: dict[str, dict[str, str]] = {
         "serving": "listening app",
         "__main__": "listening serving",
     },
+    "pie_cluster": {
+        "config": "",
+        "parent": "",
+        "wire": "config",
+        "directory": "config wire",
+        "database": "",
+        "node": "config parent wire database",
+        "gateway": "config parent wire directory database node",
+        "ranks": "config wire",
+        "machines": "config wire directory",
+        "simulated": "wire directory",
+        "command": "machines directory simulated",
+    },
     "asynclm": {
         "values": "",
         "choices": "",
@@ -164,6 +179,7 @@ LARGEST_RING = {
     "pie_control": 2,
     "pie_inference": 0,
     "pie_gateway": 0,
+    "pie_cluster": 0,
     "inferlet": 2,
     "asynclm": 0,
     "benchmarks": 0,
@@ -293,10 +309,6 @@ def test_no_ring_of_more_than_two_files(package: str) -> None:
 def test_processes_import_only_the_floor_of_pie_py(package: str) -> None:
     for file in files_of(package):
         allowed = FLOOR[package]
-        if CLUSTER in file.parents:  # members of a cluster are clients of each other
-            allowed = (*allowed, "pie_py.client.")
-        if file == PLACEMENTS:
-            allowed = (*allowed, "pie_py.cluster.policies", "pie_py.cluster.replica")
         for name in imports_of(file):
             if name.split(".")[0] == "pie_py":
                 assert name.startswith(allowed), f"{file.relative_to(ROOT)} imports {name}"
@@ -310,28 +322,19 @@ def test_only_the_wasm_package_touches_the_c_api() -> None:
 
 
 def test_only_clusters_import_what_clusters_need() -> None:
-    """A server without a cluster imports none of it."""
-    measure = {ROOT / f"benchmarks/{name}.py" for name in ("placement", "reports", "cluster")}
-    users = {ROOT / "pie_py/cli/cluster.py", PLACEMENTS, *measure}
-    folder = ROOT / "control/pie_control/store"
-    second = {folder / "postgres.py", folder / "statements.py"}
-    wire = (
-        *("pie_py.wire.cluster", "pie_py.wire.cluster_keys", "pie_py.wire.cluster_ranks"),
-        "pie_py.wire.cluster_socket",
-    )
-    ranks = ROOT / "inference/pie_inference/parallel"
-    members = {ranks / "host.py", ranks / "remote.py"}
-    for package in PACKAGES:
+    """And the store, where the configuration names a database."""
+    store = ROOT / "control/pie_control/store/postgres.py"
+    for package in PACKAGES.keys() - {"pie_cluster"}:
         for file in files_of(package):
-            if (ROOT / "pie_py/cluster") in file.parents or file in users:
-                continue
             for name in imports_of(file):
-                assert not name.startswith("pie_py.cluster"), file
-                assert name.split(".")[0] not in ("ray", "psycopg") or file in second, file
-                if CLUSTER in file.parents or file in members:
-                    continue
-                if file.name not in {f"{w[12:]}.py" for w in wire}:
-                    assert not name.startswith("pie_py.wire.cluster"), file
+                assert name.split(".")[0] not in ("ray", "psycopg") or file == store, file
+
+
+def test_nothing_but_benchmarks_imports_clusters() -> None:
+    """The others find them by entry points, and name no module of them either."""
+    for package in PACKAGES.keys() - {"pie_cluster", "benchmarks"}:
+        for file in files_of(package):
+            assert "pie_cluster" not in file.read_text(encoding="utf-8"), file
 
 
 def test_one_machine_imports_nothing_of_a_cluster() -> None:
@@ -339,10 +342,11 @@ def test_one_machine_imports_nothing_of_a_cluster() -> None:
     program = (
         "import sys, pie_control.__main__, pie_control.server, pie_py.client.sync\n"
         "import pie_inference.__main__\n"
-        "print([m for m in sys.modules if m in ('ray', 'psycopg', 'pie_control.cluster')"
-        " or m.startswith(('pie_py.cluster', 'pie_py.wire.cluster'))])"
+        "print([m for m in sys.modules if m.split('.')[0] in ('ray', 'psycopg', 'pie_cluster')])"
     )
-    path = os.pathsep.join(str(ROOT / folder) for folder in (".", "control", "inference"))
+    path = os.pathsep.join(
+        str(ROOT / folder) for folder in (".", "control", "inference", "cluster")
+    )
     found = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

@@ -77,11 +77,15 @@ def test_the_client_alone(tmp_path: Path) -> None:
         command = place / "bin" / "pie-py"
         listed = run(command, "models", cwd=tmp_path, PIE_PY_ENDPOINT=server.endpoint)
         assert "replay" in listed
-    missing = subprocess.run(
-        [command, "serve"], env=ENVIRONMENT, capture_output=True, text=True, check=False
-    )
-    assert missing.returncode == 2
-    assert "`serve` comes with the server: pip install pie-py" in missing.stderr
+    for name, told in (
+        ("serve", "`serve` comes with the server: pip install pie-py"),
+        ("cluster", "`cluster` needs: pip install 'pie-py[cluster]'"),
+    ):
+        missing = subprocess.run(
+            [command, name], env=ENVIRONMENT, capture_output=True, text=True, check=False
+        )
+        assert missing.returncode == 2
+        assert told in missing.stderr
 
 
 @pytest.mark.slow

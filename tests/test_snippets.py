@@ -19,8 +19,8 @@ from support.doc_scripts import DOCS
 from support.rust_components import use_toolchain
 from support.servers import Server
 
+from pie_cluster.machines.settings import ClusterConfig
 from pie_py.build.rust import build_crate
-from pie_py.cluster.settings import ClusterConfig
 from pie_py.config.server import ServerConfig
 from pie_py.testing.plugin import replaying
 

@@ -26,10 +26,6 @@ def main() -> int:
     allocator.set_up()
     open_files.allow()
     config, with_parent = read_options("pie_control")
-    if config.cluster is not None and with_parent:
-        from pie_control.cluster.parent import leave_with_parent
-
-        leave_with_parent()
     ready = trio.Event()
     try:
         trio.run(_run, config, with_parent, ready)

@@ -54,7 +54,7 @@ class ProgramRejected(Exception):
 
 
 class Refusal(Exception):
-    """What a cluster refuses; its codes are no guest's to know."""
+    """What an extension refuses to its clients; its codes are no guest's to know."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")

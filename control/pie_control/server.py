@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -14,6 +13,7 @@ from pie_control.allocator import trim_now_and_then
 from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import open_data_folder
+from pie_control.extension import load_extension
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests
 from pie_control.programs.instantiation import Instantiation
@@ -26,9 +26,6 @@ from pie_control.wiring import Wiring
 from pie_control.worker.link import WorkerLink
 from pie_py.config.server import ServerConfig
 from pie_py.wire.observer import observing
-
-if TYPE_CHECKING:
-    from pie_control.cluster.node import ClusterNode
 
 log = structlog.get_logger("pie.server")
 
@@ -51,6 +48,7 @@ async def serve(
         IndexUnusable: if the index of uploaded programs can't be.
         WorkerFailed: if the worker cannot start (bad checkpoint, no memory).
         EndpointInUse: if something else listens there.
+        ExtensionMissing: if what extends it is not installed.
     """
     with observing(config.observer, "control", WorkerLink):
         server = _Server(config)
@@ -65,6 +63,7 @@ class _Server:
         # would look for the running loop at every call of the hot path.
         clock = trio.lowlevel.current_clock().current_time
         open_data_folder(config.data_folder)
+        extension = load_extension(config)
         linker = Linker(make_engine(config))
         limits = GuestLimits(
             memory_bytes=config.limits.memory, table_elements=config.limits.table_elements
@@ -88,24 +87,19 @@ class _Server:
             self._confined,
             clock,
             GuestClocks(time.time_ns, time.monotonic_ns),
+            extension.scope,
         )
-        functions, parts = self._wiring.host_functions(), self._wiring.rpc_parts()
-        self._node: ClusterNode | None = None
-        if config.cluster is not None:
-            from pie_control.cluster.node import ClusterNode  # one machine needs none of it
-
-            self._node = ClusterNode(config, config.cluster, self._wiring, programs)
-            functions, parts = self._node.functions(functions), self._node.parts(parts)
+        self._role = extension.role(self._wiring, programs)
+        functions = self._role.functions(self._wiring.host_functions())
         linker.define(self._wiring.recorded(functions))
-        facts = {} if config.cluster is None else {"life": config.cluster.life}
-        users = None if self._node is None else self._node.users
+        requests = partial(Requests, config, self._role.parts(self._wiring.rpc_parts()))
         self._rpc = self._wiring.door = RpcServer(
             config,
             self._wiring.shares,
-            partial(Requests, config, parts),
+            requests,
             clock,
-            facts=facts,
-            users=users,
+            facts=extension.facts,
+            users=self._role.users,
         )
         self._link.on_hello = self._wiring.worker_ready
         self._link.on_results = self._wiring.dispatcher.on_results
@@ -132,17 +126,13 @@ class _Server:
             # looks for them seldom: and among few objects at a time, for nothing else goes on
             # meanwhile. 100 000 take 30 ms.
             gc.set_threshold(5_000, 2, 300)
-            if self._node is not None:
-                nursery.start_soon(self._node.run, endpoint, stop)
+            nursery.start_soon(self._role.run, endpoint, stop)
             task_status.started(endpoint)
             try:
                 await stop.wait()
                 await self._let_end()
             finally:
-                if self._node is None:
-                    self._wiring.registry.end_all("the server stops")
-                else:
-                    self._node.end_instances()
+                self._role.end_instances()
                 self._confined.close()
                 nursery.cancel_scope.cancel()
 

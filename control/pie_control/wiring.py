@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -52,6 +53,16 @@ class Door(Protocol):
         """Sends what instances have said."""
 
 
+@dataclass(frozen=True)
+class Scope:
+    """What a server is in charge of: by itself, of all."""
+
+    id_suffix: str = ""  # of its instances' ids
+    settings: bool = True  # it keeps the adapters and MCP servers that clients set
+    topics: bool = True  # all instances of a user are here, or its topics reach the others
+    store: bool = True  # its data folder has all that programs of a user have stored
+
+
 class Wiring:
     """The parts of one server, each made with what it needs. Nothing runs before `run`."""
 
@@ -64,6 +75,7 @@ class Wiring:
         confined: ConfinedPool,
         clock: Callable[[], float],
         clocks: GuestClocks,
+        scope: Scope = Scope(),
     ) -> None:
         """Makes the parts.
 
@@ -75,6 +87,7 @@ class Wiring:
             confined: works on what users sent.
             clock: trio's, in seconds; every part measures by it.
             clocks: the clocks that users and guests read.
+            scope: what this server is in charge of.
         """
         self.door: Door | None = None  # set once clients may come in
         self.clock = clock
@@ -90,7 +103,7 @@ class Wiring:
             clock,
             clocks.date_ns,
             self.durations.add,
-            "" if config.cluster is None else f"@{config.cluster.life}",
+            scope.id_suffix,
         )
         self.timers = Timers(clock)
         self.executor = Executor(
@@ -114,20 +127,16 @@ class Wiring:
             self.timers,
             clocks.monotonic_ns,
         )
-        # Of a cluster its gateway keeps what clients set.
-        kept = config.data_folder if config.cluster is None else None
+        kept = config.data_folder if scope.settings else None
         self.adapters = AdapterLoader(
             self.models,
             worker.order,
             Kept(kept and kept / "adapters", "model", "name", "folder"),
         )
         self.dispatcher = Dispatcher(self.models, self.executor, worker, self.timers, clock)
-        self.messaging = Bus(
-            config.messaging, alone=config.cluster is None or bool(config.store.database)
-        )
-        has_store = config.cluster is None or config.cluster.shares_data
+        self.messaging = Bus(config.messaging, alone=scope.topics)
         self.store = StoreService(
-            config.data_folder / "store.sqlite3", config.store, of_all=has_store
+            config.data_folder / "store.sqlite3", config.store, of_all=scope.store
         )
         self.http = HttpClient(config.http)
         self.mcp = McpServers(config.mcp, config.http, kept and kept / "mcp")

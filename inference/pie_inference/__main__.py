@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
 from pydantic import ValidationError
 
 from pie_inference.serving.worker import WorkerConfig, follow, run
 
 
-def main() -> int:
-    """Reads the command line and runs the worker."""
+def main(run: Callable[[str, WorkerConfig], int] = run) -> int:
+    """Reads the command line and runs the worker: its first rank by `run`."""
     parser = argparse.ArgumentParser(prog="pie_inference", description="A pie_py inference worker.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--connect", help="ZeroMQ endpoint of the control process")

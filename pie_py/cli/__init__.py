@@ -1,4 +1,6 @@
-"""The command line. A command is a module of this package with a click command named `command`."""
+"""The command line. A command is a module of this package with a click command named `command`, or
+an entry point of a package that extends pie_py.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,15 @@ import importlib
 import signal
 import sys
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pie_py.cli.connect import EXIT_INTERRUPTED
 from pie_py.cli.examples import with_example
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 # Modules are imported when their command is used: starting fast matters more than finding typos
 # early.
@@ -39,15 +44,17 @@ COMMANDS = {
     "keys": "pie_py.cli.keys",
     "doctor": "pie_py.cli.doctor",
     "completion": "pie_py.cli.completion",
-    "cluster": "pie_py.cli.cluster",
     "version": "pie_py.cli.version",
     "bench": "pie_py.bench.command",
 }
+GROUP = "pie_py.commands"  # of entry points
+PACKAGES = {"cluster": "pie-py[cluster]"}  # that have commands of this group
 
 
 class _Commands(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
-        return [name for name, module in COMMANDS.items() if _is_installed(module)]
+        own = [name for name, module in COMMANDS.items() if _is_installed(module)]
+        return [*own, *(entry.name for entry in _entries())]
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -58,10 +65,25 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         module = COMMANDS.get(name)
         if module is None:
-            return None
+            return _extension(name)
         if not _is_installed(module):
             raise click.UsageError(f"`{name}` comes with the server: pip install pie-py")
         return with_example(importlib.import_module(module).command, name)
+
+
+def _entries() -> EntryPoints:
+    from importlib.metadata import entry_points  # slow, and seldom needed
+
+    return entry_points(group=GROUP)
+
+
+def _extension(name: str) -> click.Command | None:
+    for entry in _entries().select(name=name):
+        command: click.Command = entry.load()
+        return command
+    if name in PACKAGES:
+        raise click.UsageError(f"`{name}` needs: pip install '{PACKAGES[name]}'")
+    return None
 
 
 def _is_installed(module: str) -> bool:

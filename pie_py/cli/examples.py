@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 EXAMPLES = {
@@ -38,13 +40,6 @@ EXAMPLES = {
     "keys http": "pie-py keys http ada.key.json",
     "keys list": "pie-py keys list --json",
     "keys remove": "pie-py keys remove ada",
-    "cluster": "pie-py cluster status",
-    "cluster up": "pie-py cluster up --config cluster.toml",
-    "cluster join": "pie-py cluster join tcp://127.0.0.1:7743 --token token.json --nodes 2",
-    "cluster status": "pie-py cluster status --json",
-    "cluster drain": "pie-py cluster drain n2 --seconds 600",
-    "cluster down": "pie-py cluster down",
-    "cluster simulate": "pie-py cluster simulate sample --nodes 256 --policy cached --check",
     "doctor": "pie-py doctor --json",
     "completion": "pie-py completion bash >> ~/.bashrc",
     "version": "pie-py version",
@@ -52,10 +47,12 @@ EXAMPLES = {
 }
 
 
-def with_example(command: click.Command, path: str) -> click.Command:
+def with_example(
+    command: click.Command, path: str, examples: Mapping[str, str] = EXAMPLES
+) -> click.Command:
     """The command, and those below it, with their examples."""
-    if path in EXAMPLES:
-        command.epilog = f"\b\nExample:\n  {EXAMPLES[path]}"
+    if path in examples:
+        command.epilog = f"\b\nExample:\n  {examples[path]}"
     for name, below in getattr(command, "commands", {}).items():
-        with_example(below, f"{path} {name}")
+        with_example(below, f"{path} {name}", examples)
     return command

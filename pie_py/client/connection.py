@@ -20,7 +20,6 @@ from pie_py.client.errors import ClientError, ConnectionLost, ServerUnreachable
 from pie_py.client.session import Session
 from pie_py.config.endpoint import Endpoint
 from pie_py.config.keys import ClientKey
-from pie_py.wire.relayed import line
 from pie_py.wire.rpc import SESSION_BYTES, decode
 from pie_py.wire.zmq_socket import Socket
 
@@ -231,7 +230,7 @@ def _show(relay: Relay, descriptor: int) -> None:
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
         port = int(relay.endpoint.text.rpartition(":")[2])
         if connection.getpeername()[1] == port:
-            connection.send(line(relay.ticket))
+            connection.send(relay.ticket.encode() + b"\n")
 
 
 def _dealer(

@@ -14,8 +14,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from pie_py.config.cluster import MemberConfig
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
+from pie_py.config.extension import ExtensionConfig
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.http import HttpConfig
 from pie_py.config.limits import Limits
@@ -104,7 +104,7 @@ class ServerConfig(BaseSettings):
     worker_threads: PositiveInt | None = None
     worker_module: str = "pie_inference"  # run as the worker's process
     observer: ObserverConfig | None = None  # of benchmarks
-    cluster: MemberConfig | None = None  # set by `pie-py cluster`
+    extension: ExtensionConfig | None = None  # set by what extends it, as `pie-py cluster` does
 
     @classmethod
     def settings_customise_sources(

@@ -27,7 +27,8 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "PYTHONPATH": os.pathsep.join(
-        str(ROOT / part) for part in ("", "control", "inference", "gateway", "sdk/python")
+        str(ROOT / part)
+        for part in ("", "control", "inference", "gateway", "cluster", "sdk/python")
     ),
 }
 

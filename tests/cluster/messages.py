@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pie_py.wire.cluster import CLUSTER_PROTOCOL, Join, Load, Report
+from pie_cluster.wire.messages import CLUSTER_PROTOCOL, Join, Load, Report
 
 KEY = b"key"
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pie_py.cluster.autoscale import TOLERANCE, Autoscale, Autoscaler
-from pie_py.wire.cluster import NodeFacts
+from pie_cluster.machines.autoscale import TOLERANCE, Autoscale, Autoscaler
+from pie_cluster.wire.messages import NodeFacts
 
 SETTINGS = Autoscale(min=2, max=6, pool=0.5, instances=10, down_seconds=60)
 STEP = 5.0  # seconds between two looks

@@ -12,11 +12,11 @@ import psutil
 import pytest
 from support.clusters import SERVER, processes_of, wait_for
 
+from pie_cluster.machines import operate
+from pie_cluster.machines.autoscale import Autoscale
+from pie_cluster.machines.settings import ClusterConfig, Token
+from pie_cluster.machines.token import free_ports
 from pie_py.client.sync import Client
-from pie_py.cluster import operate
-from pie_py.cluster.autoscale import Autoscale
-from pie_py.cluster.settings import ClusterConfig, Token
-from pie_py.cluster.token import free_ports
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow

@@ -34,17 +34,17 @@ from support.clusters import ECHO, MODEL, Cluster, Wire, processes_of, wait_for
 from support.postgres import Postgres, programs
 from support.traps import set_traps, trapped
 
-from pie_control.cluster.methods import OF_INSTANCES
+from pie_cluster.gateway.methods import OF_INSTANCES
+from pie_cluster.machines import operate
+from pie_cluster.machines.settings import Token
+from pie_cluster.machines.token import free_ports
+from pie_cluster.wire.messages import Fenced, decode_to_node, encode
+from pie_cluster.wire.sockets import member_dealer
 from pie_py.cli import main
 from pie_py.client import Client as AsyncClient
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
 from pie_py.client.sync import Client, Instance
-from pie_py.cluster import operate
-from pie_py.cluster.settings import Token
-from pie_py.cluster.token import free_ports
 from pie_py.config.endpoint import answers, parse_endpoint
-from pie_py.wire.cluster import Fenced, decode_to_node, encode
-from pie_py.wire.cluster_socket import member_dealer
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow

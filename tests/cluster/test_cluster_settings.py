@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from pie_cluster.machines.autoscale import Autoscale
+from pie_cluster.machines.settings import read_config
 from pie_py.cli import main
-from pie_py.cluster.autoscale import Autoscale
-from pie_py.cluster.settings import read_config
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from cluster.messages import KEY, join, report
 
-from pie_py.cluster.directory import Directory, Place, Refusal, Remove, Replace
-from pie_py.cluster.names import Life
-from pie_py.cluster.node import State
-from pie_py.cluster.policies import cached
-from pie_py.wire.cluster import Fenced, JoinAgain, Load, Renewed, Report
-from pie_py.wire.cluster_keys import export_key, program_key
+from pie_cluster.directory.directory import Directory, Place, Refusal, Remove, Replace
+from pie_cluster.directory.names import Life
+from pie_cluster.directory.node import State
+from pie_cluster.directory.policies import cached
+from pie_cluster.wire.keys import export_key, program_key
+from pie_cluster.wire.messages import Fenced, JoinAgain, Load, Renewed, Report
 
 CHAT = Place("ann", "chat")
 

@@ -12,11 +12,11 @@ from cluster.messages import KEY, join, report
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pie_py.cluster.directory import Directory, Place, Refusal, Remove, Replace
-from pie_py.cluster.names import Life
-from pie_py.cluster.policies import POLICIES
-from pie_py.wire.cluster import Fenced, JoinAgain, Renewed
-from pie_py.wire.cluster_keys import export_key, program_key
+from pie_cluster.directory.directory import Directory, Place, Refusal, Remove, Replace
+from pie_cluster.directory.names import Life
+from pie_cluster.directory.policies import POLICIES
+from pie_cluster.wire.keys import export_key, program_key
+from pie_cluster.wire.messages import Fenced, JoinAgain, Renewed
 
 NAMES = ("n1", "n2", "n3", "n4")
 MOST = 3  # instances of a node

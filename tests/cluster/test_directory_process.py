@@ -11,8 +11,8 @@ from cluster.messages import join, report
 from support.child_processes import ChildProcess
 from support.clusters import wait_for
 
-from pie_py.cluster.asking import Directory
-from pie_py.wire.cluster import (
+from pie_cluster.directory.asking import Directory
+from pie_cluster.wire.messages import (
     Begin,
     Begun,
     Drain,
@@ -28,7 +28,7 @@ from pie_py.wire.cluster import (
     decode_to_node,
     encode,
 )
-from pie_py.wire.cluster_socket import member_dealer
+from pie_cluster.wire.sockets import member_dealer
 
 SECONDS = 20
 
@@ -62,7 +62,7 @@ def running(folder: Path) -> Iterator[tuple[Member, Directory]]:
     config = {"endpoint": "tcp://127.0.0.1:*", "folder": str(folder)}
     with ExitStack() as stack:
         directory = stack.enter_context(
-            ChildProcess("pie_py.cluster.directory_process", config, folder / "directory.log")
+            ChildProcess("pie_cluster.directory", config, folder / "directory.log")
         )
         context = stack.enter_context(zmq.Context())
         operator = stack.enter_context(Directory(directory.endpoint, None))

@@ -10,9 +10,9 @@ from typing import Any
 import click
 import pytest
 
+from pie_cluster.command import command
+from pie_cluster.machines.settings import read_config
 from pie_py.cli import main
-from pie_py.cli.cluster import command
-from pie_py.cluster.settings import read_config
 
 yaml = pytest.importorskip("yaml", reason="PyYAML comes with Ray")
 

@@ -19,13 +19,13 @@ import zmq
 from support.clusters import ECHO, SERVER, WAIT_SECONDS, wait_for
 from support.namespaces import Network, Sniffer, missing
 
-from pie_control.cluster.links import connected
+from pie_cluster.machines import operate
+from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token
+from pie_cluster.node.links import connected
+from pie_cluster.wire.messages import NodeFacts, Nodes, encode
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
 from pie_py.client.sync import Client, Instance
-from pie_py.cluster import operate
-from pie_py.cluster.settings import ClusterConfig, ClusterProblem, Token
 from pie_py.config.keys import ClientKey, KeyPair, KeyStore
-from pie_py.wire.cluster import NodeFacts, Nodes, encode
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow

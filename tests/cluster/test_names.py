@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pie_py.cluster.lives import Lives
-from pie_py.cluster.names import BadName, InstanceId, Life, parse_instance_id, parse_life
-from pie_py.config.cluster import NODE_NAME
-from pie_py.wire.cluster_keys import export_key, program_key
+from pie_cluster.config import NODE_NAME
+from pie_cluster.directory.lives import Lives
+from pie_cluster.directory.names import BadName, InstanceId, Life, parse_instance_id, parse_life
+from pie_cluster.wire.keys import export_key, program_key
 
 lives = st.builds(Life, st.from_regex(NODE_NAME, fullmatch=True), st.integers(1, 1 << 53))
 ids = st.builds(

@@ -16,10 +16,10 @@ from cluster.messages import join, report
 from support.child_processes import ChildProcess
 from support.clusters import SERVER
 
+from pie_cluster.machines.token import free_ports
+from pie_cluster.wire.messages import Renewed, decode_to_node, encode
+from pie_cluster.wire.sockets import member_dealer
 from pie_py.client import Client
-from pie_py.cluster.token import free_ports
-from pie_py.wire.cluster import Renewed, decode_to_node, encode
-from pie_py.wire.cluster_socket import member_dealer
 
 REPORT_SECONDS = 0.1
 ANSWER_SECONDS = 0.4  # of a gateway that asks nobody; one that asks waits for the directory
@@ -67,11 +67,14 @@ class World:
             **SERVER,
             "endpoint": "tcp://127.0.0.1:*",
             "data_folder": str(folder / "data"),
-            "cluster": {"directory": self._endpoint, "policy": "random"},
+            "extension": {
+                "name": "cluster",
+                "settings": {"directory": self._endpoint, "policy": "random"},
+            },
             "max_instances": 1,
             "spare_instances": 0,
         }
-        gateway = ChildProcess("pie_control.cluster.gateway", config, folder / "gateway.log")
+        gateway = ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")
         self.gateway = stack.enter_context(gateway).endpoint
         self.nodes = {name: Reporter(self._endpoint, name) for name in ("n1", "n2")}
         for node in self.nodes.values():
@@ -81,7 +84,7 @@ class World:
         """Starts one, at the address of the one before."""
         config = {"endpoint": self._endpoint, "folder": str(self._folder)}
         log = self._folder / "directory.log"
-        directory = ChildProcess("pie_py.cluster.directory_process", config, log)
+        directory = ChildProcess("pie_cluster.directory", config, log)
         self._stack.callback(directory.process.wait)
         self._stack.callback(directory.process.kill)
         return directory

@@ -17,12 +17,12 @@ from support.clusters import SERVER, processes_of, wait_for
 from support.namespaces import Network, Sniffer, missing
 from support.servers import Server
 
+from pie_cluster.machines import operate
+from pie_cluster.machines.settings import WAITS, ClusterConfig, RankConfig, Token
+from pie_cluster.wire.messages import NodeFacts
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
-from pie_py.cluster import operate
-from pie_py.cluster.settings import WAITS, ClusterConfig, RankConfig, Token
 from pie_py.config.keys import KeyStore
-from pie_py.wire.cluster import NodeFacts
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 
@@ -207,7 +207,7 @@ def test_nodes_wait_for_a_second_machine(machines: Machines, client: Client) -> 
 
 @pytest.mark.slow
 def test_a_drained_node_leaves_its_machines(machines: Machines, client: Client) -> None:
-    hosts = [machines.process("pie_inference.parallel.host", f'"n{n}"') for n in (1, 2)]
+    hosts = [machines.process("pie_cluster.ranks.host", f'"n{n}"') for n in (1, 2)]
     machines.network.on("head", operate.drain, machines.token, machines.config.folder, "n2", 0)
     wait_for(lambda: machines.states() == ["ready"], 10)
     wait_for(lambda: not hosts[1].is_running(), 10)
@@ -252,7 +252,7 @@ def test_a_host_and_its_actor_that_are_killed_are_replaced(
     machines: Machines, client: Client
 ) -> None:
     text, instance, node = written(client), begun(client), machines.node
-    rank, host = machines.process("--follow"), machines.process("pie_inference.parallel.host")
+    rank, host = machines.process("--follow"), machines.process("pie_cluster.ranks.host")
     began = time.monotonic()
     actor = host.parent()
     assert actor is not None

@@ -23,15 +23,15 @@ from hypothesis import strategies as st
 from support.clusters import ECHO, wait_for
 from support.nodes import Node, Nodes
 
-from pie_control.cluster.links import connected
-from pie_control.cluster.relay import MOST_PASSAGES, TICKET_SECONDS
-from pie_control.cluster.tickets import BadTicket, Tickets
+from pie_cluster.gateway.relay import MOST_PASSAGES, TICKET_SECONDS
+from pie_cluster.gateway.tickets import BadTicket, Tickets
+from pie_cluster.node.links import connected
+from pie_cluster.wire.relayed import NoTicket, parted
 from pie_py.client import ClientError, RpcError
 from pie_py.client.connection import Connection, Relay
 from pie_py.client.sync import Client, Instance
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import KeyStore
-from pie_py.wire.relayed import NoTicket, line, parted
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +48,11 @@ async def main(args):
         session.send_blob(await session.receive_blob())
 """
 NUMBERS = count()
+
+
+def line(ticket: str) -> bytes:
+    """What a client writes."""
+    return ticket.encode() + b"\n"
 
 
 @pytest.fixture(scope="module")

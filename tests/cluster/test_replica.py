@@ -10,13 +10,13 @@ from cluster.messages import KEY, join, report
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pie_py.cluster.directory import Directory, Refusal
-from pie_py.cluster.followers import NEWS_NODES, NEWS_SECONDS, SILENT_SECONDS, Followers
-from pie_py.cluster.names import Life
-from pie_py.cluster.policies import cached
-from pie_py.cluster.replica import TRUST_SECONDS, Replica
-from pie_py.wire.cluster import News, Placed, decode_news, decode_to_directory, encode
-from pie_py.wire.cluster_keys import program_key
+from pie_cluster.directory.directory import Directory, Refusal
+from pie_cluster.directory.followers import NEWS_NODES, NEWS_SECONDS, SILENT_SECONDS, Followers
+from pie_cluster.directory.names import Life
+from pie_cluster.directory.policies import cached
+from pie_cluster.directory.replica import TRUST_SECONDS, Replica
+from pie_cluster.wire.keys import program_key
+from pie_cluster.wire.messages import News, Placed, decode_news, decode_to_directory, encode
 
 GATEWAY = b"gateway"
 NAMES = ("n1", "n2", "n3")

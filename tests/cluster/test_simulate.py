@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from pie_cluster.directory.policies import POLICIES
+from pie_cluster.simulated.sample import SAMPLE, sample_lines
+from pie_cluster.simulated.simulated_node import Machine, SimulatedNode
+from pie_cluster.simulated.simulation import ARRIVALS, Outcome, Scenario, Simulation
+from pie_cluster.simulated.traces import BadTrace, Launch, read_trace
 from pie_py.cli import main
-from pie_py.cluster.policies import POLICIES
-from pie_py.cluster.sample import SAMPLE, sample_lines
-from pie_py.cluster.simulated_node import Machine, SimulatedNode
-from pie_py.cluster.simulation import ARRIVALS, Outcome, Scenario, Simulation
-from pie_py.cluster.traces import BadTrace, Launch, read_trace
 
 MOONCAKE = '{"timestamp": 27000, "input_length": 1024, "output_length": 52, "hash_ids": [46, 47]}'
 BURSTGPT = (

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pie_control.cluster.splicing import CHUNK_BYTES, Splicing
+from pie_cluster.gateway.splicing import CHUNK_BYTES, Splicing
 
 WAIT_SECONDS = 20.0
 LITTLE = 16 << 10  # of a socket's buffer

@@ -11,19 +11,18 @@ import pytest
 from cluster.messages import KEY, join, report
 from hypothesis import given
 
-from pie_py.cluster.directory import Directory, Place
-from pie_py.cluster.node import Node
-from pie_py.cluster.policies import (
+from pie_cluster.directory.directory import Directory, Place
+from pie_cluster.directory.node import Node
+from pie_cluster.directory.policies import (
     POLICIES,
     Launch,
     Policy,
     load_policy,
     two_choices,
 )
-from pie_py.cluster.random_set import RandomSet
-from pie_py.cluster.table import BUCKETS, MOST_HOLDERS, Table, bucket_of
-from pie_py.config.policies import UnknownPolicy
-from pie_py.wire.cluster import (
+from pie_cluster.directory.random_set import RandomSet
+from pie_cluster.directory.table import BUCKETS, MOST_HOLDERS, Table, bucket_of
+from pie_cluster.wire.messages import (
     MOST_HINTS,
     Load,
     NotOfCluster,
@@ -32,6 +31,7 @@ from pie_py.wire.cluster import (
     decode_to_node,
     encode,
 )
+from pie_py.config.policies import UnknownPolicy
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 8))))
@@ -125,7 +125,7 @@ def test_two_gateways_with_one_table_and_one_seed_agree() -> None:
 
 def test_policies_are_found_by_name_and_by_import_path() -> None:
     assert load_policy("two-choices") is two_choices
-    assert load_policy("pie_py.cluster.policies:two_choices") is two_choices
+    assert load_policy("pie_cluster.directory.policies:two_choices") is two_choices
 
 
 @pytest.mark.parametrize(

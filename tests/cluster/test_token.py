@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.namespaces import Network, missing
 
-from pie_py.cluster.settings import ClusterConfig, ClusterProblem, Token, write_private
-from pie_py.cluster.token import check_room, make_token, own_address
+from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token, write_private
+from pie_cluster.machines.token import check_room, make_token, own_address
 from pie_py.config.keys import KeyStore
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")

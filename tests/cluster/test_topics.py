@@ -26,7 +26,7 @@ from support.nodes import Node, Nodes
 from support.postgres import Postgres
 from support.puppets_of_nodes import Puppet, WorldOfNodes
 
-from pie_control.cluster.links import connected
+from pie_cluster.node.links import connected
 from pie_control.errors import ApiError
 from pie_py.client.errors import RpcError
 

@@ -14,14 +14,14 @@ import zmq
 from cluster.messages import join
 from support.clusters import wait_for
 
-from pie_control.cluster.directory_link import DirectoryLink
-from pie_control.cluster.users import BELIEVED_SECONDS, ClusterUsers
+from pie_cluster.config import MemberConfig
+from pie_cluster.machines.settings import write_private
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.users import BELIEVED_SECONDS, ClusterUsers
+from pie_cluster.wire.messages import Renewed, decode_to_node, encode
+from pie_cluster.wire.sockets import member_dealer
 from pie_control.rpc.users import NotKnownNow
-from pie_py.cluster.settings import write_private
-from pie_py.config.cluster import MemberConfig
 from pie_py.config.keys import LOCAL_USER, KeyStore
-from pie_py.wire.cluster import Renewed, decode_to_node, encode
-from pie_py.wire.cluster_socket import member_dealer
 
 
 class Node:
@@ -35,7 +35,7 @@ class Node:
         told = {"endpoint": "tcp://127.0.0.1:*", "folder": str(folder), "users": str(folder)}
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "pie_py.cluster.directory_process"),
+                *(sys.executable, "-m", "pie_cluster.directory"),
                 *("--config", json.dumps({**told, "keys": keys})),
             ],
             stdout=subprocess.PIPE,

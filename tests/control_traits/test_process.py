@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import structlog
 import trio
 
 from pie_control import __main__ as process
+from pie_py.config.extension import ExtensionConfig
 from pie_py.config.server import ServerConfig
 
 
@@ -29,3 +32,14 @@ def test_a_failure_of_a_server_that_serves_is_in_its_log(
     with structlog.testing.capture_logs() as lines:
         assert process.main() == 1
     assert [line["log_level"] for line in lines] == ["error" if serves else "debug"]
+
+
+def test_an_extension_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    extension = ExtensionConfig(name="flight", settings={})
+    config = ServerConfig(data_folder=tmp_path, extension=extension)
+    monkeypatch.setattr(process, "read_options", lambda module: (config, False))
+    with structlog.testing.capture_logs():
+        assert process.main() == 1
+    assert "no extension 'flight'" in json.loads(capfd.readouterr().out)["error"]

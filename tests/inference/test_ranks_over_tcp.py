@@ -17,8 +17,7 @@ from support.child_processes import ChildProcess
 from support.clusters import wait_for
 from support.workers import SECONDS, Worker, check_same
 
-from pie_py.config.keys import KeyPair
-from pie_py.wire.cluster_ranks import (
+from pie_cluster.wire.ranks import (
     Beat,
     Lives,
     Lost,
@@ -29,7 +28,8 @@ from pie_py.wire.cluster_ranks import (
     decode_to_first,
     encode,
 )
-from pie_py.wire.cluster_socket import member_dealer
+from pie_cluster.wire.sockets import member_dealer
+from pie_py.config.keys import KeyPair
 from pie_py.wire.plan import Failed, Hello
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ class Host(ChildProcess):
             "node": "n1",
             "keys": str(self.keys),
         }
-        super().__init__("pie_inference.parallel.host", config, folder / "stderr")
+        super().__init__("pie_cluster.ranks.host", config, folder / "stderr")
 
     @property
     def pair(self) -> KeyPair:

@@ -15,12 +15,12 @@ from typing import Any, Self
 
 import psutil
 
+from pie_cluster.machines import operate
+from pie_cluster.machines.settings import ClusterConfig, Token
+from pie_cluster.wire.messages import NodeFacts
 from pie_py.client.sync import Client
-from pie_py.cluster import operate
-from pie_py.cluster.settings import ClusterConfig, Token
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.gateway import GatewayConfig
-from pie_py.wire.cluster import NodeFacts
 from support.child_processes import command_line
 
 ROOT = Path(__file__).parent.parent.parent

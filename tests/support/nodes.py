@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import zmq
 
+from pie_cluster.directory.asking import Directory
+from pie_cluster.wire import messages as wire
 from pie_py.client.sync import Client
-from pie_py.cluster.asking import Directory
 from pie_py.config.keys import ClientKey, KeyPair, KeyStore
-from pie_py.wire import cluster as wire
 from support.child_processes import ChildProcess
 from support.clusters import SERVER, wait_for
 
@@ -62,7 +62,7 @@ class Nodes:
             "users": str(self._folder / "data"),
         }
         self.directory = self._kept(
-            "pie_py.cluster.directory_process", {**config, "endpoint": "tcp://127.0.0.1:*"}
+            "pie_cluster.directory", {**config, "endpoint": "tcp://127.0.0.1:*"}
         )
         self._asked = self._stack.enter_context(Directory(self.directory, self._pair))
         self.gateway = self.another_gateway(HOST)
@@ -74,7 +74,7 @@ class Nodes:
     def another_gateway(self, host: str) -> str:
         """Starts a gateway at a free port of a host; returns its endpoint."""
         config = {**self._server({}), "endpoint": f"tcp://{host}:*", "max_instances": 1}
-        return self._kept("pie_control.cluster.gateway", config)
+        return self._kept("pie_cluster.gateway", config)
 
     def gateway_log(self) -> str:
         """What gateways have logged."""
@@ -128,6 +128,7 @@ class Nodes:
 
     def _server(self, member: dict[str, Any]) -> dict[str, Any]:
         database = member.pop("database", self.database)
+        of_all = {"directory": self.directory, "keys": str(self._keys_file)}
         return {
             **SERVER,
             **self._fields,
@@ -135,7 +136,7 @@ class Nodes:
             "endpoint": f"tcp://{HOST}:*",
             "data_folder": str(self._folder / "data"),
             "store": {"database": database},
-            "cluster": {"directory": self.directory, "keys": str(self._keys_file), **member},
+            "extension": {"name": "cluster", "settings": {**of_all, **member}},
         }
 
     def _kept(self, module: str, config: dict[str, Any]) -> str:

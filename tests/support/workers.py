@@ -51,10 +51,18 @@ class Worker:
         self._socket.bind(endpoint)
         size = {"kv_pages": 32, "host_pages": 8, "embeds": 256, "max_batch_tokens": 64}
         models = [{"source": str(source), **size, **config} for source in sources]
-        options = {"models": models, "threads": 1, "tensor_parallel_size": ranks, "ranks": further}
+        options: dict[str, Any] = {
+            "models": models,
+            "threads": 1,
+            "tensor_parallel_size": ranks,
+        }
+        module = "pie_inference"
+        if further is not None:
+            options["extension"] = {"ranks": further}
+            module = "pie_cluster.ranks.worker"
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "pie_inference", "--connect", endpoint),
+                *(sys.executable, "-m", module, "--connect", endpoint),
                 *("--config", json.dumps(options)),
             ]
         )

@@ -137,6 +137,7 @@ class WorkerLink:
     ) -> None:
         """Starts a worker, waits for its hello, then serves its answers until cancelled."""
         folder = Path(tempfile.mkdtemp(prefix="pie-"))
+        extension = self._config.extension
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         dealer = context.socket(zmq.DEALER)
         dealer.setsockopt(zmq.LINGER, 0)
@@ -159,7 +160,7 @@ class WorkerLink:
                             "models": [m.model_dump(mode="json") for m in self._config.models],
                             "threads": self._config.worker_threads,
                             "tensor_parallel_size": self._config.tensor_parallel_size,
-                            "ranks": self._further_ranks(),
+                            "extension": {} if extension is None else extension.settings,
                             "observer": self._observer(),
                             "log": self._config.log.model_dump(),
                         }
@@ -183,12 +184,6 @@ class WorkerLink:
     def _observer(self) -> dict[str, Any] | None:
         observer = self._config.observer
         return None if observer is None else observer.model_dump(mode="json")
-
-    def _further_ranks(self) -> dict[str, Any] | None:
-        cluster = self._config.cluster
-        if cluster is None or cluster.ranks is None:
-            return None
-        return cluster.ranks.model_dump(mode="json")
 
     async def _first_message(self, socket: Socket, process: trio.Process) -> Hello:
         with trio.move_on_after(START_SECONDS):

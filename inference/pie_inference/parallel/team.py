@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 import structlog
 import torch
@@ -21,49 +22,36 @@ from pie_inference.errors import LoadError
 from pie_inference.parallel.meeting import Meeting
 from pie_inference.parallel.processes import RankProcesses
 from pie_inference.parallel.ranks import Ranks
-from pie_py.config.cluster import FurtherRanks
-
-if TYPE_CHECKING:
-    from pie_inference.parallel.remote import RemoteRanks
 
 log = structlog.get_logger("pie.worker")
 
 WATCH_SECONDS = 0.2  # how often to look whether the others live
 
 
+class RemoteRanks(Protocol):
+    """Ranks of another machine."""
+
+    def pass_on(self, frame: bytes) -> None:
+        """Tells them what the first rank has been told."""
+
+    def failure(self) -> str | None:
+        """Why the worker has to end; None while all is well."""
+
+    def close(self) -> None:
+        """Has them end."""
+
+
 class Team:
     """The other ranks, as the first one sees them."""
 
     def __init__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        size: int,
-        config: str,
-        further: FurtherRanks | None = None,
+        self, here: RankProcesses, meeting: Meeting, remote: Sequence[RemoteRanks] = ()
     ) -> None:
-        """Starts them.
-
-        Args:
-            context: of their sockets.
-            size: of all ranks.
-            config: the worker's own, as JSON.
-            further: those on other machines; None if all are here.
-
-        Raises:
-            LoadError: if those of another machine cannot be started.
-            KeyProblem: if the members' keys cannot be read.
-        """
+        """Takes them, who have been started, and where all meet."""
         self._over = False
-        self._remote: list[RemoteRanks] = []
-        if further is None:
-            self._here = RankProcesses(context, range(1, size), config)
-            self.meeting = Meeting(self._here.meeting)
-        else:
-            from pie_inference.parallel.remote import start_remote  # one machine needs none of it
-
-            each = size // further.machines
-            self.meeting, self._remote = start_remote(context, each, config, further)
-            self._here = RankProcesses(context, range(1, each), config, self.meeting.place)
+        self._here = here
+        self._remote = remote
+        self.meeting = meeting
         threading.Thread(target=self._watch, name="team-watch", daemon=True).start()
 
     def pass_on(self, frame: bytes) -> None:
@@ -91,6 +79,18 @@ class Team:
             return f"rank {ended.rank} has ended with status {ended.status}"
         reasons = (remote.failure() for remote in self._remote)
         return next((reason for reason in reasons if reason is not None), None)
+
+
+def start_team(context: zmq.Context[zmq.Socket[bytes]], size: int, config: str) -> Team:
+    """Starts the other ranks on this machine.
+
+    Args:
+        context: of their sockets.
+        size: of all ranks.
+        config: the worker's own, as JSON.
+    """
+    here = RankProcesses(context, range(1, size), config)
+    return Team(here, Meeting(here.meeting))
 
 
 def join(rank: int, size: int, meeting: Meeting, on_cpu: bool, each: int) -> Ranks:

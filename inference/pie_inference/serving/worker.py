@@ -10,7 +10,9 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import structlog
 import torch
@@ -20,10 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from pie_inference.errors import LoadError
 from pie_inference.parallel.meeting import Meeting
 from pie_inference.parallel.ranks import ALONE
-from pie_inference.parallel.team import Team, check_devices, join
+from pie_inference.parallel.team import Team, check_devices, join, start_team
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
-from pie_py.config.cluster import FurtherRanks
 from pie_py.config.logs import LogConfig, set_up_logs
 from pie_py.config.model import ModelConfig
 from pie_py.config.observer import ObserverConfig
@@ -64,14 +65,15 @@ class WorkerConfig(BaseModel):
     models: tuple[ModelConfig, ...] = Field(min_length=1)
     threads: PositiveInt | None = None  # of torch; None: chosen for each forward
     tensor_parallel_size: PositiveInt = 1  # processes that compute each model together
-    ranks: FurtherRanks | None = None  # those on other machines; None: all are here
+    machines: PositiveInt = 1  # that these are on, as many on each
+    extension: dict[str, Any] = {}  # settings of what extends the server
     observer: ObserverConfig | None = None
     log: LogConfig = LogConfig()
 
     @property
     def local_ranks(self) -> int:
         """Ranks on each machine."""
-        return self.tensor_parallel_size // (1 if self.ranks is None else self.ranks.machines)
+        return self.tensor_parallel_size // self.machines
 
     @property
     def fixed_threads(self) -> bool:
@@ -87,8 +89,17 @@ class WorkerConfig(BaseModel):
         return not torch.cuda.is_available() or all(m.device == "cpu" for m in self.models)
 
 
-def run(endpoint: str, config: WorkerConfig) -> int:
+def run(
+    endpoint: str,
+    config: WorkerConfig,
+    start: Callable[[zmq.Context[zmq.Socket[bytes]], int, str], Team] = start_team,
+) -> int:
     """Connects to the control process, loads the models and runs plans until told to stop.
+
+    Args:
+        endpoint: of the control process.
+        config: the worker's.
+        start: starts the other ranks.
 
     Returns:
         The process's exit status: 0 after `Stop`, 1 if the models cannot be loaded.
@@ -106,7 +117,7 @@ def run(endpoint: str, config: WorkerConfig) -> int:
             if (size := config.tensor_parallel_size) > 1:
                 each = config.local_ranks
                 check_devices(each, config.on_cpu)
-                team = Team(context, size, config.model_dump_json(), config.ranks)
+                team = start(context, size, config.model_dump_json())
                 ranks = join(0, size, team.meeting, config.on_cpu, each)
             engine = Engine(config.models, ranks, config.fixed_threads)
         except LoadError as error:

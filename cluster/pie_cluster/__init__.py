@@ -1,0 +1,1 @@
+"""Many nodes as one server: an extension of pie_py, which never imports it."""

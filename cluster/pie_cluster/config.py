@@ -1,0 +1,82 @@
+"""What a process of a cluster must know of it, and the keys that its members share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import Field, NonNegativeInt
+
+from pie_py.config.extension import ExtensionConfig
+from pie_py.config.keys import KeyPair, KeyProblem
+from pie_py.config.section import Section
+from pie_py.config.server import ServerConfig
+
+NODE_NAME = "[a-z][a-z0-9-]{0,31}"
+EXTENSION = "cluster"  # its entry point, and the command
+LIFE = rf"{NODE_NAME}\.[1-9][0-9]{{0,15}}"  # of a node
+
+
+class FurtherRanks(Section):
+    """The ranks of a worker that are on other machines, as many on each as on its own."""
+
+    address: str  # of the worker's machine, for the others
+    hosts: tuple[str, ...] = Field(min_length=1)  # endpoints: they start ranks on their machines
+    keys: Path | None = None  # of the members' file; None on loopback
+
+    @property
+    def machines(self) -> int:
+        """How many there are, the worker's own among them."""
+        return 1 + len(self.hosts)
+
+
+class MemberConfig(Section):
+    """Makes a server a node of a cluster; a gateway has no node and no incarnation."""
+
+    directory: str  # its endpoint
+    gateway: str = ""  # where programs come from that this node does not have
+    gateway_key: str = ""  # its public key, off loopback
+    node: str = Field(default="", pattern=f"^({NODE_NAME})?$")
+    incarnation: NonNegativeInt = 0
+    policy: str = "cached"  # where a gateway's launches go
+    relay_port: int = Field(default=0, ge=0, le=65535)  # of a gateway; 0: a free one
+    keys: Path | None = None  # of the members' file; None where all of the cluster is on loopback
+    # Whether the data folder is that of the whole cluster: if not, and without a database, there is
+    # no store here.
+    shares_data: bool = True
+    ranks: FurtherRanks | None = None  # None: all are on this machine
+
+    @property
+    def life(self) -> str:
+        """`n7.3`: the node and its incarnation."""
+        return f"{self.node}.{self.incarnation}"
+
+    def extension(self) -> ExtensionConfig:
+        """What a `ServerConfig` has of it."""
+        return ExtensionConfig(name=EXTENSION, settings=self.model_dump(mode="json"))
+
+    def pair(self) -> KeyPair | None:
+        """The key pair that all members of the cluster have; None on loopback.
+
+        Raises:
+            KeyProblem: if its file cannot be read.
+        """
+        return None if self.keys is None else read_member_pair(self.keys)
+
+
+def member_of(config: ServerConfig) -> MemberConfig:
+    """What makes this process one of a cluster, which it is."""
+    assert config.extension is not None, "a member of a cluster"
+    return MemberConfig.model_validate(config.extension.settings)
+
+
+def read_member_pair(path: Path) -> KeyPair:
+    """The members' key pair.
+
+    Raises:
+        KeyProblem: if the file cannot be read.
+    """
+    try:
+        return KeyPair(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise KeyProblem(f"the members' keys {path} cannot be read: {error}") from None

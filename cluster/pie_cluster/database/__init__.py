@@ -1,0 +1,1 @@
+"""What nodes share in PostgreSQL."""

@@ -1,0 +1,476 @@
+"""The directory of a cluster: which nodes there are, and where launches go. A state machine.
+
+It does no I/O. Its owner hands in messages and the time (a monotonic clock), sends the answers, and
+carries out the orders of `due`. Nothing here must survive: a directory that is restarted asks every
+node for all it has, and is whole after one round of reports.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple, TypeAlias
+
+from pie_cluster.directory.leases import SILENT_SECONDS, Leases
+from pie_cluster.directory.names import BadName, InstanceId, Life, parse_instance_id, parse_life
+from pie_cluster.directory.node import Node, State
+from pie_cluster.directory.policies import Launch, Policy, choose
+from pie_cluster.directory.table import MOST_NODES, Table
+from pie_cluster.wire.keys import export_key, program_key
+from pie_cluster.wire.messages import (
+    ACCEPTED_PROTOCOLS,
+    CLUSTER_PROTOCOL,
+    Fenced,
+    Join,
+    JoinAgain,
+    Renewed,
+    Report,
+    ToNode,
+)
+
+MOST_ENDED = 4 * MOST_NODES  # names of nodes that are gone, whose lives are remembered
+
+
+class Refusal(Exception):
+    """A request that the directory does not grant: a code, and what a user reads."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Place(NamedTuple):
+    """A launch that looks for a node.
+
+    Attributes:
+        near: the id of an instance of the cluster, or the name of an export of the user.
+        parent: the id of the instance that launches it.
+        avoid: lives where it may not go, because an id is of one run there, or they refused it.
+    """
+
+    user: str
+    program: str
+    near: str | None = None
+    parent: str | None = None
+    avoid: Sequence[str] = ()
+
+
+class There(NamedTuple):
+    """A node that serves, and how it is reached."""
+
+    life: Life
+    endpoint: str
+    public_key: str
+
+
+class Replace(NamedTuple):
+    """Order: this life is gone. End what is left of it, and start the node's next life."""
+
+    life: Life
+
+
+class Remove(NamedTuple):
+    """Order: this node is drained. End it, and start none in its place."""
+
+    life: Life
+
+
+Order: TypeAlias = Replace | Remove
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """A node as operators see it."""
+
+    life: Life
+    state: State
+    version: str
+    instances: int
+    pool: float  # share in use
+    waiting_seconds: float  # of prompts that are not computed yet
+    silent_seconds: float
+    endpoint: str
+    reason: str  # why the life before has ended
+    public_key: str
+
+
+@dataclass(frozen=True)
+class _Start:
+    """A life that has begun and not joined."""
+
+    life: Life
+    since: float
+    reason: str
+
+
+class Directory:
+    """Answers nodes, places launches, and orders what is to be replaced or removed.
+
+    Args:
+        policy: where a launch goes.
+        random: what the policy draws from.
+        now: the time at the start.
+        on_change: told of a node that takes launches now, or no more, or (with its report) has
+            reported and takes them as before.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        random: Random,
+        now: float,
+        on_change: Callable[[Node, Report | None], None] = lambda node, report: None,
+    ) -> None:
+        self.keys = 0  # another number whenever users' keys may have been removed; its owner says
+        self._policy = policy
+        self._random = random
+        self._on_change = on_change
+        self._began = now
+        self._table = Table()
+        self._leases = Leases(now)
+        self._draining: dict[Node, float] = {}  # until when
+        self._ended: OrderedDict[str, int] = OrderedDict()  # the last life of nodes that are gone
+        self._removed: OrderedDict[str, None] = (
+            OrderedDict()
+        )  # of these, which are not to come back
+        self._starting: OrderedDict[str, _Start] = OrderedDict()  # by node
+        self._orders: list[Order] = []
+
+    # Nodes
+
+    def last(self, node: str) -> int:
+        """The highest number that a life of this node is known to have had; 0 if none is known."""
+        known, start = self._table.find(node), self._starting.get(node)
+        return max(
+            self._ended.get(node, 0),
+            0 if known is None else known.life.incarnation,
+            0 if start is None else start.life.incarnation,
+        )
+
+    def check_wanted(self, node: str) -> None:
+        """Whether another life of a node may begin.
+
+        Raises:
+            Refusal: `drained` if the node was drained. One that hears of it late, because its drain
+                was short or it was cut off, is told here.
+        """
+        if node in self._removed:
+            raise Refusal("drained", f"{node} is drained and has no other life")
+
+    def begin(self, life: Life, reason: str, now: float) -> None:
+        """A life is about to start, so the one before is over, whatever it still says.
+
+        Args:
+            life: its number is above `last`.
+            reason: why the one before has ended.
+            now: the time.
+        """
+        self._look(now)
+        known = self._table.find(life.node)
+        if known is not None:
+            self._end(known)
+        self._starting.pop(life.node, None)
+        self._starting[life.node] = _Start(life, now, reason)
+        if len(self._starting) > MOST_NODES:
+            self._starting.popitem(last=False)
+
+    def join(self, message: Join, sender: bytes, now: float) -> ToNode:
+        """A life begins, or tells all again.
+
+        Args:
+            message: what it tells.
+            sender: the key that its connection has proved; only it may report for this life.
+            now: the time.
+        """
+        self._look(now)
+        known = self._table.find(message.node)
+        reason = self._unfit(message, sender, known)
+        if reason is not None:
+            return Fenced(reason)
+        node = Node(message, sender, now)
+        until = None if message.drain_ms is None else now + message.drain_ms / 1000
+        if known is not None:
+            self._leases.drop(known)
+            self._draining.pop(known, None)
+            if known.life == node.life and known.drain_until is not None:
+                until = known.drain_until
+        if until is not None:
+            self._drain(node, until)
+        self._ended.pop(message.node, None)
+        start = self._starting.get(message.node)
+        if start is not None and start.life <= node.life:
+            del self._starting[message.node]
+        self._table.add(node, now)
+        self._table.hint(node, message.cached)
+        self._table.export(node, message.exports)
+        self._leases.renew(node, now)
+        self._on_change(node, None)
+        return Renewed(0, _milliseconds(node, now), self.keys)
+
+    def report(self, message: Report, sender: bytes, now: float) -> ToNode:
+        """A life tells what has changed; its lease is renewed."""
+        self._look(now)
+        node = self._table.find(message.node)
+        life = Life(message.node, message.incarnation)
+        if node is None or node.life.incarnation < life.incarnation:
+            if life.incarnation <= self._ended.get(life.node, 0):
+                return Fenced(f"{life} has been replaced or removed")
+            return JoinAgain()
+        if node.life != life or node.sender != sender:
+            return Fenced(f"{life} is not the life of {life.node} that has joined")
+        if message.number != node.report + 1:
+            return JoinAgain()
+        took = node.bucket is not None
+        node.report = message.number
+        node.silent = False
+        if message.drain_ms is not None and node.drain_until is None:
+            self._drain(node, now + message.drain_ms / 1000)
+        self._table.hint(node, message.cached)
+        self._table.export(node, message.exported, message.released)
+        self._table.take(node, message.load, now)
+        self._leases.renew(node, now)
+        self._on_change(node, message if took and node.bucket is not None else None)
+        if message.drain_ms is not None and not message.load.instances:
+            self._end(node, Remove(node.life))
+        return Renewed(message.number, _milliseconds(node, now), self.keys)
+
+    def drain(self, name: str, seconds: float, now: float) -> None:
+        """A node takes no more; it is removed when it is empty, or `seconds` from now.
+
+        Raises:
+            Refusal: `not-found`; `invalid` if no other node would take launches.
+        """
+        self._look(now)
+        node = self._table.find(name)
+        if node is None:
+            raise Refusal(
+                "not-found", f"no node is called {name!r:.60}; `pie-py cluster status` lists them"
+            )
+        if self._table.ready == 1 and node.state is State.READY:
+            raise Refusal(
+                "invalid",
+                f"{name} is the last node that takes launches; add another one first,"
+                " or end the cluster with `pie-py cluster down`",
+            )
+        self._drain(node, now + seconds)
+        self._table.refresh(node, now)
+        self._on_change(node, None)
+
+    def due(self, now: float) -> list[Order]:
+        """What is to be carried out by now; to be asked at least once per second."""
+        self._look(now)
+        for node in [node for node, until in self._draining.items() if until <= now]:
+            self._end(node, Remove(node.life))
+        orders, self._orders = self._orders, []
+        return orders
+
+    @property
+    def nodes(self) -> Iterable[Node]:
+        """Those that have joined, in whatever state."""
+        return self._table
+
+    def status(self, now: float) -> list[NodeStatus]:
+        """All nodes, by name."""
+        nodes = [
+            NodeStatus(
+                node.life,
+                node.state,
+                node.what.version,
+                node.instances,
+                node.pool,
+                node.waiting_seconds(now),
+                now - node.heard,
+                node.what.endpoint,
+                "",
+                node.what.public_key,
+            )
+            for node in self._table
+        ]
+        nodes += [
+            NodeStatus(
+                start.life, State.STARTING, "", 0, 0.0, 0.0, now - start.since, "", start.reason, ""
+            )
+            for start in self._starting.values()
+        ]
+        return sorted(nodes, key=lambda node: node.life)
+
+    # Launches
+
+    def place(self, request: Place, now: float) -> There:
+        """Where a launch goes.
+
+        Raises:
+            Refusal: `near-gone` if what it is to be near to is gone or unknown; `busy` if no node
+                has room; `not-found` if `near` names nothing that the user could mean; `starting`
+                while a directory that was just started knows of no room.
+        """
+        self._look(now)
+        key = program_key(request.user, request.program)
+        launch = Launch(key, now, self._beside(request, now))
+        node = choose(self._policy, launch, self._table, self._random)
+        if node is not None and str(node.life) in request.avoid:
+            node = self._table.lightest_but(request.avoid)
+        if node is None or not self._table.has_room(node):
+            self._check_whole(now)
+            raise Refusal("busy", self._why_none(request.avoid))
+        self._table.place(node, key, now)
+        return _there(node)
+
+    def placed(self, life: Life, key: int, now: float) -> None:
+        """Who follows has sent a launch of this (user, program) to a node."""
+        node = self._table.find(life.node)
+        if node is not None and node.life == life:
+            self._table.place(node, key, now)
+
+    def where(self, instance: str, now: float, *, broken: bool = False) -> There:
+        """The node that has an instance, in whatever state, for its client to connect to.
+
+        Args:
+            instance: its id, or that life.
+            now: the time.
+            broken: the client's connection to the node is gone. If the node has fallen silent here
+                as well, that is enough to give it up.
+
+        Raises:
+            Refusal: `node-lost` if that life has ended; `starting` while a directory that was just
+                started cannot know; `not-found` of a text that is no id of a cluster.
+        """
+        self._look(now)
+        life = _instance(instance).life if "@" in instance else _life(instance)
+        node = self._node_of(life, instance, now)
+        if broken and node.silent:
+            raise Refusal(
+                "node-lost", f"{instance}: node {node.life} answers neither you nor the directory"
+            )
+        return _there(node)
+
+    def _beside(self, request: Place, now: float) -> Sequence[Node]:
+        """The nodes that a launch asks for, or that of its parent."""
+        if request.near is not None and "@" in request.near:
+            try:
+                return (self._node_of(_instance(request.near).life, request.near, now),)
+            except Refusal as refusal:
+                if refusal.code != "node-lost":
+                    raise
+                raise Refusal(
+                    "near-gone", f"near={request.near}: its node has ended; launch without near"
+                ) from None
+        if request.near is not None:
+            nodes = self._table.exporters(export_key(request.user, request.near))
+            if not nodes:
+                self._check_whole(now)
+                raise Refusal(
+                    "near-gone",
+                    f"near={request.near!r:.80}: no node has an export of yours of this name;"
+                    " launch without near, and export it again",
+                )
+            return nodes
+        if request.parent is not None:
+            life = _instance(request.parent).life
+            parent = self._table.find(life.node)
+            return () if parent is None or parent.life != life else (parent,)
+        return ()
+
+    def _node_of(self, life: Life, asked: str, now: float) -> Node:
+        node = self._table.find(life.node)
+        if node is not None and node.life == life:
+            return node
+        last = self._ended.get(life.node, 0) if node is None else node.life.incarnation
+        if life.incarnation > last:
+            self._check_whole(now)
+        raise Refusal("node-lost", f"{asked}: node {life} has ended or never was")
+
+    def _check_whole(self, now: float) -> None:
+        """A directory that has just started may not have heard of all nodes.
+
+        Raises:
+            Refusal: `starting`.
+        """
+        if now - self._began < SILENT_SECONDS:
+            raise Refusal("starting", "the directory has just started; ask again")
+
+    def _why_none(self, avoid: Sequence[str]) -> str:
+        if not len(self._table):
+            return "the cluster has no node yet; `pie-py cluster status` tells what is missing"
+        if not self._table.ready:
+            return "no node takes launches: all drain or are silent; see `pie-py cluster status`"
+        others = f" beside {', '.join(avoid)}" if avoid else ""
+        return f"the nodes{others} have no room; try again when instances have ended, or add nodes"
+
+    # Lives
+
+    def _unfit(self, message: Join, sender: bytes, known: Node | None) -> str | None:
+        """Why a node must not join; None if it may."""
+        life = Life(message.node, message.incarnation)
+        if message.protocol not in ACCEPTED_PROTOCOLS:
+            return (
+                f"{life} (pie_py {message.version}) speaks protocol {message.protocol} of nodes,"
+                f" this cluster {CLUSTER_PROTOCOL}; install the same version of pie_py"
+            )
+        last, start = self.last(life.node), self._starting.get(life.node)
+        has_begun = start is not None and start.life == life  # it was given its number just now
+        is_over = life.incarnation < last or (known is None and life.incarnation == last)
+        if is_over and not has_begun:
+            return f"{life} is over: life {last} of {life.node} has been seen"
+        if known is not None and known.life == life and known.sender != sender:
+            return f"{life} has joined with another key: one name was given twice"
+        if known is None and len(self._table) >= MOST_NODES:
+            return f"the cluster has {MOST_NODES} nodes, the most that there may be"
+        return None
+
+    def _look(self, now: float) -> None:
+        if not self._leases.is_due(now):
+            return
+        silent, gone = self._leases.take(now)
+        for node in silent:
+            node.silent = True
+            self._table.refresh(node, now)
+            self._on_change(node, None)
+        for node in gone:
+            order = Replace(node.life) if node.drain_until is None else Remove(node.life)
+            self._end(node, order)
+
+    def _drain(self, node: Node, until: float) -> None:
+        node.drain_until = self._draining[node] = until
+
+    def _end(self, node: Node, order: Order | None = None) -> None:
+        self._leases.drop(node)
+        self._draining.pop(node, None)
+        self._table.remove(node)
+        self._on_change(node, None)
+        self._ended[node.life.node] = node.life.incarnation
+        if len(self._ended) > MOST_ENDED:
+            self._ended.popitem(last=False)
+        if isinstance(order, Remove):
+            self._removed[node.life.node] = None
+            if len(self._removed) > MOST_ENDED:
+                self._removed.popitem(last=False)
+        if order is not None:
+            self._orders.append(order)
+
+
+def _instance(text: str) -> InstanceId:
+    try:
+        return parse_instance_id(text)
+    except BadName as error:
+        raise Refusal("not-found", str(error)) from None
+
+
+def _life(text: str) -> Life:
+    try:
+        return parse_life(text)
+    except BadName as error:
+        raise Refusal("not-found", str(error)) from None
+
+
+def _there(node: Node) -> There:
+    return There(node.life, node.what.endpoint, node.what.public_key)
+
+
+def _milliseconds(node: Node, now: float) -> int | None:
+    """What is left of a drain."""
+    if node.drain_until is None:
+        return None
+    return max(0, int((node.drain_until - now) * 1000))

@@ -1,0 +1,72 @@
+"""Names of lives and instances: where an instance runs can be read from its id.
+
+A *life* is one incarnation of a node: `n7.3` is the third life of node `n7`. An instance's id in a
+cluster is its name, `@` and the life it was launched in: `chat-1a2b3c4d@n7.3`. So no table of
+instances exists that could be wrong, and an id of a life that has ended is known to be lost. Each
+id has one spelling: what differs by a zero, a case or a foreign digit is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from pie_cluster.config import NODE_NAME
+
+MOST_INCARNATION = 1 << 53  # as `pie_cluster.wire.messages` has it
+
+_LIFE = rf"(?P<node>{NODE_NAME})\.(?P<incarnation>[1-9][0-9]{{0,15}})"
+_INSTANCE = rf"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]{{0,63}}-[0-9a-f]{{8}})@{_LIFE}"
+_is_life = re.compile(_LIFE).fullmatch
+_is_instance = re.compile(_INSTANCE).fullmatch
+
+
+class BadName(ValueError):
+    """A text that names no life, or no instance of a cluster."""
+
+
+class Life(NamedTuple):
+    """One life of a node."""
+
+    node: str
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"{self.node}.{self.incarnation}"
+
+
+class InstanceId(NamedTuple):
+    """An instance's name, unique in its life, and that life."""
+
+    name: str
+    life: Life
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.life}"
+
+
+def parse_life(text: str) -> Life:
+    """Reads `n7.3`.
+
+    Raises:
+        BadName: if it is anything else.
+    """
+    return _life(_is_life(text), text)
+
+
+def parse_instance_id(text: str) -> InstanceId:
+    """Reads `chat-1a2b3c4d@n7.3`.
+
+    Raises:
+        BadName: if it is anything else.
+    """
+    found = _is_instance(text)
+    life = _life(found, text)
+    assert found is not None
+    return InstanceId(found["name"], life)
+
+
+def _life(found: re.Match[str] | None, text: str) -> Life:
+    if found is None or int(found["incarnation"]) > MOST_INCARNATION:
+        raise BadName(f"{text!r:.200} is no name of this cluster; one is chat-1a2b3c4d@n7.3")
+    return Life(found["node"], int(found["incarnation"]))

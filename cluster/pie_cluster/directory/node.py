@@ -1,0 +1,121 @@
+"""What the directory knows of one life of a node."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from pie_cluster.directory.names import Life
+from pie_cluster.wire.messages import Join, Load
+
+FULL_POOL = 0.95  # share of the KV pool above which a node takes no launches
+POOL_SECONDS = 2.0  # that a full pool counts as, beside the seconds of waiting prompts
+FULL = float("inf")
+
+
+class State(enum.Enum):
+    """Whether a node takes launches, and why not."""
+
+    READY = "ready"
+    DRAINING = "draining"
+    SILENT = "silent"  # its lease has run out
+    STARTING = "starting"  # a life has begun that has not joined
+
+
+class Node:
+    """One life of a node, as it has reported itself, with what was placed on it since.
+
+    Attributes:
+        cached: the tokens that a launch of a program's key would find here; newest last.
+        exports: keys of what instances here have exported.
+        instances, used_tokens: as reported, with what was placed since.
+        heard: when it last reported, by the directory's clock.
+        drain_until: when a drain's deadline is, by the same clock.
+        bucket: where the table has it; None if it takes no launches.
+    """
+
+    __slots__ = (
+        "_free_at",
+        "_pool_seconds",
+        "bucket",
+        "cached",
+        "drain_until",
+        "exports",
+        "heard",
+        "instances",
+        "life",
+        "report",
+        "sender",
+        "silent",
+        "token_seconds",
+        "used_tokens",
+        "what",
+    )
+
+    def __init__(self, what: Join, sender: bytes, now: float) -> None:
+        self.life = Life(what.node, what.incarnation)
+        self.what = what
+        self.sender = sender  # the key that its connection has proved
+        self.token_seconds = 1 / what.prefill_rate
+        self.cached: dict[int, int] = {}
+        self.exports: dict[int, None] = {}
+        self.report = 0  # number of the last one
+        self.heard = now
+        self.silent = False
+        self.drain_until: float | None = None
+        self.bucket: int | None = None
+        self.take(what.load, now)
+
+    def take(self, load: Load, now: float) -> None:
+        """A report's load, in which all that was placed before counts."""
+        self.instances = load.instances
+        self.used_tokens = load.used_tokens
+        self._free_at = now + load.queued_tokens * self.token_seconds
+        self._weigh()
+
+    def place(self, tokens: int, now: float) -> None:
+        """A launch comes, with so many tokens to compute."""
+        self.instances += 1
+        self.used_tokens += tokens
+        self._free_at = max(now, self._free_at) + tokens * self.token_seconds
+        self._weigh()
+
+    def seconds(self, now: float) -> float:
+        """What a launch would find here: seconds of prompts before it, fewer as time passes, and
+        the pool's share as seconds; infinite if there is no room for it.
+        """
+        waiting = self._free_at - now
+        return self._pool_seconds + waiting if waiting > 0 else self._pool_seconds
+
+    def waiting_seconds(self, now: float) -> float:
+        """How long it takes to compute the prompts that wait."""
+        return max(0.0, self._free_at - now)
+
+    def _weigh(self) -> None:
+        pool = self.pool
+        full = self.instances >= self.what.most_instances or pool > FULL_POOL
+        self._pool_seconds = FULL if full else POOL_SECONDS * pool
+
+    def as_join(self, now: float) -> Join:
+        """What a node would tell that joins now with what this one has, but for exports."""
+        queued = int(self.waiting_seconds(now) / self.token_seconds)
+        return msgspec.structs.replace(
+            self.what,
+            load=Load(self.instances, queued, self.used_tokens),
+            cached=list(self.cached.items()),
+            exports=[],
+            drain_ms=None,
+        )
+
+    @property
+    def state(self) -> State:
+        """What it is in; a silent node is silent whatever else it is."""
+        if self.silent:
+            return State.SILENT
+        return State.READY if self.drain_until is None else State.DRAINING
+
+    @property
+    def pool(self) -> float:
+        """The share of its KV pool that instances use."""
+        return self.used_tokens / self.what.pool_tokens

@@ -1,0 +1,101 @@
+"""Where a launch goes: the policies, and how a setting becomes one.
+
+A policy is a function without state and without I/O: a launch, the table and a source of random
+numbers in, a node out. It sees the table through methods that look at a few nodes each, so that a
+decision costs the same however many there are. None means that the nodes it has looked at have no
+room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple, TypeAlias
+
+from pie_cluster.directory.node import FULL, Node
+from pie_cluster.directory.table import Table
+from pie_py.config.policies import named_policy
+
+
+class Launch(NamedTuple):
+    """What is known of a launch before it runs: not its prompt, which its program makes."""
+
+    key: int  # of its user and program
+    now: float  # by the directory's clock
+    beside: Sequence[Node] = ()  # where its parent is, or what it asks to be near to
+
+
+Policy: TypeAlias = Callable[[Launch, Table, Random], Node | None]
+
+
+def choose(policy: Policy, launch: Launch, table: Table, random: Random) -> Node | None:
+    """The node that a policy gives; a light one if that has no room, for it looks at a few only."""
+    node = policy(launch, table, random)
+    if node is None or not table.has_room(node):
+        return table.lightest(random)
+    return node
+
+
+def at_random(launch: Launch, table: Table, random: Random) -> Node | None:
+    """Any node: what others are held against."""
+    return _cheapest((table.any(random),), 0, launch.now)
+
+
+def two_choices(launch: Launch, table: Table, random: Random) -> Node | None:
+    """The less loaded of two random nodes (Mitzenmacher, 2001); knows nothing of caches."""
+    return _cheapest((table.any(random), table.any(random)), 0, launch.now)
+
+
+def cached(launch: Launch, table: Table, random: Random) -> Node | None:
+    """The cheapest of two nodes that have the program cached, a random one and a light one.
+
+    What a node costs is the seconds before it would begin, less the seconds that its cache saves.
+    So a launch follows its program's pages until waiting for them takes longer than computing them
+    again: load spreads by itself, and a program in demand gets more nodes.
+    """
+    key, now = launch.key, launch.now
+    if launch.beside:
+        beside = _cheapest(_two(launch.beside, random), key, now)
+        if beside is not None:
+            return beside
+    candidates = (
+        table.holder(key, random),
+        table.holder(key, random),
+        table.any(random),
+        table.lightest(random),
+    )
+    return _cheapest(candidates, key, now)
+
+
+def _two(nodes: Sequence[Node], random: Random) -> Sequence[Node]:
+    """Two of some nodes that take launches, without looking at the others."""
+    if len(nodes) > 2:
+        nodes = random.sample(nodes, 2)
+    return [node for node in nodes if node.bucket is not None]
+
+
+def _cheapest(nodes: Sequence[Node | None], key: int, now: float) -> Node | None:
+    """The node that costs the least; None if none has room."""
+    chosen, least = None, FULL
+    for node in nodes:
+        if node is not None:
+            cost = node.seconds(now) - node.cached.get(key, 0) * node.token_seconds
+            if cost < least:
+                chosen, least = node, cost
+    return chosen
+
+
+POLICIES: dict[str, Policy] = {
+    "cached": cached,
+    "two-choices": two_choices,
+    "random": at_random,
+}
+
+
+def load_policy(name: str) -> Policy:
+    """The policy of a name, or of an import path `package.module:function`.
+
+    Raises:
+        UnknownPolicy: if there is none.
+    """
+    return named_policy(name, POLICIES, "placement")

@@ -1,0 +1,197 @@
+"""The table of nodes, with an index for each question that a placement asks.
+
+No method that a placement uses looks at all nodes: members of sets are drawn at random, and nodes
+of about the same load lie in one bucket. Hints of a node and holders of a key are bounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from random import Random
+
+from pie_cluster.directory.node import FULL, Node
+from pie_cluster.directory.random_set import RandomSet
+from pie_cluster.wire.messages import MOST_HINTS, Load
+
+MOST_NODES = 16384
+MOST_HOLDERS = 64  # nodes that one key leads to; what more have it are found by chance
+OWN_TOKENS = 512  # that a launch is expected to compute beside what is cached
+ASSUMED_TOKENS = 2048  # of a program's prompt, until a node tells what it has cached
+BUCKETS = 32  # the last one: nodes without room
+LIGHT_SECONDS = (
+    0.02  # the width of the first bucket; each is sqrt(2) times as far as the one before
+)
+
+
+class Table:
+    """Nodes by name, and what leads to them: load, what they have cached, what they export."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._ready: RandomSet[Node] = RandomSet()
+        self._buckets: list[RandomSet[Node]] = [RandomSet() for _ in range(BUCKETS)]
+        self._holders: dict[int, RandomSet[Node]] = {}
+        self._exporters: dict[int, RandomSet[Node]] = {}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    # Questions
+
+    def find(self, name: str) -> Node | None:
+        """The node of this name, in whatever state."""
+        return self._nodes.get(name)
+
+    @property
+    def ready(self) -> int:
+        """How many nodes take launches."""
+        return len(self._ready)
+
+    def any(self, random: Random) -> Node | None:
+        """A node that takes launches, each as likely as any other."""
+        return self._ready.draw(random)
+
+    def lightest(self, random: Random) -> Node | None:
+        """One of the nodes with the least load, as far as buckets tell."""
+        for bucket in self._buckets:
+            if bucket:
+                return bucket.draw(random)
+        return None
+
+    def lightest_but(self, avoid: Sequence[str]) -> Node | None:
+        """One of the nodes with room and the least load whose lives are not to be avoided.
+
+        Looks at as many nodes as are to be avoided, and one more.
+        """
+        with_room = chain.from_iterable(self._buckets[:-1])
+        return next((node for node in with_room if str(node.life) not in avoid), None)
+
+    def holder(self, key: int, random: Random) -> Node | None:
+        """A node that has something of this (user, program) cached, and takes launches."""
+        holders = self._holders.get(key)
+        return holders.draw(random) if holders else None
+
+    def exporters(self, key: int) -> Sequence[Node]:
+        """Nodes that have an export, MOST_HOLDERS at most, also those that take no launches."""
+        return list(self._exporters.get(key, ()))
+
+    def has_room(self, node: Node) -> bool:
+        """Whether a node takes launches, and has room for one."""
+        return node.bucket is not None and node.bucket != BUCKETS - 1
+
+    # Changes
+
+    def add(self, node: Node, now: float) -> None:
+        """Adds a node, in the place of an earlier life if there is one."""
+        former = self._nodes.get(node.life.node)
+        if former is not None:
+            self.remove(former)
+        self._nodes[node.life.node] = node
+        self.refresh(node, now)
+
+    def remove(self, node: Node) -> None:
+        """Forgets a node and all that leads to it."""
+        del self._nodes[node.life.node]
+        self._unlist(node)
+        self._forget(self._exporters, node.exports, node)
+
+    def take(self, node: Node, load: Load, now: float) -> None:
+        """A node has reported its load."""
+        node.take(load, now)
+        self.refresh(node, now)
+
+    def place(self, node: Node, key: int, now: float) -> None:
+        """A launch of this (user, program) goes to a node, whose next report will tell of it.
+
+        Until then the node counts as having it cached, so that the launches of a burst stay
+        together.
+        """
+        cached = node.cached.get(key, 0)
+        node.place(OWN_TOKENS if cached else OWN_TOKENS + ASSUMED_TOKENS, now)
+        if not cached:
+            self.hint(node, ((key, ASSUMED_TOKENS),))
+        self.refresh(node, now)
+
+    def hint(self, node: Node, cached: Iterable[tuple[int, int]]) -> None:
+        """What a node has cached by key, 0 tokens: nothing. The oldest hints give way."""
+        for key, tokens in cached:
+            if node.cached.pop(key, None) is not None and not tokens:
+                self._forget(self._holders, (key,), node)
+            if tokens:
+                node.cached[key] = tokens
+                if node.bucket is not None:
+                    self._lead(self._holders, key, node)
+        while len(node.cached) > MOST_HINTS:
+            oldest = next(iter(node.cached))
+            del node.cached[oldest]
+            self._forget(self._holders, (oldest,), node)
+
+    def export(self, node: Node, exported: Iterable[int], released: Iterable[int] = ()) -> None:
+        """What a node exports from now on, and what it does not any more."""
+        for key in released:
+            if key in node.exports:
+                del node.exports[key]
+                self._forget(self._exporters, (key,), node)
+        for key in exported:
+            node.exports.pop(key, None)
+            node.exports[key] = None
+            self._lead(self._exporters, key, node)
+        while len(node.exports) > MOST_HINTS:
+            oldest = next(iter(node.exports))
+            del node.exports[oldest]
+            self._forget(self._exporters, (oldest,), node)
+
+    def refresh(self, node: Node, now: float) -> None:
+        """Puts a node where its state and load say; to be called when they have changed."""
+        if node.silent or node.drain_until is not None:
+            self._unlist(node)
+            return
+        bucket = bucket_of(node.seconds(now))
+        if node.bucket is None:
+            self._ready.add(node)
+            for key in node.cached:
+                self._lead(self._holders, key, node)
+        elif node.bucket == bucket:
+            return
+        else:
+            self._buckets[node.bucket].discard(node)
+        node.bucket = bucket
+        self._buckets[bucket].add(node)
+
+    def _unlist(self, node: Node) -> None:
+        """Takes a node out of all that placements draw from."""
+        if node.bucket is None:
+            return
+        self._ready.discard(node)
+        self._buckets[node.bucket].discard(node)
+        node.bucket = None
+        self._forget(self._holders, node.cached, node)
+
+    @staticmethod
+    def _lead(index: dict[int, RandomSet[Node]], key: int, node: Node) -> None:
+        nodes = index.get(key)
+        if nodes is None:
+            nodes = index[key] = RandomSet()
+        if len(nodes) < MOST_HOLDERS:
+            nodes.add(node)
+
+    @staticmethod
+    def _forget(index: dict[int, RandomSet[Node]], keys: Iterable[int], node: Node) -> None:
+        for key in keys:
+            nodes = index.get(key)
+            if nodes is not None:
+                nodes.discard(node)
+                if not nodes:
+                    del index[key]
+
+
+def bucket_of(seconds: float) -> int:
+    """The bucket of nodes with so much before a launch; buckets grow with what is in them."""
+    if seconds == FULL:
+        return BUCKETS - 1
+    return min(BUCKETS - 2, int(2 * math.log2(1 + seconds / LIGHT_SECONDS)))

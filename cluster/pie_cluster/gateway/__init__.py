@@ -1,0 +1,1 @@
+"""A process of its own, to which clients connect."""

@@ -1,0 +1,140 @@
+"""`python -m pie_cluster.gateway --config JSON`: the address that clients are given."""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from pie_cluster.config import member_of
+from pie_cluster.gateway.everywhere import Everywhere
+from pie_cluster.gateway.methods import GatewayMethods
+from pie_cluster.gateway.placements import Placements
+from pie_cluster.gateway.relay import Relay
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.fetching import member_key
+from pie_cluster.node.links import NodeLinks
+from pie_cluster.parent import leave_with_parent
+from pie_control.confined.pool import ConfinedPool
+from pie_control.programs.components import Components
+from pie_control.programs.store import Program, ProgramStore
+from pie_control.rpc.server import RpcServer
+from pie_control.rpc.users import FolderUsers
+from pie_control.shares import Shares
+from pie_control.wasm import Engine, EngineConfig
+from pie_py.config.child import read_options, tell_error, tell_ready
+from pie_py.config.keys import KeyStore
+from pie_py.config.server import ServerConfig
+
+if TYPE_CHECKING:
+    from pie_cluster.gateway.restarts import Restarts
+
+
+class Gateway:
+    """The parts of a gateway. It keeps nothing: killed and started again, it goes on."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        """Nothing listens before `run`.
+
+        Raises:
+            KeyProblem: if a key cannot be read.
+            UnknownPolicy: of placements.
+        """
+        member = member_of(config)
+        clock = trio.lowlevel.current_clock().current_time
+        self._confined = ConfinedPool(config.confined)
+        self._directory = DirectoryLink(member)
+        self._placements = Placements(member, clock)
+        self._links = NodeLinks(partial(member_key, member))
+        programs = ProgramStore(
+            config.data_folder / "programs", config.max_program_bytes, time.time_ns
+        )
+        engine = Engine(
+            EngineConfig(
+                max_instances=1,  # it compiles, and runs none
+                memory_bytes=config.limits.memory,
+                table_elements=config.limits.table_elements,
+                cache_folder=config.cache_folder / "compiled",
+            )
+        )
+        components = Components(engine, config.cache_folder, lambda runtime: None, self._confined)
+
+        async def prepare(program: Program) -> None:
+            await components.load(program)
+
+        self._restarts: Restarts | None = None
+        if config.store.database:
+            from pie_cluster.gateway.restarts import Restarts  # needs psycopg
+
+            self._restarts = Restarts(config.store.database, self._directory, self._links, clock)
+        self._everywhere = Everywhere(config.data_folder, self._directory, self._links)
+        self._relay = Relay(self._directory, config, member.relay_port)
+        shares = Shares.of(config)
+        methods = partial(
+            GatewayMethods,
+            config,
+            shares,
+            programs,
+            self._directory,
+            self._placements,
+            self._links,
+            self._confined,
+            prepare,
+            self._restarts,
+            self._everywhere,
+            self._relay,
+            clock,
+        )
+        pair = member.pair()
+        users = None  # on loopback
+        if pair is not None:
+            users = FolderUsers(KeyStore(config.data_folder), pair.public)
+        self._rpc = RpcServer(config, shares, methods, clock, facts={"cluster": True}, users=users)
+
+    async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serves until cancelled; reports the endpoint once it listens."""
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._directory.run)
+                nursery.start_soon(self._placements.run)
+                await nursery.start(self._links.run)
+                await nursery.start(self._relay.run)
+                endpoint = await nursery.start(self._rpc.run)
+                nursery.start_soon(self._everywhere.run)
+                if self._restarts is not None:
+                    nursery.start_soon(self._restarts.run)
+                task_status.started(endpoint)
+        finally:
+            self._confined.close()
+
+
+async def _serve(config: ServerConfig, with_parent: bool) -> None:
+    async with trio.open_nursery() as nursery:
+        endpoint = await nursery.start(Gateway(config).run)
+        tell_ready(endpoint)
+        if with_parent:
+            await trio.lowlevel.wait_readable(sys.stdin)
+            nursery.cancel_scope.cancel()
+
+
+def main() -> int:
+    """Serves until killed, or (with `--with-parent`) until standard input ends."""
+    config, with_parent = read_options("pie_cluster.gateway")
+    if with_parent:
+        leave_with_parent()
+    try:
+        trio.run(_serve, config, with_parent)
+    except Exception as error:
+        first: BaseException = error
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        tell_error(str(first))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

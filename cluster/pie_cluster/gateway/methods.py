@@ -1,0 +1,403 @@
+"""What clients may ask of a cluster's gateway.
+
+It keeps programs, says where launches go, and tells of all nodes at once. What belongs to one
+instance is asked of its node.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import msgspec
+import structlog
+import trio
+
+from pie_cluster.config import LIFE
+from pie_cluster.gateway.everywhere import Everywhere
+from pie_cluster.gateway.placements import Placements
+from pie_cluster.gateway.relay import Relay
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.links import NodeLinks, described
+from pie_cluster.wire.messages import (
+    Avoided,
+    Drain,
+    NodeFacts,
+    NodeList,
+    Nodes,
+    Place,
+    There,
+    Where,
+)
+from pie_control.confined.pool import ConfinedPool
+from pie_control.errors import ApiError, Refusal
+from pie_control.programs.store import Program, ProgramStore
+from pie_control.rpc import params
+from pie_control.rpc.describe import describe_program
+from pie_control.rpc.program_requests import PROGRAM_BYTES, ProgramRequests, check_unused
+from pie_control.rpc.session import Session
+from pie_control.rpc.sessions import Sessions
+from pie_control.shares import Shares
+from pie_py import __version__
+from pie_py.client.errors import ClientError
+from pie_py.config.keys import LOCAL_USER
+from pie_py.config.server import ServerConfig
+from pie_py.wire.contract import contract_version
+from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL, Request
+
+if TYPE_CHECKING:
+    from pie_cluster.gateway.restarts import Restarts  # needs psycopg
+
+log = structlog.get_logger("pie.cluster")
+
+Method: TypeAlias = tuple[type[Any], Callable[[Session, Any], Any]]
+
+NODE_SECONDS = 3.0  # that one node has for its part of an answer
+# Of one instance: a client asks its node, itself or through the relay.
+OF_INSTANCES = (
+    "launch",
+    "launch-again",
+    "attach",
+    "detach",
+    "send",
+    "result",
+    "kill",
+    "logs",
+    "trace",
+    "inspect",
+)
+
+
+class PlaceParams(msgspec.Struct):
+    """Of `place`."""
+
+    program: str
+    near: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    avoid: Avoided = []  # lives that have refused it
+
+
+class WhereParams(msgspec.Struct):
+    """Of `where`."""
+
+    instance: Annotated[str, msgspec.Meta(max_length=256)]
+    broken: bool = False  # the client has lost its connection to the node
+    lost: bool = False  # its node says that it has ended with node-lost: where does it go on?
+
+
+class RelayParams(msgspec.Struct):
+    """Of `relay`."""
+
+    life: Annotated[str, msgspec.Meta(pattern=rf"\A{LIFE}\Z")]  # of a node
+
+
+class DrainParams(msgspec.Struct):
+    """Of `drain`."""
+
+    node: Annotated[str, msgspec.Meta(max_length=256)]
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class ProgramParams(msgspec.Struct):
+    """Of `program` and `program-bytes`."""
+
+    hash: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    user: str = ""
+    offset: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class GatewayMethods:
+    """Answers requests. A method that has to wait is a coroutine function."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        shares: Shares,
+        programs: ProgramStore,
+        directory: DirectoryLink,
+        placements: Placements,
+        links: NodeLinks,
+        confined: ConfinedPool,
+        prepare: Callable[[Program], Awaitable[None]],
+        restarts: Restarts | None,
+        everywhere: Everywhere,
+        relay: Relay,
+        clock: Callable[[], float],
+        sessions: Sessions,
+    ) -> None:
+        """Takes its parts.
+
+        Args:
+            config: of the gateway.
+            programs: of the cluster.
+            directory: tells of nodes.
+            placements: of launches.
+            links: to the nodes.
+            confined: checks Python sources.
+            prepare: checks components by compiling them.
+            restarts: of launches that are recorded, where there is a database.
+            everywhere: what is set on all nodes.
+            relay: connects clients that do not reach nodes.
+            clock: trio's, in seconds.
+            sessions: of the clients.
+        """
+        self._config = config
+        self._programs = programs
+        self._directory = directory
+        self._placements = placements
+        self._links = links
+        self._restarts = restarts
+        self._everywhere = everywhere
+        self._relay = relay
+        self._clock = clock
+        self._started = clock()
+        self._kept = ProgramRequests(config, shares, programs, prepare, confined)
+        self._methods: dict[str, Method] = {
+            "server": (params.Nothing, self._server),
+            "models": (params.Nothing, self._models),
+            "adapters": (params.Nothing, self._adapters),
+            "programs": (params.Nothing, self._kept.list),
+            "instances": (params.Instances, self._instances),
+            "stats": (params.Nothing, self._stats),
+            "quota": (params.Quota, self._quota),
+            "has": (params.Has, self._kept.has),
+            "upload": (params.Upload, self._kept.upload),
+            "upload-chunk": (params.Chunk, self._kept.upload_chunk),
+            "remove-program": (params.RemoveProgram, self._remove_program),
+            "load-adapter": (params.LoadAdapter, self._load_adapter),
+            "unload-adapter": (params.UnloadAdapter, self._unload_adapter),
+            "mcp-servers": (params.OfUser, self._mcp_servers),
+            "register-mcp": (params.RegisterMcp, self._register_mcp),
+            "unregister-mcp": (params.UnregisterMcp, self._unregister_mcp),
+            "place": (PlaceParams, self._place),
+            "where": (WhereParams, self._where),
+            "relay": (RelayParams, self._ticket),
+            "nodes": (params.Nothing, self._nodes),
+            "drain": (DrainParams, self._drain),
+            "program": (ProgramParams, self._program),
+            "program-bytes": (ProgramParams, self._program_bytes),
+        }
+
+    def answer(self, session: Session, request: Request) -> Any:
+        """Does what a request asks; what may have to wait is returned as a coroutine.
+
+        Raises:
+            ApiError, ProgramRejected: the error that the client gets.
+        """
+        known = self._methods.get(request.method)
+        if known is not None:
+            kind, method = known
+            return method(session, params.read(request.method, request.params, kind))
+        if request.method in OF_INSTANCES:
+            raise ApiError(
+                "unsupported",
+                f"{request.method}: this is a cluster's gateway, whose clients talk to the nodes"
+                " themselves: use a client of pie_py that knows clusters",
+            )
+        methods = ", ".join(self._methods)
+        raise ApiError("unsupported", f"no method {request.method[:50]!r}; there are {methods}")
+
+    def forget(self, session: Session) -> None:
+        """A session has ended: its unfinished uploads go."""
+        self._kept.forget(session)
+
+    # Where things are
+
+    def _place(self, session: Session, asked: PlaceParams) -> Any:
+        program = self._programs.find(asked.program, session.user)
+        if asked.near is None and not asked.avoid:
+            there = self._placements.place(session.user, program.hash)
+            if there is not None:
+                return _placed(there, program)
+        return self._ask_place(session, program, asked)
+
+    async def _ask_place(self, session: Session, program: Program, asked: PlaceParams) -> Any:
+        answer = await self._directory.ask(
+            lambda number: Place(number, session.user, program.hash, asked.near, None, asked.avoid)
+        )
+        return _placed(answer, program)
+
+    async def _where(self, session: Session, asked: WhereParams) -> Any:
+        try:
+            if asked.lost:
+                raise Refusal("node-lost", f"{asked.instance} is not launched again")
+            answer = await self._directory.ask(
+                lambda number: Where(number, asked.instance, asked.broken)
+            )
+        except Refusal as refusal:
+            if refusal.code != "node-lost" or "@" not in asked.instance or self._restarts is None:
+                raise
+            return await self._restarts.where(asked.instance, session.scope, refusal)
+        return _there(answer)
+
+    def _ticket(self, session: Session, asked: RelayParams) -> Any:
+        return self._relay.ticket(asked.life, session.user)
+
+    async def _nodes(self, session: Session, asked: params.Nothing) -> Any:
+        return [msgspec.structs.asdict(node) for node in await self._all()]
+
+    async def _drain(self, session: Session, asked: DrainParams) -> Any:
+        session.check_admin(self._config.admins)
+        await self._directory.ask(lambda number: Drain(number, asked.node, asked.seconds))
+
+    async def _all(self) -> list[NodeFacts]:
+        answer = await self._directory.ask(Nodes)
+        assert isinstance(answer, NodeList)
+        self._links.keep_only({node.endpoint for node in answer.nodes})
+        return answer.nodes
+
+    # Of all nodes
+
+    async def _ask_all(self, method: str, **asked: Any) -> dict[str, Any]:
+        """The answers of the nodes that answer, by node."""
+        nodes = [n for n in await self._all() if n.state in ("ready", "draining")]
+        answers: dict[str, Any] = {}
+
+        async def ask(node: NodeFacts) -> None:
+            try:
+                with trio.move_on_after(NODE_SECONDS):
+                    answers[node.node] = await self._links.ask(
+                        node.endpoint, node.public_key, method, **asked
+                    )
+            except ClientError as error:
+                log.warning("a node does not answer", node=node.node, reason=str(error))
+
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(ask, node)
+        return {node.node: answers[node.node] for node in nodes if node.node in answers}
+
+    async def _server(self, session: Session, asked: params.Nothing) -> Any:
+        nodes = await self._all()
+        told = await self._ask_all("server")
+        return {
+            "version": __version__,
+            "contract": contract_version(),
+            "protocol": PROTOCOL,
+            "pid": os.getpid(),
+            "uptime": self._clock() - self._started,
+            "endpoint": self._config.endpoint,
+            "user": session.user,
+            "models": sorted({model for one in told.values() for model in one["models"]}),
+            "instances": sum(one["instances"] for one in told.values()),
+            "max_instances": sum(one["max_instances"] for one in told.values()),
+            "launched": sum(one["launched"] for one in told.values()),
+            "limits": self._config.limits.model_dump(mode="json"),
+            "nodes": [msgspec.structs.asdict(node) for node in nodes],
+        }
+
+    async def _models(self, session: Session, asked: params.Nothing) -> Any:
+        for models in (await self._ask_all("models")).values():
+            if session.user != LOCAL_USER:
+                for model in models:
+                    model.pop("folder", None)
+            return models
+        return []
+
+    async def _instances(self, session: Session, asked: params.Instances) -> Any:
+        scope = session.scope
+        if asked.users:
+            session.check_admin(self._config.admins)
+            scope = None
+        told = await self._ask_all("instances", all=asked.all)
+        found = [one for instances in told.values() for one in instances]
+        found.sort(key=lambda one: one["created_ns"])
+        return [one for one in found if scope is None or one["user"] == scope]
+
+    async def _stats(self, session: Session, asked: params.Nothing) -> Any:
+        told = await self._ask_all("stats")
+        return {f"{model}@{node}": one for node, of in told.items() for model, one in of.items()}
+
+    async def _quota(self, session: Session, asked: params.Quota) -> Any:
+        """Each node counts for itself: its kinds have its name before them."""
+        if asked.users or asked.of:
+            session.check_admin(self._config.admins)
+        of = "" if asked.users else asked.of or session.user
+        found: dict[str, dict[str, Any]] = {}
+        for node, users in (await self._ask_all("quota", users=asked.users, of=of)).items():
+            for told in users:
+                user = found.setdefault(told["user"], {**told, "kinds": []})
+                user["kinds"] += [
+                    {**kind, "kind": f"{node}: {kind['kind']}"}
+                    for kind in told["kinds"]
+                    if kind["kind"] != PROGRAM_BYTES
+                ]
+        for name, user in found.items():
+            user["kinds"].append(self._kept.bytes_of(name))
+        return [found[user] for user in sorted(found)]
+
+    # What all nodes have
+
+    async def _adapters(self, session: Session, asked: params.Nothing) -> Any:
+        told = list((await self._ask_all("adapters")).values())
+        return [one for one in told[0] if all(one in other for other in told)] if told else []
+
+    async def _load_adapter(self, session: Session, asked: params.LoadAdapter) -> None:
+        session.check_admin(self._config.admins)
+        await self._everywhere.load_adapter(asked.model, asked.name, asked.folder)
+
+    async def _unload_adapter(self, session: Session, asked: params.UnloadAdapter) -> None:
+        session.check_admin(self._config.admins)
+        await self._everywhere.unload_adapter(asked.model, asked.name)
+
+    async def _mcp_servers(self, session: Session, asked: params.OfUser) -> Any:
+        user = session.acts_for(asked.user, self._config.admins)
+        for servers in (await self._ask_all("mcp-servers", user=user)).values():
+            return servers
+        return []
+
+    async def _register_mcp(self, session: Session, asked: params.RegisterMcp) -> None:
+        user = session.acts_for(asked.user, self._config.admins)
+        fields = msgspec.structs.asdict(asked)
+        del fields["user"], fields["name"]
+        await self._everywhere.register_mcp(user, asked.name, fields)
+
+    async def _unregister_mcp(self, session: Session, asked: params.UnregisterMcp) -> None:
+        user = session.acts_for(asked.user, self._config.admins)
+        await self._everywhere.unregister_mcp(user, asked.name)
+
+    # Programs
+
+    async def _remove_program(self, session: Session, asked: params.RemoveProgram) -> Any:
+        programs = self._kept.to_remove(session, asked)
+        hashes = {program.hash for program in programs}
+        nodes = await self._all()
+        running = [
+            one
+            for instances in (await self._ask_all("instances")).values()
+            for one in instances
+            if one["program_hash"] in hashes and one["user"] == session.user
+        ]
+        check_unused(asked, [one["id"] for one in running])
+        lives = {f"{node.node}.{node.incarnation}": node for node in nodes}
+        for one in running:
+            node = lives.get(one["id"].rpartition("@")[2])
+            if node is not None:
+                await self._links.ask(node.endpoint, node.public_key, "kill", instance=one["id"])
+        return self._kept.remove(programs)
+
+    def _program(self, session: Session, asked: ProgramParams) -> Any:
+        self._check_member(session)
+        return describe_program(self._programs.find(asked.hash, asked.user))
+
+    def _program_bytes(self, session: Session, asked: ProgramParams) -> Any:
+        self._check_member(session)
+        program = self._programs.find(asked.hash, asked.user)
+        with Path(program.path).open("rb") as file:
+            file.seek(asked.offset)
+            return file.read(CHUNK_BYTES)
+
+    def _check_member(self, session: Session) -> None:
+        """On loopback every client is the operator, who may read what is uploaded."""
+        if session.user != LOCAL_USER:
+            raise ApiError("permission-denied", "only nodes of the cluster may ask for programs")
+
+
+def _placed(answer: object, program: Program) -> dict[str, Any]:
+    return {**_there(answer), "hash": program.hash, "program": program.name}
+
+
+def _there(answer: object) -> dict[str, Any]:
+    assert isinstance(answer, There)
+    return described(answer)

@@ -1,0 +1,318 @@
+"""What runs in Ray: one actor per node, which keeps its control process; and where a node's ranks
+are on several machines, one for each of the others, which keeps the host of the ranks there.
+
+`python -m pie_cluster.machines.actors FOLDER` has Ray place the nodes of a machine's folder that
+it does not have yet. It may be run again at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import ray
+from ray.exceptions import RayError
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
+
+from pie_cluster.config import read_member_pair
+from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
+from pie_cluster.machines.node_keeper import NodeKeeper, no_hosts
+from pie_cluster.machines.rank_keeper import RankKeeper
+from pie_cluster.machines.settings import (
+    Machine,
+    Names,
+    Token,
+    machine_resource,
+    member_keys_file,
+    waiting,
+)
+from pie_cluster.wire.messages import Begin, NodeList, Nodes
+from pie_py.config.child import tell_ready
+
+log = logging.getLogger("pie.actors")
+
+NAMESPACE = "pie"
+PREFIX = "node-"
+RANKS_PREFIX = "ranks-"
+DROP_SECONDS = 1.0  # before another try to note that a node is drained
+ASK_SECONDS = 5.0
+HOST_SECONDS = 10.0  # without an answer, after which an actor's machine is taken for lost
+AGAIN_SECONDS = 1.0  # between two questions to it
+NODE_ROOM = {"pie_node": 1}
+
+Strategy: TypeAlias = NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy | str
+
+
+class NodeActor:
+    """Keeps a node on the machine that Ray has chosen; if that ends, Ray starts it elsewhere."""
+
+    def __init__(self, node: str) -> None:
+        """Starts keeping; the directory tells when the node serves."""
+        self._folder = Path(os.environ["PIE_PY_CLUSTER_FOLDER"])
+        self._node = node
+        self._machines = Token.read(self._folder / "token.json").rank_machines
+        hosts = [_AskedHost(_ranks_name(node, n)) for n in range(1, self._machines)]
+        find = (lambda: _endpoints(hosts)) if hosts else no_hosts
+        self._keeper = NodeKeeper(node, self._folder, find)
+        threading.Thread(target=self._keep, daemon=True).start()
+
+    def facts(self) -> dict[str, Any]:
+        """Its life, and the process identifiers of actor and control process."""
+        return {"life": self._keeper.life, "actor": os.getpid(), "control": self._keeper.pid}
+
+    def _keep(self) -> None:
+        self._keeper.run()
+        # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
+        while not self._dropped():
+            time.sleep(DROP_SECONDS)
+        for number in range(1, self._machines):
+            _end(_ranks_name(self._node, number))
+        if (group := _group(self._node)) is not None:
+            ray.util.remove_placement_group(group)
+        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+    def _dropped(self) -> bool:
+        try:
+            Names(self._folder).drop(self._node)
+        except OSError as error:  # a full disk
+            log.error("%s is drained, which cannot be noted: %s", self._node, error)
+            return False
+        return True
+
+
+class RanksActor:
+    """Keeps the host of a node's ranks, on a machine where the first rank is not."""
+
+    def __init__(self, node: str) -> None:
+        """Starts keeping."""
+        self._keeper = RankKeeper(node, Path(os.environ["PIE_PY_CLUSTER_FOLDER"]))
+        threading.Thread(target=self._keeper.run, daemon=True).start()
+
+    def endpoint(self) -> str:
+        """Where the host listens; empty until it does."""
+        return self._keeper.endpoint
+
+
+class _AskedHost:
+    """What such an actor answers, asked again and again."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._actor: Any = None  # found once: Ray's head may be away later
+        self._question: Any = None  # that is not answered yet
+        self._asked = 0.0
+        self._answer, self._answered = "", 0.0
+
+    def endpoint(self) -> str:
+        """Where its host listens; empty if it does not, or its machine is lost."""
+        try:
+            self._ask()
+        except (ValueError, RayError) as error:  # it is not placed, or its process has ended
+            log.info("%s does not answer: %s", self._name, error)
+        return self._answer if time.monotonic() - self._answered < HOST_SECONDS else ""
+
+    def _ask(self) -> None:
+        now = time.monotonic()
+        if self._question is None and now - self._asked > AGAIN_SECONDS:
+            self._asked = now
+            if self._actor is None:
+                self._actor = ray.get_actor(self._name, namespace=NAMESPACE)
+            self._question = self._actor.endpoint.remote()
+        if self._question is not None and ray.wait([self._question], timeout=0)[0]:
+            question, self._question = self._question, None
+            self._answer, self._answered = ray.get(question), now
+
+
+def _endpoints(hosts: list[_AskedHost]) -> tuple[str, ...] | None:
+    """Where all of them listen; None if one does not."""
+    endpoints = tuple(host.endpoint() for host in hosts)
+    return endpoints if all(endpoints) else None
+
+
+def connect(token: Token, host: str, folder: Path) -> None:
+    """Connects this process to Ray, as a driver; `ray_environment` must be its environment.
+
+    Args:
+        token: of the cluster.
+        host: this machine's address, as Ray knows it.
+        folder: the machine's, where the process goes on.
+    """
+    # Ray's actors import from their driver's working directory, too: only we write to this one.
+    os.chdir(folder)
+    ray.init(
+        address=token.ray,
+        _node_ip_address=host,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        configure_logging=False,
+        logging_level=logging.ERROR,
+    )
+
+
+def place_nodes(names: list[str], gpus: int, resource: str) -> None:
+    """Has Ray place nodes that it does not have.
+
+    Args:
+        names: of the nodes.
+        gpus: of each.
+        resource: of the machine that they belong to; they go elsewhere only when it has died.
+
+    Raises:
+        LookupError: if Ray does not know the machine yet.
+    """
+    machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    for known in machines:
+        if known["Alive"] and resource in known["Resources"]:
+            machine = NodeAffinitySchedulingStrategy(known["NodeID"], soft=True)
+            break
+    else:
+        raise LookupError("Ray does not know this machine yet")
+    named = placed_nodes()
+    for name in names:
+        if name not in named:
+            _place(name, gpus, machine)
+
+
+def placed_nodes() -> set[str]:
+    """Names of the nodes that Ray keeps, with or without a machine."""
+    named = ray.util.list_named_actors(all_namespaces=True)
+    ours = [actor["name"] for actor in named if actor["namespace"] == NAMESPACE]
+    return {name.removeprefix(PREFIX) for name in ours if name.startswith(PREFIX)}
+
+
+def place_on_machines(names: list[str], gpus: int, machines: int) -> None:
+    """Has Ray place nodes that it does not have, each on several machines at once, or none of it.
+
+    Args:
+        names: of the nodes.
+        gpus: of each node on each machine.
+        machines: of each node.
+    """
+    named = placed_nodes()
+    for name in names:
+        if name in named:
+            continue
+        group = _group(name) or ray.util.placement_group(
+            [{**NODE_ROOM, **({"GPU": gpus} if gpus else {})}] * machines,
+            strategy="STRICT_SPREAD",
+            name=PREFIX + name,
+            lifetime="detached",
+        )
+        for number in range(machines):
+            where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
+            if number == 0:
+                _place(name, gpus, where)
+            else:
+                _start(RanksActor, _ranks_name(name, number), name, gpus, where)
+
+
+def _group(node: str) -> PlacementGroup | None:
+    """The machines of a node; None if its ranks are on one."""
+    with suppress(ValueError):
+        group: PlacementGroup = ray.util.get_placement_group(PREFIX + node)
+        return group
+    return None
+
+
+def _ranks_name(node: str, number: int) -> str:
+    return f"{RANKS_PREFIX}{node}-{number}"
+
+
+def ask_for_node(name: str, gpus: int) -> None:
+    """Has Ray place a node on whatever machine has room. Until one has, Ray's autoscaler sees what
+    is missing.
+    """
+    _place(name, gpus, "DEFAULT")
+
+
+def give_up_node(name: str) -> None:
+    """A node that was asked for is not wanted any more."""
+    _end(PREFIX + name)
+
+
+def _end(name: str) -> None:
+    with suppress(ValueError):  # Ray does not know it any more
+        ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+
+
+def _place(name: str, gpus: int, where: Strategy) -> None:
+    _start(NodeActor, PREFIX + name, name, gpus, where)
+
+
+def _start(kind: type[Any], name: str, node: str, gpus: int, where: Strategy) -> None:
+    actor = ray.remote(kind).options(
+        name=name,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        max_restarts=-1,
+        max_task_retries=0,
+        num_cpus=0,
+        num_gpus=gpus,
+        resources=NODE_ROOM,
+        scheduling_strategy=where,
+    )
+    actor.remote(node)
+
+
+def node_facts(node: str, seconds: float = 10.0) -> dict[str, Any]:
+    """What a node's actor tells of itself."""
+    actor = ray.get_actor(PREFIX + node, namespace=NAMESPACE)
+    facts: Any = ray.get(actor.facts.remote(), timeout=seconds)
+    return dict(facts)
+
+
+def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
+    """The nodes of a machine that are to be placed. The directory shows those that wait for other
+    machines: it hears of them here, since nothing of them runs before.
+
+    Raises:
+        DirectoryAway, DirectoryRefuses: another try may do it.
+    """
+    keys, names = member_keys_file(folder, token), Names(folder)
+    with Directory(token.directory, None if keys is None else read_member_pair(keys)) as directory:
+        answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+        assert isinstance(answer, NodeList)
+        for name in set(names.read()) - {node.node for node in answer.nodes}:
+            question = Begin(directory.next_number, name, waiting(token, machine))
+            try:
+                directory.ask(question, ASK_SECONDS)
+            except DirectoryRefuses as error:
+                if error.code != "drained":  # where another machine had it
+                    raise
+                names.drop(name)
+    return names.read()
+
+
+def main() -> int:
+    """Places the nodes of a machine."""
+    folder = Path(sys.argv[1])
+    token = Token.read(folder / "token.json")
+    machine = Machine.model_validate_json((folder / "machine.json").read_text())
+    gpus = token.local_ranks if machine.gpus else 0
+    connect(token, machine.host, folder)
+    try:
+        if token.rank_machines > 1:
+            names = wanted_nodes(token, machine, folder)
+            place_on_machines(names, gpus, token.rank_machines)
+        else:
+            place_nodes(Names(folder).read(), gpus, machine_resource(folder))
+    except (LookupError, DirectoryAway, DirectoryRefuses) as error:
+        log.warning("%s", error)
+        return 1  # the machine's keeper tries again
+    tell_ready(machine.host)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

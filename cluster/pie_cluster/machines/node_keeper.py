@@ -1,0 +1,184 @@
+"""Keeps one node alive: a control process, and another one under a new number when it has ended.
+
+Its actor runs it; nothing here knows of Ray.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pie_cluster.config import FurtherRanks, MemberConfig, read_member_pair
+from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
+from pie_cluster.machines.kept import Child
+from pie_cluster.machines.settings import Machine, Token, member_keys_file, waiting
+from pie_cluster.wire.messages import Begin, Begun
+from pie_py.config.server import ServerConfig
+
+log = logging.getLogger("pie.node")
+
+START_SECONDS = 600.0  # to load a model
+STILL_SECONDS = 10.0  # that a control loop may say nothing before its process is ended
+FIRST_PAUSE, MOST_PAUSE = 0.1, 30.0  # before another life; twice as long each time
+WELL_SECONDS = 10.0  # a life that lasted so long was well
+LOOK_SECONDS = 0.25
+HOSTS_SECONDS = 10.0  # for hosts of ranks to start, before it is said that they are missing
+BEGIN_SECONDS = 5.0  # to wait for a life's number, before it is asked for again
+MOST_REASON = 250  # characters
+
+
+def no_hosts() -> tuple[str, ...]:
+    """The hosts of a node whose ranks are all on its machine."""
+    return ()
+
+
+class NodeKeeper:
+    """The lives of one node."""
+
+    def __init__(
+        self,
+        node: str,
+        folder: Path,
+        find_hosts: Callable[[], tuple[str, ...] | None] = no_hosts,
+    ) -> None:
+        """Nothing runs before `run`.
+
+        Args:
+            node: its name.
+            folder: of the machine.
+            find_hosts: tells at once where the hosts are of its ranks on other machines; None if
+                one is missing. A life ends with its hosts.
+        """
+        self._find_hosts = find_hosts
+        self.life = ""
+        self.pid: int | None = None  # of the control process
+        self._node = node
+        self._folder = folder
+        self._token = Token.read(folder / "token.json")
+        self._machine = Machine.model_validate_json((folder / "machine.json").read_text())
+        self._keys = member_keys_file(folder, self._token)
+        self._stop = threading.Event()
+
+    def run(self) -> str:
+        """Keeps the node until it is drained, or `stop`; returns why it has ended."""
+        reason, pause = "", FIRST_PAUSE
+        pair = None if self._keys is None else read_member_pair(self._keys)
+        with Directory(self._token.directory, pair) as directory:
+            while not self._stop.is_set():
+                # That a life has ended is told at once, whatever the next one waits for.
+                hosts = self._await_hosts(0 if reason else HOSTS_SECONDS)
+                waits = waiting(self._token, self._machine) if hosts is None else ""
+                try:
+                    incarnation = self._begin(directory, waits or reason)
+                except DirectoryRefuses as error:
+                    if error.code == "drained":
+                        return str(error)
+                    log.error("no number for a life of %s: %s", self._node, error)
+                    self._stop.wait(1.0)
+                    continue
+                if incarnation is None:
+                    continue
+                if hosts is None:  # which the directory shows from now on
+                    self._await_hosts(None)
+                    continue
+                began = time.monotonic()
+                self.life = f"{self._node}.{incarnation}"
+                reason, drained = self._live(incarnation, hosts)
+                log.warning("%s has ended: %s", self.life, reason)
+                if drained:
+                    return reason
+                if time.monotonic() - began > WELL_SECONDS:
+                    pause = FIRST_PAUSE
+                self._stop.wait(pause)
+                pause = min(2 * pause, MOST_PAUSE)
+        return "stopped"
+
+    def stop(self) -> None:
+        """Ends the node, and starts no other life of it."""
+        self._stop.set()
+
+    def _begin(self, directory: Directory, reason: str) -> int | None:
+        question = Begin(directory.next_number, self._node, reason[:MOST_REASON])
+        try:
+            answer = directory.ask(question, BEGIN_SECONDS)
+        except DirectoryAway as error:
+            log.warning("%s", error)
+            return None
+        assert isinstance(answer, Begun)
+        return answer.incarnation
+
+    def _await_hosts(self, seconds: float | None) -> tuple[str, ...] | None:
+        """Where its hosts are; None if one is missing after so long, or it is to stop."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while (hosts := self._find_hosts()) is None:
+            if self._stop.wait(LOOK_SECONDS) or (end is not None and time.monotonic() > end):
+                return None
+        return hosts
+
+    def _live(self, incarnation: int, hosts: tuple[str, ...]) -> tuple[str, bool]:
+        """One life. Returns why it has ended, and whether it was drained."""
+        log_file = self._folder / "logs" / f"{self._node}.log"
+        try:
+            log_file.parent.mkdir(parents=True, exist_ok=True)
+            config = self._config(incarnation, hosts)
+            child = Child("pie_control", config.model_dump_json(), log_file)
+        except OSError as error:
+            return f"its control process cannot be started: {error}", False
+        self.pid = child.process.pid
+        try:
+            return self._listen(child, hosts)
+        finally:
+            child.stop() if self._stop.is_set() else child.kill()
+            self.pid = None
+
+    def _listen(self, child: Child, hosts: tuple[str, ...]) -> tuple[str, bool]:
+        patience, heard, left = START_SECONDS, time.monotonic(), ""
+        while not self._stop.is_set():
+            if self._find_hosts() != hosts:
+                return "a machine of its ranks is lost", False
+            try:
+                said = child.next_line(LOOK_SECONDS)
+            except EOFError:
+                return left or f"its control process has ended with {child.kill()}", left != ""
+            now = time.monotonic()
+            if said is None:
+                if now - heard > patience:
+                    return f"its control process said nothing for {patience:g} s", False
+                continue
+            heard = now
+            if "error" in said:
+                return str(said["error"]), False
+            if "left" in said:
+                if not said.get("drained"):
+                    return str(said["left"]), False
+                left = str(said["left"])
+            if "alive" in said:
+                patience = STILL_SECONDS
+        return "stopped", False
+
+    def _config(self, incarnation: int, hosts: tuple[str, ...]) -> ServerConfig:
+        token, machine = self._token, self._machine
+        ranks = FurtherRanks(address=machine.host, hosts=hosts, keys=self._keys) if hosts else None
+        member = MemberConfig(
+            directory=token.directory,
+            gateway=token.gateway,
+            gateway_key=token.gateway_key,
+            node=self._node,
+            incarnation=incarnation,
+            keys=self._keys,
+            shares_data=machine.shares_data,
+            ranks=ranks,
+        )
+        config = ServerConfig.model_validate(token.server)
+        changes: dict[str, object] = {
+            "endpoint": f"tcp://{machine.host}:*",
+            "extension": member.extension(),
+        }
+        if hosts:
+            changes["worker_module"] = "pie_cluster.ranks.worker"
+        if not machine.shares_data:
+            changes["data_folder"] = self._folder / "data"
+        return config.model_copy(update=changes)

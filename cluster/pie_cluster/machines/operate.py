@@ -1,0 +1,420 @@
+"""What an operator does with a cluster: up, join, status, drain, down."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pydantic import ValidationError
+
+from pie_cluster.config import read_member_pair
+from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
+from pie_cluster.machines import http_gateway
+from pie_cluster.machines.keepers import check_keeper, keeper, start_keeper
+from pie_cluster.machines.settings import (
+    STATE_FILE,
+    TOKEN_FILE,
+    WAITS,
+    ClusterConfig,
+    ClusterProblem,
+    Machine,
+    Names,
+    Token,
+    member_keys_file,
+    write_private,
+)
+from pie_cluster.machines.token import check_room, check_versions, make_token, own_address
+from pie_cluster.wire.messages import Allot, Allotted, Drain, NodeFacts, NodeList, Nodes
+from pie_py.config.endpoint import answers, parse_endpoint
+from pie_py.config.keys import KeyProblem
+
+START_SECONDS = 300.0  # of `up` and `join`, at most
+STOP_SECONDS = 60.0
+NODE_SECONDS = 10.0  # for a node to end when its actor has
+ASK_SECONDS = 5.0
+LOOK_SECONDS = 0.1
+FORGET_SECONDS = 4.0  # in which the directory notices that a machine was ended
+
+
+def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
+    """Starts a cluster on this machine, with its first nodes.
+
+    Raises:
+        ClusterProblem: if it cannot; then nothing of it runs.
+    """
+    _check_ray()
+    folder = config.folder.absolute()
+    with _locked(folder):
+        _check_none_runs(folder)
+        token = make_token(config, folder)
+        machine = _first_machine(config, token)
+        http = http_gateway.chosen(config.gateway)
+        say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
+        if token.is_encrypted:
+            also = " and what ranks compute" if token.rank_machines > 1 else ""
+            say(f"Ray's own ports{also} are not encrypted: keep them among the cluster's machines")
+        write_private(folder / "token.json", token.model_dump_json(indent=1))
+        head = Machine(
+            role="head",
+            host=config.host,
+            policy=config.policy,
+            gateway=http,
+            autoscale=config.autoscale,
+            ray_autoscaling=config.ray_autoscaling and config.ray_autoscaling.absolute(),
+        )
+        _write_machine(folder, head)
+        try:
+            start_keeper(folder)
+            _wait_for_head(folder, token, {"http"} if http else set())
+            if config.nodes:
+                _add_nodes(folder / "nodes", token, machine, say)
+        except BaseException:
+            down(folder)
+            raise
+    return token
+
+
+def join(
+    address: str,
+    token_file: Path,
+    folder: Path,
+    nodes: int | None,
+    host: str | None,
+    say: Callable[[str], None],
+    room: int | None = None,
+) -> list[str]:
+    """Makes nodes of this machine.
+
+    Args:
+        address: of the cluster's gateway.
+        token_file: as `up` has written it.
+        folder: of this machine's state.
+        nodes: how many; as many as the GPUs make up if None, or none where nodes are on several
+            machines: then it makes room for them.
+        host: this machine's address, by which the others reach it; the one by which it reaches the
+            cluster if None.
+        say: told what goes on.
+        room: for so many nodes, which the autoscaler may start; as for those that start now if
+            None.
+
+    Returns:
+        The names of the nodes.
+
+    Raises:
+        ClusterProblem: if it cannot; then nothing of it runs.
+    """
+    _check_ray()
+    token = Token.read(token_file)
+    if address != token.gateway:
+        raise ClusterProblem(f"the token is for {token.gateway}, not for {address}")
+    check_versions(token)
+    host = own_address(token, host)
+    if not answers(parse_endpoint(f"tcp://{token.ray}")):
+        raise ClusterProblem(
+            f"Ray's head does not answer at {token.ray}: does `pie-py cluster up` run there, and is"
+            " the token the one that it has written last?"
+        )
+    gpus = _gpus()
+    most = max(1, gpus // token.local_ranks)
+    if nodes is None and token.rank_machines > 1:
+        nodes, room = 0, room or most
+    elif nodes is None:
+        nodes = most
+    room = max(nodes, room or 0)
+    check_room(room, token.local_ranks, token.rank_machines, gpus)
+    folder = folder.absolute()
+    with _locked(folder):
+        _check_none_runs(folder)
+        machine = Machine(
+            role="nodes", host=host, nodes=nodes, room=room, shares_data=False, gpus=gpus
+        )
+        try:
+            return _add_nodes(folder, token, machine, say)
+        except BaseException:
+            down(folder)
+            raise
+
+
+def nodes_of(token: Token, folder: Path) -> list[NodeFacts]:
+    """All nodes, as the directory sees them.
+
+    Raises:
+        ClusterProblem: if it does not answer.
+    """
+    with _directory(token, folder) as directory:
+        answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+        assert isinstance(answer, NodeList)
+        return answer.nodes
+
+
+def drain(token: Token, folder: Path, node: str, seconds: float) -> None:
+    """Has a node take no more, and end when it is empty or after so many seconds.
+
+    Raises:
+        ClusterProblem: if it cannot be drained, or the directory does not answer.
+    """
+    with _directory(token, folder) as directory:
+        directory.ask(Drain(directory.next_number, node, seconds), ASK_SECONDS)
+
+
+def down(folder: Path) -> bool:
+    """Ends what this machine runs of a cluster. Returns whether anything ran.
+
+    Raises:
+        ClusterProblem: if something does not end.
+    """
+    ran = False
+    for each in (folder / "nodes", folder):
+        kept = keeper(each)
+        if kept is None:
+            continue
+        ran = True
+        kept.send_signal(signal.SIGTERM)
+        try:
+            kept.wait(STOP_SECONDS)
+        except psutil.TimeoutExpired:
+            raise ClusterProblem(
+                f"process {kept.pid} does not end within {STOP_SECONDS:g} s; see {each / 'logs'}"
+            ) from None
+        (each / "keeper.json").unlink(missing_ok=True)
+        _await_nodes(each)
+    return ran
+
+
+def _await_nodes(folder: Path) -> None:
+    """Waits for a machine's nodes and hosts of ranks, which end when they see that their actors
+    have.
+    """
+    with suppress(ClusterProblem):
+        token = Token.read(folder / "token.json")
+        named = f'"directory":"{token.directory}"'
+        ours = [f'"node":"{name}"' for name in Names(folder).read()]
+        ours.append(f'"data_folder":"{folder / "data"}"')  # those that other machines brought
+        host = f'"folder":"{folder}"'
+        nodes = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                line = " ".join(process.cmdline())
+                if host in line or (named in line and any(each in line for each in ours)):
+                    nodes.append(process)
+        for process in psutil.wait_procs(nodes, NODE_SECONDS)[1]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def http_url(folder: Path) -> str | None:
+    """Where the cluster of a head's folder serves HTTP; None if it does not."""
+    with suppress(OSError, ValidationError):
+        machine = Machine.model_validate_json((folder / STATE_FILE).read_text())
+        if machine.gateway is not None:
+            url: str | None = _told(folder / "logs" / "http.log").get("endpoint")
+            return url
+    return None
+
+
+def advice(node: NodeFacts) -> str:
+    """What is wrong with a node and what to do; empty if nothing is."""
+    match node.state:
+        case "silent":
+            return f"says nothing for {node.silent_seconds:.0f} s: look at its machine"
+        case "starting" if node.reason.startswith(WAITS):
+            return node.reason
+        case "starting" if node.reason:
+            return f"starts again: {node.reason}"
+        case "starting":
+            return f"loads its model for {node.silent_seconds:.0f} s"
+        case "draining":
+            return f"ends when its {node.instances} instances have"
+    return ""
+
+
+# Checks
+
+
+def _check_ray() -> None:
+    try:
+        version("ray")
+    except PackageNotFoundError:
+        raise ClusterProblem(
+            "clusters need Ray, which is not installed: pip install 'pie-py[cluster]'"
+        ) from None
+
+
+def _check_none_runs(folder: Path) -> None:
+    if keeper(folder) is not None:
+        raise ClusterProblem(
+            f"this machine runs a part of a cluster in {folder} already; `pie-py cluster down"
+            f" --folder {folder}` ends it"
+        )
+
+
+def _gpus() -> int:
+    found = Path("/proc/driver/nvidia/gpus")
+    return len(list(found.iterdir())) if found.is_dir() else 0
+
+
+# Parts
+
+
+def _first_machine(config: ClusterConfig, token: Token) -> Machine:
+    """Where the first nodes are: the head's own machine.
+
+    Raises:
+        ClusterProblem: if it has not what they need.
+    """
+    nodes, gpus = config.nodes, 0
+    if token.rank_machines > 1 and nodes:  # whose parts need the same of all their machines
+        gpus = _gpus()
+        check_room(nodes, token.local_ranks, token.rank_machines, gpus)
+    return Machine(role="nodes", host=config.host, nodes=nodes, room=nodes, gpus=gpus)
+
+
+def _add_nodes(
+    folder: Path, token: Token, machine: Machine, say: Callable[[str], None]
+) -> list[str]:
+    """Starts this machine's part, and waits until its nodes serve."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _directory(token, folder) as directory:
+        names = Names(folder).read()
+        if len(names) == machine.nodes:
+            _check_not_elsewhere(directory, names)
+        else:
+            allot = Allot(directory.next_number, machine.nodes, token.models)
+            answer = directory.ask(allot, ASK_SECONDS)
+            assert isinstance(answer, Allotted)
+            names = answer.names
+            Names(folder).write(names)
+        write_private(folder / "token.json", token.model_dump_json(indent=1))  # it is let in
+        _write_machine(folder, machine)
+        start_keeper(folder)
+        say(f"starting {', '.join(names) or 'an agent of Ray'}")
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            time.sleep(LOOK_SECONDS)
+            check_keeper(folder)
+            _check_let_in(folder)
+            answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+            assert isinstance(answer, NodeList)
+            found = {node.node: node for node in answer.nodes}
+            for name in names:
+                if name in found and (reason := _failure(found[name])):
+                    raise ClusterProblem(f"node {name} does not start: {reason}")
+            if not names and "ready" not in _told(folder / "logs" / "placing.log"):
+                continue
+            if token.rank_machines > 1 and all(name in found for name in names):
+                for name in names:  # they start when there are machines
+                    say(f"{name} {advice(found[name]) or 'serves'}")
+                return names
+            if all(name in found and found[name].state == "ready" for name in names):
+                return names
+    raise ClusterProblem(f"no nodes after {START_SECONDS:g} s; see {folder / 'logs'}")
+
+
+def _failure(node: NodeFacts) -> str:
+    """Why a life of a node that starts has ended; empty if it has not."""
+    waits = node.state != "starting" or node.reason.startswith(WAITS)
+    return "" if waits else node.reason
+
+
+def _check_let_in(folder: Path) -> None:
+    """Ray tries again without end, and tells its log alone why."""
+    with suppress(FileNotFoundError):
+        if "InvalidAuthToken" in (folder / "logs" / "ray.log").read_text(errors="replace"):
+            raise ClusterProblem(
+                f"the cluster refuses the token: copy {TOKEN_FILE} again, from the folder of"
+                " `pie-py cluster up`"
+            )
+
+
+def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:
+    """Nodes of a folder that serve while nothing runs in it are those of a copy of the folder."""
+    end = time.monotonic() + FORGET_SECONDS
+    while True:
+        answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+        assert isinstance(answer, NodeList)
+        serve = [
+            n.node for n in answer.nodes if n.node in names and n.state in ("ready", "draining")
+        ]
+        if not serve:
+            return
+        if time.monotonic() > end:
+            raise ClusterProblem(
+                f"{', '.join(serve)} of this folder serves already, from the folder of which this"
+                " is a copy: join with an empty folder"
+            )
+        time.sleep(LOOK_SECONDS)
+
+
+def _wait_for_head(folder: Path, token: Token, also: set[str]) -> None:
+    end = time.monotonic() + START_SECONDS
+    ray = parse_endpoint(f"tcp://{token.ray}")
+    waiting = {"directory", "gateway", "ray", *also}
+    while waiting and time.monotonic() < end:
+        time.sleep(LOOK_SECONDS)
+        check_keeper(folder)
+        # What answers at their addresses may be another cluster's that was started meanwhile.
+        for name in waiting - {"ray"}:
+            told = _told(folder / "logs" / f"{name}.log")
+            if "error" in told:
+                raise ClusterProblem(f"the {name} does not start: {told['error']}")
+            if "ready" in told:
+                waiting.remove(name)
+        if "ray" in waiting and answers(ray):
+            waiting.remove("ray")
+    if waiting:
+        names = ", ".join(sorted(waiting))
+        raise ClusterProblem(f"{names} did not start; see {folder / 'logs'}")
+
+
+def _told(log: Path) -> dict[str, Any]:
+    """What a process has said last of its start: "ready" or "error"; nothing yet if it is empty."""
+    with suppress(OSError):
+        for line in reversed(log.read_text(errors="replace").splitlines()):
+            if line.startswith(('{"error"', '{"ready"')):
+                return dict(json.loads(line))
+    return {}
+
+
+def _write_machine(folder: Path, machine: Machine) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_private(folder / STATE_FILE, machine.model_dump_json(indent=1))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps a second `up` or `join` of the same folder out."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise ClusterProblem(f"{folder} cannot be used: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ClusterProblem(f"another `pie-py cluster` is at work in {folder}") from None
+        yield
+    except OSError as error:
+        raise ClusterProblem(f"{folder}: {error.strerror or error}") from None
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _directory(token: Token, folder: Path) -> Iterator[Directory]:
+    try:
+        keys = member_keys_file(folder, token)
+        pair = None if keys is None else read_member_pair(keys)
+        with Directory(token.directory, pair) as directory:
+            yield directory
+    except (DirectoryAway, DirectoryRefuses, KeyProblem) as error:
+        raise ClusterProblem(str(error)) from None

@@ -1,0 +1,91 @@
+"""`python -m pie_cluster.machines.scaler FOLDER`: carries out what the autoscaler decides.
+
+It runs on the head and keeps nothing: killed and started again, it has to watch for a while before
+it drains.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from pie_cluster.config import read_member_pair
+from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
+from pie_cluster.machines.actors import ask_for_node, connect, give_up_node, placed_nodes
+from pie_cluster.machines.autoscale import Autoscale, Autoscaler
+from pie_cluster.machines.settings import Machine, Token, member_keys_file
+from pie_cluster.wire.messages import Allot, Allotted, Drain, NodeList, Nodes
+
+log = logging.getLogger("pie.scaler")
+
+LOOK_SECONDS = 1.0
+ASK_SECONDS = 5.0
+
+
+class Scaler:
+    """Looks at the nodes, and has as many as are needed."""
+
+    def __init__(self, settings: Autoscale, directory: Directory, models: str) -> None:
+        """Has asked for none yet; takes the hash of the models that nodes serve."""
+        self._settings = settings
+        self._directory = directory
+        self._models = models
+        self._scaler = Autoscaler(settings, time.monotonic())
+        self._asked: set[str] = set()  # and not seen to begin
+
+    def look(self) -> None:
+        """One look, and what follows from it.
+
+        Raises:
+            DirectoryAway, DirectoryRefuses: the next look may do it.
+        """
+        directory = self._directory
+        placed = placed_nodes()
+        answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+        assert isinstance(answer, NodeList)
+        self._asked -= {node.node for node in answer.nodes}
+        change = self._scaler.decide(answer.nodes, placed, self._asked, time.monotonic())
+        if change.add:
+            self._add(change.add)
+        for name in change.cancel:
+            log.info("%s is given up", name)
+            self._asked.discard(name)
+            give_up_node(name)
+        for name in change.drain:
+            log.info("%s is drained", name)
+            seconds = self._settings.drain_seconds
+            directory.ask(Drain(directory.next_number, name, seconds), ASK_SECONDS)
+
+    def _add(self, count: int) -> None:
+        allot = Allot(self._directory.next_number, count, self._models)
+        answer = self._directory.ask(allot, ASK_SECONDS)
+        assert isinstance(answer, Allotted)
+        for name in answer.names:
+            log.info("%s is asked for", name)
+            self._asked.add(name)
+            ask_for_node(name, self._settings.gpus)
+
+
+def main() -> None:
+    """Looks until the process ends."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    folder = Path(sys.argv[1])
+    token = Token.read(folder / "token.json")
+    machine = Machine.model_validate_json((folder / "machine.json").read_text())
+    assert machine.autoscale is not None, "its keeper has looked"
+    keys = member_keys_file(folder, token)
+    connect(token, machine.host, folder)
+    with Directory(token.directory, None if keys is None else read_member_pair(keys)) as directory:
+        scaler = Scaler(machine.autoscale, directory, token.models)
+        while True:
+            try:
+                scaler.look()
+            except (DirectoryAway, DirectoryRefuses) as error:
+                log.warning("%s", error)
+            time.sleep(LOOK_SECONDS)
+
+
+if __name__ == "__main__":
+    main()

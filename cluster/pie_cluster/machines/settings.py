@@ -1,0 +1,258 @@
+"""What a cluster is made of, from a file; and what its machines must know, on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Self
+
+import platformdirs
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from pie_cluster.directory.policies import load_policy
+from pie_cluster.machines.autoscale import Autoscale
+from pie_py.config.gateway import GatewayConfig
+from pie_py.config.policies import UnknownPolicy
+from pie_py.config.server import ServerConfig
+
+TOKEN_FILE = "token.json"
+STATE_FILE = "machine.json"
+WAITS = "waits for "  # why a node does not start that needs other machines
+
+
+class ClusterProblem(Exception):
+    """A cluster cannot be started, joined or reached; the text says why and how to mend it."""
+
+
+class WrongSettings(ClusterProblem):
+    """What the operator has set, in `cluster.toml` or by an option, can never work."""
+
+
+class RankConfig(BaseModel):
+    """On how many machines the ranks of each node are: `[ranks]` of `cluster.toml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    machines: PositiveInt = 1
+    over_tcp: bool = False  # what ranks compute may pass between machines, in the clear
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.machines > 1 and not self.over_tcp:
+            raise ValueError(
+                f"machines = {self.machines} sends what ranks compute over the network, in the"
+                " clear and slower than within a machine: write over_tcp = true if you want that"
+            )
+        return self
+
+
+class ClusterConfig(BaseModel):
+    """`cluster.toml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    endpoint: str = "tcp://127.0.0.1:7743"  # of the gateway
+    host: str = "127.0.0.1"  # the head's address, by which other machines reach it
+    nodes: NonNegativeInt = 1  # on the head's machine, at first
+    policy: str = "cached"
+    folder: Path = Path(platformdirs.user_data_dir("pie_py")) / "cluster"
+    ray_port: int = Field(default=0, ge=0, le=65535)  # 0: a free one
+    directory_port: int = Field(default=0, ge=0, le=65535)
+    relay_port: int = Field(default=0, ge=0, le=65535)  # at the gateway's address
+    autoscale: Autoscale | None = None
+    ray_autoscaling: Path | None = None  # a file of Ray's autoscaler: machines, and who lends them
+    gateway: GatewayConfig | None = None  # HTTP is served beside it
+    ranks: RankConfig = RankConfig()
+    server: dict[str, Any] = {}  # each node's, as in a server's configuration
+
+
+class Token(BaseModel):
+    """What a machine needs to join: it gives every right on the cluster, so it is kept secret."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gateway: str
+    relay_port: int  # at the gateway's address
+    directory: str
+    ray: str  # HOST:PORT
+    ray_token: str
+    member_public: str = ""  # the members' pair; empty where all is on loopback
+    member_secret: str = ""
+    gateway_key: str = ""  # the gateway's public key; likewise
+    versions: dict[str, str]
+    server: dict[str, Any]  # the nodes' configuration
+    rank_machines: PositiveInt = 1  # on which the ranks of each node are
+
+    @property
+    def local_ranks(self) -> int:
+        """Of each node, on each of its machines."""
+        return int(self.server.get("tensor_parallel_size", 1)) // self.rank_machines
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether members encrypt: other machines reach them."""
+        return bool(self.member_public)
+
+    @property
+    def models(self) -> str:
+        """A hash of the models that nodes serve, with their settings: all serve the same."""
+        text = json.dumps(self.server.get("models"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @staticmethod
+    def read(path: Path) -> Token:
+        """Reads a token file.
+
+        Raises:
+            ClusterProblem: if it is none.
+        """
+        try:
+            return Token.model_validate_json(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ClusterProblem(
+                f"the token {path} cannot be read: {error.strerror}; `pie-py cluster up` has"
+                f" written it as {TOKEN_FILE} in its folder"
+            ) from None
+        except (ValidationError, ValueError):
+            raise ClusterProblem(
+                f"{path} is no token of a cluster, or of another version of pie_py"
+            ) from None
+
+
+class Names:
+    """The nodes that a machine has brought into the cluster: a small file of its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "nodes.json"
+
+    def read(self) -> list[str]:
+        """Their names; none if the file is not there."""
+        try:
+            names: list[str] = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return []
+        return names
+
+    def write(self, names: list[str]) -> None:
+        """Keeps other names from now on."""
+        write_private(self._path, json.dumps(names))
+
+    def drop(self, name: str) -> None:
+        """One is drained, and must not come back."""
+        self.write([other for other in self.read() if other != name])
+
+
+class Machine(BaseModel):
+    """One machine of a cluster, as its folder tells it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    role: str  # "head" or "nodes"
+    host: str
+    nodes: int = 0  # that it was started with
+    room: int = 0  # for so many, those of the autoscaler too
+    autoscale: Autoscale | None = None  # on the head
+    ray_autoscaling: Path | None = None  # likewise
+    policy: str = "cached"
+    shares_data: bool = True  # the head's data folder is this machine's
+    gpus: int = 0
+    gateway: GatewayConfig | None = None  # of the head, if HTTP is served
+
+
+def read_config(path: Path | None) -> ClusterConfig:
+    """Reads `cluster.toml`, and checks what it says of servers.
+
+    Raises:
+        WrongSettings: if something in it is wrong.
+    """
+    try:
+        fields = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
+        config = ClusterConfig.model_validate(fields)
+        for name in ("endpoint", "extension"):
+            if name in config.server:
+                raise WrongSettings(f"{path}: server.{name} is set by the cluster: leave it out")
+        if "gateway" in config.server:
+            raise WrongSettings(f"{path}: HTTP is the cluster's: write [gateway], without server.")
+        _check_ranks(path, config, _check_server(path, config.server))
+        load_policy(config.policy)
+    except OSError as error:
+        raise WrongSettings(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise WrongSettings(f"{path} is no TOML: {error}") from None
+    except ValidationError as error:
+        raise WrongSettings(_first(path, error, ())) from None
+    except UnknownPolicy as error:
+        raise WrongSettings(f"{path}: policy: {error}") from None
+    return config
+
+
+def _check_ranks(path: Path | None, config: ClusterConfig, server: ServerConfig) -> None:
+    machines, size = config.ranks.machines, server.tensor_parallel_size
+    if size % machines:
+        raise WrongSettings(
+            f"{path}: server.tensor_parallel_size: {size} ranks do not divide among"
+            f" {machines} machines; take a multiple of ranks.machines"
+        )
+    if machines > 1 and config.autoscale is not None:
+        raise WrongSettings(
+            f"{path}: autoscale: nodes on {machines} machines each are not scaled: leave it out,"
+            " or ranks.machines"
+        )
+
+
+def _check_server(path: Path | None, server: dict[str, Any]) -> ServerConfig:
+    try:
+        return ServerConfig.model_validate(server)
+    except ValidationError as error:
+        raise WrongSettings(_first(path, error, ("server",))) from None
+
+
+def _first(path: Path | None, error: ValidationError, within: tuple[str, ...]) -> str:
+    """What is wrong first, and where."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in (*within, *first["loc"]))
+    return f"{path}: {where}: {first['msg']}"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that its owner alone may read, in one step."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(handle)
+    os.replace(beside, path)
+
+
+def waiting(token: Token, machine: Machine) -> str:
+    """Why a node does not start that needs other machines of this kind."""
+    gpus = f" and {token.local_ranks} GPUs" if machine.gpus else ""
+    return f"{WAITS}{token.rank_machines} machines with room{gpus} each: join another one"
+
+
+def machine_resource(folder: Path) -> str:
+    """What Ray calls the machine of a folder: a resource that no other machine has."""
+    return f"pie_machine_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
+
+
+def member_keys_file(folder: Path, token: Token) -> Path | None:
+    """The file of the members' pair in a machine's folder, which is made; None on loopback."""
+    if not token.is_encrypted:
+        return None
+    path = folder / "members.json"
+    text = json.dumps({"public": token.member_public, "secret": token.member_secret})
+    if not path.exists() or path.read_text(encoding="utf-8") != text:  # of another cluster
+        write_private(path, text)
+    return path

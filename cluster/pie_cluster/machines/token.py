@@ -1,0 +1,246 @@
+"""The token of a cluster: made by `up`, checked by who joins with it."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import platform
+import secrets
+import socket
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token, WrongSettings
+from pie_py import __version__
+from pie_py.config.endpoint import BadEndpoint, Endpoint, answers, parse_endpoint
+from pie_py.config.keys import KeyProblem, KeyStore
+from pie_py.config.server import ServerConfig
+from pie_py.wire.contract import contract_version
+
+
+def make_token(config: ClusterConfig, folder: Path) -> Token:
+    """The token of a new cluster, or of the one that was here before with the same addresses.
+
+    Args:
+        config: of the cluster.
+        folder: of the head.
+
+    Raises:
+        WrongSettings: for addresses that are none of this machine, or do not go together.
+        ClusterProblem: for ports that are in use, and keys that cannot be read.
+    """
+    gateway = _endpoint(config.endpoint)
+    is_encrypted = _is_encrypted(gateway, config.host)
+    server = ServerConfig.model_validate(config.server)
+    if "data_folder" not in config.server:
+        server = server.model_copy(update={"data_folder": folder / "data"})
+    ports = iter(free_ports(config.host, 4))
+    gateway_text = config.endpoint
+    if gateway_text.endswith(":*"):
+        gateway_text = f"{gateway_text[:-1]}{next(ports)}"
+    elif answers(gateway):
+        raise ClusterProblem(f"{gateway_text} is in use; choose another endpoint")
+    token = Token(
+        gateway=gateway_text,
+        relay_port=config.relay_port or next(ports),
+        directory=f"tcp://{config.host}:{config.directory_port or next(ports)}",
+        ray=f"{config.host}:{config.ray_port or next(ports)}",
+        ray_token=os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),
+        versions=versions(),
+        server=json.loads(server.model_dump_json(exclude={"endpoint", "extension"})),
+        rank_machines=config.ranks.machines,
+    )
+    if is_encrypted:
+        token = token.model_copy(update=_keys(server.data_folder))
+    token = token.model_copy(update=_kept(token, config, folder))
+    for name, text in (
+        ("relay_port", f"tcp://{gateway.host}:{token.relay_port}"),
+        ("directory_port", token.directory),
+        ("ray_port", f"tcp://{token.ray}"),
+    ):
+        if answers(parse_endpoint(text)):
+            raise ClusterProblem(f"{text.removeprefix('tcp://')} is in use; choose another {name}")
+    return token
+
+
+def versions() -> dict[str, str]:
+    """What must be the same on all machines of a cluster."""
+    return {
+        "pie_py": __version__,
+        "contract": contract_version(),
+        "Ray": version("ray"),
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def check_versions(token: Token) -> None:
+    """Whether this machine has what the cluster has.
+
+    Raises:
+        ClusterProblem: if not.
+    """
+    for name, ours in versions().items():
+        theirs = token.versions.get(name, "another")
+        if ours != theirs:
+            raise ClusterProblem(
+                f"this machine has {name} {ours}, the cluster {theirs}: install the same here"
+            )
+
+
+def check_room(room: int, ranks: int, machines: int, gpus: int) -> None:
+    """Whether a machine has what its nodes need; one without GPUs computes on its CPU.
+
+    Args:
+        room: for so many nodes.
+        ranks: of each node on each of its machines, on a GPU each.
+        machines: on which the ranks of each node are.
+        gpus: of this machine.
+
+    Raises:
+        ClusterProblem: if not.
+    """
+    if gpus and ranks > gpus:
+        of = "in one machine" if machines == 1 else f"in each of {machines} machines"
+        raise ClusterProblem(
+            f"tensor_parallel_size {ranks * machines} needs {ranks} GPUs {of}, and this one has"
+            f" {gpus}: take a smaller one, or more machines ([ranks] in cluster.toml)"
+        )
+    if gpus and room * ranks > gpus:
+        raise ClusterProblem(
+            f"{room} nodes of {ranks} GPUs each need {room * ranks}; this machine has {gpus}"
+        )
+    if room == 0:
+        raise WrongSettings("this machine would do nothing: give --nodes or --room")
+
+
+def own_address(token: Token, host: str | None) -> str:
+    """This machine's address for the others: the one that was given, or that leads to the cluster.
+
+    Raises:
+        ClusterProblem: if the cluster does not reach it.
+    """
+    gateway = parse_endpoint(token.gateway)
+    assert gateway.host is not None, "checked when the token was made"
+    if host is None:
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.connect((gateway.host, 9))  # sends nothing
+                host = str(probe.getsockname()[0])
+        except OSError as error:
+            raise ClusterProblem(
+                f"no way leads to {token.gateway}: {error.strerror or error}; is this machine in"
+                " its network?"
+            ) from None
+    if _address(host).is_loopback == token.is_encrypted:
+        raise ClusterProblem(
+            f"the cluster at {token.gateway} does not reach this machine at {host}: give --host an"
+            " address of the same network"
+            if token.is_encrypted
+            else f"the cluster at {token.gateway} is on one machine; give its cluster.toml"
+            " addresses that other machines reach (host, endpoint), and start it again"
+        )
+    free_ports(host, 1)  # says if it is none of this machine
+    return host
+
+
+def _is_encrypted(gateway: Endpoint, host: str) -> bool:
+    """Whether other machines reach the cluster.
+
+    Raises:
+        WrongSettings: if only a part of it is reached.
+    """
+    address = _address(host)
+    assert gateway.host is not None
+    for text in (host, gateway.host):
+        if text in ("0.0.0.0", "[::]"):
+            raise WrongSettings(
+                f"{text} tells nobody where to connect: give the address of this machine"
+            )
+    if address.is_loopback != gateway.is_loopback:
+        raise WrongSettings(
+            f"endpoint {gateway.text} and host {host} must both be reached from other machines, or"
+            " neither: clients of the one are sent to nodes of the other"
+        )
+    return not gateway.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address:
+    try:
+        return ipaddress.IPv4Address(host)
+    except ValueError:
+        raise WrongSettings(
+            f"host {host!r} is no IPv4 address: give that of this machine"
+        ) from None
+
+
+def _endpoint(text: str) -> Endpoint:
+    try:
+        endpoint = parse_endpoint(text)
+    except BadEndpoint as error:
+        raise WrongSettings(f"endpoint: {error}") from None
+    if endpoint.host is None:
+        raise WrongSettings(f"endpoint: {text} is reached from this machine alone; give tcp://")
+    return endpoint
+
+
+def _keys(data_folder: Path) -> dict[str, str]:
+    """The members' new pair, and the gateway's public key."""
+    public, secret = zmq.curve_keypair()
+    try:
+        gateway = KeyStore(data_folder).server_pair().public
+    except KeyProblem as error:
+        raise ClusterProblem(str(error)) from None
+    return {
+        "member_public": public.decode(),
+        "member_secret": secret.decode(),
+        "gateway_key": gateway,
+    }
+
+
+def _kept(token: Token, config: ClusterConfig, folder: Path) -> dict[str, Any]:
+    """What stays as it was, so that machines that have joined find the cluster again."""
+    former = None
+    with suppress(ClusterProblem):
+        former = Token.read(folder / "token.json")
+    same = former is not None and (former.server, former.rank_machines) == (
+        token.server,
+        token.rank_machines,
+    )
+    if former is None or not same or config.endpoint.endswith(":*"):
+        return {}
+    kept: dict[str, Any] = {}
+    if "RAY_AUTH_TOKEN" not in os.environ:
+        kept["ray_token"] = former.ray_token
+    if not config.relay_port:
+        kept["relay_port"] = former.relay_port
+    if not config.ray_port:
+        kept["ray"] = former.ray
+    if not config.directory_port:
+        kept["directory"] = former.directory
+    if former.is_encrypted and token.is_encrypted:
+        kept["member_public"] = former.member_public
+        kept["member_secret"] = former.member_secret
+    return kept
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Ports that nothing listens on now.
+
+    Raises:
+        WrongSettings: if the address is none of this machine.
+    """
+    sockets = [socket.socket(socket.AF_INET) for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((host, 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    except OSError as error:
+        raise WrongSettings(f"host {host} is none of this machine: {error.strerror}") from None
+    finally:
+        for each in sockets:
+            each.close()

@@ -1,0 +1,273 @@
+"""Children whose parent's node is full: launched on another node, and ended with their parent.
+
+The parent's node is a client of the other one, by a session that says with each of its messages
+that the parent's node lives. Without it for some time, the children of the session are ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, TypeAlias
+
+import msgspec
+import structlog
+import trio
+
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.messages import Place, There
+from pie_control.errors import ApiError, NoRoom, Refusal
+from pie_control.instances.instance import Ended, Fence, Instance, State
+from pie_control.instances.launcher import Child, Launcher
+from pie_control.instances.registry import Registry
+from pie_control.programs.store import Program, ProgramStore
+from pie_control.rpc.requests import Method
+from pie_control.rpc.session import Presence, Session
+from pie_py.client.errors import ClientError, RpcError
+
+log = structlog.get_logger("pie.cluster")
+
+TRIES = 3  # nodes that are asked for one child
+AWAY_SECONDS = 3.0  # that a parent's node may be away, after it is silent or its connection broke
+LOOK_SECONDS = 0.5
+ANSWER_SECONDS = 4.0  # that who waits for a child's end is left without an answer
+ELSEWHERE = ("busy", "limit-exceeded", "not-joined", "worker-lost")  # another node may take it
+
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
+
+
+class LaunchParams(msgspec.Struct):
+    """Of `child-launch`."""
+
+    secret: bytes
+    user: Text
+    program: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    args: list[str]
+    generations: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+    fence: tuple[str, int, int] | None = None
+
+
+class ChildParams(msgspec.Struct):
+    """Of `child-end` and `child-kill`."""
+
+    instance: Text
+
+
+class ChildHost:
+    """Children here whose parents are on other nodes."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        launcher: Launcher,
+        programs: ProgramStore,
+        fetch: Callable[[str, str], Awaitable[None]],
+        check_node: Callable[[bytes], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Takes its parts.
+
+        Args:
+            registry: of the instances.
+            launcher: starts them.
+            programs: that are here.
+            fetch: has one here, by its hash and for a user.
+            check_node: refuses who does not know the secret of the cluster's nodes.
+            clock: trio's, in seconds.
+        """
+        self._registry = registry
+        self._launcher = launcher
+        self._programs = programs
+        self._fetch = fetch
+        self._check_node = check_node
+        self._clock = clock
+        self._children: dict[Session, dict[str, Instance]] = {}
+        self.methods: dict[str, Method] = {
+            "child-launch": (LaunchParams, self._launch),
+            "child-end": (ChildParams, self._end),
+            "child-kill": (ChildParams, self._kill),
+        }
+
+    async def run(self) -> None:
+        """Ends children of nodes that are lost, until cancelled."""
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            for session in list(self._children):
+                if self._is_lost(session):
+                    for child in self._children.pop(session).values():
+                        self._registry.kill(child, "its parent's node is lost")
+
+    def _is_lost(self, session: Session) -> bool:
+        away = session.away_since
+        return session.presence is Presence.ENDED or (
+            away is not None and self._clock() - away > AWAY_SECONDS
+        )
+
+    async def _launch(self, session: Session, asked: LaunchParams) -> dict[str, str]:
+        self._check_node(asked.secret)
+        if not self._programs.has(asked.program):
+            await self._fetch(asked.program, asked.user)
+        program = self._programs.find(asked.program, asked.user)
+        await self._launcher.until_can_start(program)
+        child = self._launcher.start(program, asked.args, asked.user, detached=True)
+        child.generations = asked.generations
+        child.fence = None if asked.fence is None else Fence(*asked.fence)
+        gone = trio.current_effective_deadline() == -math.inf  # a compilation is not interrupted
+        if gone or self._is_lost(session):
+            self._registry.kill(child, "its parent gave it up")
+            raise ApiError("cancelled", "the request was given up")
+        self._children.setdefault(session, {})[child.id] = child
+        return {"instance": child.id}
+
+    async def _end(self, session: Session, asked: ChildParams) -> dict[str, str]:
+        """Answers now and then though it runs: an answer that does not arrive tells that the
+        parent's node is gone.
+        """
+        child = self._child(session, asked)
+        with trio.move_on_after(ANSWER_SECONDS):
+            await child.ended_event.wait()
+        if child.ended is None:
+            return {"state": State.RUNNING.value, "text": ""}
+        self._children.get(session, {}).pop(child.id, None)
+        return {"state": child.ended.state.value, "text": child.ended.text}
+
+    def _kill(self, session: Session, asked: ChildParams) -> None:
+        child = self._child(session, asked)
+        self._registry.kill(child, "its parent gave it up")
+        self._children[session].pop(child.id, None)
+
+    def _child(self, session: Session, asked: ChildParams) -> Instance:
+        child = self._children.get(session, {}).get(asked.instance)
+        if child is None:
+            raise ApiError("not-found", f"{asked.instance} is no child that you have launched")
+        return child
+
+
+class ChildrenElsewhere:
+    """Launches children on other nodes."""
+
+    def __init__(
+        self, life: str, directory: DirectoryLink, links: NodeLinks, secret: Callable[[], bytes]
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            life: of this node.
+            directory: places launches.
+            links: to the other nodes.
+            secret: of the cluster's nodes.
+        """
+        self._life = life
+        self._directory = directory
+        self._links = links
+        self._secret = secret
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self) -> None:
+        """Tells other nodes of what is given up, until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            await trio.sleep_forever()
+
+    async def launch(
+        self, parent: Instance, program: Program, args: list[str], full: NoRoom
+    ) -> Child:
+        """Launches a child where there is room.
+
+        Raises:
+            NoRoom: `full`, if there is none.
+            ApiError: why it cannot run; `failed-dependency` if its node is lost meanwhile.
+        """
+        avoid = [self._life]
+        for _ in range(TRIES):
+            place = partial(_place, parent, program, list(avoid))
+            try:
+                there = await self._directory.ask(place)
+            except (Refusal, ApiError):
+                break
+            assert isinstance(there, There)
+            life = f"{there.node}.{there.incarnation}"
+            avoid.append(life)
+            try:
+                return await self._launch(there, life, parent, program, args)
+            except RpcError as error:
+                if error.code == "program-rejected":
+                    raise ApiError(
+                        "invalid-argument", f"{program.name} cannot run here: {error.message}"
+                    ) from None
+                if error.code not in ELSEWHERE:
+                    raise ApiError(error.code, error.message) from None  # type: ignore[arg-type]
+            except ClientError as error:
+                raise _lost(program.name, life, error) from None
+        raise full
+
+    async def _launch(
+        self, there: There, life: str, parent: Instance, program: Program, args: list[str]
+    ) -> Child:
+        def late(told: dict[str, str]) -> None:  # it was given up meanwhile
+            _ChildElsewhere(told["instance"], life, there, self._links, self._start).kill()
+
+        told = await self._links.ask(
+            there.endpoint,
+            there.public_key,
+            "child-launch",
+            on_late=late,
+            secret=self._secret(),
+            user=parent.user,
+            program=program.hash,
+            args=args,
+            generations=parent.depth + 1,
+            fence=parent.fence,
+        )
+        log.info("a child was launched elsewhere", child=told["instance"], parent=parent.id)
+        return _ChildElsewhere(told["instance"], life, there, self._links, self._start)
+
+    def _start(self, task: Callable[[], Awaitable[None]]) -> None:
+        assert self._nursery is not None, "it runs"
+        self._nursery.start_soon(task)
+
+
+class _ChildElsewhere:
+    """A child on another node."""
+
+    def __init__(
+        self,
+        instance: str,
+        life: str,
+        there: There,
+        links: NodeLinks,
+        start: Callable[[Callable[[], Awaitable[None]]], None],
+    ) -> None:
+        self._instance = instance
+        self._life = life
+        self._ask = partial(links.ask, there.endpoint, there.public_key)
+        self._start = start
+
+    async def end(self) -> Ended | ApiError:
+        """As `Child.end`."""
+        try:
+            told = {"state": State.RUNNING.value}
+            while told["state"] == State.RUNNING.value:
+                told = await self._ask("child-end", instance=self._instance)
+        except ClientError as error:
+            return _lost(self._instance, self._life, error)
+        return Ended(State(told["state"]), told["text"])
+
+    def kill(self) -> None:
+        """As `Child.kill`."""
+        self._start(self._tell_killed)
+
+    async def _tell_killed(self) -> None:
+        try:
+            await self._ask("child-kill", instance=self._instance)
+        except ClientError as error:  # with its node, or with our session, it ends as well
+            log.info("a child is not there to be ended", child=self._instance, reason=str(error))
+
+
+def _place(parent: Instance, program: Program, avoid: list[str], number: int) -> Place:
+    return Place(number, parent.user, program.hash, None, parent.id, avoid)
+
+
+def _lost(child: str, life: str, error: Exception) -> ApiError:
+    return ApiError("failed-dependency", f"node-lost: node {life} of child {child}: {error}")

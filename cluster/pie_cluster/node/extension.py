@@ -1,0 +1,108 @@
+"""The extension that makes a control process a node of a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from pie_cluster.config import MemberConfig, member_of
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.facts import NodeFacts
+from pie_cluster.node.fetching import ProgramFetcher
+from pie_cluster.node.membership import Membership
+from pie_cluster.node.users import ClusterUsers
+from pie_cluster.parent import leave_with_parent, tell_parent
+from pie_control.extension import Extension, Role
+from pie_control.programs.store import ProgramStore
+from pie_control.rpc.requests import Parts
+from pie_control.wasm import HostFunction
+from pie_control.wiring import Scope, Wiring
+from pie_py.config.endpoint import parse_endpoint
+from pie_py.config.keys import KeyStore
+from pie_py.config.server import ServerConfig
+
+if TYPE_CHECKING:
+    from pie_cluster.node.shared import Shared
+
+
+def extend(config: ServerConfig) -> Extension:
+    """Has a server be a node, which ends with the actor that keeps it.
+
+    Raises:
+        KeyProblem: if a key cannot be read.
+    """
+    leave_with_parent()
+    member = member_of(config)
+    scope = Scope(
+        id_suffix=f"@{member.life}",
+        settings=False,  # the gateway keeps them
+        topics=bool(config.store.database),
+        store=member.shares_data,
+    )
+    return Extension(scope, {"life": member.life}, partial(ClusterNode, config, member))
+
+
+class ClusterNode(Role):
+    """What a server does beside serving because it is a node of a cluster."""
+
+    def __init__(
+        self, config: ServerConfig, member: MemberConfig, wiring: Wiring, programs: ProgramStore
+    ) -> None:
+        """Nothing is sent before `run`.
+
+        Raises:
+            KeyProblem: if a key cannot be read.
+        """
+        super().__init__(wiring, programs)
+        self._member = member
+        self._reason = "it stops"
+        encrypted = not parse_endpoint(config.endpoint).is_loopback
+        self._public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
+        self._directory = DirectoryLink(member)
+        users = self.users = ClusterUsers(member, self._directory, wiring.clock)
+        facts = NodeFacts(wiring.models, wiring.registry)
+        self._membership = Membership(
+            member, facts, wiring.registry, self._public, wiring.clock, users.renewed
+        )
+        self.fetch = ProgramFetcher(member, programs).fetch
+        self.shared: Shared | None = None
+        if config.store.database:
+            from pie_cluster.node.shared import Shared  # needs psycopg
+
+            self.shared = Shared(config, member, wiring, programs, self.fetch, self._directory)
+
+    def functions(self, of_one_server: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
+        """The functions of the contract as a node has them."""
+        return of_one_server if self.shared is None else self.shared.topics.replace(of_one_server)
+
+    def parts(self, of_one_server: Parts) -> Parts:
+        """What clients' requests, and those of other nodes, act on."""
+        parts = dataclasses.replace(of_one_server, fetch=self.fetch)
+        if self.shared is None:
+            return parts
+        return dataclasses.replace(
+            parts, recorded=self.shared.recorded, methods=self.shared.methods
+        )
+
+    def end_instances(self) -> None:
+        """Ends the instances that are left: the node ends."""
+        if self.shared is not None:
+            self.shared.leave(f"it has ended: {self._reason}")
+        self._registry.lose_all(f"node-lost: node {self._member.life} has ended: {self._reason}")
+
+    async def run(self, endpoint: str, stop: trio.Event) -> None:
+        """Is a node until cancelled; sets `stop` when the node is to end."""
+
+        def leave(reason: str, drained: bool) -> None:
+            self._reason = reason
+            tell_parent({"left": reason, "drained": drained})
+            stop.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._directory.run)
+            if self.shared is not None:
+                nursery.start_soon(self.shared.run, endpoint, self._public)
+            await self._membership.run(endpoint, leave)

@@ -1,0 +1,113 @@
+"""What a node tells the directory of itself: load, caches, exports."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from pie_cluster.wire.keys import export_key, program_key
+from pie_cluster.wire.messages import MOST_HINTS, Load
+from pie_control.instances.instance import Instance
+from pie_control.instances.registry import Registry
+from pie_control.models.model import ModelService
+from pie_control.models.served import ServedModels
+
+PREFILL_RATE = 10_000  # prompt tokens per second, where the worker has measured none
+NO_POOL = 1  # tokens: a node whose worker is away
+
+
+class NodeFacts:
+    """Looks at the models and notes the contexts of instances that end.
+
+    Hints may be wrong: what one costs is a prompt computed again.
+    """
+
+    def __init__(self, models: ServedModels, registry: Registry) -> None:
+        """Watches instances from now on; to be made before anything frees their pages."""
+        self._models = models
+        self._registry = registry
+        self._cached: OrderedDict[int, int] = OrderedDict()  # tokens by key, newest last
+        self._changed: OrderedDict[int, int] = OrderedDict()
+        self._exports: set[int] = set()  # as they were told last
+        self._service: ModelService | None = None  # whose caches the hints are of
+        registry.on_end.insert(0, self._note)
+
+    @property
+    def pool_tokens(self) -> int:
+        """Of all models' KV pools."""
+        services = self._models.services.values()
+        return sum(s.pages.size * s.pages.page_size for s in services) or NO_POOL
+
+    @property
+    def prefill_rate(self) -> int:
+        """Prompt tokens per second that the first model computes."""
+        for service in self._models.services.values():
+            costs = service.description.kv_costs
+            if costs is not None:
+                prefill = costs["prefill"]
+                rates = zip(prefill["tokens"], prefill["seconds"], strict=True)
+                return max(1, int(max(tokens / seconds for tokens, seconds in rates)))
+        return PREFILL_RATE
+
+    def load(self) -> Load:
+        """What the node has to do now."""
+        services = list(self._models.services.values())
+        if not services:  # the worker is away: launches would wait for it
+            return Load(self._registry.live_count, 0, NO_POOL)
+        used = sum((s.pages.size - s.pages.free) * s.pages.page_size for s in services)
+        queued = sum(service.scheduler.queued_inputs for service in services)
+        return Load(self._registry.live_count, queued, used)
+
+    def all_cached(self) -> list[tuple[int, int]]:
+        """Keys of (user, program) and the tokens that a launch would find, newest last."""
+        self._drop_lost()
+        self._changed.clear()
+        return list(self._cached.items())
+
+    def changed_cached(self) -> list[tuple[int, int]]:
+        """Of these, what has changed since it was told."""
+        self._drop_lost()
+        changed = list(self._changed.items())
+        self._changed.clear()
+        return changed
+
+    def all_exports(self) -> list[int]:
+        """Keys of the exports that there are."""
+        self._exports = self._export_keys()
+        return list(self._exports)
+
+    def changed_exports(self) -> tuple[list[int], list[int]]:
+        """Keys of exports that have come, and of those that have gone, since it was told."""
+        now, before = self._export_keys(), self._exports
+        self._exports = now
+        return list(now - before)[:MOST_HINTS], list(before - now)[:MOST_HINTS]
+
+    def _export_keys(self) -> set[int]:
+        keys: set[int] = set()
+        for service in self._models.services.values():
+            for user, name in service.exports.owned():
+                keys.add(export_key(user, name))
+                if len(keys) >= MOST_HINTS:
+                    return keys
+        return keys
+
+    def _note(self, instance: Instance) -> None:
+        """An instance ends: what its context held is what the next one may find."""
+        tokens = self._models.tokens_of(instance)
+        if not tokens or not any(s.prefixes.enabled for s in self._models.services.values()):
+            return
+        key = program_key(instance.user, instance.program.hash)
+        for hints in (self._cached, self._changed):
+            hints.pop(key, None)
+            hints[key] = tokens
+            if len(hints) > MOST_HINTS:
+                hints.popitem(last=False)
+
+    def _drop_lost(self) -> None:
+        """Hints of a worker that is gone are gone with its pools."""
+        service = next(iter(self._models.services.values()), None)
+        if service is not self._service and self._service is not None:
+            lost = list(self._cached)
+            self._cached.clear()
+            self._changed.clear()
+            self._changed.update(dict.fromkeys(lost, 0))
+        self._service = service

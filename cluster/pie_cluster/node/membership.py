@@ -1,0 +1,167 @@
+"""A node's side of its membership: says from the control loop that it lives, and what it has.
+
+The control loop itself sends the reports, so a process that is stopped but not dead falls silent.
+It tells its parent, too, by a line on standard output, who ends a process that says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+import trio
+import zmq
+
+from pie_cluster.config import MemberConfig
+from pie_cluster.node.facts import NodeFacts
+from pie_cluster.parent import tell_parent
+from pie_cluster.wire.messages import (
+    CLUSTER_PROTOCOL,
+    Fenced,
+    Join,
+    JoinAgain,
+    NotOfCluster,
+    Renewed,
+    Report,
+    decode_to_node,
+    encode,
+)
+from pie_cluster.wire.sockets import member_dealer
+from pie_control.instances.registry import Registry
+from pie_py import __version__
+from pie_py.wire.zmq_socket import Socket
+
+log = structlog.get_logger("pie.cluster")
+
+REPORT_SECONDS = 0.5
+
+
+class Membership:
+    """Joins the cluster, reports, and drains when told to."""
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        facts: NodeFacts,
+        registry: Registry,
+        public_key: str,
+        clock: Callable[[], float],
+        on_renewed: Callable[[int], None],
+    ) -> None:
+        """Nothing is sent before `run`.
+
+        Args:
+            config: of the member.
+            facts: load, caches and exports of this node.
+            registry: its instances.
+            public_key: of the endpoint that clients connect to; empty on loopback.
+            clock: trio's.
+            on_renewed: told the number of changes of users' keys.
+
+        Raises:
+            KeyProblem: if the members' keys cannot be read.
+        """
+        self._config = config
+        self._facts = facts
+        self._registry = registry
+        self._public_key = public_key
+        self._clock = clock
+        self._on_renewed = on_renewed
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = Socket(member_dealer(self._context, config.directory, config.pair()))
+        self._number: int | None = None  # of the last report; None: it has to join
+        self._drain_until: float | None = None
+        self._empty: trio.Event | None = None  # set once a drained node has no instance
+
+    async def run(self, endpoint: str, leave: Callable[[str, bool], None]) -> None:
+        """Reports until cancelled.
+
+        Args:
+            endpoint: where clients connect to this node.
+            leave: called when the node is to end, with the reason and whether it is drained.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen, leave)
+                while True:
+                    self._say(endpoint)
+                    tell_parent({"alive": self._config.life})
+                    await trio.sleep(REPORT_SECONDS)
+                    if self._is_drained():
+                        leave("it is drained", True)
+        finally:
+            self._context.destroy(linger=0)
+
+    def _say(self, endpoint: str) -> None:
+        config, drain = self._config, self._drain_ms()
+        if self._number is None:
+            message: Join | Report = Join(
+                config.node,
+                config.incarnation,
+                CLUSTER_PROTOCOL,
+                __version__,
+                endpoint,
+                self._public_key,
+                self._registry.most,
+                self._facts.pool_tokens,
+                self._facts.prefill_rate,
+                self._facts.load(),
+                self._facts.all_cached(),
+                self._facts.all_exports(),
+                drain,
+            )
+        else:
+            exported, released = self._facts.changed_exports()
+            message = Report(
+                config.node,
+                config.incarnation,
+                self._number + 1,
+                self._facts.load(),
+                self._facts.changed_cached(),
+                exported,
+                released,
+                drain,
+            )
+        if self._socket.send(encode(message)) is None and isinstance(message, Report):
+            self._number = message.number
+
+    async def _listen(self, leave: Callable[[str, bool], None]) -> None:
+        while True:
+            while (frame := self._socket.receive()) is not None:
+                try:
+                    message = decode_to_node(frame)
+                except NotOfCluster as error:
+                    log.warning("the directory says what this node does not know", reason=error)
+                    continue
+                match message:
+                    case Renewed(number, drain_ms, keys):
+                        self._on_renewed(keys)
+                        if number == 0:
+                            self._number = self._number or 0
+                        self._take_drain(drain_ms)
+                    case JoinAgain():
+                        self._number = None
+                    case Fenced(reason):
+                        log.error("this life is over", life=self._config.life, reason=reason)
+                        leave(f"this life is over: {reason}", False)
+            await self._socket.wait()
+
+    # Drains
+
+    def _take_drain(self, drain_ms: int | None) -> None:
+        if drain_ms is None:
+            return
+        if self._empty is None:
+            self._empty = self._registry.close()
+            log.info("draining", seconds=drain_ms / 1000, instances=self._registry.live_count)
+        self._drain_until = self._clock() + drain_ms / 1000
+
+    def _drain_ms(self) -> int | None:
+        if self._drain_until is None:
+            return None
+        return max(0, int((self._drain_until - self._clock()) * 1000))
+
+    def _is_drained(self) -> bool:
+        if self._empty is None or self._drain_until is None:
+            return False
+        return self._empty.is_set() or self._clock() >= self._drain_until

@@ -1,0 +1,91 @@
+"""What a node shares with others by the database: its lease, launches, topics, children."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import trio
+
+from pie_cluster.config import MemberConfig
+from pie_cluster.node.bus_link import PATIENCE_SECONDS
+from pie_cluster.node.children import ChildHost, ChildrenElsewhere
+from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.fetching import member_key
+from pie_cluster.node.hosting import BusHost
+from pie_cluster.node.lease import NodeLease
+from pie_cluster.node.links import NodeLinks
+from pie_cluster.node.ownership import Ownership
+from pie_cluster.node.recorded import RecordedLaunches
+from pie_cluster.node.topics import ClusterTopics
+from pie_control.programs.store import ProgramStore
+from pie_control.wiring import Wiring
+from pie_py.config.server import ServerConfig
+
+
+class Shared:
+    """The parts of a node that need a database."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        member: MemberConfig,
+        wiring: Wiring,
+        programs: ProgramStore,
+        fetch: Callable[[str, str], Awaitable[None]],
+        directory: DirectoryLink,
+    ) -> None:
+        """Nothing is sent before `run`."""
+        address, bus, clock = config.store.database, wiring.messaging, wiring.clock
+        self._lease = NodeLease(address, member.life)
+        self.recorded = RecordedLaunches(
+            address,
+            self._lease,
+            member.life,
+            wiring.registry,
+            wiring.launcher,
+            programs,
+            fetch,
+        )
+        self._ownership = Ownership(
+            address, member.life, self._lease, bus, partial(member_key, member)
+        )
+        key, check_node = partial(member_key, member), self._ownership.check_node
+        self._host = BusHost(bus, config.limits, self._ownership.owns, check_node, clock)
+        self._lease.on_lost.append(self._host.lose_all)
+        self._children = ChildHost(
+            wiring.registry, wiring.launcher, programs, fetch, check_node, clock
+        )
+        self._links = NodeLinks(key, PATIENCE_SECONDS)
+        self._elsewhere = ChildrenElsewhere(
+            member.life, directory, self._links, self._ownership.known_secret
+        )
+        wiring.launcher.elsewhere = self._elsewhere.launch
+        self.methods = {**self._host.methods, **self._children.methods}
+        self.topics = ClusterTopics(bus, self._ownership, wiring.answers)
+        wiring.registry.on_end.append(self.topics.leave)
+
+    async def run(self, endpoint: str, public_key: str) -> None:
+        """Holds the lease, and serves, until cancelled.
+
+        Args:
+            endpoint: where clients and other nodes reach this one.
+            public_key: of the endpoint; empty on loopback.
+        """
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._links.run)
+            for forever in (
+                self._lease.run,
+                self.recorded.run,
+                self._host.run,
+                self._children.run,
+                self._elsewhere.run,
+            ):
+                nursery.start_soon(forever)
+            await self._ownership.run(endpoint, public_key)
+
+    def leave(self, reason: str) -> None:
+        """The node is about to end its instances: what it has is free for other nodes."""
+        self._ownership.leave(reason)
+        self._host.lose_all(reason)
+        self._lease.leave()

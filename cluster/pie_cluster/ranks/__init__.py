@@ -1,0 +1,1 @@
+"""Ranks of one worker on several machines."""

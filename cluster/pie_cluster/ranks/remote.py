@@ -1,0 +1,145 @@
+"""The ranks of another machine, as the first one sees them, by way of their host."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+
+import zmq
+
+from pie_cluster.config import FurtherRanks, read_member_pair
+from pie_cluster.ranks.network import use_interface_of
+from pie_cluster.wire.ranks import (
+    BEAT_SECONDS,
+    Beat,
+    Leave,
+    Lost,
+    Pass,
+    Start,
+    ToHost,
+    decode_to_first,
+    encode,
+)
+from pie_cluster.wire.sockets import member_dealer
+from pie_inference.errors import LoadError
+from pie_inference.parallel.meeting import Meeting
+from pie_py.config.keys import KeyPair
+
+START_MS = 5000  # for a host to answer
+SILENT_SECONDS = 2.5  # without an answer, after which a machine is taken for lost
+STILL_SECONDS = 1.0  # between two looks: this process stood still, which is not the host's silence
+LINGER_MS = 1000  # for the last message
+
+
+def start_remote(
+    context: zmq.Context[zmq.Socket[bytes]], each: int, config: str, further: FurtherRanks
+) -> tuple[Meeting, list[RemoteRanks]]:
+    """Opens the meeting, and has hosts start the ranks of their machines.
+
+    Args:
+        context: of the sockets.
+        each: ranks on each machine.
+        config: the worker's own, as JSON.
+        further: where the hosts are.
+
+    Raises:
+        LoadError: if one does not answer.
+        KeyProblem: if the members' keys cannot be read.
+    """
+    use_interface_of(further.address)
+    meeting = Meeting.open(further.address)
+    pair = None if further.keys is None else read_member_pair(further.keys)
+    remote = []
+    for number, endpoint in enumerate(further.hosts, 1):
+        ranks = list(range(number * each, (number + 1) * each))
+        start = Start(ranks, config, meeting.place)
+        remote.append(RemoteRanks(context, endpoint, pair, start))
+    return meeting, remote
+
+
+class RemoteRanks:
+    """Ranks that a host has started. Two threads use it: one passes on, one looks."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoint: str,
+        pair: KeyPair | None,
+        start: Start,
+    ) -> None:
+        """Has the host start them.
+
+        Args:
+            context: of the socket.
+            endpoint: of the host.
+            pair: the key pair of the cluster's members; None on loopback.
+            start: what the host is told.
+
+        Raises:
+            LoadError: if it does not answer.
+        """
+        self._endpoint = endpoint
+        self._lock = threading.Lock()  # a socket is one thread's at a time
+        self._socket = member_dealer(context, endpoint, pair)
+        self._socket.setsockopt(zmq.SNDHWM, 0)
+        self._passed = 0
+        self._said = self._heard = self._looked = time.monotonic()
+        try:
+            self._start(start)
+        except LoadError:
+            self._socket.close()
+            raise
+
+    def pass_on(self, frame: bytes) -> None:
+        """Tells them what this rank has been told. What is not sent is missed by the host, which
+        counts.
+        """
+        with self._lock:
+            self._passed += 1
+            self._send(Pass(frame))
+
+    def failure(self) -> str | None:
+        """Why the worker has to end; None while all is well. To be asked all the time."""
+        now = time.monotonic()
+        with self._lock:
+            if self._socket.closed:
+                return None
+            if now - self._said > BEAT_SECONDS:
+                self._said = now
+                self._send(Beat(self._passed))
+            while self._socket.poll(0):
+                self._heard = now
+                match decode_to_first(self._socket.recv()):
+                    case Lost(reason):
+                        return reason
+        if now - self._looked > STILL_SECONDS:
+            self._heard = now
+        self._looked = now
+        if now - self._heard > SILENT_SECONDS:
+            return f"{self._endpoint} says nothing for {SILENT_SECONDS:g} s"
+        return None
+
+    def close(self) -> None:
+        """Has the host end them."""
+        with self._lock:
+            self._send(Leave())
+            self._socket.close(LINGER_MS)
+
+    def _start(self, start: Start) -> None:
+        if self._socket.poll(START_MS, zmq.POLLOUT):
+            self._send(start)
+            if self._socket.poll(START_MS):
+                match decode_to_first(self._socket.recv()):
+                    case Lost(reason):
+                        raise LoadError(f"{self._endpoint}: {reason}")
+                return
+        raise LoadError(
+            f"no host of ranks answers at {self._endpoint} within {START_MS // 1000} s: is its"
+            " machine reached, and is it of this cluster?"
+        )
+
+    def _send(self, message: ToHost) -> None:
+        # Without a connection it is dropped: `failure` tells that, or the host if it comes back.
+        with suppress(zmq.Again):
+            self._socket.send(encode(message), zmq.NOBLOCK)

@@ -1,0 +1,336 @@
+"""Messages between the nodes of a cluster and its directory.
+
+One message is one frame, as those of `pie_py.wire.rpc` are. All numbers are whole and bounded: a
+load that is not a number, or a list without end, is refused before anything sees it.
+
+What starts a node asks for a new life of it first (`Begin`). A life that is new, or that the
+directory does not know (it was restarted), sends `Join` with all that it has. From then on it sends
+`Report` twice per second, with what has changed. The directory answers each, and the answer renews
+the node's lease.
+
+Gateways, and the command line, ask questions, which carry a number so that answers find theirs.
+
+A gateway that places launches itself follows the directory: it says `Follow` now and then, and is
+told in `News` of the nodes that take launches. It tells what it has placed by `Placed`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias, TypeVar
+
+import msgspec
+
+from pie_cluster.config import NODE_NAME
+
+CLUSTER_PROTOCOL = 1  # grows with every incompatible change
+ACCEPTED_PROTOCOLS = (1,)  # of nodes, so that a cluster can be upgraded node by node
+MOST_AVOIDED = 8  # lives where one launch may not go
+MOST_HINTS = 512  # keys that one message names, and that the directory keeps of one node
+
+Message = TypeVar("Message")
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
+Key: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # see `wire/keys.py`
+Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"\A{NODE_NAME}\Z")]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
+Avoided: TypeAlias = Annotated[list[Text], msgspec.Meta(max_length=MOST_AVOIDED)]  # lives
+Cached: TypeAlias = Annotated[list[tuple[Key, Count]], msgspec.Meta(max_length=MOST_HINTS)]
+Keys: TypeAlias = Annotated[list[Key], msgspec.Meta(max_length=MOST_HINTS)]
+
+
+class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+    """An array of the kind's name and the fields in their order."""
+
+
+class Load(_Message, frozen=True):
+    """What a node has to do."""
+
+    instances: Count = 0
+    queued_tokens: Count = 0  # of prompts, not computed yet
+    used_tokens: Count = 0  # of the KV pool, by instances; what is only cached does not count
+
+
+# Node to directory
+
+
+class Join(_Message, tag="join", frozen=True):
+    """A node's life begins, or the directory has asked for all of it again."""
+
+    node: Name
+    incarnation: Positive  # counts the node's lives; never given twice
+    protocol: Count
+    version: Text  # of pie_py
+    endpoint: Text
+    public_key: Text
+    most_instances: Positive
+    pool_tokens: Positive
+    prefill_rate: Positive  # prompt tokens per second that the node computes
+    load: Load = Load()
+    cached: Cached = []  # (user, program) and the tokens that a launch would find
+    exports: Keys = []
+    drain_ms: Count | None = None  # what is left until the deadline, if the node drains
+
+
+class Report(_Message, tag="report", frozen=True):
+    """What has changed since the message before."""
+
+    node: Name
+    incarnation: Positive
+    number: Positive  # 1 after a `Join`, then one more each time
+    load: Load
+    cached: Cached = []  # 0 tokens: not cached any more
+    exported: Keys = []
+    released: Keys = []
+    drain_ms: Count | None = None
+
+
+# Directory to node
+
+
+class Renewed(_Message, tag="renewed", frozen=True):
+    """The lease goes on."""
+
+    number: Count  # of the report, 0 of a join
+    drain_ms: Count | None = None  # drain until then
+    keys: Count = 0  # another number whenever users' keys may have been removed
+
+
+class JoinAgain(_Message, tag="join-again", frozen=True):
+    """The directory does not know the node, or has missed a report."""
+
+
+class Fenced(_Message, tag="fenced", frozen=True):
+    """The node is to end: another life of it has begun, or it does not fit the cluster."""
+
+    reason: str
+
+
+# Questions to the directory, and their answers: each answer has its question's number
+
+
+class Begin(_Message, tag="begin", frozen=True):
+    """A new life of a node is about to start; the one before, if there is one, is over."""
+
+    number: Count
+    node: Name
+    reason: Text = ""  # why the one before has ended, for people
+
+
+class Allot(_Message, tag="allot", frozen=True):
+    """A machine joins with so many nodes: which names may they have?"""
+
+    number: Count
+    count: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    models: Text  # a hash of what the machine would serve, which all nodes serve
+
+
+class Place(_Message, tag="place", frozen=True):
+    """Where may this launch go?"""
+
+    number: Count
+    user: Text
+    program: Text  # its hash
+    near: Text | None = None  # an instance, or the name of an export of the user
+    parent: Text | None = None  # the instance that launches it
+    avoid: Avoided = []
+
+
+class Where(_Message, tag="where", frozen=True):
+    """How is the node of this instance reached?"""
+
+    number: Count
+    instance: Text
+    broken: bool = False  # what asks has lost its connection to the node
+
+
+class Nodes(_Message, tag="nodes", frozen=True):
+    """Which nodes are there?"""
+
+    number: Count
+
+
+class Drain(_Message, tag="drain", frozen=True):
+    """A node is to take no more, and to end when it is empty or at the deadline."""
+
+    number: Count
+    node: Text
+    seconds: Seconds
+
+
+class UserOf(_Message, tag="user-of", frozen=True):
+    """Whose key is this?"""
+
+    number: Count
+    key: Text  # a public one, in Z85
+
+
+class Begun(_Message, tag="begun", frozen=True):
+    """The new life's number."""
+
+    number: Count
+    incarnation: Positive
+
+
+class Allotted(_Message, tag="allotted", frozen=True):
+    """Names that no node has had before."""
+
+    number: Count
+    names: list[Name]
+
+
+class There(_Message, tag="there", frozen=True):
+    """A node that serves."""
+
+    number: Count
+    node: Name
+    incarnation: Positive
+    endpoint: Text
+    public_key: Text
+
+
+class NodeFacts(_Message, tag="node", frozen=True):
+    """A node as operators see it."""
+
+    node: Name
+    incarnation: Count
+    state: str  # "ready", "draining", "silent" or "starting"
+    version: str
+    endpoint: str
+    instances: int
+    pool: float  # share in use
+    waiting_seconds: float  # of prompts that are not computed yet: its load
+    silent_seconds: float
+    reason: str  # why the life before has ended
+    public_key: str = ""  # of its endpoint, off loopback
+
+
+class NodeList(_Message, tag="node-list", frozen=True):
+    """All nodes, by name."""
+
+    number: Count
+    nodes: list[NodeFacts]
+
+
+class User(_Message, tag="user", frozen=True):
+    """Who has a key."""
+
+    number: Count
+    name: str  # empty if no user has it
+
+
+class Done(_Message, tag="done", frozen=True):
+    """It is done."""
+
+    number: Count
+
+
+class Refused(_Message, tag="refused", frozen=True):
+    """It is not granted."""
+
+    number: Count
+    code: str
+    message: str
+
+
+# A gateway that places launches itself
+
+
+class Follow(_Message, tag="follow", frozen=True):
+    """What is new of the nodes that take launches? To be said again twice per second."""
+
+    told: Count  # number of the last `News`; 0: none, or one is missing, so all is asked for
+
+
+class Placed(_Message, tag="placed", frozen=True):
+    """A launch goes to this node. No answer."""
+
+    node: Name
+    incarnation: Positive
+    key: Key  # of its user and program
+
+
+class Known(_Message, tag="known", frozen=True):
+    """A node takes launches, from now on or since before."""
+
+    node: Join  # as if it joined now; exports are left out
+    silent_ms: Count  # since its last report
+
+
+class Gone(_Message, tag="gone", frozen=True):
+    """A node takes no more: it is silent, drains, or has ended."""
+
+    node: Name
+
+
+class News(_Message, tag="news", frozen=True):
+    """What has changed since the message before, in order."""
+
+    number: Positive  # 1: all is told, from the start; then one more each time
+    changes: list[Known | Report | Gone]
+    left: Count  # nodes that are not told yet
+
+
+Question: TypeAlias = Begin | Allot | Place | Where | Nodes | Drain | UserOf
+Answer: TypeAlias = Begun | Allotted | There | NodeList | User | Done | Refused
+ToDirectory: TypeAlias = Join | Report | Question | Follow | Placed
+Change: TypeAlias = Known | Report | Gone
+ToNode: TypeAlias = Renewed | JoinAgain | Fenced
+
+_encoder = msgspec.msgpack.Encoder()
+_of_node: msgspec.msgpack.Decoder[ToDirectory] = msgspec.msgpack.Decoder(ToDirectory)
+_of_directory: msgspec.msgpack.Decoder[ToNode] = msgspec.msgpack.Decoder(ToNode)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_news: msgspec.msgpack.Decoder[News] = msgspec.msgpack.Decoder(News)
+
+
+class NotOfCluster(ValueError):
+    """Bytes that are no message of this protocol."""
+
+
+def encode(message: ToDirectory | ToNode | Answer | News) -> bytes:
+    """Turns a message into the bytes of its frame."""
+    return _encoder.encode(message)
+
+
+def decode_to_directory(frame: bytes) -> ToDirectory:
+    """Reads a report, a question, or what a gateway that follows says.
+
+    Raises:
+        NotOfCluster: if the bytes are not such a message, and nothing else, whatever they are.
+    """
+    return _decode(_of_node, frame, "message of a node")
+
+
+def decode_to_node(frame: bytes) -> ToNode:
+    """Reads what the directory has answered.
+
+    Raises:
+        NotOfCluster: as `decode_to_directory` does.
+    """
+    return _decode(_of_directory, frame, "message of the directory")
+
+
+def decode_answer(frame: bytes) -> Answer:
+    """Reads the directory's answer to a question.
+
+    Raises:
+        NotOfCluster: as `decode_to_directory` does.
+    """
+    return _decode(_answers, frame, "answer of the directory")
+
+
+def decode_news(frame: bytes) -> News:
+    """Reads what the directory tells who follows it.
+
+    Raises:
+        NotOfCluster: as `decode_to_directory` does.
+    """
+    return _decode(_news, frame, "news of the directory")
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Message], frame: bytes, what: str) -> Message:
+    try:
+        return decoder.decode(frame)
+    except Exception as error:  # hostile frames find more than msgspec's own errors
+        raise NotOfCluster(f"no {what}: {error}") from None

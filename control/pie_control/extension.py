@@ -1,0 +1,73 @@
+"""The seam where another package extends a server. It is found by its entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+
+import trio
+
+from pie_control.programs.store import ProgramStore
+from pie_control.rpc.requests import Parts
+from pie_control.rpc.users import Users
+from pie_control.wasm import HostFunction
+from pie_control.wiring import Scope, Wiring
+from pie_py.config.server import ServerConfig
+
+GROUP = "pie_py.extensions"  # of entry points: each loads as a function of a `ServerConfig`
+
+
+class ExtensionMissing(Exception):
+    """No installed package is the extension that the configuration names."""
+
+
+class Role:
+    """What a server does beside serving. This one is that of a server by itself: nothing."""
+
+    users: Users | None = None  # who holds which key; None: as its data folder says
+
+    def __init__(self, wiring: Wiring, programs: ProgramStore) -> None:
+        """Takes the parts of the server; nothing runs before `run`."""
+        self._registry = wiring.registry
+
+    def functions(self, of_one_server: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
+        """The functions of the contract, of which some may work otherwise here."""
+        return of_one_server
+
+    def parts(self, of_one_server: Parts) -> Parts:
+        """What requests act on, with further methods."""
+        return of_one_server
+
+    async def run(self, endpoint: str, stop: trio.Event) -> None:
+        """Runs beside the server, which listens at `endpoint` and ends once `stop` is set."""
+
+    def end_instances(self) -> None:
+        """Ends the instances that are left: the server ends."""
+        self._registry.end_all("the server stops")
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What extends a server; the defaults extend nothing."""
+
+    scope: Scope = field(default_factory=Scope)
+    facts: Mapping[str, object] = field(default_factory=dict)  # that clients are told of the server
+    role: Callable[[Wiring, ProgramStore], Role] = Role
+
+
+def load_extension(config: ServerConfig) -> Extension:
+    """The extension that a configuration names, or none.
+
+    Raises:
+        ExtensionMissing: if it is not installed.
+    """
+    if config.extension is None:
+        return Extension()
+    name = config.extension.name
+    for entry in entry_points(group=GROUP, name=name):
+        extend: Callable[[ServerConfig], Extension] = entry.load()
+        return extend(config)
+    raise ExtensionMissing(
+        f"this server has no extension {name!r}: install the package that has it"
+    )
