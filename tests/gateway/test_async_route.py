@@ -38,6 +38,15 @@ def test_functions_run_while_the_model_writes(client: openai.OpenAI, gateway: Ga
     said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert said == choice.message.content
     assert chunks[-1].usage == answer.usage
+    nothing = {
+        "logprobs": False,
+        "stop": [],
+        "top_logprobs": 0,
+        "response_format": {"type": "text"},
+    }
+    default = {"skip_special_tokens": True, "structured_outputs": {}}
+    same = ask(client, **nothing, extra_body=default)
+    assert same.choices[0].message.content == choice.message.content
 
 
 def test_what_has_no_place_beside_asynchronous_calls_is_refused(client: openai.OpenAI) -> None:

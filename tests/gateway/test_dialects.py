@@ -50,6 +50,23 @@ CASES = [
     (LLAMA, 'A {"name": "x"}', [Words('A {"name": "x"}')]),
     (PLAIN, f"<tool_call>{CALL}", [Words(f"<tool_call>{CALL}")]),
 ]  # fmt: skip
+BEGUN = '{"name": "weather", "arg'
+CUT = [
+    (HERMES, f"So: <tool_call>{CALL}</tool_call><tool_call>{BEGUN}", [Words("So: "), WEATHER]),
+    (HERMES, f"<tool_call>{CALL}\n{BEGUN}", [WEATHER]),
+    (HERMES, f"<tool_call>{CALL}</tool_call><tool", [WEATHER]),
+    (HERMES, f"<tool_call>{CALL}</tool_call>So <b", [WEATHER, Words("So <b")]),
+    (HERMES, f"<tool_call>{BEGUN}", [Words(f"<tool_call>{BEGUN}")]),
+    (MISTRAL, f"[TOOL_CALLS][{CALL}, {BEGUN}", [WEATHER]),
+    (MISTRAL, f"[TOOL_CALLS][{CALL}, ", [WEATHER]),
+    (MISTRAL, f"[TOOL_CALLS][{CALL}, {CALL}", [WEATHER, WEATHER]),
+    (MISTRAL, f"[TOOL_CALLS][{CALL}]", [WEATHER]),
+    (LLAMA, f"{CALL}; {BEGUN}", [WEATHER]),
+    (LLAMA, f"<|python_tag|>{CALL}; {BEGUN}", [WEATHER]),
+    (LLAMA, '{"name": "Bob"} is an ', [Words('{"name": "Bob"} is an ')]),
+    (LLAMA, '{"temperature": 3, "wi', [Words('{"temperature": 3, "wi')]),
+    (PLAIN, f"<tool_call>{CALL}{BEGUN}", [Words(f"<tool_call>{CALL}{BEGUN}")]),
+]  # fmt: skip
 
 
 def joined(said: list[Said]) -> list[Said]:
@@ -64,9 +81,12 @@ def joined(said: list[Said]) -> list[Said]:
     return found
 
 
-@pytest.mark.parametrize(("dialect", "text", "wanted"), CASES, ids=[case[1][:30] for case in CASES])
+@pytest.mark.parametrize(
+    ("dialect", "text", "wanted", "cut"),
+    [*((*case, False) for case in CASES), *((*case, True) for case in CUT)],
+)
 @given(data=st.data())
-def test_parts_make_no_difference(dialect, text, wanted, data) -> None:  # type: ignore[no-untyped-def]
+def test_parts_make_no_difference(dialect, text, wanted, cut, data) -> None:  # type: ignore[no-untyped-def]
     splitter = Splitter(dialect)
     told: list[Said] = []
     rest = text
@@ -77,7 +97,7 @@ def test_parts_make_no_difference(dialect, text, wanted, data) -> None:  # type:
         shown = "".join(one.text for one in told if isinstance(one, Words))
         certain = "".join(one.text for one in wanted if isinstance(one, Words))
         assert certain.startswith(shown), "nothing is shown that later is part of a call"
-    assert joined(told + splitter.finish()) == wanted
+    assert joined(told + splitter.finish(cut)) == wanted
 
 
 def test_a_text_may_begin_within_a_thought() -> None:

@@ -24,8 +24,8 @@ HI: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"audio": {}}, "audio"),
-        ({"functions": []}, "functions"),
+        ({"audio": {"voice": "alloy"}}, "audio"),
+        ({"functions": [{"name": "f"}]}, "functions"),
         ({"store": True}, "store"),
         ({"n": 0}, "n"),
         ({"n": 1000}, "n"),
@@ -40,6 +40,7 @@ HI: dict[str, Any] = {
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"structured_outputs": {"regex": "a", "grammar": "b"}}, "structured_outputs"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"a`b": 1}, "a`b"),
     ],
     ids=str,
 )
@@ -50,6 +51,37 @@ def test_a_wrong_field_is_named(gateway: Gateway, fields: dict[str, Any], param:
     error = answer.json()["error"]
     assert error["param"] == param, error
     assert error["type"] == "invalid_request_error"
+
+
+MESSAGES: list[tuple[dict[str, Any], str]] = [
+    ({"role": "user", "content": "x", "foo": 1}, "foo"),
+    ({"role": "user"}, "content"),
+    ({"content": "x"}, "role"),
+    ({"role": "robot", "content": "x"}, "role"),
+    ({"role": "user", "content": 1}, "content"),
+    ({"role": "user", "content": [{"type": "TEXT"}]}, "content[0].text"),
+    ({"role": "user", "content": [{"type": "TEXT", "text": "", "a": 1}]}, "content[0].a"),
+    ({"role": "user", "content": [{"type": "sound"}]}, "content[0].type"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "param"), MESSAGES, ids=str)
+@pytest.mark.parametrize("api", ["chat/completions", "responses", "messages"])
+def test_a_wrong_field_within_is_named(
+    gateway: Gateway, api: str, wrong: dict[str, Any], param: str
+) -> None:
+    field, text = ("input", "input_text") if api == "responses" else ("messages", "text")
+    wrong = json.loads(json.dumps(wrong).replace("TEXT", text))
+    nothing_asked = {"role": "user", "content": "x", "annotations": None}
+    limit = {"max_tokens": 2} if api == "messages" else {}
+    body = {"model": "pie-tiny", field: [nothing_asked, wrong], **limit}
+    with gateway.http() as http:
+        answer = http.post(f"/v1/{api}", json=body)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    place = f"{field}[1].{param}"
+    assert error["message"].startswith(f"`{place}`"), error
+    assert error.get("param", place) == place  # Anthropic's errors have none
 
 
 def image(url: str) -> dict[str, Any]:
@@ -83,7 +115,8 @@ def test_bodies(gateway: Gateway) -> None:
     with gateway.http() as http:
         assert http.post(CHAT, content=b"{").status_code == 400
         assert http.post(CHAT, content=b"[" * 100_000).status_code == 400
-        assert http.post(CHAT, content=b'"\xff"').status_code == 400
+        for latin in (b'"\xff"', b'{"\xff": ""}', b'{"model": "\xff"}', b'{"audio": "\xff"}'):
+            assert http.post(CHAT, content=latin).status_code == 400
         missing = http.post(CHAT, json={"model": "pie-tiny"}).json()["error"]
         assert (missing["param"], missing["code"]) == ("messages", "missing_parameter")
         wrong = http.get("/v1/nothing")

@@ -165,7 +165,7 @@ def test_a_two_way_session(gateway: Gateway, http: httpx2.Client) -> None:
         }
         with pytest.raises(websockets.ConnectionClosedOK):
             socket.recv()
-    for program, first in (("nothing", "{}"), ("echo", "["), ("echo", '{"arguments":[]}')):
+    for program, first in (("nothing", "{}"), ("echo", "["), ("echo", '{"arguments":[1]}')):
         with websockets.sync.client.connect(url.format(program)) as socket:
             socket.send(first)
             with pytest.raises(websockets.ConnectionClosedError) as closed:

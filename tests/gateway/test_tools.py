@@ -19,6 +19,7 @@ EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tin
 TEMPLATE = (
     "{{ bos_token }}{% if tools %}<|system|>\n{{ tools | tojson }}<|end|>\n{% endif %}"
     "{% for message in messages %}<|{{ message['role'] }}|>\n"
+    "{{ message.name }}{{ message.reasoning_content }}"
     "{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}"
     "{{ message['content'] }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
@@ -81,6 +82,85 @@ def test_a_call_that_has_to_be_made(client: openai.OpenAI) -> None:
     [call] = [call for delta in deltas for call in delta.tool_calls or []]
     assert (call.index, call.function.name) == (0, "time")
     assert not any(delta.content for delta in deltas)
+
+
+def test_a_named_function_is_called_once(
+    client: openai.OpenAI, claude: anthropic.Anthropic
+) -> None:
+    """Also where the model would go on: the bias is for the comma."""
+    named: Any = {"type": "function", "function": {"name": "time"}}
+    bias = dict.fromkeys(tokens_with(client, ","), 100)
+    answer = ask(client, tool_choice=named, logit_bias=bias, max_tokens=200).choices[0]
+    assert (answer.finish_reason, len(answer.message.tool_calls)) == ("tool_calls", 1)
+    fields: dict[str, Any] = {"model": "tools", "extra_body": {"temperature": 0}}
+    flat: Any = {"type": "function", "name": "time", "parameters": CITY}
+    response: Any = client.responses.create(
+        input=ASK,
+        max_output_tokens=200,
+        tools=[flat],
+        tool_choice={"type": "function", "name": "time"},
+        **fields,
+    )
+    assert [(each.type, each.name) for each in response.output] == [("function_call", "time")]
+    tool: Any = {"name": "time", "input_schema": CITY, "eager_input_streaming": True}
+    message: Any = claude.messages.create(
+        messages=ASK,
+        max_tokens=200,
+        tools=[tool],
+        tool_choice={"type": "tool", "name": "time"},
+        **fields,
+    )
+    assert [(each.type, each.name) for each in message.content] == [("tool_use", "time")]
+
+
+def test_finished_calls_survive_a_cut(client: openai.OpenAI) -> None:
+    bias: Any = dict.fromkeys(tokens_with(client, ","), 100)
+    fields: dict[str, Any] = {"tool_choice": "required", "logit_bias": bias, "max_tokens": 100}
+    whole = ask(client, **fields).choices[0]
+    assert whole.finish_reason == "length"
+    assert whole.message.content is None
+    calls = [call.function for call in whole.message.tool_calls]
+    assert len(calls) > 1
+    for call in calls:
+        assert json.loads(call.arguments)["city"] in ("Pargos", "Argon")
+    parts = [part.choices[0] for part in ask(client, stream=True, **fields)]
+    told = [call.function for part in parts for call in part.delta.tool_calls or []]
+    assert [(call.name, call.arguments) for call in told] == [
+        (call.name, call.arguments) for call in calls
+    ]
+    assert not any(part.delta.content for part in parts)
+    assert parts[-1].finish_reason == "length"
+
+
+def test_calls_go_back_in(client: openai.OpenAI, claude: anthropic.Anthropic) -> None:
+    named: Any = {"type": "function", "function": {"name": "time"}}
+    whole = ask(client, tool_choice=named).choices[0].message
+    [call] = whole.tool_calls
+    result: Any = {"role": "tool", "tool_call_id": call.id, "name": "time", "content": "now"}
+    assembled = {**whole.model_dump(), "tool_calls": [{"index": 0, **call.model_dump()}]}
+    parsed = {**call.model_dump(), "function": {**call.function.model_dump()}}
+    parsed["function"]["parsed_arguments"] = {"city": "Argon"}
+    for message in (whole, whole.model_dump(), assembled, {**assembled, "tool_calls": [parsed]}):
+        again = ask(client, messages=[*ASK, message, result], max_tokens=4)
+    unnamed = {key: value for key, value in result.items() if key != "name"}
+    less = ask(client, messages=[*ASK, message, unnamed], max_tokens=4)
+    assert less.usage.prompt_tokens < again.usage.prompt_tokens, "templates get the name"
+
+    tool: Any = {"name": "time", "input_schema": CITY, "cache_control": None}
+    fields: dict[str, Any] = {"model": "tools", "max_tokens": 200, "tools": [tool]}
+    answer = claude.messages.create(messages=ASK, tool_choice={"type": "any"}, **fields)
+    used: Any = [block.model_dump() for block in answer.content]
+    outcome: Any = {"type": "tool_result", "tool_use_id": used[0]["id"], "content": None}
+    said: Any = [{"role": "assistant", "content": used}, {"role": "user", "content": [outcome]}]
+    claude.messages.create(messages=[*ASK, *said], **fields)
+
+
+def tokens_with(client: openai.OpenAI, text: str) -> list[str]:
+    """The ids of the tokens of a text, but for the one that begins each prompt."""
+    answer: Any = client.completions.create(
+        model="tools", prompt=text, max_tokens=1, extra_body={"return_token_ids": True}
+    )
+    return [str(token) for token in answer.choices[0].prompt_token_ids[1:]]
 
 
 def test_a_conversation_with_calls(client: openai.OpenAI) -> None:
@@ -213,7 +293,7 @@ def test_responses(client: openai.OpenAI) -> None:
     for wrong, param in (
         ({"store": True}, "store"),
         ({"previous_response_id": "x"}, "previous_response_id"),
-        ({"input": [{"type": "nothing"}]}, "input[0]"),
+        ({"input": [{"type": "nothing"}]}, "input[0].type"),
     ):
         with pytest.raises(openai.BadRequestError) as raised:
             client.responses.create(**{**fields, "input": "Hi", **wrong})
@@ -238,3 +318,51 @@ def test_responses_with_tools(client: openai.OpenAI) -> None:
         input=[*ASK, call.model_dump(exclude_none=True), result], **fields
     )
     assert again.usage.input_tokens > answer.usage.input_tokens
+
+
+def test_the_agents_sdk(client: openai.OpenAI) -> None:
+    """What OpenAI's Agents SDK sends, and the items that it sends back."""
+    tool: Any = {
+        "type": "function",
+        "name": "weather",
+        "parameters": CITY,
+        "strict": True,
+        "description": "",
+    }
+    body: dict[str, Any] = {"model": "tools", "include": [], "tools": [tool], "stream": False}
+    body |= {"instructions": "Be kind.", "max_output_tokens": 60, "temperature": 0}
+    item: Any = {"role": "user", "content": "How is the weather in Argon?"}
+    answer: Any = client.post(
+        "/responses", body={**body, "input": [item], "tool_choice": "required"}, cast_to=object
+    )
+    items = [item, *answer["output"]]
+    for call in answer["output"]:
+        told = [{"type": "input_text", "text": "rain"}]
+        items.append({"type": "function_call_output", "call_id": call["call_id"], "output": told})
+    again: Any = client.post("/responses", body={**body, "input": items}, cast_to=object)
+    assert again["usage"]["input_tokens"] > answer["usage"]["input_tokens"]
+
+
+def test_thoughts_go_back_in(client: openai.OpenAI) -> None:
+    """A reasoning item is what the template is told that the next message, or call, came of."""
+    said: Any = {"type": "message", "role": "assistant", "content": "Hello", "phase": None}
+    call: Any = {"type": "function_call", "call_id": "c", "name": "time", "arguments": "{}"}
+    thought: Any = {"type": "reasoning_text", "text": "well, well"}
+    item: Any = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [thought]}
+    item |= {"status": "completed", "encrypted_content": None}
+
+    def tokens(*items: Any) -> int:
+        fields: dict[str, Any] = {"model": "tools", "max_output_tokens": 1}
+        answer: Any = client.responses.create(input=[*ASK, *items, *ASK], **fields)
+        return int(answer.usage.input_tokens)
+
+    more = tokens(item, said) - tokens(said)
+    assert more > 0
+    assert tokens(item, call) - tokens(call) == more
+    assert tokens(item, said, call) - tokens(said, call) == more
+    turn = tokens(said) - tokens()
+    assert tokens(item) - tokens() > turn - more, "a thought alone is a turn"
+    for name in ("reasoning", "reasoning_content"):
+        told = {"role": "assistant", "content": "Hello", name: "well, well"}
+        chat = ask(client, messages=[*ASK, told, *ASK], tools=openai.omit, max_tokens=1)
+        assert chat.usage.prompt_tokens == tokens(item, said)

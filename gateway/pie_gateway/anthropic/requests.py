@@ -9,6 +9,7 @@ from pie_gateway.schemas.anthropic import (
     CountRequest,
     ImageBlock,
     MessagesRequest,
+    RedactedBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -109,6 +110,8 @@ def _assistant(turn: Turn, at: int) -> list[Message]:
                 arguments = msgspec.json.encode(given).decode()
                 calls = message.tool_calls or []
                 message.tool_calls = [*calls, ToolCall(call, CalledFunction(name, arguments))]
+            case RedactedBlock():
+                pass
             case _:
                 raise _misplaced(at, "assistant")
     message.content = "\n".join(texts)

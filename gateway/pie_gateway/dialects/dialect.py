@@ -32,6 +32,7 @@ class Dialect:
         return [text for each in self.sections for text in (each.begin, each.end) if text]
 
 
+CALLS = Section("", "", is_call=True)  # a text that is held to calls
 THOUGHT = Section("<think>", "</think>", is_call=False)
 HERMES = Section("<tool_call>", "</tool_call>", is_call=True)  # Qwen 2.5 and 3, Hermes
 MISTRAL = Section("[TOOL_CALLS]", "", is_call=True)

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pie_gateway.dialects.dialect import Dialect, Section
+from pie_gateway.dialects.dialect import CALLS, Dialect, Section
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Splitter:
         self._inside = inside
         self._held = ""
         self._begun = inside is not None
+        self._called = False
         self._after_thought = False  # line breaks after a thought are no words
 
     def feed(self, text: str) -> list[Said]:
@@ -59,23 +60,24 @@ class Splitter:
             if not start:
                 return []
             if start[0] == "{":
-                self._inside = Section("", "", is_call=True)
+                self._inside = CALLS
         self._begun = self._begun or bool(self._held.strip())
         while self._step(found):
             pass
         return found
 
-    def finish(self) -> list[Said]:
-        """The rest."""
+    def finish(self, cut: bool = False) -> list[Said]:
+        """The rest. If the text was cut off after a call, the start of another one is left out."""
         rest, inside = self._held, self._inside
         self._held, self._inside = "", None
         if not rest:
             return []
-        if inside is None:
-            return [Words(rest)]
-        if not inside.is_call:
+        if inside is not None and not inside.is_call:
             return [Thought(rest)]
-        return calls_of(rest) or [Words(inside.begin + rest)]
+        calls = calls_of(rest, cut) if inside is not None else []
+        if calls or (cut and self._called):
+            return calls
+        return [Words((inside.begin if inside is not None else "") + rest)]
 
     def _step(self, found: list[Said]) -> bool:
         """Takes the next part from what is held; whether there may be another one."""
@@ -89,7 +91,9 @@ class Splitter:
             if not section.is_call:
                 found += [Thought(text)] if text.strip() else []
             else:
-                found += calls_of(text) or [Words(section.begin + text + section.end)]
+                calls = calls_of(text)
+                self._called = self._called or bool(calls)
+                found += calls or [Words(section.begin + text + section.end)]
             return True
         if not section.is_call and (certain := _without_start(self._held, [section.end])):
             found.append(Thought(certain))
@@ -116,27 +120,30 @@ class Splitter:
         return False
 
 
-def calls_of(text: str) -> list[Said]:
-    """Calls written as JSON: an object or a list of them; several objects may stand in a row.
+def calls_of(text: str, cut: bool = False) -> list[Said]:
+    """Calls written as JSON: objects in a row, or in a list.
 
     An empty list if it is something else.
+
+    Args:
+        text: what a model has written.
+        cut: whether it may end within a call, which then is left out.
     """
     decoder = json.JSONDecoder()
     found: list[Said] = []
     at = 0
     while at < len(text):
-        if text[at] in " \t\r\n;,":
+        if text[at] in " \t\r\n;,[]":
             at += 1
             continue
         try:
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
+            return found if cut and text[at] == "{" else []
+        call = _call(value)
+        if call is None:
             return []
-        for each in value if isinstance(value, list) else [value]:
-            call = _call(each)
-            if call is None:
-                return []
-            found.append(call)
+        found.append(call)
     return found
 
 

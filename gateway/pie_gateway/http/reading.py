@@ -8,16 +8,20 @@ from typing import Any, TypeVar
 
 import anyio
 import msgspec
+import msgspec.inspect
 from starlette.requests import ClientDisconnect, Request
 
+from pie_gateway.http.nothing import leave_out_nothing
 from pie_gateway.problems import Problem
 from pie_py.config.gateway import GatewayConfig
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.*)`(?: - at `\$\.?(.*)`)?", re.DOTALL)
-_WRONG = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
+# The place comes last; what precedes it may have a client's words in it.
+_PLACE = r"(?: - at `\$([^`]*)`)?"
+_UNKNOWN = re.compile(f"Object contains unknown field `(.*?)`{_PLACE}", re.DOTALL)
+_MISSING = re.compile(f"Object missing required field `(.*?)`{_PLACE}", re.DOTALL)
+_WRONG = re.compile(f"(.*?){_PLACE}", re.DOTALL)
 
 
 async def read_body(request: Request, config: GatewayConfig) -> bytes:
@@ -61,14 +65,39 @@ def parse(body: bytes, kind: type[Body]) -> Body:
         Problem: 400 naming the field that is wrong.
     """
     try:
-        found: Body = _decoder(kind).decode(body)
+        try:
+            found: Body = _decoder(kind).decode(body)
+        except msgspec.ValidationError:
+            found = convert(msgspec.json.decode(body), kind)
         return found
-    except msgspec.ValidationError as error:
-        raise _explain(str(error)) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(400, f"the body is no JSON: {error}") from None
     except RecursionError:
         raise Problem(400, "the body is nested too deep") from None
+
+
+def convert(value: Any, kind: Any, place: str = "") -> Any:
+    """Parsed JSON as a structure; what asks for nothing is left out of it, in place.
+
+    Args:
+        value: the JSON.
+        kind: what it should be.
+        place: where it stands in the request.
+
+    Raises:
+        Problem: 400 naming the field that is wrong.
+        RecursionError: it is nested too deep.
+    """
+    leave_out_nothing(value, _type(kind))
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), place) from None
+
+
+@cache
+def _type(kind: Any) -> msgspec.inspect.Type:
+    return msgspec.inspect.type_info(kind)
 
 
 @cache
@@ -76,24 +105,24 @@ def _decoder(kind: type[Body]) -> msgspec.json.Decoder[Body]:
     return msgspec.json.Decoder(kind)
 
 
-def _explain(text: str) -> Problem:
-    """msgspec's error, with the field's name apart."""
-    for pattern, code in ((_UNKNOWN, "unknown_parameter"), (_MISSING, "missing_parameter")):
+def _explain(text: str, place: str) -> Problem:
+    """msgspec's error about what stands at a place, with the field's name apart."""
+    for pattern, code, why in (
+        (_UNKNOWN, "unknown_parameter", "is not supported"),
+        (_MISSING, "missing_parameter", "is missing"),
+    ):
         if found := pattern.fullmatch(text):
-            field = ".".join(part for part in (found[2], found[1]) if part)
-            message = {
-                "unknown_parameter": f"`{field}` is not supported",
-                "missing_parameter": f"`{field}` is missing",
-            }[code]
-            return Problem(400, message, param=field, code=code)
-    if found := _WRONG.fullmatch(text):
-        reason, field = found[1], found[2]
-        if reason.startswith("Expected `null`"):
-            return Problem(
-                400, f"`{field}` is not supported", param=field, code="unsupported_parameter"
-            )
-        return Problem(400, f"`{field}`: {reason}", param=field, code="invalid_value")
-    return Problem(400, text, code="invalid_value")
+            field = f"{place}{found[2] or ''}.{found[1]}".removeprefix(".")
+            return Problem(400, f"`{field}` {why}", param=field, code=code)
+    reason, within = _WRONG.fullmatch(text).groups()  # type: ignore[union-attr]
+    field = f"{place}{within or ''}".removeprefix(".")
+    if not field:
+        return Problem(400, text, code="invalid_value")
+    if reason.startswith("Expected `null`"):
+        message, code = f"`{field}` is not supported", "unsupported_parameter"
+    else:
+        message, code = f"`{field}`: {reason}", "invalid_value"
+    return Problem(400, message, param=field, code=code)
 
 
 def _too_large(limit: int) -> Problem:
@@ -105,4 +134,4 @@ def encode(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-__all__ = ["ClientDisconnect", "encode", "parse", "read_body", "read_json"]
+__all__ = ["ClientDisconnect", "convert", "encode", "parse", "read_body", "read_json"]

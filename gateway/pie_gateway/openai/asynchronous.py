@@ -15,21 +15,22 @@ from pie_gateway.openai.talk import Talk
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.chat import ChatRequest, Tool
 from pie_gateway.schemas.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from pie_gateway.schemas.sampling import PlainText, StructuredOutputs
 
 PREFIX = "async/"
-# What cannot be had with calls in the middle of a text.
-REFUSED = (
-    "add_generation_prompt",
-    "ignore_eos",
-    "logprobs",
-    "response_format",
-    "return_token_ids",
-    "skip_special_tokens",
-    "stop",
-    "stop_token_ids",
-    "structured_outputs",
-    "top_logprobs",
-)
+# What cannot be had with calls in the middle of a text, and the values that do not ask for it.
+REFUSED: dict[str, Any] = {
+    "add_generation_prompt": True,
+    "ignore_eos": False,
+    "logprobs": False,
+    "response_format": PlainText(),
+    "return_token_ids": False,
+    "skip_special_tokens": True,
+    "stop": [],
+    "stop_token_ids": [],
+    "structured_outputs": StructuredOutputs(),
+    "top_logprobs": 0,
+}
 
 
 async def prepare(exchange: Exchange, asked: ChatRequest) -> Talk:
@@ -56,8 +57,8 @@ async def prepare(exchange: Exchange, asked: ChatRequest) -> Talk:
 
 
 def _check(asked: ChatRequest) -> None:
-    for field in REFUSED:
-        if getattr(asked, field) is not None:
+    for field, nothing in REFUSED.items():
+        if getattr(asked, field) not in (None, nothing):
             raise unsupported(field, "it does not go with asynchronous calls")
     if asked.n not in (None, 1):
         raise unsupported("n", "it does not go with asynchronous calls")

@@ -83,7 +83,7 @@ class _Answer:
         splitter = self._talk.splitter(prompt)
         message = AnswerMessage("")
         calls = []
-        for said in [*splitter.feed(whole.text), *splitter.finish()]:
+        for said in [*splitter.feed(whole.text), *splitter.finish(whole.reason)]:
             match said:
                 case Words(text):
                     message.content = (message.content or "") + text
@@ -125,7 +125,7 @@ class _Answer:
     def _parts(self, each: Piece | End, splitter: TextSplitter) -> list[ChunkChoice]:
         """What an event adds to its choice."""
         calls = splitter.calls
-        said = splitter.feed(each.text) if isinstance(each, Piece) else splitter.finish()
+        said = splitter.feed(each.text) if isinstance(each, Piece) else splitter.finish(each.reason)
         parts = []
         for one in said:
             parts.append(ChunkChoice(each.choice, _delta(one, calls)))

@@ -39,25 +39,32 @@ def render(messages: Sequence[Message]) -> tuple[str, list[bytes]]:
 
 def _message(message: Message, images: list[bytes], at: int) -> dict[str, Any]:
     where = f"messages[{at}]"
+    named = {"name": message.name} if message.name else {}
     match message:
         case SystemMessage(content) | DeveloperMessage(content):
-            return {"role": "system", "content": _content(content, images, where)}
+            told = {"role": "system", "content": _content(content, images, where)}
         case UserMessage(content):
-            return {"role": "user", "content": _content(content, images, where)}
+            told = {"role": "user", "content": _content(content, images, where)}
         case ToolMessage(content, call):
-            told = _content(content, images, where)
-            return {"role": "tool", "content": told, "tool_call_id": call}
+            said = _content(content, images, where)
+            told = {"role": "tool", "content": said, "tool_call_id": call}
         case AssistantMessage():
-            return _assistant(message, images, where)
+            told = _assistant(message, images, where)
+    return {**told, **named}
 
 
 def _assistant(message: AssistantMessage, images: list[bytes], where: str) -> dict[str, Any]:
-    if message.content is None and not message.tool_calls and message.refusal is None:
+    thought = message.reasoning_content or message.reasoning
+    if (
+        not thought
+        and not message.tool_calls
+        and (message.content, message.refusal) == (None, None)
+    ):
         raise Problem(400, f"`{where}`: an assistant's message has content or calls", param=where)
     content = _content(message.content or message.refusal or "", images, where)
     told: dict[str, Any] = {"role": "assistant", "content": content}
-    if message.reasoning_content:
-        told["reasoning_content"] = message.reasoning_content
+    if thought:
+        told["reasoning_content"] = thought
     if message.tool_calls:
         told["tool_calls"] = [_call(call, where) for call in message.tool_calls]
     return told

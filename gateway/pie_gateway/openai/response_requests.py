@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from pie_gateway.http.reading import convert
 from pie_gateway.problems import Problem
 from pie_gateway.schemas.chat import ChatRequest, Function, FunctionName, NamedTool, Tool
 from pie_gateway.schemas.messages import (
@@ -14,6 +13,7 @@ from pie_gateway.schemas.messages import (
     ImageAddress,
     ImagePart,
     Message,
+    RefusalPart,
     SystemMessage,
     TextPart,
     ToolCall,
@@ -26,6 +26,7 @@ from pie_gateway.schemas.responses import (
     FunctionOutput,
     InputImage,
     InputMessage,
+    InputReasoning,
     Item,
     ResponsesRequest,
     TextFormat,
@@ -64,26 +65,29 @@ def chat_request(asked: ResponsesRequest) -> ChatRequest:
 
 
 def _item(given: dict[str, Any], at: int) -> Item:
-    try:
-        found: Item = msgspec.convert({"type": "message", **given}, Item)
-        return found
-    except msgspec.ValidationError as error:
-        raise Problem(400, f"`input[{at}]`: {error}", param=f"input[{at}]") from None
+    item = {**given, "type": given.get("type") or "message"}
+    found: Item = convert(item, Item, f"input[{at}]")
+    return found
 
 
 def _add(messages: list[Message], item: Item) -> None:
+    last = messages[-1] if messages else None
     match item:
         case FunctionOutput(call, output):
-            messages.append(ToolMessage(output, call))
-        case FunctionCall(call, name, arguments):
+            messages.append(ToolMessage(_text(output), call))
+        case FunctionCall(call, name, arguments):  # calls of one turn are one message
+            if not isinstance(last, AssistantMessage):
+                messages.append(last := AssistantMessage(""))
             made = ToolCall(call, CalledFunction(name, arguments))
-            last = messages[-1] if messages else None
-            if isinstance(last, AssistantMessage):  # calls of one turn are one message
-                last.tool_calls = [*(last.tool_calls or []), made]
-            else:
-                messages.append(AssistantMessage("", tool_calls=[made]))
-        case InputMessage("assistant", content):
-            messages.append(AssistantMessage(_text(content)))
+            last.tool_calls = [*(last.tool_calls or []), made]
+        case InputReasoning(content):
+            if content:  # else it is encrypted
+                thought = "".join(part.text for part in content)
+                messages.append(AssistantMessage("", reasoning_content=thought))
+        case InputMessage("assistant", content):  # what was thought before is of its turn
+            if not isinstance(last, AssistantMessage) or last.content or last.tool_calls:
+                messages.append(last := AssistantMessage(""))
+            last.content = _text(content)
         case InputMessage("user", content):
             messages.append(UserMessage(_parts(content)))
         case InputMessage(_, content):
@@ -106,7 +110,9 @@ def _text(content: Any) -> str:
         return content
     if any(isinstance(part, InputImage) for part in content):
         raise Problem(400, "`input`: only the user's messages have images", param="input")
-    return "\n".join(part.text for part in content)
+    return "\n".join(
+        part.refusal if isinstance(part, RefusalPart) else part.text for part in content
+    )
 
 
 def _format(asked: TextFormat) -> ResponseFormat | None:

@@ -91,9 +91,11 @@ def grammar(asked: SamplingRequest) -> Grammar | None:
     return found
 
 
-def _structured(asked: StructuredOutputs) -> Grammar:
-    given = [name for name in asked.__struct_fields__ if getattr(asked, name)]
-    if len(given) != 1:
+def _structured(asked: StructuredOutputs) -> Grammar | None:
+    given = [getattr(asked, name) not in (None, False) for name in asked.__struct_fields__]
+    if not any(given):
+        return None
+    if sum(given) > 1:
         raise unsupported("structured_outputs", "give one of its fields")
     if asked.json is not None:
         text = asked.json if isinstance(asked.json, str) else json.dumps(asked.json)
@@ -114,11 +116,11 @@ def check_stream_options(asked: SamplingRequest) -> bool:
     Raises:
         Problem: 400 if there is no stream.
     """
-    if asked.stream_options is None:
+    if asked.stream_options is None or not asked.stream_options.include_usage:
         return False
     if not asked.stream:
         raise unsupported("stream_options", "it goes with `stream: true`")
-    return bool(asked.stream_options.include_usage)
+    return True
 
 
 def _biases(asked: dict[str, float]) -> dict[str, float]:

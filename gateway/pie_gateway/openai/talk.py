@@ -13,8 +13,8 @@ from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import Job
 from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.dialects.choice import required_calls
-from pie_gateway.dialects.dialect import THOUGHT, Dialect, dialect_of
-from pie_gateway.dialects.splitter import Call, Said, Splitter, Words, calls_of
+from pie_gateway.dialects.dialect import CALLS, THOUGHT, Dialect, dialect_of
+from pie_gateway.dialects.splitter import Call, Said, Splitter
 from pie_gateway.http.door import Exchange
 from pie_gateway.openai.conversation import render
 from pie_gateway.openai.sampling import fill_ends, grammar, sampling
@@ -64,7 +64,7 @@ class Talk:
                     for said in splitter.feed(each.text):
                         yield said
                 elif isinstance(each, End):
-                    for said in splitter.finish():
+                    for said in splitter.finish(each.reason):
                         yield said
                     yield replace(each, reason=splitter.reason(each.reason))
 
@@ -73,25 +73,20 @@ class TextSplitter:
     """Parts the text of one choice, and knows why it has ended."""
 
     def __init__(self, dialect: Dialect, prompt: Prompt, must_call: bool, one_call: bool) -> None:
-        begun = prompt.tail.rstrip().endswith(THOUGHT.begin) and THOUGHT in dialect.sections
-        self._splitter = Splitter(dialect, THOUGHT if begun else None)
-        self._must_call = must_call
+        inside = CALLS if must_call else None
+        if not must_call and THOUGHT in dialect.sections:
+            inside = THOUGHT if prompt.tail.rstrip().endswith(THOUGHT.begin) else None
+        self._splitter = Splitter(dialect, inside)
         self._one_call = one_call
-        self._text = ""
         self.calls = 0
 
     def feed(self, text: str) -> list[Said]:
         """What is certain, with this text added."""
-        if self._must_call:  # the text is a list of calls, and is read at its end
-            self._text += text
-            return []
         return self._kept(self._splitter.feed(text))
 
-    def finish(self) -> list[Said]:
-        """The rest."""
-        if self._must_call:
-            return self._kept(calls_of(self._text) or ([Words(self._text)] if self._text else []))
-        return self._kept(self._splitter.finish())
+    def finish(self, reason: str) -> list[Said]:
+        """The rest of a text that has ended for a reason."""
+        return self._kept(self._splitter.finish(cut=reason == "length"))
 
     def reason(self, reason: str) -> str:
         """Why the choice has ended, once it has."""
@@ -207,4 +202,5 @@ def _grammar(asked: ChatRequest) -> Any:
     if isinstance(asked.tool_choice, NamedTool):
         tools = _chosen(tools, asked.tool_choice)
     functions = [(each.function.name, each.function.parameters or {}) for each in tools]
-    return required_calls(functions, parallel=asked.parallel_tool_calls is not False)
+    once = isinstance(asked.tool_choice, NamedTool) or asked.parallel_tool_calls is False
+    return required_calls(functions, parallel=not once)

@@ -57,7 +57,15 @@ class ThinkingBlock(msgspec.Struct, forbid_unknown_fields=True, tag="thinking"):
     signature: str = ""
 
 
-Block: TypeAlias = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock
+class RedactedBlock(msgspec.Struct, forbid_unknown_fields=True, tag="redacted_thinking"):
+    """What a model of Anthropic's has thought: encrypted, so no prompt has it."""
+
+    data: str
+
+
+Block: TypeAlias = (
+    TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedBlock
+)
 
 
 class Turn(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,6 +83,7 @@ class AnthropicTool(msgspec.Struct, forbid_unknown_fields=True):
     description: str | None = None
     type: Literal["custom"] | None = None
     cache_control: dict[str, Any] | None = None
+    eager_input_streaming: bool | None = None  # a call is told once it is whole
 
 
 class AnthropicChoice(msgspec.Struct, forbid_unknown_fields=True):
@@ -100,6 +109,7 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tools: list[AnthropicTool] | None = None
     tool_choice: AnthropicChoice | None = None
     thinking: None = None
+    cache_control: dict[str, Any] | None = None
 
 
 class MessagesRequest(CountRequest, kw_only=True):

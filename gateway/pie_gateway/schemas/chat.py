@@ -65,7 +65,6 @@ class ChatRequest(SamplingRequest, kw_only=True):
     metadata: dict[str, str] | None = None  # kept nowhere: `store` is refused
     safety_identifier: str | None = None
     service_tier: Literal["auto", "default"] | None = None
-    store: Literal[False] | None = None
     add_generation_prompt: bool | None = None  # vLLM's
     # Known to OpenAI, and refused.
     audio: None = None

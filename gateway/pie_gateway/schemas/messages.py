@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True, tag="text"):
     """Text."""
 
     text: str
+    cache_control: dict[str, Any] | None = None  # every prefix is cached anyway
 
 
 class ImageAddress(msgspec.Struct, forbid_unknown_fields=True):
@@ -24,6 +26,7 @@ class ImagePart(msgspec.Struct, forbid_unknown_fields=True, tag="image_url"):
     """An image."""
 
     image_url: ImageAddress
+    cache_control: dict[str, Any] | None = None
 
 
 class RefusalPart(msgspec.Struct, forbid_unknown_fields=True, tag="refusal"):
@@ -60,6 +63,7 @@ class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
 
     name: str
     arguments: str
+    parsed_arguments: UnsetType | Any = UNSET  # the official client's reading of them
 
 
 class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,6 +72,7 @@ class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
     id: str
     function: CalledFunction
     type: Literal["function"] = "function"
+    index: UnsetType | int = UNSET  # of a call put together from a stream
 
 
 class AssistantMessage(
@@ -79,7 +84,13 @@ class AssistantMessage(
     name: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None  # its name elsewhere
     tool_calls: list[ToolCall] | None = None
+    # What others' answers have beside their text, which it does not change.
+    annotations: list[Any] | None = None
+    parsed: Any = None
+    phase: str | None = None
+    # Known to OpenAI, and refused.
     audio: None = None
     function_call: None = None
 
@@ -89,6 +100,7 @@ class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="role", 
 
     content: str | list[TextPart]
     tool_call_id: str
+    name: str | None = None
 
 
 Message: TypeAlias = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage

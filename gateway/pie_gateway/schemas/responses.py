@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from pie_gateway.schemas.sampling import Count, Name, Share
+from pie_gateway.schemas.messages import RefusalPart
+from pie_gateway.schemas.sampling import Count, Name, Share, StreamOptions
 from pie_gateway.schemas.usage import PromptDetails
 
 
@@ -22,6 +23,7 @@ class OutputText(msgspec.Struct, forbid_unknown_fields=True, tag="output_text"):
     text: str
     annotations: list[Any] = []
     logprobs: list[Any] | None = None
+    parsed: Any = None  # the official client's reading of it
 
 
 class InputImage(msgspec.Struct, forbid_unknown_fields=True, tag="input_image"):
@@ -40,13 +42,14 @@ class FunctionCall(msgspec.Struct, forbid_unknown_fields=True, tag="function_cal
     arguments: str
     id: str | None = None
     status: str | None = None
+    parsed_arguments: Any = None
 
 
 class FunctionOutput(msgspec.Struct, forbid_unknown_fields=True, tag="function_call_output"):
     """What a call has given."""
 
     call_id: str
-    output: str
+    output: str | list[InputText]
     id: str | None = None
     status: str | None = None
 
@@ -55,12 +58,29 @@ class InputMessage(msgspec.Struct, forbid_unknown_fields=True, tag="message"):
     """A message."""
 
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[InputText | OutputText | InputImage]
+    content: str | list[InputText | OutputText | InputImage | RefusalPart]
+    id: str | None = None
+    status: str | None = None
+    phase: str | None = None  # of an answer of OpenAI's
+
+
+class Reasoned(msgspec.Struct, tag="reasoning_text"):
+    """What the model has thought."""
+
+    text: str
+
+
+class InputReasoning(msgspec.Struct, forbid_unknown_fields=True, tag="reasoning"):
+    """Thoughts of an answer. Of those that OpenAI has encrypted, no prompt has any."""
+
+    content: list[Reasoned] = []
+    summary: list[Any] = []
+    encrypted_content: str | None = None
     id: str | None = None
     status: str | None = None
 
 
-Item: TypeAlias = InputMessage | FunctionCall | FunctionOutput
+Item: TypeAlias = InputMessage | InputReasoning | FunctionCall | FunctionOutput
 
 
 class TextFormat(msgspec.Struct, forbid_unknown_fields=True):
@@ -108,6 +128,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
     top_p: Share | None = None
     stream: bool | None = None
+    stream_options: StreamOptions | None = None
     text: TextSettings | None = None
     tools: list[FlatTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
@@ -119,15 +140,16 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     safety_identifier: str | None = None
     service_tier: Literal["auto", "default"] | None = None
     truncation: Literal["disabled"] | None = None
+    top_logprobs: Literal[0] | None = None
+    # Thoughts go back in without storage: the items have them in plain.
+    include: list[Literal["reasoning.encrypted_content"]] | None = None
     # Known to OpenAI, and refused.
     background: Literal[False] | None = None
     conversation: None = None
-    include: None = None
     max_tool_calls: None = None
     previous_response_id: None = None
     prompt: None = None
     reasoning: None = None
-    top_logprobs: None = None
 
 
 class TextDone(msgspec.Struct, tag="output_text"):
@@ -155,12 +177,6 @@ class OutputCall(msgspec.Struct, tag="function_call"):
     name: str
     arguments: str
     status: str = "completed"
-
-
-class Reasoned(msgspec.Struct, tag="reasoning_text"):
-    """What the model has thought."""
-
-    text: str
 
 
 class OutputReasoning(msgspec.Struct, tag="reasoning"):

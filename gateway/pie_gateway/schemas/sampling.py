@@ -114,6 +114,7 @@ class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
     top_p: Share | None = None
     response_format: ResponseFormat | None = None
+    store: Literal[False] | None = None  # nothing is stored
     # They change nothing here: a name for logs, and a hint where prefixes are cached by key; here
     # every prefix of a user is found.
     user: str | None = None

@@ -1,0 +1,145 @@
+"""A value that asks for nothing is taken by every API: clients send whole objects, mostly empty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from support.gateways import Gateway
+
+HI: list[Any] = [{"role": "user", "content": "Hi"}]
+APIS: dict[str, dict[str, Any]] = {
+    "chat/completions": {"messages": HI, "max_tokens": 2},
+    "completions": {"prompt": "Hi", "max_tokens": 2},
+    "responses": {"input": HI, "max_output_tokens": 2},
+    "messages": {"messages": HI, "max_tokens": 2},
+    "messages/count_tokens": {"messages": HI},
+}
+EVERYWHERE: list[dict[str, Any]] = [
+    {"metadata": None, "stream_options": None, "thinking": None, "no_such_field": None},
+    {"include": [], "functions": [], "tools": [], "mcp_servers": [], "audio": {}},
+    {"reasoning_effort": "none", "reasoning": {}, "chat_template_kwargs": {}, "suffix": ""},
+    {"reasoning": {"effort": "none", "summary": None}, "thinking": {"type": "disabled"}},
+    {"prompt": None, "input": None, "messages": None, "context_management": {"edits": []}},
+]
+OF_AN_API: list[tuple[str, dict[str, Any]]] = [
+    ("chat/completions", {"store": False, "stream_options": {"include_usage": False}}),
+    ("chat/completions", {"structured_outputs": {"regex": None, "json_object": False}}),
+    ("chat/completions", {"prediction": {}, "function_call": "none", "logprobs": False}),
+    ("completions", {"store": False, "stream_options": {}}),
+    ("responses", {"store": False, "include": ["reasoning.encrypted_content"]}),
+    ("responses", {"stream_options": {"include_obfuscation": False}, "top_logprobs": 0}),
+    ("responses", {"text": {"format": {"type": "text"}, "verbosity": None}, "conversation": None}),
+    ("messages", {"cache_control": {"type": "ephemeral"}, "output_config": {}, "container": None}),
+    ("messages", {"system": [{"type": "text", "text": "a", "citations": [], "x": None}]}),
+]  # fmt: skip
+
+
+def post(gateway: Gateway, api: str, fields: dict[str, Any]) -> Any:
+    own = APIS[api]
+    fields = {key: value for key, value in fields.items() if key not in own}
+    with gateway.http() as http:
+        answer = http.post(f"/v1/{api}", json={"model": "pie-tiny", **own, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize("fields", EVERYWHERE, ids=str)
+@pytest.mark.parametrize("api", APIS)
+def test_it_is_taken_by_every_api(gateway: Gateway, api: str, fields: dict[str, Any]) -> None:
+    post(gateway, api, fields)
+
+
+@pytest.mark.parametrize(("api", "fields"), OF_AN_API, ids=str)
+def test_it_is_taken(gateway: Gateway, api: str, fields: dict[str, Any]) -> None:
+    post(gateway, api, fields)
+
+
+@pytest.mark.parametrize(
+    ("api", "fields", "param"),
+    [
+        ("chat/completions", {"reasoning_effort": "low"}, "reasoning_effort"),
+        ("chat/completions", {"reasoning": {"effort": "low", "summary": None}}, "reasoning"),
+        ("chat/completions", {"chat_template_kwargs": {"enable_thinking": False}},
+         "chat_template_kwargs"),
+        ("chat/completions", {"functions": [{}]}, "functions"),
+        ("completions", {"suffix": " "}, "suffix"),
+        ("responses", {"include": ["message.output_text.logprobs"]}, "include[0]"),
+        ("responses", {"top_logprobs": 1}, "top_logprobs"),
+        ("messages", {"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking"),
+        ("messages", {"context_management": {"edits": [{"type": "x"}]}}, "context_management"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_asks_for_something_is_refused_by_name(
+    gateway: Gateway, api: str, fields: dict[str, Any], param: str
+) -> None:
+    with gateway.http() as http:
+        answer = http.post(f"/v1/{api}", json={"model": "pie-tiny", **APIS[api], **fields})
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert f"`{param}`" in error["message"]
+    assert error.get("param", param) == param
+
+
+MESSAGES: list[dict[str, Any]] = [
+    {"annotations": None, "audio": None, "function_call": None, "tool_calls": None},
+    {"annotations": [], "refusal": "", "reasoning": None, "parsed": None},
+    {"content": None, "tool_calls": [], "reasoning_content": "hm"},
+    {"annotations": [{"type": "url_citation", "url_citation": {}}], "phase": "final_answer"},
+    {"content": [{"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}]},
+]
+
+
+@pytest.mark.parametrize("fields", MESSAGES, ids=str)
+def test_an_answer_of_others_goes_back_in(gateway: Gateway, fields: dict[str, Any]) -> None:
+    told = {"role": "assistant", "content": "Hello", **fields}
+    answer = post(gateway, "chat/completions", {})
+    with gateway.http() as http:
+        body = {"model": "pie-tiny", "messages": [*HI, told, *HI], "max_tokens": 2}
+        again = http.post("/v1/chat/completions", json=body)
+    assert again.status_code == 200, again.text
+    assert again.json()["usage"]["prompt_tokens"] > answer["usage"]["prompt_tokens"]
+
+
+def test_a_message_of_chat_goes_back_in(client: openai.OpenAI) -> None:
+    messages = list(HI)
+    for dumped in (True, False):
+        ask: Any = {"model": "pie-tiny", "messages": messages, "temperature": 0}
+        message = client.chat.completions.create(**ask).choices[0].message
+        messages += [message.model_dump() if dumped else message, *HI]
+        with client.chat.completions.stream(**ask) as stream:
+            last = stream.get_final_completion().choices[0].message
+        messages += [last.model_dump() if dumped else last, *HI]
+    client.chat.completions.create(model="pie-tiny", messages=messages, max_tokens=2)
+
+
+@pytest.mark.parametrize("dumped", [True, False])
+def test_items_of_a_response_go_back_in(client: openai.OpenAI, dumped: bool) -> None:
+    said: list[Any] = list(HI)
+    for _ in range(2):
+        answer = client.responses.create(model="pie-tiny", input=said, max_output_tokens=4)
+        said += [item.model_dump() if dumped else item for item in answer.output]
+        said += HI
+    with client.responses.stream(model="pie-tiny", input=said, temperature=0) as stream:
+        said += [item.model_dump() for item in stream.get_final_response().output]
+    refused = {"type": "refusal", "refusal": "No."}
+    others: list[Any] = [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},
+        {"type": "message", "role": "assistant", "content": [refused], "phase": "commentary"},
+    ]
+    client.responses.create(model="pie-tiny", input=[*said, *others, *HI], max_output_tokens=4)
+
+
+@pytest.mark.parametrize("dumped", [True, False])
+def test_blocks_of_a_message_go_back_in(gateway: Gateway, dumped: bool) -> None:
+    with anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0) as claude:
+        ask: dict[str, Any] = {"model": "pie-tiny", "max_tokens": 4}
+        answer = claude.messages.create(messages=HI, **ask)
+        content: list[Any] = [each.model_dump() if dumped else each for each in answer.content]
+        content = [*content, {"type": "redacted_thinking", "data": "x"}]
+        claude.messages.create(
+            messages=[*HI, {"role": "assistant", "content": content}, *HI], **ask
+        )
