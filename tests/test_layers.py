@@ -374,7 +374,7 @@ def test_all_python_children_are_started_by_one_function() -> None:
             for node in ast.walk(tree)
             if _starts_python(node) and node not in shown
         ]
-    assert found == ["pie_py/config/python_child.py"]
+    assert found == ["pie_py/config/processes.py"]
 
 
 def _starts_python(node: ast.AST) -> bool:

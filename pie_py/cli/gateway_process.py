@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from types import TracebackType
 from urllib.parse import urlsplit
 
 import structlog
 
 from pie_py.client.server_process import ServerFailed, ServerProcess
+from pie_py.config.processes import Backoff
 from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.serve")
-
-FIRST_SECONDS = 0.5  # before a gateway that has ended is started again
-MOST_SECONDS = 30.0  # twice as long each time, up to this
-WELL_SECONDS = 60.0  # one that has lived so long starts again after the shortest time
 
 
 class GatewayProcess:
@@ -47,17 +43,16 @@ class GatewayProcess:
         self._keeper.start()
 
     def _keep(self) -> None:
-        pause, started = FIRST_SECONDS, time.monotonic()
+        backoff = Backoff()
         while True:
             status = self._process.wait()
             if self._stopping.is_set():
                 return
-            if time.monotonic() - started > WELL_SECONDS:
-                pause = FIRST_SECONDS
+            pause = backoff.pause()
             log.error("gateway lost, starting another", status=status, seconds=pause)
             if self._stopping.wait(pause):
                 return
-            pause, started = min(2 * pause, MOST_SECONDS), time.monotonic()
+            backoff.start()
             self._process.stop()
             self._process = ServerProcess(self._config, module="pie_gateway")
             if self._stopping.is_set():

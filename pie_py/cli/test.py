@@ -8,7 +8,7 @@ import click
 
 from pie_py.cli.arguments import PassingCommand
 from pie_py.cli.console import run_to_end
-from pie_py.config.python_child import python_command
+from pie_py.config.processes import python_command
 
 
 @click.command("test", cls=PassingCommand)

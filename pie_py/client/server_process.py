@@ -21,7 +21,7 @@ import anyio.to_thread
 
 from pie_py.client.errors import ServerUnreachable
 from pie_py.config.endpoint import answers, parse_endpoint
-from pie_py.config.python_child import python_command
+from pie_py.config.processes import python_command
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig

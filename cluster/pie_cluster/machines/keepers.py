@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from pie_cluster.machines.settings import ClusterProblem, write_private
-from pie_py.config.python_child import python_command
+from pie_py.config.processes import python_command
 
 
 def start_keeper(folder: Path) -> None:

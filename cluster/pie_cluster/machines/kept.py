@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from pie_py.config.python_child import python_command
+from pie_py.config.processes import python_command
 
 STOP_SECONDS = 10.0
 PR_SET_PDEATHSIG = 1  # of prctl(2)

@@ -23,7 +23,7 @@ from pie_cluster.config import MemberConfig
 from pie_cluster.machines import http_gateway
 from pie_cluster.machines.kept import end_with_parent
 from pie_cluster.machines.settings import Machine, Token, machine_resource, member_keys_file
-from pie_py.config.python_child import python_command
+from pie_py.config.processes import python_command
 from pie_py.config.server import ServerConfig
 
 log = logging.getLogger("pie.machine")

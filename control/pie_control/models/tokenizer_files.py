@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 
-from pie_py.config.python_child import python_command
+from pie_py.config.processes import python_command
 
 log = structlog.get_logger("pie.tokenizer")
 

@@ -15,7 +15,7 @@ import structlog
 import trio
 import zmq
 
-from pie_py.config.python_child import python_command
+from pie_py.config.processes import Backoff, python_command
 from pie_py.config.server import ServerConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
@@ -34,7 +34,6 @@ from pie_py.wire.zmq_socket import Socket
 log = structlog.get_logger("pie.worker")
 
 START_SECONDS = 600.0  # a large checkpoint takes minutes to load
-MAX_BACKOFF_SECONDS = 30.0
 
 
 class WorkerFailed(Exception):
@@ -102,7 +101,7 @@ class WorkerLink:
         Raises:
             WorkerFailed: if the first worker cannot start. Later ones are tried again.
         """
-        backoff = 0.5
+        backoff = Backoff(trio.current_time)
         started = False
         while True:
             reason = "it exited"
@@ -111,7 +110,6 @@ class WorkerLink:
                     hello, process = await nursery.start(self._start_process)
                     self.pid = hello.pid
                     self.ready = True
-                    backoff = 0.5
                     self.on_hello(hello)
                     if not started:
                         started = True
@@ -128,9 +126,10 @@ class WorkerLink:
                 self.in_flight = 0
                 self.on_lost(f"the inference worker was lost: {reason}")
             self.restarts += 1
-            log.error("worker lost, starting another", reason=reason, seconds=backoff)
-            await trio.sleep(backoff)
-            backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
+            pause = backoff.pause()
+            log.error("worker lost, starting another", reason=reason, seconds=pause)
+            await trio.sleep(pause)
+            backoff.start()
 
     async def _start_process(
         self, task_status: trio.TaskStatus[tuple[Hello, trio.Process]]

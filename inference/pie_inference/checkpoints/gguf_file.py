@@ -23,7 +23,7 @@ import torch
 
 from pie_inference.checkpoints.sources import Source, Sources
 from pie_inference.errors import LoadError
-from pie_py.config.python_child import python_command
+from pie_py.config.processes import python_command
 
 log = structlog.get_logger("pie.worker.load")
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import zmq
 
-from pie_py.config.python_child import python_command
+from pie_py.config.processes import python_command
 
 LINGER_MS = 2000  # for the last message
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pie_py.build.generate.contract_text import with_parameters
 from pie_py.build.wit import Interface, Package, Type, parse
-from pie_py.config.python_child import python_command
+from pie_py.config.processes import python_command
 
 COMMAND = "python -m pie_py.build.generate"
 REPOSITORY = Path(__file__).resolve().parents[3]
