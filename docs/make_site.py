@@ -158,7 +158,8 @@ def configuration() -> str:
 
     parts = [
         "# Configuration\n\nThe TOML file of `pie-py serve --config`. In the environment a field is"
-        " `PIE_PY_FIELD` or `PIE_PY_SECTION__FIELD`. Sizes are bytes, times seconds.\n"
+        " `PIE_PY_FIELD` or `PIE_PY_SECTION__FIELD`, but for `endpoint`: `PIE_PY_ENDPOINT` is of"
+        " clients. Sizes are bytes, times seconds.\n"
     ]
     sections: list[tuple[str, type[BaseModel]]] = [("", ServerConfig)]
     for section, of in sections:
