@@ -39,7 +39,7 @@ def render() -> str:
     """The page, with a line for each record."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    head = _row(["record", "what", "processor, load", "goals met"]) + _row(["---"] * 4)
+    head = _row(["record", "processor, load", "goals met"]) + _row(["---"] * 3)
     return before + BEGIN + "\n" + head + "".join(map(_line, _names())) + "\n" + END + after
 
 
@@ -61,7 +61,6 @@ def _line(name: str) -> str:
     return _row(
         [
             name,
-            reports[0]["title"],
             f"{environment['cpu']}, {environment['load']:.1f}",
             f"{sum(met)} of {len(met)}" if met else "no goal",
         ]
