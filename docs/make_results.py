@@ -1,10 +1,10 @@
-"""Writes the measured tables of `docs/benchmarks.md`, and plots, from the records in
-`docs/results/`.
+"""Writes the table of records in `docs/benchmarks.md`, and plots, from `docs/results/`.
 
     python -m benchmarks NAME --json > docs/results/NAME.json
     python docs/make_results.py
 
 The part of the page between the two marks is generated; a test compares it with what this writes.
+All rows of all records are a page of the site, which `make_site.py` makes.
 """
 
 from __future__ import annotations
@@ -36,11 +36,35 @@ def main() -> None:
 
 
 def render() -> str:
-    """The page with the tables of all records."""
+    """The page, with a line for each record."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    names = sorted(file.stem for file in RESULTS.glob("*.json"))
-    return before + BEGIN + "".join(_section(name) for name in names) + END + after
+    head = _row(["record", "processor, load", "goals met"]) + _row(["---"] * 3)
+    return before + BEGIN + "\n" + head + "".join(map(_line, _names())) + "\n" + END + after
+
+
+def records() -> str:
+    """A page with the tables of all records."""
+    head = "# Records\n\nEach is one run, as [benchmarks](benchmarks.md) says.\n"
+    return head + "".join(map(_section, _names()))
+
+
+def _names() -> list[str]:
+    return sorted(file.stem for file in RESULTS.glob("*.json"))
+
+
+def _line(name: str) -> str:
+    document = _load(name)
+    environment = document["environment"]
+    reports = document.get("reports", [document])
+    met = [goal["met"] for report in reports for goal in report["goals"]]
+    return _row(
+        [
+            name,
+            f"{environment['cpu']}, {environment['load']:.1f}",
+            f"{sum(met)} of {len(met)}" if met else "no goal",
+        ]
+    )
 
 
 def _section(name: str) -> str:

@@ -3,9 +3,10 @@
     python docs/make_site.py [FOLDER]        # then: python -m http.server -d FOLDER/site
 
 The pages of `docs/`, a page per inferlet of the library, the reference of the SDK and of the client
-from their docstrings, the configuration from its classes, CONTRIBUTING and CHANGELOG are put
-together in FOLDER (`target/site`), and Zensical makes pages of them (`pip install -e .[docs]`). A
-warning, such as a link that leads nowhere, ends it with status 1.
+from their docstrings, the contract's functions, the commands from their help, the configuration
+from its classes, the benchmarks' records, CONTRIBUTING and CHANGELOG are put together in FOLDER
+(`target/site`), and Zensical makes pages of them (`pip install -e .[docs]`). A warning, such as a
+link that leads nowhere, ends it with status 1.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import click
+import make_results
+
+from pie_py.build.generate import api_page
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -55,6 +61,9 @@ def assemble(folder: Path) -> None:
         "reference/inferlet.md": _docstrings("The Python SDK, function by function", OF_SDK),
         "reference/client.md": _docstrings("The client and its test plugin", OF_CLIENT),
         "reference/configuration.md": configuration(),
+        "cli.md": command_line(),
+        "api.md": api_page.render(),
+        "records.md": make_results.records(),
     }
     for name, text in {**techniques, **reference, **dict(_of_the_root())}.items():
         path = pages / name
@@ -110,6 +119,35 @@ def _of_the_root() -> Iterator[tuple[str, str]]:
     for name in ("CONTRIBUTING", "CHANGELOG"):
         text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
         yield f"{name.lower()}.md", text.replace("](docs/", "](")
+
+
+def command_line() -> str:
+    """The help of every command."""
+    from pie_py.cli import main as pie_py
+
+    parts = [
+        "# The command line\n\nAnswers go to standard output and nothing else does. Exit status: 0;"
+        " 1 if an inferlet or the command failed; 2 for wrong usage, also of an inferlet (its error"
+        " begins with `usage:`); 130 after Ctrl-C. Listings take `--json`.\n"
+    ]
+    for path, text in helps(pie_py, "pie-py", None):
+        parts.append(f"{'#' * len(path.split())} {path}\n```\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+def helps(
+    command: click.Command, path: str, parent: click.Context | None
+) -> Iterator[tuple[str, str]]:
+    """Name and help of a command and of all below it."""
+    context = click.Context(command, parent, path.split()[-1], **command.context_settings)
+    context.terminal_width = 100
+    if parent is not None:
+        yield path, "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from helps(below, f"{path} {name}", context)
 
 
 def configuration() -> str:

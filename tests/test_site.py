@@ -62,6 +62,13 @@ def test_what_the_reference_and_the_cookbook_have(site: Path) -> None:
     fields = (site / "reference/configuration.html").read_text(encoding="utf-8")
     assert "bytes_each" in fields
     assert "of one record" in fields
+    commands = (site / "cli.html").read_text(encoding="utf-8")
+    assert "pie-py cluster drain" in commands
+    assert "--data-folder" in commands
+    functions = (site / "api.html").read_text(encoding="utf-8")
+    assert "next-tokens" in functions
+    records = (site / "records.html").read_text(encoding="utf-8")
+    assert "vllm-compiled" in records
     technique = (site / "cookbook/tree_of_thought.html").read_text(encoding="utf-8")
     assert "What to expect" in technique
     assert "async" in technique

@@ -40,7 +40,6 @@ HOW: dict[str, list[object]] = {
     "functions": ["script"],
     "async-function-calling": ["needs a model that calls: tests/async_calling", "imports"],
     "interception": ["a signature"],
-    "testing": ["a test: tests/testing"],
     "cluster": ["needs a cluster: tests/cluster"],
 }  # fmt: skip
 STORY = ("index", "debugging")  # pages whose files and commands belong together

@@ -41,7 +41,7 @@ def test_cases_have_names_of_their_own_and_rules() -> None:
 
 
 def test_rules_are_written_down_and_each_has_a_case() -> None:
-    text = (REPOSITORY / "docs" / "semantics.md").read_text()
+    text = (REPOSITORY / "docs" / "contract.md").read_text()
     written = re.findall(r"^- \*\*([A-Z]+[0-9]+)\*\*", text, re.MULTILINE)
     assert len(set(written)) == len(written)
     held = {rule for case in CASES for rule in case.rules}

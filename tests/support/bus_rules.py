@@ -1,4 +1,4 @@
-"""What holds of topics and work queues (B in `docs/semantics.md`), wherever the instances run.
+"""What holds of topics and work queues (B in `docs/contract.md`), wherever the instances run.
 
 Each rule is a test of a world: one server, or nodes of a cluster.
 """

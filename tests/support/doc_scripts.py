@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -10,7 +11,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def load_script(name: str) -> ModuleType:
-    """Runs a script as a module, not as the main one."""
+    """Runs a script as a module, not as the main one; it may import its neighbours."""
+    if str(DOCS) not in sys.path:
+        sys.path.append(str(DOCS))
     spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""`docs/api.md`: every function of the contract, and the conformance cases that hold it."""
+"""A page of the site: every function of the contract, and the conformance cases that hold it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections import defaultdict
 from typing import Any
 
-from pie_py.build.generate.source import REPOSITORY, imported, notice
+from pie_py.build.generate.source import REPOSITORY, imported
 
 IN_PAPER = 42  # functions of the paper's API
 SHOWN = 5  # cases of a function
@@ -42,7 +42,7 @@ def render() -> str:
                 f" | {_cases(cases[name])} |"
             )
         lines.append("")
-    return notice("<!--", "sdk/wit/inferlet.wit and tests/conformance", " -->") + "\n".join(lines)
+    return "\n".join(lines)
 
 
 def _cases_of_functions() -> dict[str, dict[str, bool]]:

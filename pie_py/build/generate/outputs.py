@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pie_py.build.generate import (
-    api_page,
     host_signatures,
     js_raw,
     python_raw,
@@ -20,7 +19,6 @@ from pie_py.build.generate.source import REPOSITORY
 # Path of each generated file, and the function that returns its text. The order does not matter.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
-    "docs/api.md": api_page.render,
     "pie_py/client/sync.py": sync_client.render,
     "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
     "sdk/js/src/raw.ts": js_raw.render_raw,
