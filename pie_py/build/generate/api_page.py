@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections import defaultdict
 from typing import Any
@@ -37,9 +38,9 @@ def render() -> str:
             params = ", ".join(f"{name}: {of}" for name, of in function.params)
             returns = f" → {function.result}" if function.result else ""
             queue = "yes" if function.params and function.params[0][0] == "queue" else ""
+            does = " ".join([_sentence(function.doc), *re.findall(r"Gives: .+", function.doc)])
             lines.append(
-                f"| `{name}`<br>`({params}){returns}` | {_sentence(function.doc)} | {queue}"
-                f" | {_cases(cases[name])} |"
+                f"| `{name}`<br>`({params}){returns}` | {does} | {queue} | {_cases(cases[name])} |"
             )
         lines.append("")
     return "\n".join(lines)

@@ -20,9 +20,11 @@ from pie_py.build.generate.source import REPOSITORY
 OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
     "pie_py/client/sync.py": sync_client.render,
+    "sdk/js/src/awaited.ts": js_raw.render_awaited,
     "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
     "sdk/js/src/raw.ts": js_raw.render_raw,
     "sdk/js/src/sampler_parameters.ts": sampler.render_javascript,
+    "sdk/python/inferlet/_awaited.py": python_raw.render_awaited,
     "sdk/python/inferlet/_bindings.py": python_raw.render_bindings,
     "sdk/python/inferlet/_sampler_parameters.py": sampler.render_python,
     "sdk/python/inferlet/raw/__init__.py": python_raw.render_raw,

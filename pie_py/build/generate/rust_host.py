@@ -6,9 +6,19 @@ compiler.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-from pie_py.build.generate.source import GenerateError, contract, imported, notice, ok_type, snake
+from pie_py.build.generate.futures import Named, fields, taker
+from pie_py.build.generate.source import (
+    GenerateError,
+    contract,
+    imported,
+    notice,
+    ok_type,
+    pascal,
+    snake,
+)
 from pie_py.build.generate.spelling import spell
 from pie_py.build.wit import Function, Interface, Type
 
@@ -17,8 +27,8 @@ _WIDTH = 100
 _HEAD = """\
 //! The contract as it is: a module for each interface, a function for each function.
 //!
-//! A function that takes time returns the handle of a future. The crate's modules re-export the
-//! public part of this, some of it with richer types.
+//! A function that takes time returns a future, to be awaited. The crate's modules re-export this,
+//! and add what is more convenient.
 
 #![allow(clippy::too_many_arguments)]
 
@@ -48,6 +58,8 @@ _LAID_OUT = {
 _ELEMENTS = {"string": "u8", "list<u8>": "u8", "list<u32>": "u32"}
 _RESULTS = {"bool": "bool", "u32": "u32", "f32": "f32", "string": "String"}
 _DIRECT = ("u64",)  # results that need no area
+# What the crate takes from a future by a function of its own, as `http` has it.
+_OWN = {"take-response": ("crate::http::Response", "crate::http::take_response")}
 
 
 def render() -> str:
@@ -62,15 +74,16 @@ def render() -> str:
 
 def _module(interface: str, members: Interface) -> str:
     """A module: what is imported, and a function for each of it that is safe to call."""
-    body = "".join(
-        "\n" + _indent(_wrapper(name, function, members))
-        for name, function in members.functions.items()
-    )
-    used = [name for name in ("call", "pairs", "texts") if f"{name}(" in body]
+    parts = [_enum(name, members) for name in members.enums]
+    parts += [_record(function) for function in members.functions.values() if fields(function)]
+    parts += [_wrapper(*each, members) for each in members.functions.items()]
+    body = "".join("\n" + _indent(part) for part in parts)
+    used = [name for name in ("call", "nanoseconds", "pairs", "texts") if f"{name}(" in body]
     names = used[0] if len(used) == 1 else f"{{{', '.join(used)}}}"
     uses = f"    use crate::abi::{names};\n"
-    if "-> Result" in body:
-        uses += "    use crate::error::Result;\n"
+    for name in ("crate::error::Result", "crate::future::HostFuture", "std::time::Duration"):
+        if re.search(rf"\b{name.split('::')[-1]}\b[^:]", re.sub("///.*", "", body)):
+            uses += f"    use {name};\n"
     imports = "".join(_import(name, function) for name, function in members.functions.items())
     link = contract().import_name(interface)
     return (
@@ -100,14 +113,35 @@ def _import(name: str, function: Function) -> str:
     return renamed + _fit(12, f"pub fn {snake(name)}(", params, f"){returns};") + "\n"
 
 
+def _enum(name: str, members: Interface) -> str:
+    cases = "".join(f"    {pascal(case)},\n" for case in members.enums[name])
+    derived = (
+        "#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]\n#[allow(missing_docs)]\n"
+    )
+    return f"{_doc(members.enum_docs[name])}{derived}pub enum {pascal(name)} {{\n{cases}}}\n"
+
+
+def _record(function: Function) -> str:
+    """The struct that a function makes of the tuple that it takes from a future."""
+    name, keys = fields(function) or ("", [])
+    value, _ = ok_type(function.result)
+    types = value.arguments if value else ()
+    said = function.doc.removeprefix("Consumes a ready future of ").partition("\nFields of")[0]
+    body = "".join(
+        f"    pub {snake(key)}: {_result(of)},\n" for key, of in zip(keys, types, strict=True) if of
+    )
+    derived = "#[derive(Clone, Debug, PartialEq)]\n#[allow(missing_docs)]\n"
+    doc = _doc(said[0].upper() + said[1:])
+    return f"{doc}{derived}pub struct {pascal(name)} {{\n{body}}}\n"
+
+
 def _wrapper(name: str, function: Function, members: Interface) -> str:
     """The safe function around an imported one."""
-    value, fallible = ok_type(function.result)
-    returns = "" if value is None else _result(value)
-    if fallible:
-        returns = f"Result<{returns}>" if returns else "Result"
-    params = [f"{snake(key)}: {_param(of, members)}" for key, of in function.params]
-    arrow = f" -> {returns}" if returns else ""
+    params = [
+        f"{'time' if _is_time(key, of) else snake(key)}: {_param(of, members, key)}"
+        for key, of in function.params
+    ]
+    arrow = _returns(function, members)
     lines = [_doc(function.doc) + _fit(0, f"pub fn {snake(name)}(", params, f"){arrow} {{", 4)]
     arguments: list[str] = []
     for key, of in function.params:
@@ -116,21 +150,69 @@ def _wrapper(name: str, function: Function, members: Interface) -> str:
             lines.append(f"    let {argument} = {_LAID_OUT[str(of)][1]}({argument});")
         if _element(of):
             arguments += [f"{argument}.as_ptr()", f"{argument}.len()"]
+        elif of.name in members.enums:
+            arguments.append(f"{argument} as u32")
+        elif of.name == "bool":
+            arguments.append(f"{argument}.into()")
         else:
-            arguments.append(f"{argument}.into()" if of.name == "bool" else argument)
-    lines.append(_call(f"imports::{snake(name)}(", arguments, function.result))
+            arguments.append("nanoseconds(time)" if _is_time(key, of) else argument)
+    head = f"imports::{snake(name)}("
+    if record := fields(function):
+        keys = ", ".join(map(snake, record[1]))
+        lines.append(_call(head, arguments, function.result, "let taken = ", "?;"))
+        lines.append(f"    let ({keys}) = taken;\n    Ok({pascal(record[0])} {{ {keys} }})")
+    elif take := taker(function):
+        lines.append(_call(head, arguments, function.result, "let started = ", ";"))
+        lines.append(f"    HostFuture::new(started, {_taken(take, members)[1]})")
+    else:
+        lines.append(_call(head, arguments, function.result))
     return "\n".join(lines) + "\n}\n"
 
 
-def _call(head: str, arguments: list[str], result: Type | None) -> str:
-    """The body: a direct call, or one that fills an area."""
+def _returns(function: Function, members: Interface) -> str:
+    """What a function returns, with the arrow: a value, or a future of one."""
+    if take := taker(function):
+        return f" -> HostFuture<{_taken(take, members)[0]}>"
+    returns = _value(function)
+    if ok_type(function.result)[1]:
+        returns = f"Result<{returns}>" if returns else "Result"
+    return f" -> {returns}" if returns else ""
+
+
+def _value(function: Function) -> str:
+    if record := fields(function):
+        return pascal(record[0])
+    value, _ = ok_type(function.result)
+    return "" if value is None else _result(value)
+
+
+def _taken(of: Named, members: Interface) -> tuple[str, str]:
+    """The type of a future's value, and the function that takes it."""
+    if of.name in _OWN:
+        return _OWN[of.name]
+    home = "" if of.name in members.functions else f"super::{snake(of.interface)}::"
+    value = _value(of.function) or "()"
+    return f"{home}{value}" if fields(of.function) else value, f"{home}{snake(of.name)}"
+
+
+def _is_time(key: str, of: Type) -> bool:
+    return key == "nanoseconds" and of.name == "u64"
+
+
+def _call(
+    head: str, arguments: list[str], result: Type | None, before: str = "", after: str = ""
+) -> str:
+    """The body, or its first statement: a direct call, or one that fills an area."""
     if result is None or str(result) in _DIRECT:
         return f"    unsafe {{ {head}{', '.join(arguments)}) }}"
     arguments = [*arguments, "area"]
-    line = f"    call(|area| unsafe {{ {head}{', '.join(arguments)}) }})"
-    if len(line) + 4 <= _WIDTH:
-        return line
-    return f"    call(|area| unsafe {{\n{_fit(8, head, arguments, ')', 4)}\n    }})"
+    call = "call::<Result<_>>" if after == "?;" else "call"  # which error it may be
+    line = f"{call}(|area| unsafe {{ {head}{', '.join(arguments)}) }}){after}"
+    for lead in (f"    {before}", f"    {before.rstrip()}\n        "):
+        if len(lead.rpartition("\n")[2] + line) + 4 <= _WIDTH:
+            return lead + line
+    body = _fit(8, head, arguments, ")", 4)
+    return f"    {before}{call}(|area| unsafe {{\n{body}\n    }}){after}"
 
 
 def _fit(indent: int, head: str, parts: Iterable[str], tail: str, outer: int = 0) -> str:
@@ -143,9 +225,11 @@ def _fit(indent: int, head: str, parts: Iterable[str], tail: str, outer: int = 0
     return f"{space}{head}\n" + "".join(f"{space}    {part},\n" for part in parts) + space + tail
 
 
-def _param(of: Type, members: Interface) -> str:
+def _param(of: Type, members: Interface, key: str) -> str:
     if of.name in members.enums:
-        return "u32"  # the case's number
+        return pascal(of.name)
+    if _is_time(key, of):
+        return "Duration"
     if str(of) not in _PARAMS:
         raise GenerateError(f"no parameter of a Rust program can be a {of} yet")
     return _PARAMS[str(of)]

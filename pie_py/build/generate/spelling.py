@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 
+from pie_py.build.generate.futures import fields
 from pie_py.build.generate.source import imported, snake
 
 _QUOTED = re.compile(r"`(?:([a-z-]+)\.)?([a-z][a-z0-9-]*)`")
@@ -30,9 +31,10 @@ def spell(doc: str, separator: str | None = None, write: Callable[[str], str] = 
 
 @cache
 def names() -> frozenset[str]:
-    """All functions and parameters of the contract."""
+    """All functions, parameters and fields of the contract."""
     names: set[str] = set()
     for interface in imported().values():
         for name, function in interface.functions.items():
             names |= {name, *(key for key, _ in function.params)}
+            names.update((fields(function) or ("", ()))[1])
     return frozenset(names)

@@ -33,6 +33,10 @@ import { asBool, asBytes, asInteger, asCase, asTexts, asText, asU32, asU32s } fr
 import { called, plain } from "./convert.ts";
 
 // Interface `runtime`
+/**
+ * What a line of the log is: for the author of the inferlet, for its operator, about something
+ * odd, or about something that has failed.
+ */
 export type LogLevel = "debug" | "info" | "warning" | "error";
 
 /** The arguments given at launch, in order. */
@@ -115,8 +119,9 @@ export function destroyQueue(queue: number): void {
 }
 
 /**
- * A future that is ready when every command queued before it has taken effect. Consume it with
- * `take`, which reports the first error among them that nothing has reported yet.
+ * Ready when every command queued before it has taken effect; then reports the first error
+ * among them that nothing has reported yet.
+ * Gives: nothing, by `take`.
  * Errors: `invalid-handle`, `limit-exceeded`.
  */
 export function synchronize(queue: number): number {
@@ -155,7 +160,7 @@ export function wait(futures: Iterable<number>): number[] {
 }
 
 /**
- * Consumes a ready future that carries no value (`synchronize`, `sleep`, `writable`).
+ * Consumes a ready future that carries no value.
  * Errors: `invalid-handle`, `not-ready`, or the error of the operation.
  */
 export function take(future: number): void {
@@ -167,8 +172,7 @@ export function take(future: number): void {
 }
 
 /**
- * Consumes a ready future that carries text (`receive`, `launch`, `nextMessage`,
- * `pull`, `mcpListTools`, `mcpCallTool`).
+ * Consumes a ready future that carries text.
  * Errors: as `take`.
  */
 export function takeText(future: number): string {
@@ -180,7 +184,7 @@ export function takeText(future: number): string {
 }
 
 /**
- * Consumes a ready future that carries a list of texts (`storeList`).
+ * Consumes a ready future that carries a list of texts.
  * Errors: as `take`.
  */
 export function takeTexts(future: number): string[] {
@@ -192,8 +196,7 @@ export function takeTexts(future: number): string[] {
 }
 
 /**
- * Consumes a ready future that carries bytes (`receiveBlob`, `storeGet`,
- * `readBody`).
+ * Consumes a ready future that carries bytes.
  * Errors: as `take`.
  */
 export function takeBlob(future: number): Uint8Array {
@@ -228,7 +231,8 @@ export function monotonicNow(): bigint {
 }
 
 /**
- * A future that is ready after this many nanoseconds. Consume it with `take`.
+ * Ready after this time.
+ * Gives: nothing, by `take`.
  * Errors: `limit-exceeded`.
  */
 export function sleep(nanoseconds: bigint | number): number {
@@ -257,9 +261,10 @@ export function log(level: LogLevel, message: string): void {
 }
 
 /**
- * Starts a child instance of a program (its name or content hash), as the same user. The
- * future carries its result; consume it with `takeText`. A child ends with its parent, and
- * when its future is cancelled. It has no client: parent and child talk through `messaging`.
+ * Starts a child instance of a program (its name or content hash), as the same user. A child
+ * ends with its parent, and when its future is cancelled. It has no client: parent and child
+ * talk through `messaging`.
+ * Gives: the child's result, by `takeText`.
  * Errors: `not-found`, `limit-exceeded` (too many children, or generations of them). Of the
  * future: `failed-dependency` (the child failed; the message is the child's own error text),
  * `cancelled` (it was killed), `limit-exceeded`, `worker-lost` or `invalid-argument`
@@ -277,8 +282,8 @@ export function launch(program: string, args: Iterable<string>): number {
 
 /**
  * Sends text to the client. The server keeps a bounded number of bytes for a client that does
- * not read (back-pressure): beyond that the error is `would-block`, and `writable` tells when
- * to try again.
+ * not read (back-pressure).
+ * Room: after `would-block`, by `writable`.
  * Errors: `would-block`, `limit-exceeded` (one message too large).
  */
 export function send(message: string): void {
@@ -289,7 +294,11 @@ export function send(message: string): void {
   }
 }
 
-/** Sends bytes to the client. Errors: as `send`. */
+/**
+ * Sends bytes to the client.
+ * Room: after `would-block`, by `writable`.
+ * Errors: as `send`.
+ */
 export function sendBlob(data: Uint8Array): void {
   try {
     _session.sendBlob(asBytes(data));
@@ -299,7 +308,8 @@ export function sendBlob(data: Uint8Array): void {
 }
 
 /**
- * A future that is ready when `send` has room again. Consume it with `take`.
+ * Ready when `send` has room again.
+ * Gives: nothing, by `take`.
  * Errors: `limit-exceeded`.
  */
 export function writable(): number {
@@ -311,7 +321,8 @@ export function writable(): number {
 }
 
 /**
- * A future of the client's next text. Consume it with `takeText`.
+ * The client's next text. Cancelled, it leaves the text for the next call.
+ * Gives: text, by `takeText`.
  * Errors: `limit-exceeded`.
  */
 export function receive(): number {
@@ -323,7 +334,8 @@ export function receive(): number {
 }
 
 /**
- * A future of the client's next bytes. Consume it with `takeBlob`.
+ * The client's next bytes. Cancelled, it leaves them for the next call.
+ * Gives: bytes, by `takeBlob`.
  * Errors: `limit-exceeded`.
  */
 export function receiveBlob(): number {
@@ -336,7 +348,10 @@ export function receiveBlob(): number {
 
 // Interface `http`
 
-/** `httpRequest` with GET, without a body, with the server's time-out. */
+/**
+ * `httpRequest` with GET, without a body, with the server's time-out.
+ * Gives: a response, by `takeResponse`.
+ */
 export function httpGet(url: string, headers: Iterable<[string, string]>): number {
   try {
     return _http.httpGet(asText(url), Array.from(headers, ([first, second]): [string, string] => [asText(first), asText(second)]));
@@ -345,7 +360,10 @@ export function httpGet(url: string, headers: Iterable<[string, string]>): numbe
   }
 }
 
-/** `httpRequest` with POST and the server's time-out. */
+/**
+ * `httpRequest` with POST and the server's time-out.
+ * Gives: a response, by `takeResponse`.
+ */
 export function httpPost(url: string, headers: Iterable<[string, string]>, body: Uint8Array): number {
   try {
     return _http.httpPost(asText(url), Array.from(headers, ([first, second]): [string, string] => [asText(first), asText(second)]), asBytes(body));
@@ -356,11 +374,11 @@ export function httpPost(url: string, headers: Iterable<[string, string]>, body:
 
 /**
  * Starts a request (GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS) to an `http://` or
- * `https://` URL. The future is ready when the answer's headers have arrived, whatever its
- * status; consume it with `takeResponse`. Redirects are followed; a redirect to another
- * origin drops headers that carry secrets. `timeoutMs` bounds the time from this call to the
- * last byte of the body; 0 is the server's time-out. Unless `headers` have an Accept-Encoding,
- * a gzip body is unpacked.
+ * `https://` URL; ready when the answer's headers have arrived, whatever its status. Redirects
+ * are followed; a redirect to another origin drops headers that carry secrets. `timeoutMs`
+ * bounds the time from this call to the last byte of the body; 0 is the server's time-out.
+ * Unless `headers` have an Accept-Encoding, a gzip body is unpacked.
+ * Gives: a response, by `takeResponse`.
  * Errors: `invalid-argument`, `permission-denied` (a host that is not allowed),
  * `limit-exceeded` (size, requests under way, requests per second, open bodies).
  */
@@ -388,10 +406,11 @@ export function takeResponse(future: number): [number, [string, string][], numbe
 }
 
 /**
- * A future of the next bytes of a body, as soon as there are any, at most `most` and at most 1
- * MiB; none at the end. One read at a time. Consume it with `takeBlob`, whose errors
- * are `remote-failed`, `timed-out`, `limit-exceeded` (the body is too large).
- * Errors: `invalid-handle`, `invalid-argument`, `busy`, `limit-exceeded`.
+ * The next bytes of a body, as soon as there are any, at most `most` and at most 1 MiB; none at
+ * the end. One read at a time.
+ * Gives: bytes, by `takeBlob`.
+ * Errors: `invalid-handle`, `invalid-argument`, `busy`, `limit-exceeded`; of the future:
+ * `remote-failed`, `timed-out`, `limit-exceeded` (the body is too large).
  */
 export function readBody(body: number, most: number): number {
   try {
@@ -433,8 +452,9 @@ export function mcpServers(): string[] {
 }
 
 /**
- * A future of a server's tools, a JSON list of `{"name", "title", "description",
- * "input_schema", "output_schema"}`. Consume it with `takeText`.
+ * A server's tools, a JSON list of `{"name", "title", "description", "input_schema",
+ * "output_schema"}`.
+ * Gives: JSON, by `takeText`.
  * Errors: `not-found`, `limit-exceeded`; of the future: `remote-failed` (the server did not
  * start, died, or refused), `timed-out`, `limit-exceeded` (the answer is too large).
  */
@@ -447,9 +467,10 @@ export function mcpListTools(server: string): number {
 }
 
 /**
- * A future of a tool's answer to `arguments`, a JSON object: a JSON object with `content` (a
- * list of MCP content blocks), `is_error` (the tool's own failure), and `structured` (what the
- * tool's output schema describes, or null). Consume it with `takeText`.
+ * A tool's answer to `arguments`, a JSON object: a JSON object with `content` (a list of MCP
+ * content blocks), `is_error` (the tool's own failure), and `structured` (what the tool's
+ * output schema describes, or null).
+ * Gives: JSON, by `takeText`.
  * Errors: `not-found`, `invalid-argument`, `limit-exceeded`; of the future: as
  * `mcpListTools`.
  */
@@ -466,8 +487,8 @@ export function mcpCallTool(server: string, tool: string, arguments_: string): n
 /**
  * Sends to every current subscriber of a topic among this user's instances, this one included,
  * and returns how many there are. All or none: if the box of one subscriber is full, nothing
- * is sent and the error names it; `broadcastRoom` tells when to try again. So no subscriber
- * misses a message.
+ * is sent and the error names it. So no subscriber misses a message.
+ * Room: after `would-block`, by `broadcastRoom`.
  * Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large).
  */
 export function broadcast(topic: string, message: string): number {
@@ -479,7 +500,8 @@ export function broadcast(topic: string, message: string): number {
 }
 
 /**
- * A future that is ready when the box of every subscriber has room. Consume it with `take`.
+ * Ready when the box of every subscriber has room.
+ * Gives: nothing, by `take`.
  * Errors: `invalid-argument`, `limit-exceeded`.
  */
 export function broadcastRoom(topic: string): number {
@@ -517,8 +539,9 @@ export function unsubscribe(subscription: number): void {
 }
 
 /**
- * A future of the subscription's next message, in the order of the broadcasts. Consume it with
- * `takeText`.
+ * The subscription's next message, in the order of the broadcasts. Cancelled, it leaves the
+ * message for the next call.
+ * Gives: text, by `takeText`.
  * Errors: `invalid-handle`, `limit-exceeded`.
  */
 export function nextMessage(subscription: number): number {
@@ -530,8 +553,8 @@ export function nextMessage(subscription: number): number {
 }
 
 /**
- * Appends to the user's work queue of a topic. The queue is bounded: a full one is
- * `would-block` (back-pressure), and `pushRoom` tells when to try again.
+ * Appends to the user's work queue of a topic, which is bounded (back-pressure).
+ * Room: after `would-block`, by `pushRoom`.
  * Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large, too many
  * queues).
  */
@@ -544,7 +567,8 @@ export function push(topic: string, message: string): void {
 }
 
 /**
- * A future that is ready when the work queue has room. Consume it with `take`.
+ * Ready when the work queue has room.
+ * Gives: nothing, by `take`.
  * Errors: `invalid-argument`, `limit-exceeded`.
  */
 export function pushRoom(topic: string): number {
@@ -556,8 +580,10 @@ export function pushRoom(topic: string): number {
 }
 
 /**
- * A future of the oldest message of the work queue (FIFO). Each message goes to exactly one
- * puller; pullers are served in the order of their calls. Consume it with `takeText`.
+ * The oldest message of the work queue (FIFO); waits for one. Each message goes to exactly one
+ * puller; pullers are served in the order of their calls. Cancelled, it leaves the message for
+ * the next puller.
+ * Gives: text, by `takeText`.
  * Errors: `invalid-argument`, `limit-exceeded`.
  */
 export function pull(topic: string): number {
@@ -571,7 +597,9 @@ export function pull(topic: string): number {
 // Interface `store`
 
 /**
- * A future of a key's value, or of the error `not-found`. Consume it with `takeBlob`.
+ * A key's value, or the error `not-found`.
+ * Gives: bytes, by `takeBlob`.
+ * Room: after `would-block`, by `storeRoom`.
  * Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
  */
 export function storeGet(key: string): number {
@@ -583,7 +611,9 @@ export function storeGet(key: string): number {
 }
 
 /**
- * Gives a key a value, new or instead of its old one. Consume the future with `take`.
+ * Sets a key's value, new or instead of its old one.
+ * Gives: nothing, by `take`.
+ * Room: after `would-block`, by `storeRoom`.
  * Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large; of the future:
  * quota).
  */
@@ -596,7 +626,9 @@ export function storeSet(key: string, value: Uint8Array): number {
 }
 
 /**
- * Removes a key; idempotent: a missing key is no error. Consume the future with `take`.
+ * Removes a key; idempotent: a missing key is no error.
+ * Gives: nothing, by `take`.
+ * Room: after `would-block`, by `storeRoom`.
  * Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
  */
 export function storeDelete(key: string): number {
@@ -608,9 +640,10 @@ export function storeDelete(key: string): number {
 }
 
 /**
- * A future of the keys that begin with `prefix` and come after `after`, in the order of their
- * UTF-8 bytes, at most `limit` (1 to 1000) of them. An empty `after` is before every key.
- * Consume it with `takeTexts`.
+ * The keys that begin with `prefix` and come after `after`, in the order of their UTF-8 bytes,
+ * at most `limit` (1 to 1000) of them. An empty `after` is before every key.
+ * Gives: a list of texts, by `takeTexts`.
+ * Room: after `would-block`, by `storeRoom`.
  * Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
  */
 export function storeList(prefix: string, after: string, limit: number): number {
@@ -622,7 +655,8 @@ export function storeList(prefix: string, after: string, limit: number): number 
 }
 
 /**
- * A future that is ready when operations are accepted again. Consume it with `take`.
+ * Ready when operations are accepted again.
+ * Gives: nothing, by `take`.
  * Errors: `limit-exceeded`.
  */
 export function storeRoom(): number {
@@ -636,8 +670,9 @@ export function storeRoom(): number {
 /**
  * Makes all changes at once, if each of the `expected` keys has just this value and none of
  * the `absent` keys exists; otherwise nothing changes and the future's error is `conflict`. At
- * most 1000 keys in conditions, and as many in changes; none twice. Consume the future with
- * `take`.
+ * most 1000 keys in conditions, and as many in changes; none twice.
+ * Gives: nothing, by `take`.
+ * Room: after `would-block`, by `storeRoom`.
  * Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large, too many keys;
  * of the future: quota).
  */
@@ -731,8 +766,8 @@ export function releaseExport(queue: number, name: string): void {
 }
 
 /**
- * Sets after how many nanoseconds without an import an export of this user ends, as by
- * `releaseExport`. The time starts again now, and with each import.
+ * Sets after how long without an import an export of this user ends, as by `releaseExport`.
+ * The time starts again now, and with each import.
  * Errors: `invalid-handle`, `not-found`, `permission-denied`, `invalid-argument` (no time),
  * `limit-exceeded` (longer than the operator allows).
  */
@@ -747,8 +782,8 @@ export function expireExport(queue: number, name: string, nanoseconds: bigint | 
 /**
  * Says what pages are worth when memory is short, beside the user's other pages: those of lower
  * `priority` leave first, the prefix cache and for host memory. Pages have 0 until told; above
- * it they have the priority for so many nanoseconds, below it until they are found by
- * `matchPrefix`. Other users' pages leave and stay as if nothing had been said.
+ * it they have the priority for this time, below it until they are found by `matchPrefix`.
+ * Other users' pages leave and stay as if nothing had been said.
  * Errors: `invalid-handle`, `swapped-out`, `invalid-argument` (a priority outside -100 to 100).
  */
 export function retainKvpage(queue: number, pages: Iterable<number>, priority: number, nanoseconds: bigint | number): void {
@@ -947,8 +982,9 @@ export function forwardWithAdapter(queue: number, adapter: string, inputPages: I
 export type Detail = "total" | "layers" | "heads";
 
 /**
- * As `forward`, and a future of what the last `observed` inputs attend to; consume it
- * with `takeAttention`. An empty `adapter` means none.
+ * As `forward`, and what the last `observed` inputs attend to. An empty `adapter` means
+ * none.
+ * Gives: attention, by `takeAttention`.
  * Errors: as `forwardWithAdapter`, and `invalid-argument` (not 1 to as many as inputs are
  * observed), `limit-exceeded` (an answer of over 524288 numbers, inputs times columns
  * over 2^28), `unsupported`.
@@ -967,6 +1003,7 @@ export function forwardWithAttention(queue: number, inputPages: Iterable<number>
  * inputs. A number is the sum over the observed inputs of their attention probabilities (of a
  * softmax in float32, so each input adds 1 to a row, or 0 if it sees nothing); what is hidden
  * has 0.
+ * Fields of `attention`: `rows`, `numbers`.
  * Errors: `invalid-handle`, `not-ready`, or the error of the operation.
  */
 export function takeAttention(future: number): [number, number[]] {
@@ -1245,9 +1282,9 @@ export function applyChatTemplate(model: string, messages: string, addGeneration
 // Interface `output-text`
 
 /**
- * A future of the `k` most likely next tokens after an output embed; consume it with
- * `takeDist`. `k` is at least 1; more than the vocabulary means the whole vocabulary; 256 is
- * usual.
+ * The `k` most likely next tokens after an output embed. `k` is at least 1; more than the
+ * vocabulary means the whole vocabulary; 256 is usual.
+ * Gives: a distribution, by `takeDist`.
  * Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
  */
 export function getNextDist(queue: number, embed: number, k: number): number {
@@ -1261,6 +1298,7 @@ export function getNextDist(queue: number, embed: number, k: number): number {
 /**
  * Consumes a ready future of a distribution: token ids, and their probabilities (of the
  * softmax over the whole vocabulary, temperature 1), most likely first.
+ * Fields of `distribution`: `tokens`, `probabilities`.
  * Errors: `invalid-handle`, `not-ready`, or the error of the operation.
  */
 export function takeDist(future: number): [number[], number[]] {
@@ -1364,8 +1402,9 @@ export function mixLogits(queue: number, embed: number, samplerQueue: number, sa
 }
 
 /**
- * A future of a token that follows an output embed; consume it with `takeSample`. The sampler
- * moves on even if the future is cancelled.
+ * Chooses a token that follows an output embed. The sampler moves on even if the future is
+ * cancelled.
+ * Gives: a token, by `takeSample`.
  * Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
  */
 export function sample(queue: number, embed: number, sampler: number): number {
@@ -1379,6 +1418,7 @@ export function sample(queue: number, embed: number, sampler: number): number {
 /**
  * As `sample`, among the tokens that a mask allows: bit `t % 32` of word `t / 32` is token
  * `t`.
+ * Gives: a token, by `takeSample`.
  * Errors: as `sample`.
  */
 export function sampleMasked(queue: number, embed: number, sampler: number, mask: Iterable<number>): number {
@@ -1393,6 +1433,7 @@ export function sampleMasked(queue: number, embed: number, sampler: number, mask
  * Consumes a ready future of a token: the token, its log-probability, and the most likely
  * tokens, most likely first, with theirs. Log-probabilities are those of the model's own
  * distribution, as in `takeDist`: before temperature, penalties, biases, masks and filters.
+ * Fields of `sampled`: `token`, `logprob`, `topTokens`, `topLogprobs`.
  * Errors: `invalid-handle`, `not-ready`; `invalid-argument` (every token is ruled out); or the
  * error of the operation.
  */
@@ -1423,6 +1464,7 @@ export function embedSampled(queue: number, sampler: number, position: number, e
  * input pages, through an adapter if one is named, with keys and values into a page and the
  * hidden state into the embed itself; and `sample` of it, whose future is returned. An error
  * leaves none of them queued.
+ * Gives: a token, by `takeSample`.
  * Errors: as of these three functions, and of `forwardWithAdapter`.
  */
 export function step(queue: number, sampler: number, position: number, embed: number, inputPages: Iterable<number>, outputPage: number, adapter: string): number {
@@ -1456,8 +1498,9 @@ export function startRun(queue: number, sampler: number, embed: number, position
 }
 
 /**
- * A future that is ready when `count` tokens of a run are there that were not taken, or the
- * run is over. The run goes on by itself to a few tokens more than were asked for.
+ * Ready when `count` tokens of a run are there that were not taken, or the run is over. The run
+ * goes on by itself to a few tokens more than were asked for.
+ * Gives: nothing, by `take`.
  * Errors: `invalid-handle`, `invalid-argument` (no token), `limit-exceeded`.
  */
 export function runProgress(queue: number, run: number, count: number): number {
@@ -1496,17 +1539,17 @@ export function nextTokens(queue: number, run: number, count: number): number[] 
 }
 
 /**
- * Has the server read a run as text, so that the guest is woken at its end alone: a future of
- * the text of all its tokens. The text is that of the tokens' bytes, as `getVocabs` has them;
- * bytes that are no character are U+FFFD. The tokens `before` stand before the run's first one,
- * which may end a character that they begin. A stop token has no text, nor have tokens in the
- * spans `hidden`. The first of the strings `ends` that comes in the text ends the run; the text
- * ends before it.
+ * Has the server read a run as text, that of all its tokens, so that the guest is woken at its
+ * end alone. The text is that of the tokens' bytes, as `getVocabs` has them; bytes that are no
+ * character are U+FFFD. The tokens `before` stand before the run's first one, which may end a
+ * character that they begin. A stop token has no text, nor have tokens in the spans `hidden`.
+ * The first of the strings `ends` that comes in the text ends the run; the text ends before it.
  *
  * With `toClient` the text goes to the client as it comes, in messages of whole characters as
  * by `send`, while the client has room; what may be the start of one of the `ends` waits. The
  * run goes a few tokens beyond what is sent. The future is ready when all has been sent;
  * cancelled, no more is sent. The run's tokens can be taken as ever.
+ * Gives: the text and where it has ended, by `takeRunText`.
  * Errors: `invalid-handle`, `invalid-argument` (an empty string, a span without its count),
  * `limit-exceeded` (more than 1024 characters in `ends`, or 512 spans).
  */
@@ -1550,10 +1593,9 @@ export function endRun(queue: number, run: number, count: number): number[] {
 // Interface `grammar`
 
 /**
- * Compiles a grammar for a model's tokens; consume the future with `takeGrammar`. `kind` is
- * `json-schema`, `regex` (Rust's syntax, over the whole text), `lark` (EBNF in Lark's syntax,
- * with the rule `start`), or `ebnf` (llama.cpp's GBNF, with the rule `root`). The same text is
- * compiled once.
+ * Compiles a grammar for a model's tokens. `kind` is `json-schema`, `regex` (Rust's syntax,
+ * over the whole text), `lark` (EBNF in Lark's syntax, with the rule `start`), or `ebnf`
+ * (llama.cpp's GBNF, with the rule `root`). The same text is compiled once.
  *
  * A schema's keys come in its order. Its `x-guidance` is an object of options: `strict`
  * (false; objects and lists have nothing but what is named, where the schema does not say),
@@ -1562,6 +1604,7 @@ export function endRun(queue: number, run: number, count: number): number[] {
  *
  * In `lark` and `ebnf` a terminal, a rule of texts and regular expressions alone, takes as much
  * text as it can.
+ * Gives: the grammar's handle, by `takeGrammar`.
  * Errors: `unknown-model`, `invalid-argument`, `limit-exceeded`; of the future:
  * `invalid-argument` (the grammar is wrong), `limit-exceeded` (too large or too slow),
  * `unsupported`.
@@ -1693,8 +1736,8 @@ export function grammarForced(matcher: number): number[] {
 
 /**
  * As `sample`, among the tokens that the matcher allows; the matcher then consumes the
- * one chosen by itself, before the future is ready. Consume the future with
- * `takeSample`.
+ * one chosen by itself, before the future is ready.
+ * Gives: a token, by `takeSample`.
  * Errors: as `sample`, and `busy`.
  */
 export function sampleConstrained(queue: number, embed: number, sampler: number, matcher: number): number {

@@ -171,6 +171,8 @@ __all__ = [
 # Interface `runtime`
 # Life of the instance, command queues, futures, time, randomness, logging, child instances.
 
+# What a line of the log is: for the author of the inferlet, for its operator, about something
+# odd, or about something that has failed.
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
@@ -254,8 +256,9 @@ def destroy_queue(queue: int) -> None:
 
 
 def synchronize(queue: int) -> int:
-    """A future that is ready when every command queued before it has taken effect. Consume it with
-    `take`, which reports the first error among them that nothing has reported yet.
+    """Ready when every command queued before it has taken effect; then reports the first error
+    among them that nothing has reported yet.
+    Gives: nothing, by `take`.
     Errors: `invalid-handle`, `limit-exceeded`.
     """
     try:
@@ -290,7 +293,7 @@ def wait(futures: Iterable[int]) -> list[int]:
 
 
 def take(future: int) -> None:
-    """Consumes a ready future that carries no value (`synchronize`, `sleep`, `writable`).
+    """Consumes a ready future that carries no value.
     Errors: `invalid-handle`, `not-ready`, or the error of the operation.
     """
     try:
@@ -300,8 +303,7 @@ def take(future: int) -> None:
 
 
 def take_text(future: int) -> str:
-    """Consumes a ready future that carries text (`receive`, `launch`, `next_message`,
-    `pull`, `mcp_list_tools`, `mcp_call_tool`).
+    """Consumes a ready future that carries text.
     Errors: as `take`.
     """
     try:
@@ -312,7 +314,7 @@ def take_text(future: int) -> str:
 
 
 def take_texts(future: int) -> list[str]:
-    """Consumes a ready future that carries a list of texts (`store_list`).
+    """Consumes a ready future that carries a list of texts.
     Errors: as `take`.
     """
     try:
@@ -323,8 +325,7 @@ def take_texts(future: int) -> list[str]:
 
 
 def take_blob(future: int) -> bytes:
-    """Consumes a ready future that carries bytes (`receive_blob`, `store_get`,
-    `read_body`).
+    """Consumes a ready future that carries bytes.
     Errors: as `take`.
     """
     try:
@@ -358,7 +359,8 @@ def monotonic_now() -> int:
 
 
 def sleep(nanoseconds: int) -> int:
-    """A future that is ready after this many nanoseconds. Consume it with `take`.
+    """Ready after this time.
+    Gives: nothing, by `take`.
     Errors: `limit-exceeded`.
     """
     try:
@@ -385,9 +387,10 @@ def log(level: LogLevel, message: str) -> None:
 
 
 def launch(program: str, args: Iterable[str]) -> int:
-    """Starts a child instance of a program (its name or content hash), as the same user. The
-    future carries its result; consume it with `take_text`. A child ends with its parent, and
-    when its future is cancelled. It has no client: parent and child talk through `messaging`.
+    """Starts a child instance of a program (its name or content hash), as the same user. A child
+    ends with its parent, and when its future is cancelled. It has no client: parent and child
+    talk through `messaging`.
+    Gives: the child's result, by `take_text`.
     Errors: `not-found`, `limit-exceeded` (too many children, or generations of them). Of the
     future: `failed-dependency` (the child failed; the message is the child's own error text),
     `cancelled` (it was killed), `limit-exceeded`, `worker-lost` or `invalid-argument`
@@ -407,8 +410,8 @@ def launch(program: str, args: Iterable[str]) -> int:
 
 def send(message: str) -> None:
     """Sends text to the client. The server keeps a bounded number of bytes for a client that does
-    not read (back-pressure): beyond that the error is `would-block`, and `writable` tells when
-    to try again.
+    not read (back-pressure).
+    Room: after `would-block`, by `writable`.
     Errors: `would-block`, `limit-exceeded` (one message too large).
     """
     try:
@@ -418,7 +421,10 @@ def send(message: str) -> None:
 
 
 def send_blob(data: bytes) -> None:
-    """Sends bytes to the client. Errors: as `send`."""
+    """Sends bytes to the client.
+    Room: after `would-block`, by `writable`.
+    Errors: as `send`.
+    """
     try:
         _session.send_blob(as_bytes(data))
     except Err as error:
@@ -426,7 +432,8 @@ def send_blob(data: bytes) -> None:
 
 
 def writable() -> int:
-    """A future that is ready when `send` has room again. Consume it with `take`.
+    """Ready when `send` has room again.
+    Gives: nothing, by `take`.
     Errors: `limit-exceeded`.
     """
     try:
@@ -437,7 +444,8 @@ def writable() -> int:
 
 
 def receive() -> int:
-    """A future of the client's next text. Consume it with `take_text`.
+    """The client's next text. Cancelled, it leaves the text for the next call.
+    Gives: text, by `take_text`.
     Errors: `limit-exceeded`.
     """
     try:
@@ -448,7 +456,8 @@ def receive() -> int:
 
 
 def receive_blob() -> int:
-    """A future of the client's next bytes. Consume it with `take_blob`.
+    """The client's next bytes. Cancelled, it leaves them for the next call.
+    Gives: bytes, by `take_blob`.
     Errors: `limit-exceeded`.
     """
     try:
@@ -464,7 +473,9 @@ def receive_blob() -> int:
 
 
 def http_get(url: str, headers: Iterable[tuple[str, str]]) -> int:
-    """`http_request` with GET, without a body, with the server's time-out."""
+    """`http_request` with GET, without a body, with the server's time-out.
+    Gives: a response, by `take_response`.
+    """
     try:
         answer: int = _http.http_get(
             as_text(url), [(as_text(first), as_text(second)) for first, second in headers]
@@ -475,7 +486,9 @@ def http_get(url: str, headers: Iterable[tuple[str, str]]) -> int:
 
 
 def http_post(url: str, headers: Iterable[tuple[str, str]], body: bytes) -> int:
-    """`http_request` with POST and the server's time-out."""
+    """`http_request` with POST and the server's time-out.
+    Gives: a response, by `take_response`.
+    """
     try:
         answer: int = _http.http_post(
             as_text(url),
@@ -491,11 +504,11 @@ def http_request(
     method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes, timeout_ms: int
 ) -> int:
     """Starts a request (GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS) to an `http://` or
-    `https://` URL. The future is ready when the answer's headers have arrived, whatever its
-    status; consume it with `take_response`. Redirects are followed; a redirect to another
-    origin drops headers that carry secrets. `timeout_ms` bounds the time from this call to the
-    last byte of the body; 0 is the server's time-out. Unless `headers` have an Accept-Encoding,
-    a gzip body is unpacked.
+    `https://` URL; ready when the answer's headers have arrived, whatever its status. Redirects
+    are followed; a redirect to another origin drops headers that carry secrets. `timeout_ms`
+    bounds the time from this call to the last byte of the body; 0 is the server's time-out.
+    Unless `headers` have an Accept-Encoding, a gzip body is unpacked.
+    Gives: a response, by `take_response`.
     Errors: `invalid-argument`, `permission-denied` (a host that is not allowed),
     `limit-exceeded` (size, requests under way, requests per second, open bodies).
     """
@@ -527,10 +540,11 @@ def take_response(future: int) -> tuple[int, list[tuple[str, str]], int]:
 
 
 def read_body(body: int, most: int) -> int:
-    """A future of the next bytes of a body, as soon as there are any, at most `most` and at most 1
-    MiB; none at the end. One read at a time. Consume it with `take_blob`, whose errors
-    are `remote-failed`, `timed-out`, `limit-exceeded` (the body is too large).
-    Errors: `invalid-handle`, `invalid-argument`, `busy`, `limit-exceeded`.
+    """The next bytes of a body, as soon as there are any, at most `most` and at most 1 MiB; none at
+    the end. One read at a time.
+    Gives: bytes, by `take_blob`.
+    Errors: `invalid-handle`, `invalid-argument`, `busy`, `limit-exceeded`; of the future:
+    `remote-failed`, `timed-out`, `limit-exceeded` (the body is too large).
     """
     try:
         answer: int = _http.read_body(as_u32(body), as_u32(most))
@@ -572,8 +586,9 @@ def mcp_servers() -> list[str]:
 
 
 def mcp_list_tools(server: str) -> int:
-    """A future of a server's tools, a JSON list of `{"name", "title", "description",
-    "input_schema", "output_schema"}`. Consume it with `take_text`.
+    """A server's tools, a JSON list of `{"name", "title", "description", "input_schema",
+    "output_schema"}`.
+    Gives: JSON, by `take_text`.
     Errors: `not-found`, `limit-exceeded`; of the future: `remote-failed` (the server did not
     start, died, or refused), `timed-out`, `limit-exceeded` (the answer is too large).
     """
@@ -585,9 +600,10 @@ def mcp_list_tools(server: str) -> int:
 
 
 def mcp_call_tool(server: str, tool: str, arguments: str) -> int:
-    """A future of a tool's answer to `arguments`, a JSON object: a JSON object with `content` (a
-    list of MCP content blocks), `is_error` (the tool's own failure), and `structured` (what the
-    tool's output schema describes, or null). Consume it with `take_text`.
+    """A tool's answer to `arguments`, a JSON object: a JSON object with `content` (a list of MCP
+    content blocks), `is_error` (the tool's own failure), and `structured` (what the tool's
+    output schema describes, or null).
+    Gives: JSON, by `take_text`.
     Errors: `not-found`, `invalid-argument`, `limit-exceeded`; of the future: as
     `mcp_list_tools`.
     """
@@ -608,8 +624,8 @@ def mcp_call_tool(server: str, tool: str, arguments: str) -> int:
 def broadcast(topic: str, message: str) -> int:
     """Sends to every current subscriber of a topic among this user's instances, this one included,
     and returns how many there are. All or none: if the box of one subscriber is full, nothing
-    is sent and the error names it; `broadcast_room` tells when to try again. So no subscriber
-    misses a message.
+    is sent and the error names it. So no subscriber misses a message.
+    Room: after `would-block`, by `broadcast_room`.
     Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large).
     """
     try:
@@ -620,7 +636,8 @@ def broadcast(topic: str, message: str) -> int:
 
 
 def broadcast_room(topic: str) -> int:
-    """A future that is ready when the box of every subscriber has room. Consume it with `take`.
+    """Ready when the box of every subscriber has room.
+    Gives: nothing, by `take`.
     Errors: `invalid-argument`, `limit-exceeded`.
     """
     try:
@@ -654,8 +671,9 @@ def unsubscribe(subscription: int) -> None:
 
 
 def next_message(subscription: int) -> int:
-    """A future of the subscription's next message, in the order of the broadcasts. Consume it with
-    `take_text`.
+    """The subscription's next message, in the order of the broadcasts. Cancelled, it leaves the
+    message for the next call.
+    Gives: text, by `take_text`.
     Errors: `invalid-handle`, `limit-exceeded`.
     """
     try:
@@ -666,8 +684,8 @@ def next_message(subscription: int) -> int:
 
 
 def push(topic: str, message: str) -> None:
-    """Appends to the user's work queue of a topic. The queue is bounded: a full one is
-    `would-block` (back-pressure), and `push_room` tells when to try again.
+    """Appends to the user's work queue of a topic, which is bounded (back-pressure).
+    Room: after `would-block`, by `push_room`.
     Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large, too many
     queues).
     """
@@ -678,7 +696,8 @@ def push(topic: str, message: str) -> None:
 
 
 def push_room(topic: str) -> int:
-    """A future that is ready when the work queue has room. Consume it with `take`.
+    """Ready when the work queue has room.
+    Gives: nothing, by `take`.
     Errors: `invalid-argument`, `limit-exceeded`.
     """
     try:
@@ -689,8 +708,10 @@ def push_room(topic: str) -> int:
 
 
 def pull(topic: str) -> int:
-    """A future of the oldest message of the work queue (FIFO). Each message goes to exactly one
-    puller; pullers are served in the order of their calls. Consume it with `take_text`.
+    """The oldest message of the work queue (FIFO); waits for one. Each message goes to exactly one
+    puller; pullers are served in the order of their calls. Cancelled, it leaves the message for
+    the next puller.
+    Gives: text, by `take_text`.
     Errors: `invalid-argument`, `limit-exceeded`.
     """
     try:
@@ -710,7 +731,9 @@ def pull(topic: str) -> int:
 
 
 def store_get(key: str) -> int:
-    """A future of a key's value, or of the error `not-found`. Consume it with `take_blob`.
+    """A key's value, or the error `not-found`.
+    Gives: bytes, by `take_blob`.
+    Room: after `would-block`, by `store_room`.
     Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
     """
     try:
@@ -721,7 +744,9 @@ def store_get(key: str) -> int:
 
 
 def store_set(key: str, value: bytes) -> int:
-    """Gives a key a value, new or instead of its old one. Consume the future with `take`.
+    """Sets a key's value, new or instead of its old one.
+    Gives: nothing, by `take`.
+    Room: after `would-block`, by `store_room`.
     Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large; of the future:
     quota).
     """
@@ -733,7 +758,9 @@ def store_set(key: str, value: bytes) -> int:
 
 
 def store_delete(key: str) -> int:
-    """Removes a key; idempotent: a missing key is no error. Consume the future with `take`.
+    """Removes a key; idempotent: a missing key is no error.
+    Gives: nothing, by `take`.
+    Room: after `would-block`, by `store_room`.
     Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
     """
     try:
@@ -744,9 +771,10 @@ def store_delete(key: str) -> int:
 
 
 def store_list(prefix: str, after: str, limit: int) -> int:
-    """A future of the keys that begin with `prefix` and come after `after`, in the order of their
-    UTF-8 bytes, at most `limit` (1 to 1000) of them. An empty `after` is before every key.
-    Consume it with `take_texts`.
+    """The keys that begin with `prefix` and come after `after`, in the order of their UTF-8 bytes,
+    at most `limit` (1 to 1000) of them. An empty `after` is before every key.
+    Gives: a list of texts, by `take_texts`.
+    Room: after `would-block`, by `store_room`.
     Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
     """
     try:
@@ -757,7 +785,8 @@ def store_list(prefix: str, after: str, limit: int) -> int:
 
 
 def store_room() -> int:
-    """A future that is ready when operations are accepted again. Consume it with `take`.
+    """Ready when operations are accepted again.
+    Gives: nothing, by `take`.
     Errors: `limit-exceeded`.
     """
     try:
@@ -775,8 +804,9 @@ def store_commit(
 ) -> int:
     """Makes all changes at once, if each of the `expected` keys has just this value and none of
     the `absent` keys exists; otherwise nothing changes and the future's error is `conflict`. At
-    most 1000 keys in conditions, and as many in changes; none twice. Consume the future with
-    `take`.
+    most 1000 keys in conditions, and as many in changes; none twice.
+    Gives: nothing, by `take`.
+    Room: after `would-block`, by `store_room`.
     Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large, too many keys;
     of the future: quota).
     """
@@ -867,8 +897,8 @@ def release_export(queue: int, name: str) -> None:
 
 
 def expire_export(queue: int, name: str, nanoseconds: int) -> None:
-    """Sets after how many nanoseconds without an import an export of this user ends, as by
-    `release_export`. The time starts again now, and with each import.
+    """Sets after how long without an import an export of this user ends, as by `release_export`.
+    The time starts again now, and with each import.
     Errors: `invalid-handle`, `not-found`, `permission-denied`, `invalid-argument` (no time),
     `limit-exceeded` (longer than the operator allows).
     """
@@ -881,8 +911,8 @@ def expire_export(queue: int, name: str, nanoseconds: int) -> None:
 def retain_kvpage(queue: int, pages: Iterable[int], priority: int, nanoseconds: int) -> None:
     """Says what pages are worth when memory is short, beside the user's other pages: those of lower
     `priority` leave first, the prefix cache and for host memory. Pages have 0 until told; above
-    it they have the priority for so many nanoseconds, below it until they are found by
-    `match_prefix`. Other users' pages leave and stay as if nothing had been said.
+    it they have the priority for this time, below it until they are found by `match_prefix`.
+    Other users' pages leave and stay as if nothing had been said.
     Errors: `invalid-handle`, `swapped-out`, `invalid-argument` (a priority outside -100 to 100).
     """
     try:
@@ -1122,8 +1152,9 @@ def forward_with_attention(
     detail: Detail,
     adapter: str,
 ) -> int:
-    """As `forward`, and a future of what the last `observed` inputs attend to; consume it
-    with `take_attention`. An empty `adapter` means none.
+    """As `forward`, and what the last `observed` inputs attend to. An empty `adapter` means
+    none.
+    Gives: attention, by `take_attention`.
     Errors: as `forward_with_adapter`, and `invalid-argument` (not 1 to as many as inputs are
     observed), `limit-exceeded` (an answer of over 524288 numbers, inputs times columns
     over 2^28), `unsupported`.
@@ -1151,6 +1182,7 @@ def take_attention(future: int) -> tuple[int, list[float]]:
     inputs. A number is the sum over the observed inputs of their attention probabilities (of a
     softmax in float32, so each input adds 1 to a row, or 0 if it sees nothing); what is hidden
     has 0.
+    Fields of `attention`: `rows`, `numbers`.
     Errors: `invalid-handle`, `not-ready`, or the error of the operation.
     """
     try:
@@ -1436,9 +1468,9 @@ def apply_chat_template(model: str, messages: str, add_generation_prompt: bool) 
 
 
 def get_next_dist(queue: int, embed: int, k: int) -> int:
-    """A future of the `k` most likely next tokens after an output embed; consume it with
-    `take_dist`. `k` is at least 1; more than the vocabulary means the whole vocabulary; 256 is
-    usual.
+    """The `k` most likely next tokens after an output embed. `k` is at least 1; more than the
+    vocabulary means the whole vocabulary; 256 is usual.
+    Gives: a distribution, by `take_dist`.
     Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
     """
     try:
@@ -1451,6 +1483,7 @@ def get_next_dist(queue: int, embed: int, k: int) -> int:
 def take_dist(future: int) -> tuple[list[int], list[float]]:
     """Consumes a ready future of a distribution: token ids, and their probabilities (of the
     softmax over the whole vocabulary, temperature 1), most likely first.
+    Fields of `distribution`: `tokens`, `probabilities`.
     Errors: `invalid-handle`, `not-ready`, or the error of the operation.
     """
     try:
@@ -1553,8 +1586,9 @@ def mix_logits(queue: int, embed: int, sampler_queue: int, sampler: int) -> None
 
 
 def sample(queue: int, embed: int, sampler: int) -> int:
-    """A future of a token that follows an output embed; consume it with `take_sample`. The sampler
-    moves on even if the future is cancelled.
+    """Chooses a token that follows an output embed. The sampler moves on even if the future is
+    cancelled.
+    Gives: a token, by `take_sample`.
     Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
     """
     try:
@@ -1567,6 +1601,7 @@ def sample(queue: int, embed: int, sampler: int) -> int:
 def sample_masked(queue: int, embed: int, sampler: int, mask: Iterable[int]) -> int:
     """As `sample`, among the tokens that a mask allows: bit `t % 32` of word `t / 32` is token
     `t`.
+    Gives: a token, by `take_sample`.
     Errors: as `sample`.
     """
     try:
@@ -1582,6 +1617,7 @@ def take_sample(future: int) -> tuple[int, float, list[int], list[float]]:
     """Consumes a ready future of a token: the token, its log-probability, and the most likely
     tokens, most likely first, with theirs. Log-probabilities are those of the model's own
     distribution, as in `take_dist`: before temperature, penalties, biases, masks and filters.
+    Fields of `sampled`: `token`, `logprob`, `top_tokens`, `top_logprobs`.
     Errors: `invalid-handle`, `not-ready`; `invalid-argument` (every token is ruled out); or the
     error of the operation.
     """
@@ -1617,6 +1653,7 @@ def step(
     input pages, through an adapter if one is named, with keys and values into a page and the
     hidden state into the embed itself; and `sample` of it, whose future is returned. An error
     leaves none of them queued.
+    Gives: a token, by `take_sample`.
     Errors: as of these three functions, and of `forward_with_adapter`.
     """
     try:
@@ -1678,8 +1715,9 @@ def start_run(
 
 
 def run_progress(queue: int, run: int, count: int) -> int:
-    """A future that is ready when `count` tokens of a run are there that were not taken, or the
-    run is over. The run goes on by itself to a few tokens more than were asked for.
+    """Ready when `count` tokens of a run are there that were not taken, or the run is over. The run
+    goes on by itself to a few tokens more than were asked for.
+    Gives: nothing, by `take`.
     Errors: `invalid-handle`, `invalid-argument` (no token), `limit-exceeded`.
     """
     try:
@@ -1722,17 +1760,17 @@ def run_text(
     hidden: Iterable[int],
     to_client: bool,
 ) -> int:
-    """Has the server read a run as text, so that the guest is woken at its end alone: a future of
-    the text of all its tokens. The text is that of the tokens' bytes, as `get_vocabs` has them;
-    bytes that are no character are U+FFFD. The tokens `before` stand before the run's first one,
-    which may end a character that they begin. A stop token has no text, nor have tokens in the
-    spans `hidden`. The first of the strings `ends` that comes in the text ends the run; the text
-    ends before it.
+    """Has the server read a run as text, that of all its tokens, so that the guest is woken at its
+    end alone. The text is that of the tokens' bytes, as `get_vocabs` has them; bytes that are no
+    character are U+FFFD. The tokens `before` stand before the run's first one, which may end a
+    character that they begin. A stop token has no text, nor have tokens in the spans `hidden`.
+    The first of the strings `ends` that comes in the text ends the run; the text ends before it.
 
     With `to_client` the text goes to the client as it comes, in messages of whole characters as
     by `send`, while the client has room; what may be the start of one of the `ends` waits. The
     run goes a few tokens beyond what is sent. The future is ready when all has been sent;
     cancelled, no more is sent. The run's tokens can be taken as ever.
+    Gives: the text and where it has ended, by `take_run_text`.
     Errors: `invalid-handle`, `invalid-argument` (an empty string, a span without its count),
     `limit-exceeded` (more than 1024 characters in `ends`, or 512 spans).
     """
@@ -1786,10 +1824,9 @@ def end_run(queue: int, run: int, count: int) -> list[int]:
 
 
 def compile_grammar(model: str, kind: str, text: str) -> int:
-    """Compiles a grammar for a model's tokens; consume the future with `take_grammar`. `kind` is
-    `json-schema`, `regex` (Rust's syntax, over the whole text), `lark` (EBNF in Lark's syntax,
-    with the rule `start`), or `ebnf` (llama.cpp's GBNF, with the rule `root`). The same text is
-    compiled once.
+    """Compiles a grammar for a model's tokens. `kind` is `json-schema`, `regex` (Rust's syntax,
+    over the whole text), `lark` (EBNF in Lark's syntax, with the rule `start`), or `ebnf`
+    (llama.cpp's GBNF, with the rule `root`). The same text is compiled once.
 
     A schema's keys come in its order. Its `x-guidance` is an object of options: `strict`
     (false; objects and lists have nothing but what is named, where the schema does not say),
@@ -1798,6 +1835,7 @@ def compile_grammar(model: str, kind: str, text: str) -> int:
 
     In `lark` and `ebnf` a terminal, a rule of texts and regular expressions alone, takes as much
     text as it can.
+    Gives: the grammar's handle, by `take_grammar`.
     Errors: `unknown-model`, `invalid-argument`, `limit-exceeded`; of the future:
     `invalid-argument` (the grammar is wrong), `limit-exceeded` (too large or too slow),
     `unsupported`.
@@ -1920,8 +1958,8 @@ def grammar_forced(matcher: int) -> list[int]:
 
 def sample_constrained(queue: int, embed: int, sampler: int, matcher: int) -> int:
     """As `sample`, among the tokens that the matcher allows; the matcher then consumes the
-    one chosen by itself, before the future is ready. Consume the future with
-    `take_sample`.
+    one chosen by itself, before the future is ready.
+    Gives: a token, by `take_sample`.
     Errors: as `sample`, and `busy`.
     """
     try:

@@ -5,6 +5,7 @@
 //! lie in memory that the host asked `cabi_realloc` for; they become owned values without a copy.
 
 use std::alloc::{alloc, handle_alloc_error, realloc, Layout};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::host::AREA_WORDS;
@@ -30,6 +31,11 @@ pub(crate) fn pairs<T: AsRef<[u8]> + ?Sized>(pairs: &[(&str, &T)]) -> Vec<[usize
         [first.as_ptr() as usize, first.len(), second.as_ptr() as usize, second.len()]
     };
     pairs.iter().map(laid_out).collect()
+}
+
+/// A time as the contract has it; more than 584 years are as good as that.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A value that can be read from an area.

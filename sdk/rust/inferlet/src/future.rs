@@ -31,6 +31,7 @@ enum State {
 }
 
 impl<T> HostFuture<T> {
+    /// `started` is what the host has returned; `take` consumes the future once it is ready.
     pub(crate) fn new(started: Result<u32>, take: fn(u32) -> Result<T>) -> HostFuture<T> {
         let state = match started {
             Ok(handle) => State::Started(handle),
@@ -89,6 +90,19 @@ impl<T> Drop for HostFuture<T> {
         };
         // It can only fail for a handle that is gone, and gone is what it shall be.
         let _ = runtime::cancel(handle);
+    }
+}
+
+/// Does something, and again once there is room where the host has none.
+pub(crate) async fn when_room<T, F: Future<Output = Result<T>>>(
+    attempt: impl Fn() -> F,
+    room: impl Fn() -> HostFuture<()>,
+) -> Result<T> {
+    loop {
+        match attempt().await {
+            Err(error) if error.code == ErrorCode::WouldBlock => room().await?,
+            done => return done,
+        }
     }
 }
 

@@ -2,30 +2,10 @@
 //! [`Matcher`] on top of it.
 
 use crate::error::Result;
-use crate::future::HostFuture;
-use crate::host::grammar as host;
 use crate::json;
 use crate::model::Model;
-use crate::sample::{take_sample, Sampled};
 
 pub use crate::host::grammar::*;
-
-/// Compiles a grammar for a model's tokens; `kind` is `json-schema`, `regex`, `lark` or
-/// `ebnf`. The future gives its handle.
-pub fn compile_grammar(model: &str, kind: &str, text: &str) -> HostFuture<u32> {
-    HostFuture::new(host::compile_grammar(model, kind, text), take_grammar)
-}
-
-/// As `sample::sample`, among the tokens that the matcher allows; the matcher consumes the one
-/// chosen.
-pub fn sample_constrained(
-    queue: u32,
-    embed: u32,
-    sampler: u32,
-    matcher: u32,
-) -> HostFuture<Sampled> {
-    HostFuture::new(host::sample_constrained(queue, embed, sampler, matcher), take_sample)
-}
 
 /// What a text has to look like.
 ///

@@ -2,8 +2,8 @@
 
 //! The contract as it is: a module for each interface, a function for each function.
 //!
-//! A function that takes time returns the handle of a future. The crate's modules re-export the
-//! public part of this, some of it with richer types.
+//! A function that takes time returns a future, to be awaited. The crate's modules re-export this,
+//! and add what is more convenient.
 
 #![allow(clippy::too_many_arguments)]
 
@@ -12,8 +12,10 @@ pub(crate) const AREA_WORDS: usize = 7;
 
 /// Life of the instance, command queues, futures, time, randomness, logging, child instances.
 pub mod runtime {
-    use crate::abi::{call, texts};
+    use crate::abi::{call, nanoseconds, texts};
     use crate::error::Result;
+    use crate::future::HostFuture;
+    use std::time::Duration;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
@@ -61,6 +63,17 @@ pub mod runtime {
                 area: *mut usize,
             );
         }
+    }
+
+    /// What a line of the log is: for the author of the inferlet, for its operator, about something
+    /// odd, or about something that has failed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[allow(missing_docs)]
+    pub enum LogLevel {
+        Debug,
+        Info,
+        Warning,
+        Error,
     }
 
     /// The arguments given at launch, in order.
@@ -118,11 +131,13 @@ pub mod runtime {
         call(|area| unsafe { imports::destroy_queue(queue, area) })
     }
 
-    /// A future that is ready when every command queued before it has taken effect. Consume it with
-    /// `take`, which reports the first error among them that nothing has reported yet.
+    /// Ready when every command queued before it has taken effect; then reports the first error
+    /// among them that nothing has reported yet.
+    /// Gives: nothing, by `take`.
     /// Errors: `invalid-handle`, `limit-exceeded`.
-    pub fn synchronize(queue: u32) -> Result<u32> {
-        call(|area| unsafe { imports::synchronize(queue, area) })
+    pub fn synchronize(queue: u32) -> HostFuture<()> {
+        let started = call(|area| unsafe { imports::synchronize(queue, area) });
+        HostFuture::new(started, take)
     }
 
     /// Priority of a queue, 0 unless set; higher goes first within a batch. At most 100, at least
@@ -140,27 +155,25 @@ pub mod runtime {
         call(|area| unsafe { imports::wait(futures.as_ptr(), futures.len(), area) })
     }
 
-    /// Consumes a ready future that carries no value (`synchronize`, `sleep`, `session::writable`).
+    /// Consumes a ready future that carries no value.
     /// Errors: `invalid-handle`, `not-ready`, or the error of the operation.
     pub fn take(future: u32) -> Result {
         call(|area| unsafe { imports::take(future, area) })
     }
 
-    /// Consumes a ready future that carries text (`session::receive`, `launch`, `next_message`,
-    /// `pull`, `mcp_list_tools`, `mcp_call_tool`).
+    /// Consumes a ready future that carries text.
     /// Errors: as `take`.
     pub fn take_text(future: u32) -> Result<String> {
         call(|area| unsafe { imports::take_text(future, area) })
     }
 
-    /// Consumes a ready future that carries a list of texts (`store_list`).
+    /// Consumes a ready future that carries a list of texts.
     /// Errors: as `take`.
     pub fn take_texts(future: u32) -> Result<Vec<String>> {
         call(|area| unsafe { imports::take_texts(future, area) })
     }
 
-    /// Consumes a ready future that carries bytes (`session::receive_blob`, `store_get`,
-    /// `read_body`).
+    /// Consumes a ready future that carries bytes.
     /// Errors: as `take`.
     pub fn take_blob(future: u32) -> Result<Vec<u8>> {
         call(|area| unsafe { imports::take_blob(future, area) })
@@ -183,10 +196,12 @@ pub mod runtime {
         unsafe { imports::monotonic_now() }
     }
 
-    /// A future that is ready after this many nanoseconds. Consume it with `take`.
+    /// Ready after this time.
+    /// Gives: nothing, by `take`.
     /// Errors: `limit-exceeded`.
-    pub fn sleep(nanoseconds: u64) -> Result<u32> {
-        call(|area| unsafe { imports::sleep(nanoseconds, area) })
+    pub fn sleep(time: Duration) -> HostFuture<()> {
+        let started = call(|area| unsafe { imports::sleep(nanoseconds(time), area) });
+        HostFuture::new(started, take)
     }
 
     /// Random bytes fit for cryptography, at most 65536.
@@ -196,22 +211,24 @@ pub mod runtime {
     }
 
     /// Writes a line to the instance's log (`pie-py logs`). The log keeps the newest lines.
-    pub fn log(level: u32, message: &str) {
-        unsafe { imports::log(level, message.as_ptr(), message.len()) }
+    pub fn log(level: LogLevel, message: &str) {
+        unsafe { imports::log(level as u32, message.as_ptr(), message.len()) }
     }
 
-    /// Starts a child instance of a program (its name or content hash), as the same user. The
-    /// future carries its result; consume it with `take_text`. A child ends with its parent, and
-    /// when its future is cancelled. It has no client: parent and child talk through `messaging`.
+    /// Starts a child instance of a program (its name or content hash), as the same user. A child
+    /// ends with its parent, and when its future is cancelled. It has no client: parent and child
+    /// talk through `messaging`.
+    /// Gives: the child's result, by `take_text`.
     /// Errors: `not-found`, `limit-exceeded` (too many children, or generations of them). Of the
     /// future: `failed-dependency` (the child failed; the message is the child's own error text),
     /// `cancelled` (it was killed), `limit-exceeded`, `worker-lost` or `invalid-argument`
     /// (it could not be started).
-    pub fn launch(program: &str, args: &[&str]) -> Result<u32> {
+    pub fn launch(program: &str, args: &[&str]) -> HostFuture<String> {
         let args = texts(args);
-        call(|area| unsafe {
+        let started = call(|area| unsafe {
             imports::launch(program.as_ptr(), program.len(), args.as_ptr(), args.len(), area)
-        })
+        });
+        HostFuture::new(started, take_text)
     }
 }
 
@@ -220,6 +237,7 @@ pub mod runtime {
 pub mod session {
     use crate::abi::call;
     use crate::error::Result;
+    use crate::future::HostFuture;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/session@0.1.0")]
@@ -235,34 +253,42 @@ pub mod session {
     }
 
     /// Sends text to the client. The server keeps a bounded number of bytes for a client that does
-    /// not read (back-pressure): beyond that the error is `would-block`, and `writable` tells when
-    /// to try again.
+    /// not read (back-pressure).
+    /// Room: after `would-block`, by `writable`.
     /// Errors: `would-block`, `limit-exceeded` (one message too large).
     pub fn send(message: &str) -> Result {
         call(|area| unsafe { imports::send(message.as_ptr(), message.len(), area) })
     }
 
-    /// Sends bytes to the client. Errors: as `send`.
+    /// Sends bytes to the client.
+    /// Room: after `would-block`, by `writable`.
+    /// Errors: as `send`.
     pub fn send_blob(data: &[u8]) -> Result {
         call(|area| unsafe { imports::send_blob(data.as_ptr(), data.len(), area) })
     }
 
-    /// A future that is ready when `send` has room again. Consume it with `take`.
+    /// Ready when `send` has room again.
+    /// Gives: nothing, by `take`.
     /// Errors: `limit-exceeded`.
-    pub fn writable() -> Result<u32> {
-        call(|area| unsafe { imports::writable(area) })
+    pub fn writable() -> HostFuture<()> {
+        let started = call(|area| unsafe { imports::writable(area) });
+        HostFuture::new(started, super::runtime::take)
     }
 
-    /// A future of the client's next text. Consume it with `take_text`.
+    /// The client's next text. Cancelled, it leaves the text for the next call.
+    /// Gives: text, by `take_text`.
     /// Errors: `limit-exceeded`.
-    pub fn receive() -> Result<u32> {
-        call(|area| unsafe { imports::receive(area) })
+    pub fn receive() -> HostFuture<String> {
+        let started = call(|area| unsafe { imports::receive(area) });
+        HostFuture::new(started, super::runtime::take_text)
     }
 
-    /// A future of the client's next bytes. Consume it with `take_blob`.
+    /// The client's next bytes. Cancelled, it leaves them for the next call.
+    /// Gives: bytes, by `take_blob`.
     /// Errors: `limit-exceeded`.
-    pub fn receive_blob() -> Result<u32> {
-        call(|area| unsafe { imports::receive_blob(area) })
+    pub fn receive_blob() -> HostFuture<Vec<u8>> {
+        let started = call(|area| unsafe { imports::receive_blob(area) });
+        HostFuture::new(started, super::runtime::take_blob)
     }
 }
 
@@ -271,6 +297,7 @@ pub mod session {
 pub mod http {
     use crate::abi::{call, pairs};
     use crate::error::Result;
+    use crate::future::HostFuture;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/http@0.1.0")]
@@ -318,17 +345,24 @@ pub mod http {
     }
 
     /// `http_request` with GET, without a body, with the server's time-out.
-    pub fn http_get(url: &str, headers: &[(&str, &str)]) -> Result<u32> {
+    /// Gives: a response, by `take_response`.
+    pub fn http_get(url: &str, headers: &[(&str, &str)]) -> HostFuture<crate::http::Response> {
         let headers = pairs(headers);
-        call(|area| unsafe {
+        let started = call(|area| unsafe {
             imports::http_get(url.as_ptr(), url.len(), headers.as_ptr(), headers.len(), area)
-        })
+        });
+        HostFuture::new(started, crate::http::take_response)
     }
 
     /// `http_request` with POST and the server's time-out.
-    pub fn http_post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<u32> {
+    /// Gives: a response, by `take_response`.
+    pub fn http_post(
+        url: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> HostFuture<crate::http::Response> {
         let headers = pairs(headers);
-        call(|area| unsafe {
+        let started = call(|area| unsafe {
             imports::http_post(
                 url.as_ptr(),
                 url.len(),
@@ -338,15 +372,16 @@ pub mod http {
                 body.len(),
                 area,
             )
-        })
+        });
+        HostFuture::new(started, crate::http::take_response)
     }
 
     /// Starts a request (GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS) to an `http://` or
-    /// `https://` URL. The future is ready when the answer's headers have arrived, whatever its
-    /// status; consume it with `take_response`. Redirects are followed; a redirect to another
-    /// origin drops headers that carry secrets. `timeout_ms` bounds the time from this call to the
-    /// last byte of the body; 0 is the server's time-out. Unless `headers` have an Accept-Encoding,
-    /// a gzip body is unpacked.
+    /// `https://` URL; ready when the answer's headers have arrived, whatever its status. Redirects
+    /// are followed; a redirect to another origin drops headers that carry secrets. `timeout_ms`
+    /// bounds the time from this call to the last byte of the body; 0 is the server's time-out.
+    /// Unless `headers` have an Accept-Encoding, a gzip body is unpacked.
+    /// Gives: a response, by `take_response`.
     /// Errors: `invalid-argument`, `permission-denied` (a host that is not allowed),
     /// `limit-exceeded` (size, requests under way, requests per second, open bodies).
     pub fn http_request(
@@ -355,9 +390,9 @@ pub mod http {
         headers: &[(&str, &str)],
         body: &[u8],
         timeout_ms: u32,
-    ) -> Result<u32> {
+    ) -> HostFuture<crate::http::Response> {
         let headers = pairs(headers);
-        call(|area| unsafe {
+        let started = call(|area| unsafe {
             imports::http_request(
                 method.as_ptr(),
                 method.len(),
@@ -370,7 +405,8 @@ pub mod http {
                 timeout_ms,
                 area,
             )
-        })
+        });
+        HostFuture::new(started, crate::http::take_response)
     }
 
     /// Consumes a ready future of an answer: status, headers (names in lower case), and a handle of
@@ -382,12 +418,14 @@ pub mod http {
         call(|area| unsafe { imports::take_response(future, area) })
     }
 
-    /// A future of the next bytes of a body, as soon as there are any, at most `most` and at most 1
-    /// MiB; none at the end. One read at a time. Consume it with `runtime::take_blob`, whose errors
-    /// are `remote-failed`, `timed-out`, `limit-exceeded` (the body is too large).
-    /// Errors: `invalid-handle`, `invalid-argument`, `busy`, `limit-exceeded`.
-    pub fn read_body(body: u32, most: u32) -> Result<u32> {
-        call(|area| unsafe { imports::read_body(body, most, area) })
+    /// The next bytes of a body, as soon as there are any, at most `most` and at most 1 MiB; none at
+    /// the end. One read at a time.
+    /// Gives: bytes, by `runtime::take_blob`.
+    /// Errors: `invalid-handle`, `invalid-argument`, `busy`, `limit-exceeded`; of the future:
+    /// `remote-failed`, `timed-out`, `limit-exceeded` (the body is too large).
+    pub fn read_body(body: u32, most: u32) -> HostFuture<Vec<u8>> {
+        let started = call(|area| unsafe { imports::read_body(body, most, area) });
+        HostFuture::new(started, super::runtime::take_blob)
     }
 
     /// The URL that answered: the requested one, or the last one of the redirects.
@@ -407,7 +445,7 @@ pub mod http {
 /// registered.
 pub mod mcp {
     use crate::abi::call;
-    use crate::error::Result;
+    use crate::future::HostFuture;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/mcp@0.1.0")]
@@ -434,21 +472,25 @@ pub mod mcp {
         call(|area| unsafe { imports::mcp_servers(area) })
     }
 
-    /// A future of a server's tools, a JSON list of `{"name", "title", "description",
-    /// "input_schema", "output_schema"}`. Consume it with `runtime::take_text`.
+    /// A server's tools, a JSON list of `{"name", "title", "description", "input_schema",
+    /// "output_schema"}`.
+    /// Gives: JSON, by `runtime::take_text`.
     /// Errors: `not-found`, `limit-exceeded`; of the future: `remote-failed` (the server did not
     /// start, died, or refused), `timed-out`, `limit-exceeded` (the answer is too large).
-    pub fn mcp_list_tools(server: &str) -> Result<u32> {
-        call(|area| unsafe { imports::mcp_list_tools(server.as_ptr(), server.len(), area) })
+    pub fn mcp_list_tools(server: &str) -> HostFuture<String> {
+        let started =
+            call(|area| unsafe { imports::mcp_list_tools(server.as_ptr(), server.len(), area) });
+        HostFuture::new(started, super::runtime::take_text)
     }
 
-    /// A future of a tool's answer to `arguments`, a JSON object: a JSON object with `content` (a
-    /// list of MCP content blocks), `is_error` (the tool's own failure), and `structured` (what the
-    /// tool's output schema describes, or null). Consume it with `runtime::take_text`.
+    /// A tool's answer to `arguments`, a JSON object: a JSON object with `content` (a list of MCP
+    /// content blocks), `is_error` (the tool's own failure), and `structured` (what the tool's
+    /// output schema describes, or null).
+    /// Gives: JSON, by `runtime::take_text`.
     /// Errors: `not-found`, `invalid-argument`, `limit-exceeded`; of the future: as
     /// `mcp_list_tools`.
-    pub fn mcp_call_tool(server: &str, tool: &str, arguments: &str) -> Result<u32> {
-        call(|area| unsafe {
+    pub fn mcp_call_tool(server: &str, tool: &str, arguments: &str) -> HostFuture<String> {
+        let started = call(|area| unsafe {
             imports::mcp_call_tool(
                 server.as_ptr(),
                 server.len(),
@@ -458,7 +500,8 @@ pub mod mcp {
                 arguments.len(),
                 area,
             )
-        })
+        });
+        HostFuture::new(started, super::runtime::take_text)
     }
 }
 
@@ -469,6 +512,7 @@ pub mod mcp {
 pub mod messaging {
     use crate::abi::call;
     use crate::error::Result;
+    use crate::future::HostFuture;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/messaging@0.1.0")]
@@ -501,8 +545,8 @@ pub mod messaging {
 
     /// Sends to every current subscriber of a topic among this user's instances, this one included,
     /// and returns how many there are. All or none: if the box of one subscriber is full, nothing
-    /// is sent and the error names it; `broadcast_room` tells when to try again. So no subscriber
-    /// misses a message.
+    /// is sent and the error names it. So no subscriber misses a message.
+    /// Room: after `would-block`, by `broadcast_room`.
     /// Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large).
     pub fn broadcast(topic: &str, message: &str) -> Result<u32> {
         call(|area| unsafe {
@@ -510,10 +554,13 @@ pub mod messaging {
         })
     }
 
-    /// A future that is ready when the box of every subscriber has room. Consume it with `take`.
+    /// Ready when the box of every subscriber has room.
+    /// Gives: nothing, by `take`.
     /// Errors: `invalid-argument`, `limit-exceeded`.
-    pub fn broadcast_room(topic: &str) -> Result<u32> {
-        call(|area| unsafe { imports::broadcast_room(topic.as_ptr(), topic.len(), area) })
+    pub fn broadcast_room(topic: &str) -> HostFuture<()> {
+        let started =
+            call(|area| unsafe { imports::broadcast_room(topic.as_ptr(), topic.len(), area) });
+        HostFuture::new(started, super::runtime::take)
     }
 
     /// Subscribes to what is broadcast from now on, and returns a handle. Two subscriptions of one
@@ -530,15 +577,17 @@ pub mod messaging {
         call(|area| unsafe { imports::unsubscribe(subscription, area) })
     }
 
-    /// A future of the subscription's next message, in the order of the broadcasts. Consume it with
-    /// `take_text`.
+    /// The subscription's next message, in the order of the broadcasts. Cancelled, it leaves the
+    /// message for the next call.
+    /// Gives: text, by `take_text`.
     /// Errors: `invalid-handle`, `limit-exceeded`.
-    pub fn next_message(subscription: u32) -> Result<u32> {
-        call(|area| unsafe { imports::next_message(subscription, area) })
+    pub fn next_message(subscription: u32) -> HostFuture<String> {
+        let started = call(|area| unsafe { imports::next_message(subscription, area) });
+        HostFuture::new(started, super::runtime::take_text)
     }
 
-    /// Appends to the user's work queue of a topic. The queue is bounded: a full one is
-    /// `would-block` (back-pressure), and `push_room` tells when to try again.
+    /// Appends to the user's work queue of a topic, which is bounded (back-pressure).
+    /// Room: after `would-block`, by `push_room`.
     /// Errors: `would-block`, `invalid-argument`, `limit-exceeded` (message too large, too many
     /// queues).
     pub fn push(topic: &str, message: &str) -> Result {
@@ -547,17 +596,22 @@ pub mod messaging {
         })
     }
 
-    /// A future that is ready when the work queue has room. Consume it with `take`.
+    /// Ready when the work queue has room.
+    /// Gives: nothing, by `take`.
     /// Errors: `invalid-argument`, `limit-exceeded`.
-    pub fn push_room(topic: &str) -> Result<u32> {
-        call(|area| unsafe { imports::push_room(topic.as_ptr(), topic.len(), area) })
+    pub fn push_room(topic: &str) -> HostFuture<()> {
+        let started = call(|area| unsafe { imports::push_room(topic.as_ptr(), topic.len(), area) });
+        HostFuture::new(started, super::runtime::take)
     }
 
-    /// A future of the oldest message of the work queue (FIFO). Each message goes to exactly one
-    /// puller; pullers are served in the order of their calls. Consume it with `take_text`.
+    /// The oldest message of the work queue (FIFO); waits for one. Each message goes to exactly one
+    /// puller; pullers are served in the order of their calls. Cancelled, it leaves the message for
+    /// the next puller.
+    /// Gives: text, by `take_text`.
     /// Errors: `invalid-argument`, `limit-exceeded`.
-    pub fn pull(topic: &str) -> Result<u32> {
-        call(|area| unsafe { imports::pull(topic.as_ptr(), topic.len(), area) })
+    pub fn pull(topic: &str) -> HostFuture<String> {
+        let started = call(|area| unsafe { imports::pull(topic.as_ptr(), topic.len(), area) });
+        HostFuture::new(started, super::runtime::take_text)
     }
 }
 
@@ -569,7 +623,7 @@ pub mod messaging {
 /// tells when to try again.
 pub mod store {
     use crate::abi::{call, pairs, texts};
-    use crate::error::Result;
+    use crate::future::HostFuture;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/store@0.1.0")]
@@ -612,33 +666,43 @@ pub mod store {
         }
     }
 
-    /// A future of a key's value, or of the error `not-found`. Consume it with `take_blob`.
+    /// A key's value, or the error `not-found`.
+    /// Gives: bytes, by `take_blob`.
+    /// Room: after `would-block`, by `store_room`.
     /// Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
-    pub fn store_get(key: &str) -> Result<u32> {
-        call(|area| unsafe { imports::store_get(key.as_ptr(), key.len(), area) })
+    pub fn store_get(key: &str) -> HostFuture<Vec<u8>> {
+        let started = call(|area| unsafe { imports::store_get(key.as_ptr(), key.len(), area) });
+        HostFuture::new(started, super::runtime::take_blob)
     }
 
-    /// Gives a key a value, new or instead of its old one. Consume the future with `take`.
+    /// Sets a key's value, new or instead of its old one.
+    /// Gives: nothing, by `take`.
+    /// Room: after `would-block`, by `store_room`.
     /// Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large; of the future:
     /// quota).
-    pub fn store_set(key: &str, value: &[u8]) -> Result<u32> {
-        call(|area| unsafe {
+    pub fn store_set(key: &str, value: &[u8]) -> HostFuture<()> {
+        let started = call(|area| unsafe {
             imports::store_set(key.as_ptr(), key.len(), value.as_ptr(), value.len(), area)
-        })
+        });
+        HostFuture::new(started, super::runtime::take)
     }
 
-    /// Removes a key; idempotent: a missing key is no error. Consume the future with `take`.
+    /// Removes a key; idempotent: a missing key is no error.
+    /// Gives: nothing, by `take`.
+    /// Room: after `would-block`, by `store_room`.
     /// Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
-    pub fn store_delete(key: &str) -> Result<u32> {
-        call(|area| unsafe { imports::store_delete(key.as_ptr(), key.len(), area) })
+    pub fn store_delete(key: &str) -> HostFuture<()> {
+        let started = call(|area| unsafe { imports::store_delete(key.as_ptr(), key.len(), area) });
+        HostFuture::new(started, super::runtime::take)
     }
 
-    /// A future of the keys that begin with `prefix` and come after `after`, in the order of their
-    /// UTF-8 bytes, at most `limit` (1 to 1000) of them. An empty `after` is before every key.
-    /// Consume it with `take_texts`.
+    /// The keys that begin with `prefix` and come after `after`, in the order of their UTF-8 bytes,
+    /// at most `limit` (1 to 1000) of them. An empty `after` is before every key.
+    /// Gives: a list of texts, by `take_texts`.
+    /// Room: after `would-block`, by `store_room`.
     /// Errors: `invalid-argument`, `would-block`, `limit-exceeded`.
-    pub fn store_list(prefix: &str, after: &str, limit: u32) -> Result<u32> {
-        call(|area| unsafe {
+    pub fn store_list(prefix: &str, after: &str, limit: u32) -> HostFuture<Vec<String>> {
+        let started = call(|area| unsafe {
             imports::store_list(
                 prefix.as_ptr(),
                 prefix.len(),
@@ -647,19 +711,23 @@ pub mod store {
                 limit,
                 area,
             )
-        })
+        });
+        HostFuture::new(started, super::runtime::take_texts)
     }
 
-    /// A future that is ready when operations are accepted again. Consume it with `take`.
+    /// Ready when operations are accepted again.
+    /// Gives: nothing, by `take`.
     /// Errors: `limit-exceeded`.
-    pub fn store_room() -> Result<u32> {
-        call(|area| unsafe { imports::store_room(area) })
+    pub fn store_room() -> HostFuture<()> {
+        let started = call(|area| unsafe { imports::store_room(area) });
+        HostFuture::new(started, super::runtime::take)
     }
 
     /// Makes all changes at once, if each of the `expected` keys has just this value and none of
     /// the `absent` keys exists; otherwise nothing changes and the future's error is `conflict`. At
-    /// most 1000 keys in conditions, and as many in changes; none twice. Consume the future with
-    /// `take`.
+    /// most 1000 keys in conditions, and as many in changes; none twice.
+    /// Gives: nothing, by `take`.
+    /// Room: after `would-block`, by `store_room`.
     /// Errors: `invalid-argument`, `would-block`, `limit-exceeded` (value too large, too many keys;
     /// of the future: quota).
     pub fn store_commit(
@@ -667,12 +735,12 @@ pub mod store {
         absent: &[&str],
         writes: &[(&str, &[u8])],
         deletes: &[&str],
-    ) -> Result<u32> {
+    ) -> HostFuture<()> {
         let expected = pairs(expected);
         let absent = texts(absent);
         let writes = pairs(writes);
         let deletes = texts(deletes);
-        call(|area| unsafe {
+        let started = call(|area| unsafe {
             imports::store_commit(
                 expected.as_ptr(),
                 expected.len(),
@@ -684,14 +752,16 @@ pub mod store {
                 deletes.len(),
                 area,
             )
-        })
+        });
+        HostFuture::new(started, super::runtime::take)
     }
 }
 
 /// KV pages and embeds. A page holds `page_size` slots; a slot is empty, live or masked.
 pub mod allocate {
-    use crate::abi::call;
+    use crate::abi::{call, nanoseconds};
     use crate::error::Result;
+    use std::time::Duration;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
@@ -847,24 +917,31 @@ pub mod allocate {
         call(|area| unsafe { imports::release_export(queue, name.as_ptr(), name.len(), area) })
     }
 
-    /// Sets after how many nanoseconds without an import an export of this user ends, as by
-    /// `release_export`. The time starts again now, and with each import.
+    /// Sets after how long without an import an export of this user ends, as by `release_export`.
+    /// The time starts again now, and with each import.
     /// Errors: `invalid-handle`, `not-found`, `permission-denied`, `invalid-argument` (no time),
     /// `limit-exceeded` (longer than the operator allows).
-    pub fn expire_export(queue: u32, name: &str, nanoseconds: u64) -> Result {
+    pub fn expire_export(queue: u32, name: &str, time: Duration) -> Result {
         call(|area| unsafe {
-            imports::expire_export(queue, name.as_ptr(), name.len(), nanoseconds, area)
+            imports::expire_export(queue, name.as_ptr(), name.len(), nanoseconds(time), area)
         })
     }
 
     /// Says what pages are worth when memory is short, beside the user's other pages: those of lower
     /// `priority` leave first, the prefix cache and for host memory. Pages have 0 until told; above
-    /// it they have the priority for so many nanoseconds, below it until they are found by
-    /// `match_prefix`. Other users' pages leave and stay as if nothing had been said.
+    /// it they have the priority for this time, below it until they are found by `match_prefix`.
+    /// Other users' pages leave and stay as if nothing had been said.
     /// Errors: `invalid-handle`, `swapped-out`, `invalid-argument` (a priority outside -100 to 100).
-    pub fn retain_kvpage(queue: u32, pages: &[u32], priority: i32, nanoseconds: u64) -> Result {
+    pub fn retain_kvpage(queue: u32, pages: &[u32], priority: i32, time: Duration) -> Result {
         call(|area| unsafe {
-            imports::retain_kvpage(queue, pages.as_ptr(), pages.len(), priority, nanoseconds, area)
+            imports::retain_kvpage(
+                queue,
+                pages.as_ptr(),
+                pages.len(),
+                priority,
+                nanoseconds(time),
+                area,
+            )
         })
     }
 
@@ -1149,6 +1226,7 @@ pub mod adapter {
 pub mod introspect {
     use crate::abi::call;
     use crate::error::Result;
+    use crate::future::HostFuture;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/introspect@0.1.0")]
@@ -1177,8 +1255,31 @@ pub mod introspect {
         }
     }
 
-    /// As `forward::forward`, and a future of what the last `observed` inputs attend to; consume it
-    /// with `take_attention`. An empty `adapter` means none.
+    /// The rows of the answer: one row (the average over layers and heads), one row per layer (the
+    /// average over its heads), or one row per head, layer by layer.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[allow(missing_docs)]
+    pub enum Detail {
+        Total,
+        Layers,
+        Heads,
+    }
+
+    /// Attention: how many rows, and their numbers, one row after the
+    /// other. Columns are those of a mask: the filled slots of the input pages in order, then the
+    /// inputs. A number is the sum over the observed inputs of their attention probabilities (of a
+    /// softmax in float32, so each input adds 1 to a row, or 0 if it sees nothing); what is hidden
+    /// has 0.
+    #[derive(Clone, Debug, PartialEq)]
+    #[allow(missing_docs)]
+    pub struct Attention {
+        pub rows: u32,
+        pub numbers: Vec<f32>,
+    }
+
+    /// As `forward::forward`, and what the last `observed` inputs attend to. An empty `adapter` means
+    /// none.
+    /// Gives: attention, by `take_attention`.
     /// Errors: as `forward_with_adapter`, and `invalid-argument` (not 1 to as many as inputs are
     /// observed), `limit-exceeded` (an answer of over 524288 numbers, inputs times columns
     /// over 2^28), `unsupported`.
@@ -1190,10 +1291,10 @@ pub mod introspect {
         output_embeds: &[u32],
         mask: &[u32],
         observed: u32,
-        detail: u32,
+        detail: Detail,
         adapter: &str,
-    ) -> Result<u32> {
-        call(|area| unsafe {
+    ) -> HostFuture<Attention> {
+        let started = call(|area| unsafe {
             imports::forward_with_attention(
                 queue,
                 input_pages.as_ptr(),
@@ -1207,12 +1308,13 @@ pub mod introspect {
                 mask.as_ptr(),
                 mask.len(),
                 observed,
-                detail,
+                detail as u32,
                 adapter.as_ptr(),
                 adapter.len(),
                 area,
             )
-        })
+        });
+        HostFuture::new(started, take_attention)
     }
 
     /// Consumes a ready future of attention: how many rows, and their numbers, one row after the
@@ -1220,9 +1322,12 @@ pub mod introspect {
     /// inputs. A number is the sum over the observed inputs of their attention probabilities (of a
     /// softmax in float32, so each input adds 1 to a row, or 0 if it sees nothing); what is hidden
     /// has 0.
+    /// Fields of `attention`: `rows`, `numbers`.
     /// Errors: `invalid-handle`, `not-ready`, or the error of the operation.
-    pub fn take_attention(future: u32) -> Result<(u32, Vec<f32>)> {
-        call(|area| unsafe { imports::take_attention(future, area) })
+    pub fn take_attention(future: u32) -> Result<Attention> {
+        let taken = call::<Result<_>>(|area| unsafe { imports::take_attention(future, area) })?;
+        let (rows, numbers) = taken;
+        Ok(Attention { rows, numbers })
     }
 }
 
@@ -1232,8 +1337,9 @@ pub mod introspect {
 /// use of it is the error `swapped-out`. It takes no page of the pool. Swaps are commands: they
 /// take effect in the order of their queue, and `synchronize` tells when.
 pub mod offload {
-    use crate::abi::call;
+    use crate::abi::{call, nanoseconds};
     use crate::error::Result;
+    use std::time::Duration;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/offload@0.1.0")]
@@ -1314,8 +1420,10 @@ pub mod offload {
     /// Reports the duration of a finished wait for a tool, for `advise` to this and other instances
     /// of the user.
     /// Errors: `limit-exceeded` (the name is too long).
-    pub fn note_wait(tool: &str, nanoseconds: u64) -> Result {
-        call(|area| unsafe { imports::note_wait(tool.as_ptr(), tool.len(), nanoseconds, area) })
+    pub fn note_wait(tool: &str, time: Duration) -> Result {
+        call(|area| unsafe {
+            imports::note_wait(tool.as_ptr(), tool.len(), nanoseconds(time), area)
+        })
     }
 }
 
@@ -1608,6 +1716,7 @@ pub mod tokenize {
 pub mod output_text {
     use crate::abi::call;
     use crate::error::Result;
+    use crate::future::HostFuture;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/output-text@0.1.0")]
@@ -1619,19 +1728,32 @@ pub mod output_text {
         }
     }
 
-    /// A future of the `k` most likely next tokens after an output embed; consume it with
-    /// `take_dist`. `k` is at least 1; more than the vocabulary means the whole vocabulary; 256 is
-    /// usual.
+    /// A distribution: token ids, and their probabilities (of the
+    /// softmax over the whole vocabulary, temperature 1), most likely first.
+    #[derive(Clone, Debug, PartialEq)]
+    #[allow(missing_docs)]
+    pub struct Distribution {
+        pub tokens: Vec<u32>,
+        pub probabilities: Vec<f32>,
+    }
+
+    /// The `k` most likely next tokens after an output embed. `k` is at least 1; more than the
+    /// vocabulary means the whole vocabulary; 256 is usual.
+    /// Gives: a distribution, by `take_dist`.
     /// Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
-    pub fn get_next_dist(queue: u32, embed: u32, k: u32) -> Result<u32> {
-        call(|area| unsafe { imports::get_next_dist(queue, embed, k, area) })
+    pub fn get_next_dist(queue: u32, embed: u32, k: u32) -> HostFuture<Distribution> {
+        let started = call(|area| unsafe { imports::get_next_dist(queue, embed, k, area) });
+        HostFuture::new(started, take_dist)
     }
 
     /// Consumes a ready future of a distribution: token ids, and their probabilities (of the
     /// softmax over the whole vocabulary, temperature 1), most likely first.
+    /// Fields of `distribution`: `tokens`, `probabilities`.
     /// Errors: `invalid-handle`, `not-ready`, or the error of the operation.
-    pub fn take_dist(future: u32) -> Result<(Vec<u32>, Vec<f32>)> {
-        call(|area| unsafe { imports::take_dist(future, area) })
+    pub fn take_dist(future: u32) -> Result<Distribution> {
+        let taken = call::<Result<_>>(|area| unsafe { imports::take_dist(future, area) })?;
+        let (tokens, probabilities) = taken;
+        Ok(Distribution { tokens, probabilities })
     }
 }
 
@@ -1644,6 +1766,7 @@ pub mod output_text {
 pub mod sample {
     use crate::abi::{call, texts};
     use crate::error::Result;
+    use crate::future::HostFuture;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/sample@0.1.0")]
@@ -1750,6 +1873,18 @@ pub mod sample {
         }
     }
 
+    /// A token: the token, its log-probability, and the most likely
+    /// tokens, most likely first, with theirs. Log-probabilities are those of the model's own
+    /// distribution, as in `take_dist`: before temperature, penalties, biases, masks and filters.
+    #[derive(Clone, Debug, PartialEq)]
+    #[allow(missing_docs)]
+    pub struct Sampled {
+        pub token: u32,
+        pub logprob: f32,
+        pub top_tokens: Vec<u32>,
+        pub top_logprobs: Vec<f32>,
+    }
+
     /// Makes a sampler of the queue's model. `parameters` is a JSON object; an empty text is `{}`:
     /// `seed` (0 to 2^64 - 1; random by default), `logprobs` (0; the number of most likely tokens
     /// that `take_sample` also reports, 256 at most), and what the logits go through, step by step:
@@ -1827,29 +1962,41 @@ pub mod sample {
         call(|area| unsafe { imports::mix_logits(queue, embed, sampler_queue, sampler, area) })
     }
 
-    /// A future of a token that follows an output embed; consume it with `take_sample`. The sampler
-    /// moves on even if the future is cancelled.
+    /// Chooses a token that follows an output embed. The sampler moves on even if the future is
+    /// cancelled.
+    /// Gives: a token, by `take_sample`.
     /// Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
-    pub fn sample(queue: u32, embed: u32, sampler: u32) -> Result<u32> {
-        call(|area| unsafe { imports::sample(queue, embed, sampler, area) })
+    pub fn sample(queue: u32, embed: u32, sampler: u32) -> HostFuture<Sampled> {
+        let started = call(|area| unsafe { imports::sample(queue, embed, sampler, area) });
+        HostFuture::new(started, take_sample)
     }
 
     /// As `sample`, among the tokens that a mask allows: bit `t % 32` of word `t / 32` is token
     /// `t`.
+    /// Gives: a token, by `take_sample`.
     /// Errors: as `sample`.
-    pub fn sample_masked(queue: u32, embed: u32, sampler: u32, mask: &[u32]) -> Result<u32> {
-        call(|area| unsafe {
+    pub fn sample_masked(
+        queue: u32,
+        embed: u32,
+        sampler: u32,
+        mask: &[u32],
+    ) -> HostFuture<Sampled> {
+        let started = call(|area| unsafe {
             imports::sample_masked(queue, embed, sampler, mask.as_ptr(), mask.len(), area)
-        })
+        });
+        HostFuture::new(started, take_sample)
     }
 
     /// Consumes a ready future of a token: the token, its log-probability, and the most likely
     /// tokens, most likely first, with theirs. Log-probabilities are those of the model's own
     /// distribution, as in `take_dist`: before temperature, penalties, biases, masks and filters.
+    /// Fields of `sampled`: `token`, `logprob`, `top_tokens`, `top_logprobs`.
     /// Errors: `invalid-handle`, `not-ready`; `invalid-argument` (every token is ruled out); or the
     /// error of the operation.
-    pub fn take_sample(future: u32) -> Result<(u32, f32, Vec<u32>, Vec<f32>)> {
-        call(|area| unsafe { imports::take_sample(future, area) })
+    pub fn take_sample(future: u32) -> Result<Sampled> {
+        let taken = call::<Result<_>>(|area| unsafe { imports::take_sample(future, area) })?;
+        let (token, logprob, top_tokens, top_logprobs) = taken;
+        Ok(Sampled { token, logprob, top_tokens, top_logprobs })
     }
 
     /// Embeds the token of the sampler's latest `sample` call, at a position, whether or not it is
@@ -1864,6 +2011,7 @@ pub mod sample {
     /// input pages, through an adapter if one is named, with keys and values into a page and the
     /// hidden state into the embed itself; and `sample` of it, whose future is returned. An error
     /// leaves none of them queued.
+    /// Gives: a token, by `take_sample`.
     /// Errors: as of these three functions, and of `forward_with_adapter`.
     pub fn step(
         queue: u32,
@@ -1873,8 +2021,8 @@ pub mod sample {
         input_pages: &[u32],
         output_page: u32,
         adapter: &str,
-    ) -> Result<u32> {
-        call(|area| unsafe {
+    ) -> HostFuture<Sampled> {
+        let started = call(|area| unsafe {
             imports::step(
                 queue,
                 sampler,
@@ -1887,7 +2035,8 @@ pub mod sample {
                 adapter.len(),
                 area,
             )
-        })
+        });
+        HostFuture::new(started, take_sample)
     }
 
     /// Starts a *run*, which chooses up to `most` tokens in one call, and returns its handle. The
@@ -1935,11 +2084,13 @@ pub mod sample {
         })
     }
 
-    /// A future that is ready when `count` tokens of a run are there that were not taken, or the
-    /// run is over. The run goes on by itself to a few tokens more than were asked for.
+    /// Ready when `count` tokens of a run are there that were not taken, or the run is over. The run
+    /// goes on by itself to a few tokens more than were asked for.
+    /// Gives: nothing, by `take`.
     /// Errors: `invalid-handle`, `invalid-argument` (no token), `limit-exceeded`.
-    pub fn run_progress(queue: u32, run: u32, count: u32) -> Result<u32> {
-        call(|area| unsafe { imports::run_progress(queue, run, count, area) })
+    pub fn run_progress(queue: u32, run: u32, count: u32) -> HostFuture<()> {
+        let started = call(|area| unsafe { imports::run_progress(queue, run, count, area) });
+        HostFuture::new(started, super::runtime::take)
     }
 
     /// Takes the tokens of a run that are there and were not taken; none if the run is over. The
@@ -1957,17 +2108,17 @@ pub mod sample {
         call(|area| unsafe { imports::next_tokens(queue, run, count, area) })
     }
 
-    /// Has the server read a run as text, so that the guest is woken at its end alone: a future of
-    /// the text of all its tokens. The text is that of the tokens' bytes, as `get_vocabs` has them;
-    /// bytes that are no character are U+FFFD. The tokens `before` stand before the run's first one,
-    /// which may end a character that they begin. A stop token has no text, nor have tokens in the
-    /// spans `hidden`. The first of the strings `ends` that comes in the text ends the run; the text
-    /// ends before it.
+    /// Has the server read a run as text, that of all its tokens, so that the guest is woken at its
+    /// end alone. The text is that of the tokens' bytes, as `get_vocabs` has them; bytes that are no
+    /// character are U+FFFD. The tokens `before` stand before the run's first one, which may end a
+    /// character that they begin. A stop token has no text, nor have tokens in the spans `hidden`.
+    /// The first of the strings `ends` that comes in the text ends the run; the text ends before it.
     ///
     /// With `to_client` the text goes to the client as it comes, in messages of whole characters as
     /// by `send`, while the client has room; what may be the start of one of the `ends` waits. The
     /// run goes a few tokens beyond what is sent. The future is ready when all has been sent;
     /// cancelled, no more is sent. The run's tokens can be taken as ever.
+    /// Gives: the text and where it has ended, by `take_run_text`.
     /// Errors: `invalid-handle`, `invalid-argument` (an empty string, a span without its count),
     /// `limit-exceeded` (more than 1024 characters in `ends`, or 512 spans).
     pub fn run_text(
@@ -1977,9 +2128,9 @@ pub mod sample {
         ends: &[&str],
         hidden: &[u32],
         to_client: bool,
-    ) -> Result<u32> {
+    ) -> HostFuture<(String, u32, u32)> {
         let ends = texts(ends);
-        call(|area| unsafe {
+        let started = call(|area| unsafe {
             imports::run_text(
                 queue,
                 run,
@@ -1992,7 +2143,8 @@ pub mod sample {
                 to_client.into(),
                 area,
             )
-        })
+        });
+        HostFuture::new(started, take_run_text)
     }
 
     /// Consumes a ready future of `run_text`: the text, how many of the run's tokens belong to it
@@ -2021,6 +2173,7 @@ pub mod sample {
 pub mod grammar {
     use crate::abi::call;
     use crate::error::Result;
+    use crate::future::HostFuture;
 
     mod imports {
         #[link(wasm_import_module = "pie:inferlet/grammar@0.1.0")]
@@ -2076,10 +2229,9 @@ pub mod grammar {
         }
     }
 
-    /// Compiles a grammar for a model's tokens; consume the future with `take_grammar`. `kind` is
-    /// `json-schema`, `regex` (Rust's syntax, over the whole text), `lark` (EBNF in Lark's syntax,
-    /// with the rule `start`), or `ebnf` (llama.cpp's GBNF, with the rule `root`). The same text is
-    /// compiled once.
+    /// Compiles a grammar for a model's tokens. `kind` is `json-schema`, `regex` (Rust's syntax,
+    /// over the whole text), `lark` (EBNF in Lark's syntax, with the rule `start`), or `ebnf`
+    /// (llama.cpp's GBNF, with the rule `root`). The same text is compiled once.
     ///
     /// A schema's keys come in its order. Its `x-guidance` is an object of options: `strict`
     /// (false; objects and lists have nothing but what is named, where the schema does not say),
@@ -2088,11 +2240,12 @@ pub mod grammar {
     ///
     /// In `lark` and `ebnf` a terminal, a rule of texts and regular expressions alone, takes as much
     /// text as it can.
+    /// Gives: the grammar's handle, by `take_grammar`.
     /// Errors: `unknown-model`, `invalid-argument`, `limit-exceeded`; of the future:
     /// `invalid-argument` (the grammar is wrong), `limit-exceeded` (too large or too slow),
     /// `unsupported`.
-    pub fn compile_grammar(model: &str, kind: &str, text: &str) -> Result<u32> {
-        call(|area| unsafe {
+    pub fn compile_grammar(model: &str, kind: &str, text: &str) -> HostFuture<u32> {
+        let started = call(|area| unsafe {
             imports::compile_grammar(
                 model.as_ptr(),
                 model.len(),
@@ -2102,7 +2255,8 @@ pub mod grammar {
                 text.len(),
                 area,
             )
-        })
+        });
+        HostFuture::new(started, take_grammar)
     }
 
     /// Consumes a ready future of a grammar and returns the grammar's handle.
@@ -2169,10 +2323,18 @@ pub mod grammar {
     }
 
     /// As `sample::sample`, among the tokens that the matcher allows; the matcher then consumes the
-    /// one chosen by itself, before the future is ready. Consume the future with
-    /// `sample::take_sample`.
+    /// one chosen by itself, before the future is ready.
+    /// Gives: a token, by `sample::take_sample`.
     /// Errors: as `sample::sample`, and `busy`.
-    pub fn sample_constrained(queue: u32, embed: u32, sampler: u32, matcher: u32) -> Result<u32> {
-        call(|area| unsafe { imports::sample_constrained(queue, embed, sampler, matcher, area) })
+    pub fn sample_constrained(
+        queue: u32,
+        embed: u32,
+        sampler: u32,
+        matcher: u32,
+    ) -> HostFuture<super::sample::Sampled> {
+        let started = call(|area| unsafe {
+            imports::sample_constrained(queue, embed, sampler, matcher, area)
+        });
+        HostFuture::new(started, super::sample::take_sample)
     }
 }

@@ -17,9 +17,9 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::future::HostFuture;
 use crate::host::http as host;
 use crate::json::{self, Value};
-use crate::runtime;
 
 pub use crate::host::http::*;
+pub use crate::host::http::{http_get as get, http_post as post};
 
 /// Bytes that a [`Response`] asks for at once.
 const CHUNK: u32 = 1 << 16;
@@ -164,16 +164,6 @@ impl Lines {
     }
 }
 
-/// A GET, with the server's time-out.
-pub fn get(url: &str, headers: &[(&str, &str)]) -> HostFuture<Response> {
-    http_get(url, headers)
-}
-
-/// A POST, with the server's time-out.
-pub fn post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> HostFuture<Response> {
-    http_post(url, headers, body)
-}
-
 /// A request of any method. `timeout` bounds all, to the body's last byte.
 pub fn request(
     method: &str,
@@ -186,36 +176,10 @@ pub fn request(
     http_request(method, url, headers, body, milliseconds)
 }
 
-/// As the contract's `http-get`.
-pub fn http_get(url: &str, headers: &[(&str, &str)]) -> HostFuture<Response> {
-    HostFuture::new(host::http_get(url, headers), take_response)
-}
-
-/// As the contract's `http-post`.
-pub fn http_post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> HostFuture<Response> {
-    HostFuture::new(host::http_post(url, headers, body), take_response)
-}
-
-/// As the contract's `http-request`; a time-out of 0 is the server's.
-pub fn http_request(
-    method: &str,
-    url: &str,
-    headers: &[(&str, &str)],
-    body: &[u8],
-    timeout_ms: u32,
-) -> HostFuture<Response> {
-    HostFuture::new(host::http_request(method, url, headers, body, timeout_ms), take_response)
-}
-
 /// Consumes a ready future of an answer.
 pub fn take_response(future: u32) -> Result<Response> {
     let (status, headers, body) = host::take_response(future)?;
     let mut response = Response { status, headers, url: String::new(), body: Some(body) };
     response.url = response_url(body)?;
     Ok(response)
-}
-
-/// The next bytes of a body, as soon as there are any, at most `most`; none at the end.
-pub fn read_body(body: u32, most: u32) -> HostFuture<Vec<u8>> {
-    HostFuture::new(host::read_body(body, most), runtime::take_blob)
 }

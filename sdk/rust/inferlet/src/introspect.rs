@@ -4,30 +4,9 @@
 
 use crate::context::{Context, UNKNOWN_TOKEN};
 use crate::error::{Error, ErrorCode, Result};
-use crate::future::HostFuture;
-use crate::host::introspect as host;
 use crate::{allocate, text};
 
-/// The rows of an attention answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
-    /// One row, averaged over layers and heads.
-    Total,
-    /// One row per layer, averaged over its heads.
-    Layers,
-    /// One row per head, layer by layer.
-    Heads,
-}
-
-/// What inputs attended to: as many rows as the [`Detail`] has. A number is the sum over the
-/// observed inputs of their attention probabilities; what is hidden has 0.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Attention {
-    /// How many rows there are.
-    pub rows: u32,
-    /// One row after the other. Columns are the filled slots of the input pages, then the inputs.
-    pub numbers: Vec<f32>,
-}
+pub use crate::host::introspect::*;
 
 impl Attention {
     /// The columns of a row.
@@ -35,40 +14,6 @@ impl Attention {
         let width = self.numbers.len() / self.rows as usize;
         &self.numbers[number * width..(number + 1) * width]
     }
-}
-
-/// As `forward::forward`, and a future of what the last `observed` inputs attend to. An empty
-/// `adapter` is none.
-#[allow(clippy::too_many_arguments)]
-pub fn forward_with_attention(
-    queue: u32,
-    input_pages: &[u32],
-    input_embeds: &[u32],
-    output_pages: &[u32],
-    output_embeds: &[u32],
-    mask: &[u32],
-    observed: u32,
-    detail: Detail,
-    adapter: &str,
-) -> HostFuture<Attention> {
-    let observation = host::forward_with_attention(
-        queue,
-        input_pages,
-        input_embeds,
-        output_pages,
-        output_embeds,
-        mask,
-        observed,
-        detail as u32,
-        adapter,
-    );
-    HostFuture::new(observation, take_attention)
-}
-
-/// Consumes a ready future of attention.
-pub fn take_attention(future: u32) -> Result<Attention> {
-    let (rows, numbers) = host::take_attention(future)?;
-    Ok(Attention { rows, numbers })
 }
 
 impl Context {

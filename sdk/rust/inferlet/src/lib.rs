@@ -21,7 +21,6 @@
 #![warn(missing_docs)]
 
 mod abi;
-pub mod allocate;
 mod args;
 pub mod chat;
 mod context;
@@ -44,7 +43,6 @@ pub mod messaging;
 mod model;
 pub mod offload;
 mod random;
-pub mod runtime;
 pub mod sample;
 mod sampler;
 mod sampler_json;
@@ -61,7 +59,7 @@ pub use error::{Error, ErrorCode, Result};
 pub use future::HostFuture;
 pub use generation::Generator;
 pub use grammar::{Grammar, Matcher};
-pub use host::{adapter, forward, prefix_cache};
+pub use host::{adapter, allocate, forward, prefix_cache, runtime};
 pub use inferlet_macros::main;
 pub use introspect::{Attention, Detail};
 pub use model::{Model, Tokenizer};

@@ -8,10 +8,10 @@
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::future::HostFuture;
-use crate::host::mcp as host;
 use crate::json::{self, Value};
 use crate::runtime;
 
+pub use crate::host::mcp::mcp_servers as servers;
 pub use crate::host::mcp::*;
 
 /// What a server says of one of its tools.
@@ -49,30 +49,15 @@ impl ToolResult {
     }
 }
 
-/// A server's tools, as the contract's JSON.
-pub fn mcp_list_tools(server: &str) -> HostFuture<String> {
-    HostFuture::new(host::mcp_list_tools(server), runtime::take_text)
-}
-
-/// A tool's answer, as the contract's JSON.
-pub fn mcp_call_tool(server: &str, tool: &str, arguments: &str) -> HostFuture<String> {
-    HostFuture::new(host::mcp_call_tool(server, tool, arguments), runtime::take_text)
-}
-
-/// Names of the servers that this user may use.
-pub fn servers() -> Vec<String> {
-    mcp_servers()
-}
-
 /// The tools of a server.
 pub fn list_tools(server: &str) -> HostFuture<Vec<Tool>> {
-    HostFuture::new(host::mcp_list_tools(server), take_tools)
+    HostFuture::new(mcp_list_tools(server).into_handle(), take_tools)
 }
 
 /// Calls a tool with arguments, a JSON object. Dropped, the call is cancelled. A tool's own failure
 /// is an answer, with `is_error`.
 pub fn call_tool(server: &str, tool: &str, arguments: &str) -> HostFuture<ToolResult> {
-    HostFuture::new(host::mcp_call_tool(server, tool, arguments), take_result)
+    HostFuture::new(mcp_call_tool(server, tool, arguments).into_handle(), take_result)
 }
 
 fn take_tools(future: u32) -> Result<Vec<Tool>> {

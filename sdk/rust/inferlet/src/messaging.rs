@@ -11,12 +11,12 @@
 //!
 //! Messages live in the server's memory. What must survive it belongs in [`crate::store`].
 
+use std::future::ready;
 use std::mem::ManuallyDrop;
 
-use crate::error::{ErrorCode, Result};
-use crate::future::HostFuture;
+use crate::error::Result;
+use crate::future::{when_room, HostFuture};
 use crate::host::messaging as host;
-use crate::runtime;
 
 pub use crate::host::messaging::*;
 
@@ -25,24 +25,9 @@ pub fn try_push(topic: &str, message: &str) -> Result {
     host::push(topic, message)
 }
 
-/// Ready when the work queue has room.
-pub fn push_room(topic: &str) -> HostFuture<()> {
-    HostFuture::new(host::push_room(topic), runtime::take)
-}
-
 /// Appends to the work queue of a topic, waiting while it is full.
 pub async fn push(topic: &str, message: &str) -> Result {
-    loop {
-        match try_push(topic, message) {
-            Err(error) if error.code == ErrorCode::WouldBlock => push_room(topic).await?,
-            pushed => return pushed,
-        }
-    }
-}
-
-/// The oldest message of a work queue (FIFO). A dropped future leaves it for the next puller.
-pub fn pull(topic: &str) -> HostFuture<String> {
-    HostFuture::new(host::pull(topic), runtime::take_text)
+    when_room(|| ready(try_push(topic, message)), || push_room(topic)).await
 }
 
 /// Sends to every subscriber of a topic at once and returns how many there are. If one of them has
@@ -51,20 +36,10 @@ pub fn try_broadcast(topic: &str, message: &str) -> Result<u32> {
     host::broadcast(topic, message)
 }
 
-/// Ready when every subscriber of a topic has room.
-pub fn broadcast_room(topic: &str) -> HostFuture<()> {
-    HostFuture::new(host::broadcast_room(topic), runtime::take)
-}
-
 /// Sends to every subscriber of a topic, waiting while one of them has too much unread. Returns how
 /// many there are; may be none.
 pub async fn broadcast(topic: &str, message: &str) -> Result<u32> {
-    loop {
-        match try_broadcast(topic, message) {
-            Err(error) if error.code == ErrorCode::WouldBlock => broadcast_room(topic).await?,
-            sent => return sent,
-        }
-    }
+    when_room(|| ready(try_broadcast(topic, message)), || broadcast_room(topic)).await
 }
 
 /// Subscribes to what is broadcast from now on.
@@ -90,11 +65,6 @@ impl Subscription {
     pub fn into_handle(self) -> u32 {
         ManuallyDrop::new(self).handle
     }
-}
-
-/// As the contract's `next-message`.
-pub fn next_message(subscription: u32) -> HostFuture<String> {
-    HostFuture::new(host::next_message(subscription), runtime::take_text)
 }
 
 impl Drop for Subscription {

@@ -3,20 +3,11 @@
 //! `Context::swap_out`, `swap_in` and `discard` stand on it.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use crate::context::{spans, Context, UNKNOWN_TOKEN};
 use crate::error::{Error, ErrorCode, Result};
-use crate::host::offload as host;
-use crate::runtime::nanoseconds;
 
 pub use crate::host::offload::*;
-
-/// Tells how long a wait for a tool has lasted, for [`advise`] to this and other instances of the
-/// user.
-pub fn note_wait(tool: &str, lasted: Duration) -> Result {
-    host::note_wait(tool, nanoseconds(lasted))
-}
 
 impl Context {
     /// Moves the pages to the server's host memory; until [`swap_in`](Context::swap_in) the context

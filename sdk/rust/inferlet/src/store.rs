@@ -12,51 +12,16 @@
 //! when called.
 
 use crate::error::{ErrorCode, Result};
-use crate::future::HostFuture;
-use crate::host::store as host;
-use crate::runtime;
+use crate::future::when_room;
+
+pub use crate::host::store::*;
 
 /// Most keys of one [`list`].
 const PAGE: u32 = 1000;
 
-/// As the contract's `store-get`: the error is `not-found` if there is no such key.
-pub fn store_get(key: &str) -> HostFuture<Vec<u8>> {
-    HostFuture::new(host::store_get(key), runtime::take_blob)
-}
-
-/// As the contract's `store-set`.
-pub fn store_set(key: &str, value: &[u8]) -> HostFuture<()> {
-    HostFuture::new(host::store_set(key, value), runtime::take)
-}
-
-/// As the contract's `store-delete`.
-pub fn store_delete(key: &str) -> HostFuture<()> {
-    HostFuture::new(host::store_delete(key), runtime::take)
-}
-
-/// As the contract's `store-list`.
-pub fn store_list(prefix: &str, after: &str, limit: u32) -> HostFuture<Vec<String>> {
-    HostFuture::new(host::store_list(prefix, after, limit), runtime::take_texts)
-}
-
-/// As the contract's `store-commit`; [`Commit`] is more convenient.
-pub fn store_commit(
-    expected: &[(&str, &[u8])],
-    absent: &[&str],
-    writes: &[(&str, &[u8])],
-    deletes: &[&str],
-) -> HostFuture<()> {
-    HostFuture::new(host::store_commit(expected, absent, writes, deletes), runtime::take)
-}
-
-/// Ready when the store accepts operations again.
-pub fn store_room() -> HostFuture<()> {
-    HostFuture::new(host::store_room(), runtime::take)
-}
-
 /// A key's value; `None` if there is no such key.
 pub async fn get(key: &str) -> Result<Option<Vec<u8>>> {
-    match when_room(|| store_get(key)).await {
+    match when_room(|| store_get(key), store_room).await {
         Err(error) if error.code == ErrorCode::NotFound => Ok(None),
         taken => taken.map(Some),
     }
@@ -64,18 +29,18 @@ pub async fn get(key: &str) -> Result<Option<Vec<u8>>> {
 
 /// Gives a key a value, new or instead of its old one.
 pub async fn set(key: &str, value: &[u8]) -> Result {
-    when_room(|| store_set(key, value)).await
+    when_room(|| store_set(key, value), store_room).await
 }
 
 /// Removes a key; one that is not there is no error.
 pub async fn delete(key: &str) -> Result {
-    when_room(|| store_delete(key)).await
+    when_room(|| store_delete(key), store_room).await
 }
 
 /// Keys that begin with `prefix` and come after `after`, in the order of their bytes, `limit` (1 to
 /// 1000) at most.
 pub async fn list(prefix: &str, after: &str, limit: u32) -> Result<Vec<String>> {
-    when_room(|| store_list(prefix, after, limit)).await
+    when_room(|| store_list(prefix, after, limit), store_room).await
 }
 
 /// All keys that begin with `prefix`, in the order of their bytes.
@@ -130,7 +95,11 @@ impl<'a> Commit<'a> {
 
     /// Does it all. The error is `conflict` if a condition does not hold; nothing has changed then.
     pub async fn run(&self) -> Result {
-        when_room(|| store_commit(&self.expected, &self.absent, &self.writes, &self.deletes)).await
+        when_room(
+            || store_commit(&self.expected, &self.absent, &self.writes, &self.deletes),
+            store_room,
+        )
+        .await
     }
 }
 
@@ -152,16 +121,6 @@ pub async fn update(
         match commit.run().await {
             Err(error) if error.code == ErrorCode::Conflict => {}
             done => return done.map(|()| new),
-        }
-    }
-}
-
-/// Runs an operation, after others of this instance if they have too many bytes under way.
-async fn when_room<T>(start: impl Fn() -> HostFuture<T>) -> Result<T> {
-    loop {
-        match start().await {
-            Err(error) if error.code == ErrorCode::WouldBlock => store_room().await?,
-            done => return done,
         }
     }
 }

@@ -1,0 +1,80 @@
+"""What the contract's comments say of futures, in lines of a fixed form.
+
+- "Gives: WHAT, by `take-text`." names what consumes a function's future.
+- "Room: after `would-block`, by `push-room`." names what gives a future that is ready when the
+  function can be called again.
+- "Fields of `sampled`: `token`, `logprob`." gives names to a tuple that is taken from a future.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pie_py.build.generate.source import GenerateError, imported, ok_type
+from pie_py.build.wit import Function, Interface, Type
+
+_FORMS = {
+    "Gives": re.compile(r"^Gives: .+, by `(?:[a-z-]+\.)?([a-z-]+)`\.\n?", re.MULTILINE),
+    "Room": re.compile(r"^Room: after `would-block`, by `([a-z-]+)`\.\n?", re.MULTILINE),
+    "Fields": re.compile(r"^Fields of `([a-z-]+)`: (.+)\.$", re.MULTILINE),
+}
+
+
+class Named(NamedTuple):
+    """A function that a comment names, and its interface."""
+
+    interface: str
+    name: str
+    function: Function
+
+
+def taker(function: Function) -> Named | None:
+    """What consumes the future that a function returns; None if it returns none.
+
+    Raises:
+        GenerateError: if the line `Gives:` is not of its form, or names no function; so of `room`.
+    """
+    return _named("Gives", function)
+
+
+def room(function: Function) -> Named | None:
+    """What gives a future that is ready when a function that would block can be called again."""
+    return _named("Room", function)
+
+
+def awaitable() -> Iterator[tuple[str, Function, Interface]]:
+    """The functions that have a form which waits, for room or for a future's value."""
+    for members in imported().values():
+        for name, function in members.functions.items():
+            if taker(function) or room(function):
+                yield name, function, members
+
+
+def awaited_type(function: Function) -> Type | None:
+    """The type of what such a form returns."""
+    take = taker(function)
+    return ok_type((take.function if take else function).result)[0]
+
+
+def fields(function: Function) -> tuple[str, list[str]] | None:
+    """The name that a tuple taken from a future has as a record, and those of its fields."""
+    found = _FORMS["Fields"].search(function.doc)
+    return found and (found[1], re.findall("[a-z-]+", found[2]))
+
+
+def awaited_doc(function: Function) -> str:
+    """The comment of such a form."""
+    doc = _FORMS["Room"].sub("", _FORMS["Gives"].sub("", function.doc)).rstrip()
+    return doc.replace("`would-block`, ", "") if room(function) else doc
+
+
+def _named(form: str, function: Function) -> Named | None:
+    if f"{form}:" not in function.doc:
+        return None
+    if found := _FORMS[form].search(function.doc):
+        for interface, members in imported().items():
+            if found[1] in members.functions:
+                return Named(interface, found[1], members.functions[found[1]])
+    raise GenerateError(f"`{form}:` names no function, or not in its form: {function.doc}")
