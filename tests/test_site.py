@@ -57,7 +57,7 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
 
 def test_what_the_reference_and_the_cookbook_have(site: Path) -> None:
     sdk = (site / "reference/inferlet.html").read_text(encoding="utf-8")
-    for name in ("Context.fork", "Generator.collect_text", "DeviceSampler", "Grammar.json_schema"):
+    for name in ("Context.fork", "Generator.collect_text", "Grammar.json_schema", "session.drain"):
         assert f".{name}" in sdk, name
     fields = (site / "reference/configuration.html").read_text(encoding="utf-8")
     assert "bytes_each" in fields

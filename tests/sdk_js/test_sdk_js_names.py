@@ -84,7 +84,7 @@ def _public(holder: Any) -> list[str]:
             for name, thing in own
             if getattr(thing, "__module__", None) == holder.__name__
             and (inspect.isclass(thing) or inspect.isfunction(thing))
-        }
+        } | set(getattr(holder, "__all__", ()))
     return sorted(name for name in names if not name.startswith("_"))
 
 
@@ -126,7 +126,7 @@ def _exports(file: Path) -> Iterator[tuple[str, set[str]]]:
     declared = r"^export (?:async )?(?:function|class|interface|type|const)\*? (\w+)"
     for name in re.findall(declared, text, re.M):
         yield name, members.get(name, set())
-    for group in re.findall(r"^export \{([^}]*)\};", text, re.M):
+    for group in re.findall(r"^export \{([^}]*)\}", text, re.M):
         for name in re.findall(r"(\w+)\s*(?:,|$)", group.strip()):
             yield name, set()
 

@@ -1,9 +1,12 @@
-"""The contract for JavaScript and TypeScript programs: `raw.ts`, and types of what it imports."""
+"""The contract for JavaScript and TypeScript programs: `raw.ts`, its awaitable form, and types of
+what it imports.
+"""
 
 from __future__ import annotations
 
 import re
 
+from pie_py.build.generate.futures import awaitable, awaited_doc, awaited_steps, awaited_type
 from pie_py.build.generate.source import GenerateError, contract, imported, notice, ok_type, pascal
 from pie_py.build.generate.spelling import spell
 from pie_py.build.wit import Function, Type
@@ -24,6 +27,18 @@ _RAW = """
 %s
 import { asBool, asBytes, asInteger, asCase, asTexts, asText, asU32, asU32s } from "./convert.ts";
 import { called, plain } from "./convert.ts";
+"""
+
+_AWAITED = """
+/**
+ * The contract's functions that take time, awaitable: each waits for its future and gives its
+ * value. One that would block waits until there is room.
+ */
+
+import { isPieError } from "./errors.ts";
+import { ready } from "./loop.ts";
+import * as raw from "./raw.ts";
+import type { %s } from "./raw.ts";
 """
 
 _BINDINGS = """
@@ -65,6 +80,13 @@ def render_raw() -> str:
         for function_name, function in members.functions.items():
             body += "\n" + _function(interface, function_name, function, members.enums)
     return notice("//") + _RAW.lstrip("\n") % imports.rstrip("\n") + body
+
+
+def render_awaited() -> str:
+    """Text of `sdk/js/src/awaited.ts`."""
+    functions = (_awaitable(name, one, members.enums) for name, one, members in awaitable())
+    enums = (pascal(enum) for members in imported().values() for enum in members.enums)
+    return notice("//") + _AWAITED % ", ".join(enums) + "".join(functions)
 
 
 def render_bindings() -> str:
@@ -109,6 +131,26 @@ def _function(
     else:
         lines += [f"  {call};"]
     return _comment(function.doc, "") + "\n".join([*lines, "}"]) + "\n"
+
+
+def _awaitable(name: str, function: Function, enums: dict[str, tuple[str, ...]]) -> str:
+    """A function that waits for room and for the value of its future."""
+    params = ", ".join(
+        f"{_parameter(key)}: {_accepted(of, enums).replace('Iterable', 'ReadonlyArray')}"
+        for key, of in function.params
+    )
+    steps, wait = awaited_steps(name, function, _parameter, "const ")
+    steps = [f"{step};" for step in steps]
+    if wait:
+        steps = ["for (;;) {", "  try {", *(f"    {step}" for step in steps), "  } catch (error) {"]
+        steps += ['    if (!isPieError(error, "would-block")) throw error;', "  }"]
+        steps += [f"  {wait};", "}"]
+    value = awaited_type(function)
+    returns = "void" if value is None else _type(value, enums)
+    head = f"export async function {camel(name)}({params}): Promise<{returns}> {{"
+    body = "\n  ".join([head, *steps])
+    doc = awaited_doc(function).replace("Errors: ", "@throws PieError ")
+    return f"\n{_comment(doc, '')}{body}\n}}\n"
 
 
 def _has_lists(of: Type) -> bool:

@@ -1,9 +1,10 @@
-"""The contract for Python programs: `inferlet.raw`, and the bindings that it calls."""
+"""The contract for Python programs: `inferlet.raw`, its awaitable form, and the bindings."""
 
 from __future__ import annotations
 
 import re
 
+from pie_py.build.generate.futures import awaitable, awaited_doc, awaited_steps, awaited_type
 from pie_py.build.generate.source import (
     GenerateError,
     format_python,
@@ -39,6 +40,23 @@ from inferlet.errors import PieError
 from inferlet.raw._convert import {converters}
 
 __all__ = {names}
+'''
+
+_AWAITED = '''
+"""The contract's functions that take time, awaitable: each waits for its future and returns what it
+gives. One that would block waits until there is room.
+
+If the waiting task is cancelled, so is the future.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inferlet import raw
+from inferlet._loop import ready
+from inferlet.errors import PieError
+from inferlet.raw import {enums}
 '''
 
 _BINDINGS = '''
@@ -121,6 +139,15 @@ def render_raw() -> str:
     return format_python(notice("#") + head + body)
 
 
+def render_awaited() -> str:
+    """Text of `inferlet/_awaited.py`."""
+    enums = {enum for members in imported().values() for enum in members.enums}
+    body = _AWAITED.format(enums=", ".join(map(pascal, enums)))
+    for name, function, _ in awaitable():
+        body += "\n\n" + _coroutine(name, function, enums)
+    return format_python(notice("#") + body)
+
+
 def render_bindings() -> str:
     """Text of `inferlet/_bindings.py`."""
     names = [snake(each) for each in imported()]
@@ -150,6 +177,23 @@ def _function(interface: str, name: str, function: Function, enums: set[str]) ->
     if value is not None:
         lines += ["    return answer"]
     return "\n".join(lines) + "\n"
+
+
+def _coroutine(name: str, function: Function, enums: set[str]) -> str:
+    """A function that waits for room and for the value of its future."""
+    params = ", ".join(
+        f"{snake(key)}: {_param(of, enums).replace('Iterable', 'Sequence')}"
+        for key, of in function.params
+    )
+    steps, wait = awaited_steps(name, function, snake)
+    if wait:
+        steps = ["while True:", "    try:", *(f"        {step}" for step in steps)]
+        steps += ["    except PieError as error:", '        if error.code != "would-block":']
+        steps += ["            raise", f"    {wait}"]
+    value = awaited_type(function)
+    returns = "None" if value is None else _annotation(value, enums)
+    head = f"async def {snake(name)}({params}) -> {returns}:\n{_docstring(awaited_doc(function))}"
+    return "\n    ".join([head, *steps]) + "\n"
 
 
 def _param(of: Type, enums: set[str]) -> str:

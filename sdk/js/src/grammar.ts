@@ -1,6 +1,6 @@
 /** Grammars that a generation keeps to, and walks through them. */
 
-import { ready } from "./loop.ts";
+import { compileGrammar } from "./awaited.ts";
 import type { Model } from "./model.ts";
 import * as raw from "./raw.ts";
 
@@ -86,7 +86,7 @@ export class Grammar {
     const key = JSON.stringify([model.name, this.kind, this.text]);
     let handle = compiled.get(key);
     if (handle === undefined) {
-      handle = this.#compile(model.name);
+      handle = compileGrammar(model.name, this.kind, this.text);
       compiled.set(key, handle);
       handle.catch(() => compiled.delete(key));
       if (compiled.size > KEPT) {
@@ -96,12 +96,6 @@ export class Grammar {
       }
     }
     return handle;
-  }
-
-  async #compile(model: string): Promise<number> {
-    const future = raw.compileGrammar(model, this.kind, this.text);
-    await ready(future);
-    return raw.takeGrammar(future);
   }
 
   /** A matcher at the grammar's start. Throws as `compile`. */

@@ -7,8 +7,8 @@
  * The server's operator says which hosts may be reached (`pie-py serve --allow-http HOST`).
  */
 
+import { httpRequest, readBody } from "./awaited.ts";
 import { isPieError, PieError } from "./errors.ts";
-import { blobOf, ready } from "./loop.ts";
 import * as raw from "./raw.ts";
 
 /** Options of a request. */
@@ -92,7 +92,7 @@ export class Response {
     }
     try {
       while (this.#body !== null) {
-        const chunk = await blobOf(raw.readBody(this.#body, most));
+        const chunk = await readBody(this.#body, most);
         if (!chunk.length) return;
         yield chunk;
       }
@@ -173,9 +173,8 @@ export async function request(method: string, url: string, options: RequestOptio
   const whole = query.length ? `${plain}${plain.includes("?") ? "&" : "?"}${query.join("&")}` : url;
   const data = typeof body === "string" ? new TextEncoder().encode(body) : body;
   const milliseconds = timeout === undefined ? 0 : Math.max(1, Math.round(timeout * 1000));
-  const future = raw.httpRequest(method.toUpperCase(), whole, pairs, data, milliseconds);
-  await ready(future);
-  const [status, received, handle] = raw.takeResponse(future);
+  const answer = await httpRequest(method.toUpperCase(), whole, pairs, data, milliseconds);
+  const [status, received, handle] = answer;
   return new Response(method.toUpperCase(), raw.responseUrl(handle), status, received, handle);
 }
 

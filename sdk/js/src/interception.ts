@@ -10,9 +10,10 @@
  * pages are back in time.
  */
 
+import { synchronize } from "./awaited.ts";
 import type { Context } from "./context.ts";
 import { isPieError } from "./errors.ts";
-import { done, forget, whenReady } from "./loop.ts";
+import { forget, whenReady } from "./loop.ts";
 import * as offload from "./offload.ts";
 import { spans } from "./pages.ts";
 import * as raw from "./raw.ts";
@@ -199,7 +200,7 @@ class Absence {
     while (sequence.pending.length > this.#chunk) {
       sequence.forward(sequence.pending.slice(0, this.#chunk), false);
       sequence.pending = sequence.pending.slice(this.#chunk);
-      await done(raw.synchronize(sequence.queue));
+      await synchronize(sequence.queue);
     }
   }
 }

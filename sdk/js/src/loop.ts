@@ -27,30 +27,6 @@ export function whenReady(future: number, call: () => void): void {
   waiting.set(future, call);
 }
 
-/** Waits for a future of text and consumes it. */
-export async function textOf(future: number): Promise<string> {
-  await ready(future);
-  return raw.takeText(future);
-}
-
-/** Waits for a future of a list of texts and consumes it. */
-export async function textsOf(future: number): Promise<string[]> {
-  await ready(future);
-  return raw.takeTexts(future);
-}
-
-/** Waits for a future of bytes and consumes it. */
-export async function blobOf(future: number): Promise<Uint8Array> {
-  await ready(future);
-  return raw.takeBlob(future);
-}
-
-/** Waits for a future without a value and consumes it. */
-export async function done(future: number): Promise<void> {
-  await ready(future);
-  raw.take(future);
-}
-
 /**
  * Runs until a promise is settled, and returns its value. The component's entry calls it, once.
  *

@@ -1,7 +1,6 @@
 /** Tools of MCP (Model Context Protocol) servers that the operator, or a client of yours, registered. */
 
-import { textOf } from "./loop.ts";
-import * as raw from "./raw.ts";
+import { mcpCallTool, mcpListTools } from "./awaited.ts";
 
 /** What a server says of one of its tools; the schemas are JSON Schemas. */
 export interface Tool {
@@ -24,14 +23,11 @@ export interface ToolResult {
   text: string;
 }
 
-/** Names of the servers that this user may use. */
-export function servers(): string[] {
-  return raw.mcpServers();
-}
+export { mcpServers as servers } from "./raw.ts";
 
 /** The tools of a server. Throws PieError `not-found`, `remote-failed`, `timed-out`. */
 export async function listTools(server: string): Promise<Tool[]> {
-  const listed = JSON.parse(await textOf(raw.mcpListTools(server)));
+  const listed = JSON.parse(await mcpListTools(server));
   return listed.map((tool: any) => ({
     name: tool.name,
     title: tool.title,
@@ -43,7 +39,7 @@ export async function listTools(server: string): Promise<Tool[]> {
 
 /** Calls a tool. A tool's own failure is an answer, with `isError`. */
 export async function callTool(server: string, tool: string, args: object = {}): Promise<ToolResult> {
-  const answer = JSON.parse(await textOf(raw.mcpCallTool(server, tool, JSON.stringify(args))));
+  const answer = JSON.parse(await mcpCallTool(server, tool, JSON.stringify(args)));
   const texts = answer.content.filter((block: any) => block.type === "text");
   return {
     content: answer.content,

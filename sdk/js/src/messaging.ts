@@ -4,28 +4,23 @@
  * Messages live in the server's memory. What must survive it belongs in `store`.
  */
 
-import { isPieError, PieError } from "./errors.ts";
-import { done, textOf } from "./loop.ts";
+import * as awaited from "./awaited.ts";
+import { PieError } from "./errors.ts";
 import * as raw from "./raw.ts";
 
 /** Appends a message to the work queue of a topic: text as it is, anything else as JSON. */
 export function push(topic: string, message: unknown): Promise<void> {
-  const text = asText(message);
-  return whenRoom(() => raw.push(topic, text), () => raw.pushRoom(topic));
+  return awaited.push(topic, asText(message));
 }
 
-/** The oldest message of a work queue; waits for one. */
-export function pull(topic: string): Promise<string> {
-  return textOf(raw.pull(topic));
-}
+export { pull } from "./awaited.ts";
 
 /**
  * Sends to every current subscriber of a topic and returns how many there are. Waits while a
  * subscriber has too much unread, so that none misses a message.
  */
 export function broadcast(topic: string, message: unknown): Promise<number> {
-  const text = asText(message);
-  return whenRoom(() => raw.broadcast(topic, text), () => raw.broadcastRoom(topic));
+  return awaited.broadcast(topic, asText(message));
 }
 
 /** Subscribes to what is broadcast from now on. */
@@ -46,7 +41,7 @@ export class Subscription {
     if (this.#handle === null) {
       throw new PieError(`invalid-handle: the subscription to ${this.topic} is closed`);
     }
-    return textOf(raw.nextMessage(this.#handle));
+    return awaited.nextMessage(this.#handle);
   }
 
   /** Unsubscribes and drops what has not been read. A second call does nothing. */
@@ -57,17 +52,6 @@ export class Subscription {
 
   async *[Symbol.asyncIterator](): AsyncGenerator<string, void, void> {
     while (this.#handle !== null) yield await this.receive();
-  }
-}
-
-async function whenRoom<T>(start: () => T, room: () => number): Promise<T> {
-  for (;;) {
-    try {
-      return start();
-    } catch (error) {
-      if (!isPieError(error, "would-block")) throw error;
-    }
-    await done(room());
   }
 }
 

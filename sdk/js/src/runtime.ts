@@ -1,33 +1,16 @@
 /** The server and this instance: who, where, when, and what else runs. */
 
-import { done, textOf } from "./loop.ts";
+import * as awaited from "./awaited.ts";
 import { Model } from "./model.ts";
 import * as raw from "./raw.ts";
 
-/** The server's version. */
-export function version(): string {
-  return raw.version();
-}
-
-/** This instance's identifier, unique on the server. */
-export function instanceId(): string {
-  return raw.instanceId();
-}
-
-/** The user who launched this instance. */
-export function username(): string {
-  return raw.user();
-}
-
-/** The arguments given at launch. */
-export function args(): string[] {
-  return raw.getArg();
-}
-
-/** Names of the models being served, the default one first. */
-export function models(): string[] {
-  return raw.availableModels();
-}
+export {
+  availableModels as models,
+  getArg as args,
+  instanceId,
+  user as username,
+  version,
+} from "./raw.ts";
 
 /** The server's default model. */
 export function getAutoModel(): Model {
@@ -41,7 +24,7 @@ export function getModel(name: string): Model {
 
 /** Waits so many seconds; other branches run meanwhile. */
 export function sleep(seconds: number): Promise<void> {
-  return done(raw.sleep(Math.max(0, Math.round(seconds * 1e9))));
+  return awaited.sleep(Math.max(0, Math.round(seconds * 1e9)));
 }
 
 /** Seconds since the Unix epoch. */
@@ -72,5 +55,5 @@ export function log(message: unknown, level: raw.LogLevel = "info"): void {
  *   child's own error text as its message; `cancelled` if the child was killed.
  */
 export function launch(program: string, ...args: string[]): Promise<string> {
-  return textOf(raw.launch(program, args));
+  return awaited.launch(program, args);
 }

@@ -4,8 +4,9 @@
  * Programs use a `Context`, which adds texts, messages and generations.
  */
 
+import { synchronize } from "./awaited.ts";
 import { isPieError } from "./errors.ts";
-import { done, ready } from "./loop.ts";
+import { ready } from "./loop.ts";
 import type { Model } from "./model.ts";
 import { addresses, Pages, spans } from "./pages.ts";
 import * as raw from "./raw.ts";
@@ -118,7 +119,7 @@ export class Sequence {
       this.pending = this.pending.slice(chunk.length);
       this.#offerPrefix();
       // The next chunk needs the embeds of this one, which are free once it has run.
-      if (!last) await done(raw.synchronize(this.queue));
+      if (!last) await synchronize(this.queue);
     }
   }
 
@@ -126,7 +127,7 @@ export class Sequence {
   async flush(): Promise<void> {
     this.retract();
     await this.submit();
-    await done(raw.synchronize(this.queue));
+    await synchronize(this.queue);
     this.completed();
   }
 
@@ -211,7 +212,8 @@ export class Sequence {
     for (;;) {
       const [found, other] = raw.matchPrefix(this.queue, this.adapter ?? "", this.pending.slice(0, -1));
       if (other) {
-        await done(other); // another inferlet computes more of it at this moment
+        await ready(other); // another inferlet computes more of it at this moment
+        raw.take(other);
         continue;
       }
       const { pages } = this;

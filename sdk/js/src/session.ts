@@ -1,7 +1,6 @@
 /** Messages between this instance and the client that launched it: text, and bytes beside it. */
 
 import { isPieError } from "./errors.ts";
-import { blobOf, done, textOf } from "./loop.ts";
 import * as raw from "./raw.ts";
 
 /**
@@ -22,22 +21,8 @@ export function sendBlob(data: Uint8Array): void {
   sending(() => raw.sendBlob(data));
 }
 
-/** Waits until there is room for a message; other branches run meanwhile. */
-export function drain(): Promise<void> {
-  return done(raw.writable());
-}
-
-/** The client's next text. */
-export function receive(): Promise<string> {
-  return textOf(raw.receive());
-}
-
-/** The client's next bytes. */
-export function receiveBlob(): Promise<Uint8Array> {
-  return blobOf(raw.receiveBlob());
-}
-
-export { sendBlob as sendFile, receiveBlob as receiveFile };
+export { sendBlob as sendFile };
+export { receive, receiveBlob, receiveBlob as receiveFile, writable as drain } from "./awaited.ts";
 
 function sending(send: () => void): void {
   for (;;) {

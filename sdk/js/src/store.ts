@@ -5,9 +5,8 @@
  * order of the calls.
  */
 
+import { storeCommit, storeGet, storeList } from "./awaited.ts";
 import { isPieError } from "./errors.ts";
-import { blobOf, done, textsOf } from "./loop.ts";
-import * as raw from "./raw.ts";
 
 const PAGE = 1000;
 
@@ -17,28 +16,19 @@ export type Values = Record<string, Uint8Array | null>;
 /** A key's value; null if there is no such key. */
 export async function get(key: string): Promise<Uint8Array | null> {
   try {
-    return await whenRoom(() => blobOf(raw.storeGet(key)));
+    return await storeGet(key);
   } catch (error) {
     if (!isPieError(error, "not-found")) throw error;
     return null;
   }
 }
 
-/** Gives a key a value. Throws PieError `limit-exceeded` (value too large, quota). */
-export function set(key: string, value: Uint8Array): Promise<void> {
-  return whenRoom(() => done(raw.storeSet(key, value)));
-}
-
-/** Removes a key; one that is not there is no error. */
-function remove(key: string): Promise<void> {
-  return whenRoom(() => done(raw.storeDelete(key)));
-}
-export { remove as delete };
+export { storeDelete as delete, storeSet as set } from "./awaited.ts";
 
 /** Keys that begin with a prefix, in the order of their UTF-8 bytes. */
 export async function* keys(prefix = ""): AsyncGenerator<string, void, void> {
   for (let after = ""; ; ) {
-    const page = await whenRoom(() => textsOf(raw.storeList(prefix, after, PAGE)));
+    const page = await storeList(prefix, after, PAGE);
     yield* page;
     if (page.length < PAGE) return;
     after = page[page.length - 1];
@@ -54,7 +44,7 @@ export async function commit(changes: Values, expect: Values = {}): Promise<bool
   const [expected, absent] = parts(expect);
   const [writes, deletes] = parts(changes);
   try {
-    await whenRoom(() => done(raw.storeCommit(expected, absent, writes, deletes)));
+    await storeCommit(expected, absent, writes, deletes);
   } catch (error) {
     if (!isPieError(error, "conflict")) throw error;
     return false;
@@ -83,16 +73,4 @@ function parts(values: Values): [[string, Uint8Array][], string[]] {
   const entries = Object.entries(values);
   const present = entries.filter((entry): entry is [string, Uint8Array] => entry[1] !== null);
   return [present, entries.filter(([, value]) => value === null).map(([key]) => key)];
-}
-
-/** Runs an operation, after others of this instance if they have too many bytes under way. */
-async function whenRoom<T>(start: () => Promise<T>): Promise<T> {
-  for (;;) {
-    try {
-      return await start();
-    } catch (error) {
-      if (!isPieError(error, "would-block")) throw error;
-    }
-    await done(raw.storeRoom());
-  }
 }

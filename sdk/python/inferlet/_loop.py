@@ -344,27 +344,3 @@ async def ready(future: int) -> None:
         loop._waiting.pop(future, None)
         raw.cancel(future)
         raise
-
-
-async def text_of(future: int) -> str:
-    """Waits for a future of text and consumes it."""
-    await ready(future)
-    return raw.take_text(future)
-
-
-async def texts_of(future: int) -> list[str]:
-    """Waits for a future of a list of texts and consumes it."""
-    await ready(future)
-    return raw.take_texts(future)
-
-
-async def blob_of(future: int) -> bytes:
-    """Waits for a future of bytes and consumes it."""
-    await ready(future)
-    return raw.take_blob(future)
-
-
-async def done(future: int) -> None:
-    """Waits for a future without a value and consumes it."""
-    await ready(future)
-    raw.take(future)

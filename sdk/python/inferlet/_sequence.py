@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from inferlet import _bindings, raw
-from inferlet._loop import done, ready
+from inferlet._awaited import synchronize
+from inferlet._loop import ready
 from inferlet._pages import Pages, addresses, spans
 from inferlet.errors import PieError
 from inferlet.model import Model
@@ -162,13 +163,13 @@ class Sequence:
             self._offer_prefix()
             if not last:
                 # The next chunk needs the embeds of this one, which are free once it has run.
-                await done(raw.synchronize(self.queue))
+                await synchronize(self.queue)
 
     async def flush(self) -> None:
         """Runs what is pending, and waits until it is in the pages. Raises as `submit`."""
         self.retract()
         await self.submit()
-        await done(raw.synchronize(self.queue))
+        await synchronize(self.queue)
         self.completed()
 
     def forward(
@@ -274,7 +275,9 @@ class Sequence:
         adapter = self.adapter or ""
         # The last token has to run in any case: that gives its hidden state.
         while (found := raw.match_prefix(self.queue, adapter, self.pending[:-1]))[1]:
-            await done(found[1])  # another inferlet computes more of it at this moment
+            # Another inferlet computes more of it at this moment.
+            await ready(found[1])
+            raw.take(found[1])
         pages = self.pages
         pages.addresses = addresses(found[0])
         pages.read_only = self.offered = len(pages.addresses)

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from inferlet import raw
-from inferlet._loop import blob_of, ready
+from inferlet._awaited import http_request, read_body
 from inferlet.errors import PieError
 
 HeadersLike: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
@@ -112,7 +112,7 @@ class Response:
             raise PieError("invalid-handle: the body has been read already, or closed")
         try:
             while self._body is not None:
-                chunk = await blob_of(raw.read_body(self._body, most))
+                chunk = await read_body(self._body, most)
                 if not chunk:
                     break
                 yield chunk
@@ -208,9 +208,7 @@ async def request(
         url += ("&" if "?" in url else "?") + urlencode(params, doseq=True)
     data = body.encode() if isinstance(body, str) else body or b""
     milliseconds = 0 if timeout is None else max(1, round(timeout * 1000))
-    future = raw.http_request(method.upper(), url, pairs, data, milliseconds)
-    await ready(future)
-    status, received, handle = raw.take_response(future)
+    status, received, handle = await http_request(method.upper(), url, pairs, data, milliseconds)
     return Response(method.upper(), raw.response_url(handle), status, received, handle)
 
 

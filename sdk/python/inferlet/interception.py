@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Literal, TypeAlias
 
 from inferlet import offload, raw
-from inferlet._loop import done
+from inferlet._awaited import synchronize
 from inferlet._pages import spans
 from inferlet._sequence import UNKNOWN
 from inferlet.context import Context
@@ -179,4 +179,4 @@ class _Absence:
             while len(sequence.pending) > self._chunk:
                 sequence.forward(sequence.pending[: self._chunk], output=False)
                 sequence.pending = sequence.pending[self._chunk :]
-                await done(raw.synchronize(sequence.queue))
+                await synchronize(sequence.queue)

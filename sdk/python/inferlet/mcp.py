@@ -16,8 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inferlet import raw
-from inferlet._loop import text_of
+from inferlet._awaited import mcp_call_tool, mcp_list_tools
+from inferlet.raw import mcp_servers as servers
+
+__all__ = ["Tool", "ToolResult", "call_tool", "list_tools", "servers"]
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,6 @@ class ToolResult:
         return "\n".join(block["text"] for block in self.content if block.get("type") == "text")
 
 
-def servers() -> list[str]:
-    """Names of the servers that this user may use."""
-    return raw.mcp_servers()
-
-
 async def list_tools(server: str) -> list[Tool]:
     """The tools of a server.
 
@@ -57,7 +54,7 @@ async def list_tools(server: str) -> list[Tool]:
         PieError: `not-found`, `remote-failed` (the server did not start, died or refused),
             `timed-out`, `limit-exceeded`.
     """
-    return [Tool(**tool) for tool in json.loads(await text_of(raw.mcp_list_tools(server)))]
+    return [Tool(**tool) for tool in json.loads(await mcp_list_tools(server))]
 
 
 async def call_tool(
@@ -69,5 +66,5 @@ async def call_tool(
         PieError: as `list_tools`; `invalid-argument` (no such tool). A tool's own failure is an
             answer, with `is_error`.
     """
-    future = raw.mcp_call_tool(server, tool, json.dumps(dict(arguments or {}), allow_nan=False))
-    return ToolResult(**json.loads(await text_of(future)))
+    given = json.dumps(dict(arguments or {}), allow_nan=False)
+    return ToolResult(**json.loads(await mcp_call_tool(server, tool, given)))

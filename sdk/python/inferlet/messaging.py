@@ -19,9 +19,11 @@ import json
 from types import TracebackType
 from typing import Any
 
-from inferlet import raw
-from inferlet._loop import done, text_of
+from inferlet import _awaited, raw
+from inferlet._awaited import pull
 from inferlet.errors import PieError
+
+__all__ = ["Subscription", "broadcast", "pull", "push", "subscribe"]
 
 
 async def push(topic: str, message: Any) -> None:
@@ -32,19 +34,7 @@ async def push(topic: str, message: Any) -> None:
     Raises:
         PieError: `invalid-argument` (topic), `limit-exceeded` (message too large, too many queues).
     """
-    text = _text(message)
-    while True:
-        try:
-            return raw.push(topic, text)
-        except PieError as error:
-            if error.code != "would-block":
-                raise
-        await done(raw.push_room(topic))
-
-
-async def pull(topic: str) -> str:
-    """The oldest message of a work queue; waits for one. Cancelled, it leaves it for the next."""
-    return await text_of(raw.pull(topic))
+    await _awaited.push(topic, _text(message))
 
 
 async def broadcast(topic: str, message: Any) -> int:
@@ -56,14 +46,7 @@ async def broadcast(topic: str, message: Any) -> int:
     Raises:
         PieError: `invalid-argument` (topic), `limit-exceeded` (message too large).
     """
-    text = _text(message)
-    while True:
-        try:
-            return raw.broadcast(topic, text)
-        except PieError as error:
-            if error.code != "would-block":
-                raise
-        await done(raw.broadcast_room(topic))
+    return await _awaited.broadcast(topic, _text(message))
 
 
 def subscribe(topic: str) -> Subscription:
@@ -95,7 +78,7 @@ class Subscription:
         """
         if self._handle is None:
             raise PieError(f"invalid-handle: the subscription to {self.topic!r} is closed")
-        return await text_of(raw.next_message(self._handle))
+        return await _awaited.next_message(self._handle)
 
     def close(self) -> None:
         """Unsubscribes and drops what has not been read. Idempotent."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from inferlet import raw
-from inferlet._loop import done, text_of
+from inferlet import _awaited, raw
 from inferlet.model import Model
 from inferlet.raw import LogLevel
 
@@ -45,7 +44,7 @@ def get_model(name: str) -> Model:
 
 async def sleep(seconds: float) -> None:
     """Waits; other tasks run meanwhile. The same as `asyncio.sleep`."""
-    await done(raw.sleep(max(0, int(seconds * 1e9))))
+    await _awaited.sleep(max(0, int(seconds * 1e9)))
 
 
 def now() -> float:
@@ -84,4 +83,4 @@ async def launch(program: str, *args: str) -> str:
     A child has no client: to talk with it, hand it a topic of `messaging` as an argument, say one
     that begins with `instance_id()`.
     """
-    return await text_of(raw.launch(program, list(args)))
+    return await _awaited.launch(program, args)

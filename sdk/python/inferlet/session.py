@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 from inferlet import raw
-from inferlet._loop import blob_of, done, text_of
+from inferlet._awaited import receive, receive_blob
+from inferlet._awaited import writable as drain
 from inferlet.errors import PieError
+
+__all__ = ["drain", "receive", "receive_blob", "receive_file", "send", "send_blob", "send_file"]
 
 
 def send(message: Any) -> None:
@@ -36,21 +39,6 @@ def send_blob(data: bytes) -> None:
             return
         except PieError as error:
             _wait_for_room(error)
-
-
-async def drain() -> None:
-    """Waits until there is room for a message; other tasks run meanwhile."""
-    await done(raw.writable())
-
-
-async def receive() -> str:
-    """The client's next text. Cancelled, it leaves the message for the next one."""
-    return await text_of(raw.receive())
-
-
-async def receive_blob() -> bytes:
-    """The client's next bytes. Cancelled, it leaves them for the next one."""
-    return await blob_of(raw.receive_blob())
 
 
 send_file = send_blob

@@ -13,14 +13,14 @@ order of the calls.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
 
-from inferlet import raw
-from inferlet._loop import blob_of, done, texts_of
+from inferlet._awaited import store_commit, store_get, store_list
+from inferlet._awaited import store_delete as delete
+from inferlet._awaited import store_set as set  # noqa: A004 - read as `store.set`
 from inferlet.errors import PieError
 
-T = TypeVar("T")
+__all__ = ["commit", "delete", "get", "keys", "set", "update"]
 
 _PAGE = 1000
 
@@ -32,25 +32,11 @@ async def get(key: str) -> bytes | None:
         PieError: `invalid-argument` (key).
     """
     try:
-        return await _when_room(lambda: blob_of(raw.store_get(key)))
+        return await store_get(key)
     except PieError as error:
         if error.code != "not-found":
             raise
         return None
-
-
-async def set(key: str, value: bytes) -> None:  # noqa: A001 - read as `store.set`
-    """Gives a key a value.
-
-    Raises:
-        PieError: `invalid-argument` (key); `limit-exceeded` (value too large, quota).
-    """
-    await _when_room(lambda: done(raw.store_set(key, value)))
-
-
-async def delete(key: str) -> None:
-    """Removes a key; one that is not there is no error."""
-    await _when_room(lambda: done(raw.store_delete(key)))
 
 
 async def keys(prefix: str = "") -> AsyncIterator[str]:
@@ -58,15 +44,11 @@ async def keys(prefix: str = "") -> AsyncIterator[str]:
 
     They are read as they are wanted: keys that come or go meanwhile may be among them or not.
     """
-    page = await _page(prefix, "")
+    page = await store_list(prefix, "", _PAGE)
     while page:
         for key in page:
             yield key
-        page = await _page(prefix, page[-1]) if len(page) == _PAGE else []
-
-
-async def _page(prefix: str, after: str) -> list[str]:
-    return await _when_room(lambda: texts_of(raw.store_list(prefix, after, _PAGE)))
+        page = await store_list(prefix, page[-1], _PAGE) if len(page) == _PAGE else []
 
 
 async def commit(
@@ -94,7 +76,7 @@ async def commit(
         [key for key, value in changes.items() if value is None],
     )
     try:
-        await _when_room(lambda: done(raw.store_commit(*parts)))
+        await store_commit(*parts)
     except PieError as error:
         if error.code != "conflict":
             raise
@@ -118,14 +100,3 @@ async def update(key: str, change: Callable[[bytes | None], bytes | None]) -> by
         new = change(old)
         if await commit({key: new}, {key: old}):
             return new
-
-
-async def _when_room(start: Callable[[], Awaitable[T]]) -> T:
-    """Runs an operation, after others of this instance if they have too many bytes under way."""
-    while True:
-        try:
-            return await start()
-        except PieError as error:
-            if error.code != "would-block":
-                raise
-        await done(raw.store_room())
