@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from pie_py.build.generate.source import GenerateError, imported, ok_type
@@ -50,6 +50,26 @@ def awaitable() -> Iterator[tuple[str, Function, Interface]]:
         for name, function in members.functions.items():
             if taker(function) or room(function):
                 yield name, function, members
+
+
+def awaited_steps(
+    name: str, function: Function, spelled: Callable[[str], str], let: str = ""
+) -> tuple[list[str], str]:
+    """What such a form does, in Python or JavaScript: its statements, and the one that waits for
+    room, or nothing.
+    """
+
+    def call(name: str, params: Iterable[tuple[str, Type]]) -> str:
+        return f"{spelled(name)}({', '.join(spelled(key) for key, _ in params)})"
+
+    steps = [f"return raw.{call(name, function.params)}"]
+    if take := taker(function):
+        begin = f"{let}future = raw.{call(name, function.params)}"
+        steps = [begin, "await ready(future)", f"return raw.{spelled(take.name)}(future)"]
+    if wait := room(function):
+        shared = [param for param in wait.function.params if param in function.params]
+        return steps, f"await {call(wait.name, shared)}"
+    return steps, ""
 
 
 def awaited_type(function: Function) -> Type | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from pie_py.build.generate.futures import awaitable, awaited_doc, awaited_type, room, taker
+from pie_py.build.generate.futures import awaitable, awaited_doc, awaited_steps, awaited_type
 from pie_py.build.generate.source import GenerateError, contract, imported, notice, ok_type, pascal
 from pie_py.build.generate.spelling import spell
 from pie_py.build.wit import Function, Type
@@ -38,6 +38,7 @@ _AWAITED = """
 import { isPieError } from "./errors.ts";
 import { ready } from "./loop.ts";
 import * as raw from "./raw.ts";
+import type { %s } from "./raw.ts";
 """
 
 _BINDINGS = """
@@ -84,7 +85,8 @@ def render_raw() -> str:
 def render_awaited() -> str:
     """Text of `sdk/js/src/awaited.ts`."""
     functions = (_awaitable(name, one, members.enums) for name, one, members in awaitable())
-    return notice("//") + _AWAITED + "".join(functions)
+    enums = (pascal(enum) for members in imported().values() for enum in members.enums)
+    return notice("//") + _AWAITED % ", ".join(enums) + "".join(functions)
 
 
 def render_bindings() -> str:
@@ -133,30 +135,22 @@ def _function(
 
 def _awaitable(name: str, function: Function, enums: dict[str, tuple[str, ...]]) -> str:
     """A function that waits for room and for the value of its future."""
-    keys = [key for key, _ in function.params]
     params = ", ".join(
         f"{_parameter(key)}: {_accepted(of, enums).replace('Iterable', 'ReadonlyArray')}"
         for key, of in function.params
     )
-    steps = [f"return {_call(name, keys)};"]
-    if take := taker(function):
-        steps = [f"const future = {_call(name, keys)};", "await ready(future);"]
-        steps += [f"return raw.{camel(take.name)}(future);"]
-    if wait := room(function):
-        shared = [key for key, _ in wait.function.params if key in keys]
+    steps, wait = awaited_steps(name, function, _parameter, "const ")
+    steps = [f"{step};" for step in steps]
+    if wait:
         steps = ["for (;;) {", "  try {", *(f"    {step}" for step in steps), "  } catch (error) {"]
         steps += ['    if (!isPieError(error, "would-block")) throw error;', "  }"]
-        steps += [f"  await {_call(wait.name, shared).removeprefix('raw.')};", "}"]
+        steps += [f"  {wait};", "}"]
     value = awaited_type(function)
     returns = "void" if value is None else _type(value, enums)
     head = f"export async function {camel(name)}({params}): Promise<{returns}> {{"
     body = "\n  ".join([head, *steps])
     doc = awaited_doc(function).replace("Errors: ", "@throws PieError ")
     return f"\n{_comment(doc, '')}{body}\n}}\n"
-
-
-def _call(name: str, keys: list[str]) -> str:
-    return f"raw.{camel(name)}({', '.join(map(_parameter, keys))})"
 
 
 def _has_lists(of: Type) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pie_py.build.generate.futures import awaitable, awaited_doc, awaited_type, room, taker
+from pie_py.build.generate.futures import awaitable, awaited_doc, awaited_steps, awaited_type
 from pie_py.build.generate.source import (
     GenerateError,
     format_python,
@@ -185,24 +185,15 @@ def _coroutine(name: str, function: Function, enums: set[str]) -> str:
         f"{snake(key)}: {_param(of, enums).replace('Iterable', 'Sequence')}"
         for key, of in function.params
     )
-    keys = [key for key, _ in function.params]
-    steps = [f"return {_call(name, keys)}"]
-    if take := taker(function):
-        steps = [f"future = {_call(name, keys)}", "await ready(future)"]
-        steps += [f"return raw.{snake(take.name)}(future)"]
-    if wait := room(function):
-        shared = [key for key, _ in wait.function.params if key in keys]
+    steps, wait = awaited_steps(name, function, snake)
+    if wait:
         steps = ["while True:", "    try:", *(f"        {step}" for step in steps)]
         steps += ["    except PieError as error:", '        if error.code != "would-block":']
-        steps += ["            raise", f"    await {_call(wait.name, shared).removeprefix('raw.')}"]
+        steps += ["            raise", f"    {wait}"]
     value = awaited_type(function)
     returns = "None" if value is None else _annotation(value, enums)
     head = f"async def {snake(name)}({params}) -> {returns}:\n{_docstring(awaited_doc(function))}"
     return "\n    ".join([head, *steps]) + "\n"
-
-
-def _call(name: str, keys: list[str]) -> str:
-    return f"raw.{snake(name)}({', '.join(map(snake, keys))})"
 
 
 def _param(of: Type, enums: set[str]) -> str:

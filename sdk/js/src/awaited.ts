@@ -8,6 +8,7 @@
 import { isPieError } from "./errors.ts";
 import { ready } from "./loop.ts";
 import * as raw from "./raw.ts";
+import type { LogLevel, Detail } from "./raw.ts";
 
 /**
  * Ready when every command queued before it has taken effect; then reports the first error
