@@ -22,6 +22,7 @@ MODULES = {
     "http-watching": "benchmarks.http.watching",
     "inferlets": "benchmarks.inferlets.compare",
     "placement": "benchmarks.placement",
+    "simulate": "benchmarks.simulated_cluster.run",
     "reports": "benchmarks.reports",
     "cluster": "benchmarks.cluster",
     "users": "benchmarks.users",

@@ -145,8 +145,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "gateway": "config parent wire directory database node",
         "ranks": "config wire",
         "machines": "config wire directory",
-        "simulated": "wire directory",
-        "command": "machines directory simulated",
+        "command": "machines",
     },
     "asynclm": {
         "values": "",

@@ -1,8 +1,7 @@
-"""`pie-py cluster`: many nodes as one server, and what a policy would do, simulated."""
+"""`pie-py cluster`: many nodes as one server."""
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,15 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED, json_option
-from pie_py.cli.console import progress, say, table
+from pie_py.cli.console import say, table
 from pie_py.cli.examples import with_example
 
 if TYPE_CHECKING:
     from pie_cluster.machines.settings import Token
-    from pie_cluster.simulated.simulation import Outcome
-    from pie_py.bench.report import Report
 
-BASELINE = "two-choices"
 EXAMPLES = {
     "cluster": "pie-py cluster status",
     "cluster up": "pie-py cluster up --config cluster.toml",
@@ -29,7 +25,6 @@ EXAMPLES = {
     "cluster status": "pie-py cluster status --json",
     "cluster drain": "pie-py cluster drain n2 --seconds 600",
     "cluster down": "pie-py cluster down",
-    "cluster simulate": "pie-py cluster simulate sample --nodes 256 --policy cached --check",
 }
 
 
@@ -48,7 +43,7 @@ STATUS = {
 
 @click.group("cluster")
 def command() -> None:
-    """Serve from many nodes as one server, and try placements."""
+    """Serve from many nodes as one server."""
 
 
 folder_option = click.option(
@@ -224,121 +219,6 @@ def _terminated_in_order() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, former)
-
-
-@command.command("simulate")
-@click.argument("trace")
-@click.option("--policy", default="cached", help="Its name, or package.module:function.")
-@click.option("--nodes", default=2000, type=click.IntRange(1, 16384), help="Nodes of the cluster.")
-@click.option(
-    "--load",
-    default=0.8,
-    type=click.FloatRange(0, 100, min_open=True),
-    help="Prompt tokens that come, as a share of what all nodes could compute.",
-)
-@click.option(
-    "--seconds", default=60.0, type=click.FloatRange(1, 1e6), help="Measured, after as many more."
-)
-@click.option(
-    "--report-seconds",
-    default=5.0,
-    type=click.FloatRange(0.1, 1e6),
-    help="Between two reports of a node: how old loads get.",
-)
-@click.option("--lines", default=100_000, type=click.IntRange(1), help="Of the trace, at most.")
-@click.option("--seed", default=1, help="The same seed gives the same figures.")
-@click.option("--check", is_flag=True, help="Exit with status 1 if a goal is missed.")
-@json_option
-def simulate(
-    trace: str,
-    policy: str,
-    nodes: int,
-    load: float,
-    seconds: float,
-    report_seconds: float,
-    lines: int,
-    seed: int,
-    check: bool,
-    as_json: bool,
-) -> None:
-    """Simulate where a cluster would place the launches of TRACE, beside two random choices.
-
-    TRACE is a file of Mooncake's JSON lines, or a table (CSV) of BurstGPT's or Azure's; `sample`
-    comes with pie_py. It is repeated, with other users, until it makes up the load.
-    """
-    from pie_cluster.directory.policies import POLICIES, load_policy
-    from pie_cluster.simulated.sample import SAMPLE
-    from pie_cluster.simulated.simulation import ARRIVALS, Scenario, Simulation
-    from pie_cluster.simulated.traces import BadTrace, read_trace
-    from pie_py.config.policies import UnknownPolicy
-
-    path = SAMPLE if trace == "sample" else Path(trace)
-    try:
-        policies = {BASELINE: POLICIES[BASELINE], policy: load_policy(policy)}
-        launches = read_trace(path, lines)
-    except UnknownPolicy as error:
-        raise click.UsageError(str(error)) from None
-    except BadTrace as error:
-        _fail(str(error))
-    except OSError as error:
-        _fail(f"{path}: {error.strerror}")
-    scenario = Scenario(nodes, load, seconds, seconds, report_seconds, seed)
-    outcomes: dict[tuple[str, str], Outcome] = {}
-    for arrivals, variation in ARRIVALS.items():
-        for name, decide in policies.items():
-            with progress(f"{arrivals} arrivals, {name}"):
-                run = Simulation(launches, scenario, decide, variation)
-                outcomes[arrivals, name] = run.run()
-    report = _report(outcomes, scenario.nodes, load, report_seconds, policy)
-    if as_json:
-        click.echo(json.dumps(report.to_json()))
-    else:
-        report.show()
-    if check and not all(goal.met for goal in report.goals):
-        sys.exit(EXIT_FAILED)
-
-
-def _report(
-    outcomes: dict[tuple[str, str], Outcome], nodes: int, load: float, age: float, policy: str
-) -> Report:
-    from pie_cluster.simulated.simulation import percentile
-    from pie_py.bench.report import Goal, Report
-
-    report = Report(
-        f"{nodes} nodes, prompts of {load:g} of what they could compute, loads up to {age:g} s old",
-        [
-            "arrivals",
-            "policy",
-            "launches",
-            "hits %",
-            "all hits %",
-            "first token p50 ms",
-            "p99 ms",
-            "later p99 ms",
-            "fullest/mean",
-        ],
-        notes=[
-            "Hits: tokens of launches' prompts that were cached; all: later turns included, which"
-            " stay where they are. Fullest: memory in use, over the time that is measured."
-        ],
-    )
-    for (arrivals, name), found in outcomes.items():
-        first = [percentile(found.first, share) * 1000 for share in (0.5, 0.99)]
-        later = percentile(found.later, 0.99) * 1000 if found.later else None
-        shares = [found.hit_share * 100, found.all_share * 100]
-        row = [arrivals, name, len(found.first), *shares, *first, later, found.fullest]
-        report.rows.append(row)
-        if name == BASELINE or not found.first:
-            continue
-        base = outcomes[arrivals, BASELINE]
-        p99 = percentile(found.first, 0.99) / percentile(base.first, 0.99)
-        report.goals.append(Goal(f"{arrivals}: first token's p99 over {BASELINE}'s", p99, 0.5))
-        report.goals.append(Goal(f"{arrivals}: fullest node over the mean", found.fullest, 1.6))
-        if base.hits:
-            gain = found.hit_share / base.hit_share
-            what = f"{arrivals}: prefix hits over {BASELINE}'s"
-            report.goals.append(Goal(what, gain, 3.0, at_most=False))
-    return report
 
 
 def _fail(text: str) -> None:

@@ -22,8 +22,8 @@ from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, insta
 from pie_py.client.functions import Function, answer
 from pie_py.client.instance import Instance
 from pie_py.client.log_parts import read_log
-from pie_py.client.places import Places, ResultKept
 from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
+from pie_py.client.routes import OneServer, Redirected, ResultKept, Route
 from pie_py.client.server_process import local_endpoint
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
@@ -31,8 +31,6 @@ from pie_py.config.keys import ClientKey, KeyProblem
 from pie_py.wire.rpc import CHUNK_BYTES
 
 PATIENCE_SECONDS = 10.0
-BUSY_SECONDS = 1.0  # before a cluster is asked again where an instance goes on
-NODE_LOST = "node-lost: "  # what texts of instances begin with that have ended with their node
 
 
 def server_endpoint(text: str) -> Endpoint:
@@ -85,8 +83,7 @@ class Client:
         self._patience = patience
         self._relay = os.environ.get("PIE_PY_RELAY", "") == "1" if relay is None else relay
         self._server: dict[str, Any] | None = None  # what to start unless one runs
-        self._connection: Connection | None = None
-        self._places: Places | None = None  # of a cluster
+        self._found: Route | None = None  # once it is connected
         self._reading: WeakValueDictionary[str, Instance] = WeakValueDictionary()  # by id
         self._stack = AsyncExitStack()
 
@@ -128,9 +125,10 @@ class Client:
                 self._stack = stack.pop_all()
         if problem is not None:  # raised outside of the group, which would wrap it
             raise problem
-        self._connection = connection
         if connection.session.facts.get("cluster"):
-            self._places = Places(connection, key, self._patience, tasks, relay=self._relay)
+            self._found = Redirected(connection, key, self._patience, tasks, relay=self._relay)
+        else:
+            self._found = OneServer(connection)
         return self
 
     async def __aexit__(
@@ -404,10 +402,8 @@ class Client:
                 connection, program, args, detached, restart=restart, keep=keep
             )
 
-        if self._places is not None:
-            recorded = keep or restart > 0
-            return await self._places.launch(program, near, start, recorded=recorded)
-        return await start(self._connected, program)
+        recorded = keep or restart > 0
+        return await self._route.launch(program, near, start, recorded=recorded)
 
     async def _launch_at(
         self,
@@ -458,8 +454,8 @@ class Client:
             RpcError: `not-found`.
         """
         try:
-            instance, text = await self._attach_at(*await self._at(instance_id))
-            moved = await self._moved(instance_id, text)
+            instance, text = await self._attach_at(*await self._route.of_instance(instance_id))
+            moved = await self._route.moved(instance_id, text)
             return instance if moved is None else (await self._attach_at(*moved))[0]
         except ResultKept as kept:
             stream = Stream(self._connected.session, instance_id)
@@ -506,10 +502,7 @@ class Client:
             UsageError, InferletFailed: if it ended without a result.
             RpcError: `not-found`.
         """
-        try:
-            ended = await self._end_of(instance_id)
-        except ResultKept as kept:
-            ended = {"state": kept.state, "text": kept.text}
+        ended = await self._route.end_of(instance_id)
         if ended["state"] != "finished":
             raise instance_error(ended["state"], ended["text"])
         return ended["text"]
@@ -616,68 +609,20 @@ class Client:
     # Inside
 
     @property
-    def _connected(self) -> Connection:
-        if self._connection is None:
+    def _route(self) -> Route:
+        if self._found is None:
             raise ClientError(
                 "the client is not connected: use it in `async with Client() as client:`"
             )
-        return self._connection
+        return self._found
 
-    async def _at(self, instance_id: str) -> tuple[Connection, str]:
-        """The connection to the server, or the node of a cluster, that has an instance, and the id
-        that it has there.
-        """
-        if self._places is None:
-            return self._connected, instance_id
-        return await self._places.of_instance(instance_id)
-
-    async def _end_of(self, instance_id: str) -> dict[str, str]:
-        """How an instance ends, in its last run if it is launched again."""
-        connection, present = await self._at(instance_id)
-        while True:
-            ended: dict[str, str] | None = None
-            lost: RpcError | None = None
-            try:
-                ended = await connection.request("result", instance=present)
-            except RpcError as error:
-                if error.code != "node-lost":
-                    raise
-                lost = error
-            try:
-                moved = await self._moved(present, NODE_LOST if ended is None else ended["text"])
-            except RpcError as error:
-                if error.code != "busy":
-                    raise
-                await anyio.sleep(BUSY_SECONDS)  # its next run is to come, or it cannot be told
-                continue
-            if moved is not None:
-                connection, present = moved
-            elif ended is not None:
-                return ended
-            else:
-                assert lost is not None
-                raise lost
-
-    async def _moved(self, instance_id: str, text: str) -> tuple[Connection, str] | None:
-        """Where an instance goes on that has ended with a text; None if it does not.
-
-        Raises:
-            ResultKept: if it has ended there, too.
-        """
-        if self._places is None or not text.startswith(NODE_LOST):
-            return None
-        try:
-            return await self._places.of_instance(instance_id, lost=True)
-        except ResultKept:
-            raise
-        except RpcError as error:
-            if error.code != "node-lost":
-                raise
-            return None
+    @property
+    def _connected(self) -> Connection:
+        return self._route.server
 
     async def _ask_at(self, instance_id: str, method: str, **params: Any) -> Any:
         """What the server or node that has an instance answers."""
-        connection, instance_id = await self._at(instance_id)
+        connection, instance_id = await self._route.of_instance(instance_id)
         return await connection.request(method, instance=instance_id, **params)
 
     def _reader(self, instance: Instance) -> Instance:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import resource
 import shutil
 import signal
@@ -139,6 +140,13 @@ def database(postgres: Postgres | None) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster(database: str) -> Iterator[Cluster]:
+    """On a machine whose memory is always full, as far as Ray would care."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_memory_usage_threshold", "0.01")
+        yield from _cluster(database)
+
+
+def _cluster(database: str) -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         with Cluster(Path(folder), database) as cluster, cluster.client() as client:
             client.upload(ECHO, name="echo")
@@ -311,6 +319,8 @@ def test_a_killed_actor_takes_its_node_alone(client: Client, cluster: Cluster) -
     assert echoes(other)
     cluster.lives_again(victim.node)
     assert echoes(on(client, "n1"))
+    told = (cluster.folder / "logs" / "directory.log").read_text()
+    assert re.search(r"n1\.\d+ begins: its actor has ended", told)
 
 
 def test_streams_go_on_without_gateway_and_directory(client: Client, cluster: Cluster) -> None:
@@ -414,10 +424,17 @@ def test_a_killed_worker_leaves_what_has_no_pages(client: Client, cluster: Clust
     client.upload(HOLDS, name="holds")
     holds = client.launch("holds", near=echo.id)
     assert holds.receive() == "held"
-    worker = next(p for p in cluster.control("n1").children() if "worker" in command_line(p))
-    worker.kill()
+
+    def without_worker() -> bool:
+        for process in cluster.control("n1").children():
+            if "worker" in command_line(process):
+                process.kill()  # also the next one, which comes later each time
+        return cluster.state("n1") == "no-worker"
+
+    wait_for(without_worker)
     assert lost(holds)[0].startswith("worker-lost: ")
     assert echoes(echo)
+    wait_for(lambda: cluster.serves("n1"))
     again = client.launch("holds", near=echo.id)
     assert again.receive() == "held"
     again.cancel()

@@ -16,7 +16,7 @@ from pie_cluster.directory.names import Life
 from pie_cluster.directory.node import State
 from pie_cluster.directory.policies import cached
 from pie_cluster.wire.keys import export_key, program_key
-from pie_cluster.wire.messages import Fenced, JoinAgain, Load, Renewed, Report
+from pie_cluster.wire.messages import NO_WORKER, Fenced, JoinAgain, Load, Renewed, Report
 
 CHAT = Place("ann", "chat")
 
@@ -62,6 +62,22 @@ def test_what_is_full_takes_no_launches() -> None:
     assert "no room" in refused("busy", lambda: some.place(CHAT, 3.0))
     some.report(report(3, "n2", instances=9), KEY, 3.1)
     assert some.place(CHAT, 3.1).life.node == "n2"
+
+
+def test_a_node_without_worker_takes_no_launches() -> None:
+    some = directory("n1", "n2")
+    some.report(
+        Report("n1", 1, 1, Load(3, 0, NO_WORKER), [(program_key("ann", "chat"), 8)]), KEY, 1
+    )
+    assert states(some, 1.0) == {"n1.1": "no-worker", "n2.1": "ready"}
+    assert [one.pool for one in some.status(1.0)] == [1.0, 0.0]
+    assert {some.place(CHAT, 1.0).life.node for _ in range(5)} == {"n2"}
+    refused("invalid", lambda: some.drain("n2", 1.0, 1.0))
+    some.report(report(2), KEY, 2.0)
+    assert states(some, 2.0) == {"n1.1": "ready", "n2.1": "ready"}
+    some.report(Report("n1", 1, 3, Load(0, 0, NO_WORKER)), KEY, 2.5)
+    some.report(Report("n2", 1, 1, Load(0, 0, NO_WORKER)), KEY, 2.5)
+    assert "no worker" in refused("busy", lambda: some.place(CHAT, 3.0))
 
 
 def test_launches_of_a_program_stay_together_until_waiting_takes_longer() -> None:

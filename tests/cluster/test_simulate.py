@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
+from benchmarks.simulated_cluster.sample import SAMPLE, sample_lines
+from benchmarks.simulated_cluster.simulated_node import Machine, SimulatedNode
+from benchmarks.simulated_cluster.simulation import ARRIVALS, Outcome, Scenario, Simulation
+from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace
 from pie_cluster.directory.policies import POLICIES
-from pie_cluster.simulated.sample import SAMPLE, sample_lines
-from pie_cluster.simulated.simulated_node import Machine, SimulatedNode
-from pie_cluster.simulated.simulation import ARRIVALS, Outcome, Scenario, Simulation
-from pie_cluster.simulated.traces import BadTrace, Launch, read_trace
-from pie_py.cli import main
 
 MOONCAKE = '{"timestamp": 27000, "input_length": 1024, "output_length": 52, "hash_ids": [46, 47]}'
 BURSTGPT = (
@@ -84,26 +84,27 @@ BROKEN = [
 @pytest.mark.parametrize(("text", "told"), BROKEN, ids=[told for _, told in BROKEN])
 def test_broken_traces_end_in_one_line(tmp_path: Path, text: str | bytes, told: str) -> None:
     file = written(tmp_path, text)
-    with pytest.raises(BadTrace):
+    with pytest.raises(BadTrace) as refused:
         read_trace(file)
-    result = simulate(file)
-    assert result.exit_code == 1, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"error: {file}")
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith(str(file))
     assert told in line
 
 
-def simulate(trace: object, *options: object) -> Result:
-    return CliRunner().invoke(main, ["cluster", "simulate", str(trace), *map(str, options)])
+def simulate(*options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", "simulate", *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_wrong_options() -> None:
-    for options in (("--policy", "nonsense"), ("--nodes", 0), ("--load", 0)):
-        assert simulate("sample", *options).exit_code == 2
-    missing = simulate("missing.jsonl")
-    assert missing.exit_code == 1
-    assert missing.stderr == "error: missing.jsonl: No such file or directory\n"
+def test_wrong_options(tmp_path: Path) -> None:
+    for options in (("--policy", "nonsense"), ("--nodes", 0)):
+        assert simulate(*options).returncode == 2
+    missing = simulate("--trace", "missing.jsonl")
+    assert missing.returncode == 1
+    assert "Error: missing.jsonl: No such file or directory" in missing.stderr
+    broken = simulate("--trace", written(tmp_path, "a,b\n1,2\n"))
+    assert broken.returncode == 1
+    assert ":1: neither" in broken.stderr
 
 
 def test_the_sample_is_what_its_generator_writes() -> None:
@@ -112,15 +113,16 @@ def test_the_sample_is_what_its_generator_writes() -> None:
 
 
 def test_the_command_holds_a_policy_against_two_choices(tmp_path: Path) -> None:
-    result = simulate("sample", "--nodes", 40, "--seconds", 20, "--json", "--check")
+    result = simulate("--nodes", 40, "--seconds", 20, "--json", "--check")
     found = json.loads(result.stdout)
-    assert result.exit_code == (0 if all(goal["met"] for goal in found["goals"]) else 1)
+    assert result.returncode == (0 if all(goal["met"] for goal in found["goals"]) else 1)
     assert [row[:2] for row in found["rows"]] == [
         [arrivals, policy] for arrivals in ARRIVALS for policy in ("two-choices", "cached")
     ]
     assert len(found["goals"]) == 6
-    table = simulate(written(tmp_path, BURSTGPT), "--nodes", 2, "--seconds", 1, "--load", 0.1)
-    assert table.exit_code == 0, table.output
+    trace = written(tmp_path, BURSTGPT)
+    table = simulate("--trace", trace, "--nodes", 2, "--seconds", 1, "--load", 0.1)
+    assert table.returncode == 0, table.stderr
     assert "two-choices" in table.stdout
 
 

@@ -395,7 +395,10 @@ class Directory:
         if not len(self._table):
             return "the cluster has no node yet; `pie-py cluster status` tells what is missing"
         if not self._table.ready:
-            return "no node takes launches: all drain or are silent; see `pie-py cluster status`"
+            return (
+                "no node takes launches: all drain, are silent or have no worker; see `pie-py"
+                " cluster status`"
+            )
         others = f" beside {', '.join(avoid)}" if avoid else ""
         return f"the nodes{others} have no room; try again when instances have ended, or add nodes"
 

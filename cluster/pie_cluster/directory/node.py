@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from pie_cluster.directory.names import Life
-from pie_cluster.wire.messages import Join, Load
+from pie_cluster.wire.messages import NO_WORKER, Join, Load
 
 FULL_POOL = 0.95  # share of the KV pool above which a node takes no launches
 POOL_SECONDS = 2.0  # that a full pool counts as, beside the seconds of waiting prompts
@@ -21,6 +21,7 @@ class State(enum.Enum):
     DRAINING = "draining"
     SILENT = "silent"  # its lease has run out
     STARTING = "starting"  # a life has begun that has not joined
+    NO_WORKER = "no-worker"  # it has ended, and another one loads the model
 
 
 class Node:
@@ -30,6 +31,7 @@ class Node:
         cached: the tokens that a launch of a program's key would find here; newest last.
         exports: keys of what instances here have exported.
         instances, used_tokens: as reported, with what was placed since.
+        has_worker: whether launches would find one.
         heard: when it last reported, by the directory's clock.
         drain_until: when a drain's deadline is, by the same clock.
         bucket: where the table has it; None if it takes no launches.
@@ -42,6 +44,7 @@ class Node:
         "cached",
         "drain_until",
         "exports",
+        "has_worker",
         "heard",
         "instances",
         "life",
@@ -70,7 +73,8 @@ class Node:
     def take(self, load: Load, now: float) -> None:
         """A report's load, in which all that was placed before counts."""
         self.instances = load.instances
-        self.used_tokens = load.used_tokens
+        self.has_worker = load.used_tokens != NO_WORKER
+        self.used_tokens = load.used_tokens if self.has_worker else self.what.pool_tokens
         self._free_at = now + load.queued_tokens * self.token_seconds
         self._weigh()
 
@@ -113,7 +117,9 @@ class Node:
         """What it is in; a silent node is silent whatever else it is."""
         if self.silent:
             return State.SILENT
-        return State.READY if self.drain_until is None else State.DRAINING
+        if self.drain_until is not None:
+            return State.DRAINING
+        return State.READY if self.has_worker else State.NO_WORKER
 
     @property
     def pool(self) -> float:

@@ -148,7 +148,7 @@ class Table:
 
     def refresh(self, node: Node, now: float) -> None:
         """Puts a node where its state and load say; to be called when they have changed."""
-        if node.silent or node.drain_until is not None:
+        if node.silent or node.drain_until is not None or not node.has_worker:
             self._unlist(node)
             return
         bucket = bucket_of(node.seconds(now))

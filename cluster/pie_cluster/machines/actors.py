@@ -49,6 +49,7 @@ ASK_SECONDS = 5.0
 HOST_SECONDS = 10.0  # without an answer, after which an actor's machine is taken for lost
 AGAIN_SECONDS = 1.0  # between two questions to it
 NODE_ROOM = {"pie_node": 1}
+ACTOR_ENDED = "its actor has ended; the system's log and ray/session_latest/logs tell why"
 
 Strategy: TypeAlias = NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy | str
 
@@ -63,7 +64,8 @@ class NodeActor:
         self._machines = Token.read(self._folder / "token.json").rank_machines
         hosts = [_AskedHost(_ranks_name(node, n)) for n in range(1, self._machines)]
         find = (lambda: _endpoints(hosts)) if hosts else no_hosts
-        self._keeper = NodeKeeper(node, self._folder, find)
+        is_another = ray.get_runtime_context().was_current_actor_reconstructed
+        self._keeper = NodeKeeper(node, self._folder, find, ACTOR_ENDED if is_another else "")
         threading.Thread(target=self._keep, daemon=True).start()
 
     def facts(self) -> dict[str, Any]:

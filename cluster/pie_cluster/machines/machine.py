@@ -249,6 +249,8 @@ def ray_environment(folder: Path, token: Token) -> dict[str, str]:
         "RAY_health_check_timeout_ms": "1000",
         "RAY_health_check_failure_threshold": "3",
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(RECONNECT_SECONDS),
+        # A full machine ends what the kernel chooses: Ray would end all nodes, and tell nobody.
+        "RAY_memory_monitor_refresh_ms": "0",
         # A node serves as a server does, which is not nice to others on its machine: Ray's is 15.
         "RAY_worker_niceness": "0",
         "PIE_PY_CLUSTER_FOLDER": str(folder),

@@ -43,6 +43,7 @@ class NodeKeeper:
         node: str,
         folder: Path,
         find_hosts: Callable[[], tuple[str, ...] | None] = no_hosts,
+        reason: str = "",
     ) -> None:
         """Nothing runs before `run`.
 
@@ -51,8 +52,10 @@ class NodeKeeper:
             folder: of the machine.
             find_hosts: tells at once where the hosts are of its ranks on other machines; None if
                 one is missing. A life ends with its hosts.
+            reason: why another keeper of it has ended, if one has.
         """
         self._find_hosts = find_hosts
+        self._reason = reason
         self.life = ""
         self.pid: int | None = None  # of the control process
         self._node = node
@@ -64,7 +67,7 @@ class NodeKeeper:
 
     def run(self) -> str:
         """Keeps the node until it is drained, or `stop`; returns why it has ended."""
-        reason, pause = "", FIRST_PAUSE
+        reason, pause = self._reason, FIRST_PAUSE
         pair = None if self._keys is None else read_member_pair(self._keys)
         with Directory(self._token.directory, pair) as directory:
             while not self._stop.is_set():

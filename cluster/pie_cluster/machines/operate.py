@@ -232,6 +232,8 @@ def advice(node: NodeFacts) -> str:
             return f"starts again: {node.reason}"
         case "starting":
             return f"loads its model for {node.silent_seconds:.0f} s"
+        case "no-worker":
+            return f"its worker has ended, and another one loads: see logs/{node.node}.log"
         case "draining":
             return f"ends when its {node.instances} instances have"
     return ""
@@ -342,7 +344,9 @@ def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:
         answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
         assert isinstance(answer, NodeList)
         serve = [
-            n.node for n in answer.nodes if n.node in names and n.state in ("ready", "draining")
+            n.node
+            for n in answer.nodes
+            if n.node in names and n.state in ("ready", "draining", "no-worker")
         ]
         if not serve:
             return

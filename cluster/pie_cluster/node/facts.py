@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from pie_cluster.wire.keys import export_key, program_key
-from pie_cluster.wire.messages import MOST_HINTS, Load
+from pie_cluster.wire.messages import MOST_HINTS, NO_WORKER, Load
 from pie_control.instances.instance import Instance
 from pie_control.instances.registry import Registry
 from pie_control.models.model import ModelService
 from pie_control.models.served import ServedModels
 
 PREFILL_RATE = 10_000  # prompt tokens per second, where the worker has measured none
-NO_POOL = 1  # tokens: a node whose worker is away
 
 
 class NodeFacts:
@@ -28,14 +27,16 @@ class NodeFacts:
         self._cached: OrderedDict[int, int] = OrderedDict()  # tokens by key, newest last
         self._changed: OrderedDict[int, int] = OrderedDict()
         self._exports: set[int] = set()  # as they were told last
+        self._pool = 1  # tokens
         self._service: ModelService | None = None  # whose caches the hints are of
         registry.on_end.insert(0, self._note)
 
     @property
     def pool_tokens(self) -> int:
-        """Of all models' KV pools."""
+        """Of all models' KV pools; as they were last, while the worker is away."""
         services = self._models.services.values()
-        return sum(s.pages.size * s.pages.page_size for s in services) or NO_POOL
+        self._pool = sum(s.pages.size * s.pages.page_size for s in services) or self._pool
+        return self._pool
 
     @property
     def prefill_rate(self) -> int:
@@ -52,7 +53,7 @@ class NodeFacts:
         """What the node has to do now."""
         services = list(self._models.services.values())
         if not services:  # the worker is away: launches would wait for it
-            return Load(self._registry.live_count, 0, NO_POOL)
+            return Load(self._registry.live_count, 0, NO_WORKER)
         used = sum((s.pages.size - s.pages.free) * s.pages.page_size for s in services)
         queued = sum(service.scheduler.queued_inputs for service in services)
         return Load(self._registry.live_count, queued, used)

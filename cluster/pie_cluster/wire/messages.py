@@ -25,6 +25,7 @@ from pie_cluster.config import NODE_NAME
 CLUSTER_PROTOCOL = 1  # grows with every incompatible change
 ACCEPTED_PROTOCOLS = (1,)  # of nodes, so that a cluster can be upgraded node by node
 MOST_AVOIDED = 8  # lives where one launch may not go
+NO_WORKER = 1 << 53  # `used_tokens` of a node whose worker is away: it has no room
 MOST_HINTS = 512  # keys that one message names, and that the directory keeps of one node
 
 Message = TypeVar("Message")
@@ -194,7 +195,7 @@ class NodeFacts(_Message, tag="node", frozen=True):
 
     node: Name
     incarnation: Count
-    state: str  # "ready", "draining", "silent" or "starting"
+    state: str  # "ready", "draining", "no-worker", "silent" or "starting"
     version: str
     endpoint: str
     instances: int

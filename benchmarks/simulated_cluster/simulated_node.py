@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pie_cluster.simulated.traces import BLOCK, Launch
+from benchmarks.simulated_cluster.traces import BLOCK, Launch
 from pie_cluster.wire.messages import CLUSTER_PROTOCOL, MOST_HINTS, Join, Load, Report
 
 

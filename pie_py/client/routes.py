@@ -1,10 +1,13 @@
-"""The nodes of a cluster, seen from a client: the gateway says where, the client goes there."""
+"""The seam between a client and where its instances run: one server, or nodes that a gateway names.
+
+A gateway redirects: it says where an instance is, and the client goes there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
 import anyio.abc
@@ -20,6 +23,8 @@ SILENT_SECONDS = 2.5  # of a node that answers a ping each 2 s: its machine may 
 LOOK_SECONDS = 0.25  # between two questions whether a node that is not reached is lost
 TRIES = 6  # of a launch, each on another node
 AGAIN_SECONDS = 0.1  # before the second, and twice as long each time
+BUSY_SECONDS = 1.0  # before the gateway is asked again where an instance goes on
+NODE_LOST = "node-lost: "  # what texts of instances begin with that have ended with their node
 
 
 class ResultKept(RpcError):
@@ -33,8 +38,65 @@ class ResultKept(RpcError):
         self.text = text
 
 
-class Places:
-    """One connection to each node that instances of this client run on."""
+class Route(Protocol):
+    """Which connections lead to instances."""
+
+    server: Connection  # to what the client was told to connect to
+
+    async def of_instance(self, instance: str) -> tuple[Connection, str]:
+        """The connection to where an instance is, and its id there."""
+
+    async def moved(self, instance: str, text: str) -> tuple[Connection, str] | None:
+        """As `of_instance`, of one that has ended with a text and goes on elsewhere; None if it
+        does not.
+        """
+
+    async def launch(
+        self,
+        program: str,
+        near: str | None,
+        start: Callable[[Connection, str], Awaitable[Value]],
+        *,
+        recorded: bool,
+    ) -> Value:
+        """Has `start` launch a program, by its name or hash, at a connection."""
+
+    async def end_of(self, instance: str) -> dict[str, str]:
+        """`state` and `text` of an instance, once it has ended for good."""
+
+
+class OneServer:
+    """All instances are where the client has connected to."""
+
+    def __init__(self, server: Connection) -> None:
+        self.server = server
+
+    async def of_instance(self, instance: str) -> tuple[Connection, str]:
+        """The server."""
+        return self.server, instance
+
+    async def moved(self, instance: str, text: str) -> None:
+        """No instance goes on elsewhere."""
+
+    async def launch(
+        self,
+        program: str,
+        near: str | None,
+        start: Callable[[Connection, str], Awaitable[Value]],
+        *,
+        recorded: bool,
+    ) -> Value:
+        """Launches at the server."""
+        return await start(self.server, program)
+
+    async def end_of(self, instance: str) -> dict[str, str]:
+        """How an instance ends."""
+        ended: dict[str, str] = await self.server.request("result", instance=instance)
+        return ended
+
+
+class Redirected:
+    """A gateway says where instances are; there is one connection to each node that has some."""
 
     def __init__(
         self,
@@ -48,13 +110,13 @@ class Places:
         """Has no connection to a node yet.
 
         Args:
-            gateway: of the cluster.
+            gateway: names the nodes.
             key: the client's, off loopback.
             patience: seconds to look for a node of which nothing is known.
             tasks: run the connections.
             relay: they go through the gateway: nodes are not reached from here.
         """
-        self._gateway = gateway
+        self.server = gateway
         self._key = key
         self._patience = patience
         self._tasks = tasks
@@ -88,12 +150,12 @@ class Places:
         near: str | None,
         start: Callable[[Connection, str], Awaitable[Value]],
         *,
-        recorded: bool = False,
+        recorded: bool,
     ) -> Value:
-        """Launches where the cluster says.
+        """Launches where the gateway says.
 
         A node that takes no more, or ends before it has answered, has not run the program: the
-        cluster names another one. Where the user has used up his share, he may have it elsewhere.
+        gateway names another one. Where the user has used up his share, he may have it elsewhere.
 
         Args:
             program: its name or hash.
@@ -122,6 +184,55 @@ class Places:
             await anyio.sleep(AGAIN_SECONDS * 2**attempt)
         raise AssertionError("the last try returns or raises")
 
+    async def moved(self, instance: str, text: str) -> tuple[Connection, str] | None:
+        """Where an instance goes on that has ended with a text; None if it does not.
+
+        Raises:
+            ResultKept: if it has ended there, too.
+        """
+        if not text.startswith(NODE_LOST):
+            return None
+        try:
+            return await self.of_instance(instance, lost=True)
+        except ResultKept:
+            raise
+        except RpcError as error:
+            if error.code != "node-lost":
+                raise
+            return None
+
+    async def end_of(self, instance: str) -> dict[str, str]:
+        """How an instance ends, in its last run if it is launched again."""
+        try:
+            return await self._last_end(*await self.of_instance(instance))
+        except ResultKept as kept:
+            return {"state": kept.state, "text": kept.text}
+
+    async def _last_end(self, connection: Connection, present: str) -> dict[str, str]:
+        while True:
+            ended: dict[str, str] | None = None
+            lost: RpcError | None = None
+            try:
+                ended = await connection.request("result", instance=present)
+            except RpcError as error:
+                if error.code != "node-lost":
+                    raise
+                lost = error
+            try:
+                moved = await self.moved(present, NODE_LOST if ended is None else ended["text"])
+            except RpcError as error:
+                if error.code != "busy":
+                    raise
+                await anyio.sleep(BUSY_SECONDS)  # its next run is to come, or it cannot be told
+                continue
+            if moved is not None:
+                connection, present = moved
+            elif ended is not None:
+                return ended
+            else:
+                assert lost is not None
+                raise lost
+
     def _known(self, life: str) -> Connection | None:
         connection = self._nodes.get(life)
         if connection is None or connection.session.error is not None:
@@ -132,10 +243,10 @@ class Places:
         """Asks the gateway, which may be started again meanwhile: to ask twice does no harm."""
         while True:
             try:
-                there: dict[str, Any] = await self._gateway.request(method, **params)
+                there: dict[str, Any] = await self.server.request(method, **params)
                 return there
             except ConnectionLost:
-                if self._gateway.session.error is not None:
+                if self.server.session.error is not None:
                     raise
 
     async def _reach(self, there: dict[str, Any]) -> Connection:
@@ -164,7 +275,7 @@ class Places:
     async def _by_relay(self, life: str) -> Relay:
         """The gateway as the way to a node, at the host by which it is reached from here."""
         told = await self._ask("relay", life=life)
-        endpoint = parse_endpoint(f"tcp://{self._gateway.endpoint.host}:{told['port']}")
+        endpoint = parse_endpoint(f"tcp://{self.server.endpoint.host}:{told['port']}")
         return Relay(endpoint, told["ticket"])
 
     async def _connect(self, life: str, there: dict[str, Any]) -> Connection:
@@ -178,7 +289,7 @@ class Places:
         if problem is not None:
             if isinstance(problem, RpcError):
                 raise problem
-            if relay is not None and self._gateway.session.error is None:
+            if relay is not None and self.server.session.error is None:
                 raise ServerUnreachable(
                     f"node {life} is not reached by way of {relay.endpoint.text}, where the gateway"
                     f" relays: does a firewall close that port? ({problem})"
@@ -195,10 +306,10 @@ class Places:
             if session.silent_seconds < SILENT_SECONDS or session.error is not None:
                 continue
             try:
-                await self._gateway.request("where", instance=life, broken=True)
+                await self.server.request("where", instance=life, broken=True)
             except RpcError as error:
                 if error.code == "node-lost":
                     session.lose(f"node-lost: {error.message}")
             except ClientError:
-                if self._gateway.session.error is not None:
+                if self.server.session.error is not None:
                     return  # its patience decides

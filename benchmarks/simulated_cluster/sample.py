@@ -2,7 +2,7 @@
 
 It is about what one node serves in two minutes: 20 users, some far more active than others, with
 one to three programs each whose prompts begin alike, and instances that call tools and go on. No
-part of it was observed. `python -m pie_cluster.simulated.sample` writes it.
+part of it was observed. `python -m benchmarks.simulated_cluster.sample` writes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pie_cluster.simulated.traces import BLOCK
+from benchmarks.simulated_cluster.traces import BLOCK
 
 SAMPLE = Path(__file__).with_name("sample.jsonl")
 USERS = 20

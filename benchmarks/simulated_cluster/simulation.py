@@ -15,12 +15,12 @@ from itertools import count
 from random import Random
 from typing import Any, TypeAlias
 
+from benchmarks.simulated_cluster.simulated_node import Machine, Ready, SimulatedNode
+from benchmarks.simulated_cluster.traces import Launch
 from pie_cluster.directory.node import Node
 from pie_cluster.directory.policies import Launch as Placement
 from pie_cluster.directory.policies import Policy
 from pie_cluster.directory.table import Table
-from pie_cluster.simulated.simulated_node import Machine, Ready, SimulatedNode
-from pie_cluster.simulated.traces import Launch
 from pie_cluster.wire.keys import program_key
 
 ARRIVALS = {"poisson": 1.0, "bursty": 4.0}  # coefficients of variation of the gaps

@@ -1,0 +1,1 @@
+"""What a policy of placements would do, in simulated time."""

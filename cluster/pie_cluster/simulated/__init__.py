@@ -1,1 +1,0 @@
-"""What a policy of placements would do, simulated."""
