@@ -123,36 +123,6 @@ def test_what_a_function_gives_is_said_in_its_form(
         stale()
 
 
-def test_a_new_function_that_gives_a_future_can_be_awaited(declare: Callable[[str], None]) -> None:
-    declare(FUTURE)
-    changed = stale()
-    python = changed["sdk/python/inferlet/_awaited.py"]
-    assert "async def find_text(topic: str, nanoseconds: int) -> str:" in python
-    assert '"""Looks for a text, as `tokenize` has it.\n    Errors: `unknown-model`.\n' in python
-    assert "future = raw.find_text(topic, nanoseconds)" in python
-    assert "return raw.take_text(future)" in python
-    assert "await push_room(topic)" in python
-    javascript = changed["sdk/js/src/awaited.ts"]
-    head = "function findText(topic: string, nanoseconds: bigint | number): Promise<string> {"
-    assert head in javascript
-    assert "* @throws PieError `unknown-model`." in javascript
-    assert "await pushRoom(topic);" in javascript
-    rust = changed["sdk/rust/inferlet/src/host.rs"]
-    assert "pub fn find_text(topic: &str, time: Duration) -> HostFuture<String> {" in rust
-    assert "HostFuture::new(started, super::runtime::take_text)" in rust
-
-
-@pytest.mark.parametrize(
-    "line", ["Gives: text.", "Gives: text, by `take-nothing`.", "Room: by `push-room`."]
-)
-def test_what_a_function_gives_is_said_in_its_form(
-    declare: Callable[[str], None], line: str
-) -> None:
-    declare(f"    /// {line}\n    odd: func() -> result<u32, string>;\n")
-    with pytest.raises(GenerateError, match=line.partition(":")[0]):
-        stale()
-
-
 @pytest.mark.parametrize(
     "declaration",
     [
