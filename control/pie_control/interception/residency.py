@@ -35,7 +35,7 @@ class Event(Enum):
     WAKE = auto()  # its turn has come
     EVICT = auto()  # pages of it have moved to host memory
     HOLD = auto()  # another instance needs its pages, and it must make way
-    RELEASE = auto()  # nobody needs its pages any longer
+    RELEASE = auto()  # no other instance needs its pages any longer
     SERVE = auto()  # it has got its pages, or an error in their place
 
 

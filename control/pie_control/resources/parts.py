@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from pie_control.instances.instance import Instance
+
+class Holder(Protocol):
+    """An instance."""
+
+    number: int  # of launches before its own
+    user: str
 
 
 class Parts:
-    """Who makes way for whom while a pool is short.
+    """Which instances make way for others while a pool is short.
 
-    What is free and what users hold above their parts is always enough for one who stays within
+    What is free and what users hold above their parts is always enough for a user who stays within
     his own, so he never has to wait until others give something up by themselves.
     """
 
@@ -33,11 +37,11 @@ class Parts:
         """Whether a user with `count` more still holds no more than his part."""
         return self._held[user] + count <= self._part
 
-    def makes_way(self, other: Instance, instance: Instance, count: int) -> bool:
+    def makes_way(self, other: Holder, instance: Holder, count: int) -> bool:
         """Whether an instance must give up what it holds so that another one gets `count` more.
 
-        Within a user the younger one makes way. Of other users only those do who hold more than
-        their part: for one within his part all their instances, else the younger ones.
+        Within a user the younger one makes way. Of another user it does if he holds more than his
+        part: each of his instances for a user within his own, else the younger ones.
         """
         younger = other.number > instance.number
         if other.user == instance.user:
