@@ -32,6 +32,9 @@ class ModelConfig(Section):
     source: str = EMBEDDED_MODEL  # a folder, a hub id, or the embedded model's name
     name: str | None = None  # how inferlets call it; the folder's or id's last part by default
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    max_length: PositiveInt | None = (
+        None  # tokens of the longest text; what the model can by default
+    )
     page_size: int = Field(default=16, ge=8, le=32, multiple_of=8)  # tokens a KV page
     kv_memory: PositiveInt | None = None  # bytes of KV pool; a share of free memory by default
     kv_pages: PositiveInt | None = None  # pages of KV pool; overrides kv_memory

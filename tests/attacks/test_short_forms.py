@@ -14,7 +14,7 @@ from attacks.calls import Calls, corpus
 from attacks.catalogue import ATTACKS
 from attacks.frames import Fuzzer
 from attacks.kills import kill
-from attacks.place import VICTIM, place
+from attacks.place import MALLORY, VICTIM, place
 from attacks.table import undergo
 from conformance.values import argument
 from support.servers import Server
@@ -31,6 +31,44 @@ def test_attacks_of_every_cause_leave_a_bystander_his_text() -> None:
                 outcome = undergo(attack, where, bystander, 0.7)
                 assert not outcome.problems, attack.name
                 assert not outcome.gaps.wrong, attack.name
+
+
+HOARD = """
+import json
+from inferlet import raw, session
+
+async def main(args):
+    queue = raw.create_queue(raw.available_models()[0])
+    for _ in range(json.loads(raw.pool_stats(queue))["kv_pages"]):
+        raw.alloc_kvpage(queue, 1)
+    session.send("all of them")
+    while True:
+        raw.wait([])
+"""
+GENERATE = """
+from inferlet import Context, Model, Sampler
+
+async def main(args):
+    context = Context(Model.load())
+    context.fill("hello world")
+    return await context.generate(Sampler.argmax(), max_tokens=4, stop=[]).collect_text()
+"""
+
+
+def test_one_who_holds_all_pages_and_never_waits_stops_nobody() -> None:
+    models = [{"source": "pie-tiny", "kv_pages": 512}]
+    with (
+        place(models=models, interception={"wait_seconds": 3600.0}, limits={}) as where,
+        where.client(MALLORY) as mallory,
+        where.client(VICTIM) as victim,
+    ):
+        hoard, generate = (
+            mallory.upload(HOARD.encode(), "hoard"),
+            victim.upload(GENERATE.encode(), "g"),
+        )
+        assert mallory.launch(hoard, []).receive(timeout=60) == "all of them"
+        texts = {victim.launch(generate, []).result(60) for _ in range(3)}
+        assert len(texts) == 1
 
 
 def test_frames_that_are_wrong_somewhere() -> None:

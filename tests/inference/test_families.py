@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -26,6 +27,7 @@ from support.model_rig import (
 )
 from transformers import Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
+from pie_inference.errors import LoadError
 from pie_inference.models.gemma3 import gemma3_text, gemma3_within
 from pie_inference.models.registry import ARCHITECTURES
 from pie_inference.models.text_part import text_config, text_spec
@@ -65,7 +67,8 @@ def test_variants(name: str, tmp_path: Path) -> None:
         if name in ("llama-long", "phi3-long") and i:
             shape = {"num_attention_heads": 8, **shape}  # its factors are for heads of 16
         folder = make_family(tmp_path / str(i), name, tie_word_embeddings=bool(i), **shape)
-        rig = Rig(folder, page_size=8)
+        # These are served as far as they were trained, where transformers has the short factors.
+        rig = Rig(folder, page_size=8, max_length=256 if name.endswith("-long") else None)
         texts = [tokens_of(40, seed=i), tokens_of(25, seed=9)]
         wanted = [expected_logits(folder, text) for text in texts]
         sequences = [rig.sequence(len(text) + 8) for text in texts]
@@ -183,28 +186,40 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize(("length", "parameters"), [(48, DYNAMIC), (96, LONG)])
-def test_a_rope_that_changes_beyond_the_trained_length(
-    tmp_path: Path, length: int, parameters: dict[str, Any]
+@pytest.mark.parametrize("served", [48, 90])  # as trained, and further
+@pytest.mark.parametrize(
+    ("family", "length", "parameters"),
+    [("llama", 48, DYNAMIC), ("llama", 96, LONG), ("phi3", 96, LONG)],
+)
+def test_the_longest_text_decides_how_all_keys_of_a_text_turn(
+    tmp_path: Path, family: str, length: int, parameters: dict[str, Any], served: int
 ) -> None:
-    """Each token is turned as transformers turns it when it decodes token by token."""
+    """As transformers reads a text of that length at once, however the tokens come."""
+    known: dict[str, Any] = {"original_max_position_embeddings": 48}  # Phi 3 has it there, too
     folder = make_family(
-        tmp_path / "model", "llama", max_position_embeddings=length, rope_parameters=parameters
+        tmp_path / "model",
+        family,
+        max_position_embeddings=length,
+        rope_parameters=parameters,
+        **(known if family == "phi3" else {}),
     )
-    rig = Rig(folder, page_size=8)
-    assert rig.model.description.max_position == 96
-    prompt = tokens_of(40)
-    text = _generate(folder, prompt, 50)
-    sequence = rig.sequence(90)
-    (logits,) = rig.forward(Step(sequence, prompt))
-    found = [int(logits[-1].argmax())]
-    while len(found) < 50:
-        (logits,) = rig.forward(Step(sequence, found[-1:]))
-        found.append(int(logits[-1].argmax()))
-    assert found == text
-    # However the tokens come, their keys are the same.
-    (at_once,) = rig.forward(Step(rig.sequence(90), [*prompt, *found[:-1]]))
-    assert_close(at_once, logits)
+    assert Rig(folder).model.description.max_position == 96
+    rig = Rig(folder, page_size=8, max_length=served)
+    assert rig.model.description.max_position == served
+    tokens = tokens_of(served)
+    wanted = expected_logits(folder, tokens)
+    sequence = rig.sequence(served)
+    (at_once,) = rig.forward(Step(rig.sequence(served), tokens, outputs=served))
+    assert_close(at_once, wanted)
+    for start, end in itertools.pairwise((0, 20, 47, *range(48, served, 14), served)):
+        (found,) = rig.forward(Step(sequence, tokens[start:end], outputs=end - start))
+        assert_close(found, wanted[start:end])
+
+
+def test_a_longest_text_beyond_what_the_model_can_is_refused(tmp_path: Path) -> None:
+    folder = make_family(tmp_path / "model", "llama")
+    with pytest.raises(LoadError, match="max_length: 513 tokens, and the model serves 512 at most"):
+        Rig(folder, max_length=513)
 
 
 @torch.inference_mode()

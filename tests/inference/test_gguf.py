@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,23 @@ import torch
 from safetensors.torch import load_file
 from support.families import make_family
 from support.model_rig import Rig, Step, assert_close, expected_logits
+from tokenizers import Regex, Tokenizer
+from tokenizers.decoders import ByteLevel
+from tokenizers.pre_tokenizers import Split
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
 from pie_control.models.tokenizer import TextCodec
 from pie_inference.checkpoints import gguf_file
+from pie_inference.checkpoints.gguf_splits import SPLITS
 from pie_inference.errors import LoadError
 
 gguf = pytest.importorskip("gguf")
 
 MODULES = {theirs: ours for ours, theirs in (gguf_file._LAYER | gguf_file._OUTSIDE).items()}
+ODD = random.Random(5)
+ODD_TEXTS = ["".join(ODD.choices("aBéß中ñ1２½ \t\n\r.,'sS/!€😀_-", k=12)) for _ in range(100)]
 TEXTS = ["The quick fox", "a<|end|>b", " x\né", ""]
 
 
@@ -33,7 +42,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out what takes seconds."""
-    monkeypatch.setattr(gguf_file, "_write_tokenizer", lambda file, folder: None)
+    monkeypatch.setattr(gguf_file, "_write_tokenizer", lambda file, folder, splits: None)
 
 
 def stored_name(name: str) -> str:
@@ -62,13 +71,15 @@ def write(folder: Path, architecture: str, kind: Any, **more: Any) -> Path:
     writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     if (factors := more.pop("rope_freqs", None)) is not None:
         writer.add_tensor("rope_freqs.weight", factors.astype(np.float32))
+    pre = more.pop("pre", "qwen2" if architecture.startswith("qwen") else "llama-bpe")
     for name, value in more.items():
         getattr(writer, f"add_{name}")(value)
     described = json.loads((folder / "tokenizer.json").read_text())
     tokens = sorted(described["model"]["vocab"].items(), key=lambda item: item[1])
     special = {token["id"] for token in described["added_tokens"]}
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2" if architecture.startswith("qwen") else "llama-bpe")
+    if pre is not None:
+        writer.add_tokenizer_pre(pre)
     writer.add_token_list([text for text, _ in tokens])
     writer.add_token_types([3 if i in special else 1 for _, i in tokens])
     writer.add_token_merges([" ".join(merge) for merge in described["model"]["merges"]])
@@ -141,6 +152,65 @@ def test_all_of_a_file(tmp_path: Path) -> None:
     assert config.stat().st_mtime_ns == made
 
 
+MERGES = ["Ċ Ċ", "Ġ Ġ", "ĠĠ ĠĠ", "1 1", "Ġ 1", "a b", "Ġ ab", "e Ì", "eÌ ģ", "Ã ©"]
+PARTS = {
+    "\n\n1.": ["ĊĊ", "1", "."],
+    "    1": ["ĠĠĠĠ", "1"],
+    "ab  111 ab": ["ab", "ĠĠ", "1", "1", "1", "Ġab"],
+}
+
+
+def small_vocabulary(folder: Path) -> None:
+    """Gives a checkpoint a tokenizer of bytes and a few merges, so that each split can be seen."""
+    file = folder / "tokenizer.json"
+    described = json.loads(file.read_text())
+    tokens = [*sorted(bytes_to_unicode().values()), *(m.replace(" ", "") for m in MERGES)]
+    described["model"]["vocab"] = {token: at for at, token in enumerate(tokens)}
+    described["model"]["merges"] = [merge.split() for merge in MERGES]
+    described["added_tokens"] = []
+    file.write_text(json.dumps(described))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pre", "wanted"),
+    [
+        ("smollm", PARTS),
+        ("gpt-2", {"\n\n1.": ["Ċ", "Ċ", "1", "."], " 111": ["Ġ", "11", "1"]}),
+        ("qwen2", {"e\u0301": ["Ã©"], "\n\n1": ["ĊĊ", "1"]}),
+    ],
+)
+def test_texts_are_split_as_the_file_says(
+    pre: str, wanted: dict[str, list[str]], tmp_path: Path
+) -> None:
+    folder = make_family(tmp_path / "model", "llama", head_dim=16)
+    small_vocabulary(folder)
+    file = write(folder, "llama", gguf.GGMLQuantizationType.F32, pre=pre)
+    made = Tokenizer.from_file(str(gguf_file.gguf_folder(file) / "tokenizer.json"))
+    for text, parts in wanted.items():
+        assert made.encode(text).tokens == parts
+
+
+@pytest.mark.parametrize("name", sorted(SPLITS))
+def test_every_way_to_split_loses_no_character(name: str) -> None:
+    model = {"type": "BPE", "vocab": {c: i for i, c in enumerate(bytes_to_unicode().values())}}
+    described: dict[str, Any] = {"version": "1.0", "model": {**model, "merges": []}}
+    SPLITS[name].apply(described)
+    tokenizer = Tokenizer.from_str(json.dumps(described))
+    tokenizer.decoder = ByteLevel()
+    for text in ODD_TEXTS:
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    known = GGUF_PRE_TOKENIZER_SPLITS.get(name)
+    if known is not None:  # transformers' own table
+        [split, _] = described["pre_tokenizer"]["pretokenizers"]
+        theirs, ours = (
+            Split(Regex(known), "isolated"),
+            Split(Regex(split["pattern"]["Regex"]), "isolated"),
+        )
+        for text in ODD_TEXTS:
+            assert ours.pre_tokenize_str(text) == theirs.pre_tokenize_str(text)
+
+
 def test_factors_of_frequencies_are_kept(tmp_path: Path, no_tokenizer: None) -> None:
     """Llama 3.1's are a tensor of the file, which transformers passes over."""
     scaling = {
@@ -167,6 +237,9 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
     for more, words in (
         ({"expert_count": 4}, "architecture 'llama' is not supported"),
         ({"rope_dimension_count": 8}, "differ in size"),
+        ({"pre": "bailingmoe"}, r"model\.gguf has 'bailingmoe' as the way .*smollm.*safetensors"),
+        ({"pre": "default"}, "has 'default' as the way its texts are split"),
+        ({"pre": None}, "says nothing of the way its texts are split"),
         ({"rope_scaling_type": gguf.RopeScalingType.LONGROPE}, "rope scaling 'longrope'"),
     ):
         with pytest.raises(LoadError, match=words):

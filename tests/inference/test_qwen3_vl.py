@@ -197,17 +197,6 @@ def test_preprocessing_that_is_not_supported_is_refused(
         ("vision_config", {"num_position_embeddings": 24}, "num_position_embeddings 24"),
         ("vision_config", {"hidden_act": "relu"}, "hidden_act 'relu'"),
         ("text_config", {"rope_parameters": {"mrope_section": [6, 5, 4]}}, r"\[6, 5, 4\] of 16"),
-        (
-            "text_config",
-            {
-                "rope_parameters": {
-                    "mrope_section": [6, 5, 5],
-                    "rope_type": "dynamic",
-                    "factor": 2.0,
-                }
-            },
-            "'dynamic' is not supported beside images",
-        ),
     ],
 )
 def test_configurations_that_are_not_supported_are_refused(

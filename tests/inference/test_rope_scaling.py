@@ -74,16 +74,18 @@ def test_angles(parameters: dict[str, Any], head_dim: int, base: float) -> None:
 
 
 @pytest.mark.parametrize("factor", [1.5, 4.0])
-def test_dynamic_angles_are_those_of_decoding_token_by_token(factor: float) -> None:
+@pytest.mark.parametrize("longest", [None, 32, TRAINED, TRAINED + 1, 80])
+def test_dynamic_angles_are_those_of_a_text_as_long_as_is_served(
+    factor: float, longest: int | None
+) -> None:
     parameters = {"rope_type": "dynamic", "factor": factor}
-    spec = read(parameters, 32)
-    assert spec.positions == TRAINED * factor
+    spec = rope_spec(parameters, head_dim=32, base=1e4, trained=TRAINED, longest=longest)
+    assert spec.positions == (longest or TRAINED * factor)
     angles, _ = spec.angles()
     rotary = LlamaRotaryEmbedding(config_of(parameters, 32, 10_000.0))
-    for position in (0, 1, TRAINED - 1, TRAINED, TRAINED + 1, spec.positions - 1):
-        cos, sin = rotary(torch.zeros(1), torch.tensor([[position]]))
-        torch.testing.assert_close(angles[position].cos(), cos[0, 0, :16], atol=1e-4, rtol=0)
-        torch.testing.assert_close(angles[position].sin(), sin[0, 0, :16], atol=1e-4, rtol=0)
+    cos, sin = rotary(torch.zeros(1), torch.arange(spec.positions)[None])
+    torch.testing.assert_close(angles.cos(), cos[0, :, :16], atol=1e-4, rtol=0)
+    torch.testing.assert_close(angles.sin(), sin[0, :, :16], atol=1e-4, rtol=0)
 
 
 def test_how_far_a_scaling_reaches() -> None:
@@ -117,14 +119,19 @@ def test_bad_parameters_are_refused(parameters: dict[str, Any], reason: str) -> 
         read(parameters, 32)
 
 
-def test_only_frequencies_of_all_positions_let_keys_turn() -> None:
-    linear = {"rope_type": "linear", "factor": 2.0}
-    dynamic = {"rope_type": "dynamic", "factor": 2.0}
-    found = [
-        rope_spec(kind, head_dim=8, base=1e4, trained=64).frequencies()
-        for kind in ({}, linear, dynamic)
-    ]
-    assert found[0] is not None
-    assert found[1] is not None
-    assert torch.equal(found[1], found[0] / 2)
-    assert found[2] is None
+@pytest.mark.parametrize("kind", ["default", "linear", "dynamic", "yarn", "longrope"])
+def test_every_position_turns_as_far_as_the_one_before(kind: str) -> None:
+    """So that scores depend on distances, and keys can be given other positions."""
+    factors = {"short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [1.0, 2.0, 4.0, 9.0]}
+    parameters = {"rope_type": kind, "factor": 2.0, "original_max_position_embeddings": 32}
+    spec = rope_spec({**parameters, **factors}, head_dim=8, base=1e4, trained=TRAINED)
+    turned = torch.outer(torch.arange(float(spec.positions)), spec.frequencies())
+    torch.testing.assert_close(spec.angles()[0], turned)
+
+
+def test_the_longest_text_decides_which_factors_a_model_has() -> None:
+    factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    parameters = {"rope_type": "longrope", "original_max_position_embeddings": 32, **factors}
+    for longest, divisor in ((None, 2.0), (33, 2.0), (32, 1.0), (8, 1.0)):
+        spec = rope_spec(parameters, head_dim=8, base=1e4, trained=TRAINED, longest=longest)
+        torch.testing.assert_close(spec.frequencies(), spec.plain() / divisor)

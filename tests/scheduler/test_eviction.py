@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 from support.fake_worker import Slot, distribution, embedded, run_forward
 from support.puppets import Puppet, PuppetProgram, call
@@ -28,6 +29,7 @@ from pie_control.instances.instance import Instance, State
 from pie_control.interception.costs import Costs
 from pie_control.interception.waste import Choice, Load, Paused
 from pie_control.wasm import Status
+from pie_py.config.quotas import Quota
 from pie_py.config.scheduling import InterceptionConfig
 
 PAGE = 8
@@ -39,6 +41,25 @@ COSTS = {
     "prefill": {"tokens": [16, 64, 256], "seconds": [0.01, 0.012, 0.04], "fit": [0.009, 1e-4, 0]},
     "decode": {"sequences": [1, 8], "seconds": [0.01, 0.012]},
 }
+
+
+SPIN = object()
+
+
+class Spinner(Puppet):
+    """A puppet whose slice ends where it yields `SPIN`."""
+
+    def poll(self) -> Status:
+        if self._waits:
+            return Status.WAITING
+        answer, self._answer = self._answer, None
+        try:
+            yielded: Any = self._program.send(answer)
+        except StopIteration as end:
+            self.outcome = (True, end.value)
+            return Status.DONE
+        self._waits = yielded is not SPIN
+        return Status.WAITING if self._waits else Status.RUNNING
 
 
 class Machine(Server):
@@ -56,10 +77,15 @@ class Machine(Server):
         self.outside: list[Future] = []  # what programs wait for
         self.puppets: list[Puppet] = []
 
-    def start(self, program: Callable[[Guest], PuppetProgram], **limits: Any) -> Instance:
+    def start(
+        self,
+        program: Callable[[Guest], PuppetProgram],
+        kind: type[Puppet] = Puppet,
+        **limits: Any,
+    ) -> Instance:
         guest = Guest(self, **limits)
         instance = guest.instance
-        puppet = Puppet(program(guest))
+        puppet = kind(program(guest))
         self.puppets.append(puppet)
         instance.guest = cast(Any, puppet)
         self.executor.add(instance)
@@ -659,39 +685,12 @@ def test_a_wait_whose_future_is_gone_is_no_trouble() -> None:
     machine.check_empty()
 
 
-SPIN = object()
-
-
-class Spinner(Puppet):
-    """A puppet whose slice ends where it yields `SPIN`."""
-
-    def poll(self) -> Status:
-        if self._waits:
-            return Status.WAITING
-        answer, self._answer = self._answer, None
-        try:
-            yielded: Any = self._program.send(answer)
-        except StopIteration as end:
-            self.outcome = (True, end.value)
-            return Status.DONE
-        self._waits = yielded is not SPIN
-        return Status.WAITING if self._waits else Status.RUNNING
-
-
 def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
     """With a second place it would go on from a wait of which nothing is ready."""
     machine = Machine({"policy": "swap"}, kv_pages=12, host_pages=40)
     executor = machine.executor
     ended: set[str] = set()
     answers: list[Any] = []
-
-    def start(program: Callable[[Guest], Any]) -> Instance:
-        guest = Guest(machine)
-        instance = guest.instance
-        spinner: Any = Spinner(program(guest))
-        instance.guest = spinner
-        executor.add(instance)
-        return instance
 
     def wait(guest: Guest) -> Generator[Any, Any, Any]:
         future = guest.instance.futures.create_outside(FutureKind.DONE, "test")
@@ -719,10 +718,10 @@ def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
 
         return program
 
-    first = start(oldest)
-    gives = start(busy("gives", holds=True, then=False))
-    held = start(busy("held", holds=True, then=True))
-    start(busy("spins", holds=False, then=False))
+    first = machine.start(oldest, Spinner)
+    gives = machine.start(busy("gives", holds=True, then=False), Spinner)
+    held = machine.start(busy("held", holds=True, then=True), Spinner)
+    machine.start(busy("spins", holds=False, then=False), Spinner)
     for _ in range(3):
         machine.turn()
     assert {gives, held} <= {*executor._background}
@@ -764,3 +763,169 @@ def test_an_answer_that_cannot_be_made_fails_its_instance_alone() -> None:
     assert instance.ended.state is State.FAILED
     assert "FileNotFoundError: the program is gone" in instance.ended.text
     assert other.ended is None
+
+
+def hoarder(end: str, leave: int = 0) -> Callable[[Guest], Any]:
+    """Takes all pages but a few, and goes on in one of some ways, for ever."""
+
+    def program(guest: Guest) -> Generator[Any, Any, str]:
+        instance, queue, pool = guest.instance, guest.queue, guest.server.service.pages
+        count = pool.free - leave
+        pages = [allocate.alloc_kvpage(instance, queue, count), count]
+        if end.startswith("fills"):
+            embeds = guest.embeds(PAGE)
+            for at in range(count):
+                guest.embed([1] * PAGE, 0, embeds)
+                guest.forward([], embeds, [pages[0] + at, 1])
+            done = guest.sync()
+            yield from call(runtime.wait, instance, [done])
+        if end == "exports":
+            allocate.export_kvpage(instance, queue, [pages[0], pool.size // 2], "x", False)
+        if end == "asks":
+            yield from call(allocate.alloc_kvpage, instance, queue, leave + 1)
+        if end == "queues":
+            embeds = guest.embeds(1)
+            for _ in range(200):
+                guest.embed([1], 0, embeds)
+        if end.endswith("sleeps"):
+            yield from pause(guest)
+        while True:
+            yield SPIN
+
+    return program
+
+
+def asks(count: int) -> Callable[[Guest], Any]:
+    """Takes pages, and ends."""
+
+    def program(guest: Guest) -> PuppetProgram:
+        yield from call(allocate.alloc_kvpage, guest.instance, guest.queue, count)
+        return "has them"
+
+    return program
+
+
+def turns(machine: Machine, count: int) -> None:
+    for _ in range(count):
+        machine.turn()
+        machine.send_steps(1)
+        if machine.plans:
+            machine.run_step()
+
+
+WAYS = ["spins", "sleeps", "fills, spins", "fills, sleeps", "asks", "exports"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("host_pages", [1, 40])
+def test_a_user_within_his_part_never_waits_for_one_above(way: str, host_pages: int) -> None:
+    """Whatever the other one does, and though he came first. No time goes by."""
+    machine = Machine(kv_pages=12, host_pages=host_pages)
+    machine.start(hoarder("spins", leave=11), Spinner, user="mallory")
+    turns(machine, 1)
+    hog = machine.start(hoarder(way, leave=2 if way == "asks" else 0), Spinner, user="mallory")
+    turns(machine, 40)
+    assert hog.ended is None
+    for _ in range(3):
+        victim = machine.start(asks(6), user="eve")
+        turns(machine, 20)
+        assert victim.ended is not None, machine.counts
+        assert victim.ended.text == "has them"
+    ends = way.startswith("fills") and host_pages == 1
+    assert (hog.ended is not None) == ends  # only where its pages find no other place
+
+
+def test_queued_commands_of_one_above_his_part_keep_nobody_long() -> None:
+    machine = Machine(kv_pages=12, host_pages=40)
+    hog = machine.start(hoarder("queues"), Spinner, user="mallory")
+    machine.turn()
+    victim = machine.start(asks(6), user="eve")
+    machine.turn()
+    machine.turn()
+    assert hog.ended is victim.ended is None
+    machine.clock.seconds += 1.5
+    machine.turn()
+    machine.turn()
+    assert hog.ended is not None
+    assert hog.ended.state is State.KILLED
+    assert victim.ended is not None
+    assert victim.ended.text == "has them"
+
+
+def test_one_above_his_part_holds_nobody_who_is_within() -> None:
+    machine = Machine(kv_pages=12, host_pages=40)
+    machine.start(hoarder("spins", leave=11), Spinner, user="mallory")
+    turns(machine, 1)
+    hog = machine.start(hoarder("asks", leave=4), Spinner, user="mallory")
+    turns(machine, 1)
+    victim = machine.start(hoarder("spins", leave=0), Spinner, user="eve")
+    turns(machine, 20)
+    assert hog.ended is victim.ended is None
+    assert machine.counts["waiting"] == 1
+    assert machine.counts["held"] == 0
+
+
+def test_one_who_asks_for_more_than_his_part_waits_until_others_pause() -> None:
+    machine = Machine(kv_pages=12, host_pages=40)
+    big = machine.start(hoarder("spins", leave=6), Spinner, user="ann")
+    other = machine.start(asks(9), user="eve")
+    turns(machine, 20)
+    assert big.ended is other.ended is None
+    assert machine.counts["waiting"] == 1
+    machine.registry.kill(big, "test")
+    turns(machine, 4)
+    assert other.ended is not None
+    assert other.ended.text == "has them"
+
+
+def test_what_a_user_exports_counts_as_his() -> None:
+    machine = Machine(kv_pages=12, host_pages=40, quota=Quota())
+    hog = Guest(machine, user="mallory")
+    for name in ("x", "y"):
+        pages = hog.pages(3)
+        with suppress(ApiError):  # of one user's exports
+            allocate.export_kvpage(hog.instance, hog.queue, pages, name, False)
+        allocate.dealloc_kvpage(hog.instance, hog.queue, pages)
+    machine.step()
+    hog = Guest(machine, user="mallory")
+    kept = machine.service.pages.size - machine.service.pages.free
+    assert kept == 3
+    hog.pages(6)  # of which half are above his part
+    Guest(machine, user="ann").pages(3)
+    victim = machine.start(asks(3), user="eve")
+    turns(machine, 4)
+    assert victim.ended is not None
+    assert victim.ended.text == "has them"
+
+
+@settings(max_examples=60)
+@given(
+    users=st.lists(
+        st.lists(st.tuples(st.sampled_from(WAYS), st.integers(0, 8)), min_size=1, max_size=3),
+        min_size=1,
+        max_size=3,
+    ),
+    host_pages=st.sampled_from([1, 8, 60]),
+    order=st.randoms(use_true_random=False),
+)
+def test_who_stays_within_his_part_gets_it_and_is_never_ended(
+    users: list[list[tuple[str, int]]], host_pages: int, order: random.Random
+) -> None:
+    machine = Machine(kv_pages=24, host_pages=host_pages)
+    part = 24 // (len(users) + 1)
+    starts = [(f"hog{n}", way) for n, ways in enumerate(users) for way in ways]
+    order.shuffle(starts)
+    keeper = machine.start(hoarder("spins", leave=24 - part // 2), Spinner, user="eve")
+    turns(machine, 3)
+    for user, (way, leave) in starts:
+        left = min(leave, machine.service.pages.free)
+        if machine.service.pages.free > left and way != "exports":
+            machine.start(hoarder(way, leave=left), Spinner, user=user)
+        turns(machine, 30)
+    victim = machine.start(asks(part - part // 2), user="eve")
+    for _ in range(3):
+        turns(machine, 20)
+        machine.clock.seconds += 1.0
+    assert victim.ended is not None, machine.counts
+    assert victim.ended.text == "has them"
+    assert keeper.ended is None

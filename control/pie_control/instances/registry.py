@@ -298,7 +298,8 @@ class Registry:
             self.end(
                 victim,
                 State.KILLED,
-                "out-of-resources: ended to free what an instance launched earlier needs",
+                "out-of-resources: ended to free what an instance needs that was launched earlier,"
+                " or whose user holds less",
             )
             self._condemned.free(victim)  # it may have ended before
         return enough()

@@ -25,19 +25,23 @@ if TYPE_CHECKING:
     from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
+# Users who hold more than their part have so long to send what they have queued, so that their
+# pages can move; then instances of theirs are ended.
+GRACE_SECONDS = 1.0
 EXTRA_PAGES = 32  # evicted beyond what a call needs, so that not every call has to look for pages
 
 
 class Evictor:
-    """Gives pages to the instances that need them, oldest launch first.
+    """Gives pages to the instances that need them: first to those of users who hold no more than
+    an equal part, and then by launch, the oldest first.
 
     An instance is *paused* if it waits and has no commands queued: then what it waits for is
     outside, and its pages may move to host memory. The turn that would end the pause restores them
     first. The states and their transitions stand in `residency.py`.
 
     Pages that others hold too stay where they are. If pages cannot come, because host memory is
-    full or no instance can give any, younger instances are ended (Pie, section 5.2), as without an
-    evictor.
+    full or no instance can give any, those that have to make way are ended (Pie, section 5.2), as
+    without an evictor.
     """
 
     def __init__(
@@ -90,14 +94,15 @@ class Evictor:
         Args:
             instance: that calls.
             count: pages that the call takes, checked against the instance's limits.
-            take: the call. If pages are short all the same, it ends younger instances or fails.
+            take: the call. If pages are short all the same, it ends others or fails.
             answer: gets what `take` returns, or its error, if that is later; by default the guest.
 
         Returns:
             What `take` returned, or `SUSPENDED`: the answer comes later.
         """
-        # Pages that are free belong to the oldest that waits: to take them here would starve it.
-        if not self._residencies.older_waits(instance) and (
+        # Pages that are free belong to the first that waits: to take them here would starve it.
+        first = not self.waits or self._line((instance, count))[0] is instance
+        if first and (
             self._evict_for(instance, count) or not self._givers.will_come(instance, count)
         ):
             return take()
@@ -154,28 +159,42 @@ class Evictor:
     # Those that wait
 
     def settle(self) -> None:
-        """Gives pages to the instances that wait for them, oldest first, as far as they suffice."""
-        for record in sorted(
-            self._residencies.those(State.WAITING), key=lambda record: record.instance.number
-        ):
+        """Gives pages to the instances that wait for them, in turn, as far as they suffice."""
+        for instance in self._line():
             # Serving one may have ended or moved another of the list.
-            if self._residencies.find(record.instance) is not record:
-                continue
-            if record.state is State.WAITING and not self._serve(record):
-                break  # younger ones must not take what comes free for it
+            record = self._residencies.find(instance)
+            if record and record.state is State.WAITING and not self._serve(record):
+                break  # those behind it must not take what comes free for it
         if not self.waits:
             for record in self._residencies.those(State.HELD):
                 self._let_run(record, Event.RELEASE)
+
+    def _line(self, *more: tuple[Instance, int]) -> list[Instance]:
+        """Who waits, the next one first, with one more that needs so many pages.
+
+        Users who ask for no more than their part come first; within a user the oldest launch does.
+        """
+        waiting = [
+            (record.instance, record.need) for record in self._residencies.those(State.WAITING)
+        ]
+        waiting = sorted([*waiting, *more], key=lambda one: one[0].number)
+        parts = self._model.page_parts() if len(waiting) > 1 else None
+        within: dict[str, bool] = {}
+        for instance, need in waiting:
+            if parts is not None and instance.user not in within:
+                within[instance.user] = parts.within(instance.user, need)
+        line = [instance for instance, _ in waiting]
+        return sorted(line, key=lambda instance: not within.get(instance.user))
 
     def _serve(self, record: Residency) -> bool:
         """Lets one go on if there are pages for it, or tells it that there will be none.
 
         Returns:
-            Whether the next younger one may be served.
+            Whether the next one may be served.
         """
         instance, need = record.instance, record.need
         if not self._evict_for(instance, need):
-            if self._clock() < record.until and self._givers.will_come(instance, need):
+            if self._may_wait(record) and self._givers.will_come(instance, need):
                 self._hold_for(instance, need)
                 return False
             if not self._model.end_younger(instance, need):
@@ -187,6 +206,12 @@ class Evictor:
             record.answer(_outcome(record.take))
         self._let_run(record, Event.SERVE)
         return True
+
+    def _may_wait(self, record: Residency) -> bool:
+        """Whether one may go on waiting: not for long where others hold what is its user's part."""
+        owed = self._model.page_parts().owe(record.instance.user, record.need)
+        most = self._config.wait_seconds
+        return self._clock() < record.since + (min(GRACE_SECONDS, most) if owed else most)
 
     def _restore(self, record: Residency) -> bool:
         """Brings pages back that an instance waits for; tells whether all are there."""
@@ -303,7 +328,7 @@ class Evictor:
         else:
             self._model.scheduler.park(record.instance)
         if record.state is State.WAITING and before is not State.WAITING:
-            record.until = self._clock() + self._config.wait_seconds
+            record.since = self._clock()
 
     def _let_run(self, record: Residency, event: Event) -> None:
         """Lets an instance run again, and gives it the turn that it was refused."""

@@ -42,7 +42,7 @@ class Found:
 
     Attributes:
         willing: those that the policy would swap anyway.
-        all: these, other paused ones, and younger ones that wait; in the order of eviction.
+        all: these, other paused ones, and ones that wait and make way; in the order of eviction.
         suffice: whether their pages are enough.
         host_full: whether host memory has no room for what they have.
     """
@@ -56,8 +56,9 @@ class Found:
 class Givers:
     """The instances of one model that can give pages.
 
-    An instance gives while it is paused. One that is not paused gives only to older ones, which
-    keeps the order of launches: the oldest always gets on, so that all end.
+    An instance gives while it is paused. One that is not paused gives only to those for which it
+    makes way (`Parts.makes_way`): within a user that keeps the order of launches, so that the
+    oldest always gets on, and all end.
 
     Attributes:
         stepping: the instance whose turn is about to begin, which is not paused any more.
@@ -74,12 +75,12 @@ class Givers:
         """Whose pages to evict until `count` are free; None if all of them are too few."""
         pool, spaces = self._model.pages, self._model.spaces
         paused = [i for i in self.paused() if i is not instance]
-        younger = self._waiting_younger(instance)
+        stopped = self._stopped(instance, count)
         # The usual case where many wait is found here, without a look at single pages.
-        if pool.free + sum(spaces[i].pages.resident for i in (*paused, *younger)) < count:
+        if pool.free + sum(spaces[i].pages.resident for i in (*paused, *stopped)) < count:
             return None
         willing, others = self.in_order(paused, self._model.host_pages.free)
-        givers = [*willing, *others, *younger]
+        givers = [*willing, *others, *stopped]
         gain = _Gain(pool.free, self._model.host_pages.free)
         for giver in givers:
             gain.add(spaces[giver])
@@ -90,12 +91,13 @@ class Givers:
     def will_come(self, instance: Instance, count: int) -> bool:
         """Whether pages will come to one that waits: others make way, pause or end by themselves.
 
-        Not if host memory is too full for that, and ending younger instances would do.
+        Not if host memory is too full for that, and ending those that make way would do.
         """
         model = self._model
         if not model.host_pages.size:
             return False
-        leaving = younger = 0
+        parts = model.page_parts()
+        leaving = behind = 0
         givers: list[Space] = []
         others_run = False  # an instance runs that holds pages: it will pause, or end
         for other, space in model.spaces.items():
@@ -105,15 +107,15 @@ class Givers:
             leaving += held - resident  # named by commands that are not sent
             if other is instance:
                 continue
-            is_younger, paused = other.number > instance.number, self._is_paused(other)
-            if resident and (paused or is_younger):
+            makes_way, paused = parts.makes_way(other, instance, count), self._is_paused(other)
+            if resident and (paused or makes_way):
                 givers.append(space)
-            if is_younger:
-                younger += held  # ending it frees these, wherever host memory stands
+            if makes_way:
+                behind += held  # ending it frees these, wherever host memory stands
             others_run = others_run or not (paused or self._is_stuck(other))
         # All that these have is more than they can give, and costs no look at single pages.
         most = sum([space.pages.resident for space in givers])
-        if others_run and (most <= model.host_pages.free or model.pages.free + younger < count):
+        if others_run and (most <= model.host_pages.free or model.pages.free + behind < count):
             return True  # host memory is not in the way, or no end of others would do
         gain = _Gain(model.pages.free + leaving, model.host_pages.free)
         if gain.free + most < count:
@@ -122,9 +124,7 @@ class Givers:
         if gain.free >= count:
             return True
         # If only host memory is in the way, the instance that came first is served first.
-        return others_run and not (
-            if_host_had_room >= count and model.pages.free + younger >= count
-        )
+        return others_run and not (if_host_had_room >= count and model.pages.free + behind >= count)
 
     def _is_stuck(self, instance: Instance) -> bool:
         """Whether an instance waits for pages and has nothing under way."""
@@ -132,14 +132,14 @@ class Givers:
         return waits and self._has_sent(instance)
 
     def to_hold(self, instance: Instance, count: int) -> dict[Instance, None]:
-        """Younger instances that must stop, youngest first, until all that stand can give enough.
+        """Instances that must stop and make way, until all that stand can give enough.
 
         None if they cannot give enough: then they have to go on, and end.
         """
         spaces = self._model.spaces
         gain = _Gain(self._model.pages.free, self._model.host_pages.free)
         chosen: dict[Instance, None] = {}
-        for other in [*self.paused(), *self._younger(instance)]:
+        for other in [*self.paused(), *self._that_make_way(instance, count)]:
             if gain.free >= count:
                 break
             gives = gain.add(spaces[other])
@@ -174,23 +174,26 @@ class Givers:
         willing = [paused[n] for n in order if choices[n] is Choice.SWAP]
         return willing, [paused[n] for n in order if choices[n] is not Choice.SWAP]
 
-    def _waiting_younger(self, instance: Instance) -> list[Instance]:
-        """Younger ones that wait or are held, and have sent all their commands; youngest first."""
+    def _stopped(self, instance: Instance, count: int) -> list[Instance]:
+        """Of those that make way the ones that wait or are held, and have sent all commands."""
         return [
             other
-            for other in self._younger(instance)
+            for other in self._that_make_way(instance, count)
             if self._residencies.state(other) in (State.WAITING, State.HELD)
             and self._has_sent(other)
         ]
 
-    def _younger(self, instance: Instance) -> list[Instance]:
-        """Younger instances that are not paused and have pages in the pool, youngest first."""
+    def _that_make_way(self, instance: Instance, count: int) -> list[Instance]:
+        """Those that make way, are not paused and have pages in the pool: other users', then the
+        user's own, youngest first.
+        """
+        parts = self._model.page_parts()
         found = [
             other
             for other, space in self._model.spaces.items()
-            if other.number > instance.number and space.pages.resident
+            if space.pages.resident and parts.makes_way(other, instance, count)
         ]
-        found.sort(key=lambda other: -other.number)
+        found.sort(key=lambda other: (other.user == instance.user, -other.number))
         return [other for other in found if not self._is_paused(other)]
 
     def _is_paused(self, instance: Instance) -> bool:

@@ -22,7 +22,9 @@ class State(Enum):
 
     RESIDENT = auto()  # all its pages are in the pool, and it may run
     SWAPPED = auto()  # it is paused, and some of its pages are in host memory
-    HELD = auto()  # an older instance needs its pages: it gets no turn until that is settled
+    HELD = (
+        auto()
+    )  # it makes way for an instance that needs its pages: no turn until that is settled
     WAITING = auto()  # it waits for pages: those of a call, its own that are away, or both
 
 
@@ -32,8 +34,8 @@ class Event(Enum):
     ASK = auto()  # a call needs more pages than are free
     WAKE = auto()  # its turn has come
     EVICT = auto()  # pages of it have moved to host memory
-    HOLD = auto()  # an older instance needs its pages, and it has commands that are not sent yet
-    RELEASE = auto()  # no older instance needs its pages any longer
+    HOLD = auto()  # another instance needs its pages, and it must make way
+    RELEASE = auto()  # no other instance needs its pages any longer
     SERVE = auto()  # it has got its pages, or an error in their place
 
 
@@ -58,7 +60,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     },
     State.WAITING: {
         Event.WAKE: State.WAITING,  # the turn is refused, and given once it is served
-        Event.EVICT: State.WAITING,  # an older instance took its pages while it waited
+        Event.EVICT: State.WAITING,  # another instance took its pages while it waited
         Event.SERVE: State.RESIDENT,
     },
 }
@@ -76,7 +78,7 @@ class Residency:
         count: pages that its call needs, in addition to those of `absence`.
         take: the call that waits for pages; None if it only waits for its own.
         answer: gets what the call returns.
-        until: when it stops waiting, in seconds of the evictor's clock.
+        since: when it began to wait, in seconds of the evictor's clock.
     """
 
     instance: Instance
@@ -86,7 +88,7 @@ class Residency:
     count: int = 0
     take: Callable[[], Any] | None = None
     answer: Callable[[Any], None] = field(default=lambda value: None)
-    until: float = 0.0
+    since: float = 0.0
 
     @property
     def need(self) -> int:
@@ -130,10 +132,6 @@ class Residencies:
     def holds(self) -> bool:
         """Whether an instance is held."""
         return bool(self._held)
-
-    def older_waits(self, instance: Instance) -> bool:
-        """Whether an instance that was launched earlier waits for pages."""
-        return any(other.number < instance.number for other in self._waiting)
 
     def happen(self, record: Residency, event: Event) -> None:
         """Moves a record to its next state.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.resources.host_memory import HostMemory
+    from pie_control.resources.parts import Parts
     from pie_control.resources.pools import PagePool
     from pie_control.resources.space import Space
     from pie_control.scheduler.scheduler import Scheduler
@@ -26,5 +27,8 @@ class ServedModel(Protocol):
     def running(self) -> int:
         """Instances that have commands queued or at the worker."""
 
+    def page_parts(self) -> Parts:
+        """What users hold of the pages, by their instances and exports."""
+
     def end_younger(self, instance: Instance, count: int) -> bool:
-        """Ends younger instances that hold pages until `count` are free, if that can be enough."""
+        """Ends instances that make way until `count` pages are free, if that can be enough."""

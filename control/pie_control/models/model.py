@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pie_control.commands.queue import CommandQueue
 from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
@@ -22,6 +24,7 @@ from pie_control.models.adapters import Adapters
 from pie_control.prefix import PrefixCache
 from pie_control.resources.exports import Exports
 from pie_control.resources.host_memory import HostMemory, HostPages
+from pie_control.resources.parts import Parts
 from pie_control.resources.pools import EmbedPool, FreeList, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
@@ -199,14 +202,14 @@ class ModelService:
         return self.pages.free > 0 and (self.evictor is None or not self.evictor.waits)
 
     def end_younger(self, instance: Instance, count: int) -> bool:
-        """Ends younger instances that hold pages, the youngest first, until `count` are free.
+        """Ends instances that hold pages and make way, until `count` are free.
 
         Ends no instance if that could not be enough.
         """
         return self._reclaim(instance, count, self.pages, lambda space: space.pages_held)
 
     def reclaim_embeds(self, instance: Instance, count: int) -> bool:
-        """Ends younger instances until `count` embeds are free. As `reclaim_pages`."""
+        """Ends instances until `count` embeds are free. As `end_younger`."""
         return self._reclaim(instance, count, self.embeds, lambda space: space.embeds_held)
 
     def _reclaim(
@@ -239,24 +242,40 @@ class ModelService:
     ) -> list[Instance]:
         """Who may be ended for an instance, the first to end first.
 
-        Those are the younger ones of the same user. Of other users it depends on what each may
-        hold, an equal part of the pool: an instance whose user holds no more than that ends those
-        of users who hold more, also older ones; those of a user who holds less are not ended.
+        `Parts.makes_way` has the rule; those of other users come before the user's own.
         """
-        of_user: Counter[str] = Counter({instance.user: count})
-        for other, space in self.spaces.items():
-            of_user[other.user] += held(space)
-        part = pool.size / len(of_user)
-        modest = of_user[instance.user] <= part
-
-        def may_end(other: Instance) -> bool:
-            younger = other.number > instance.number
-            if other.user == instance.user:
-                return younger
-            return of_user[other.user] > part and (younger or modest)
-
-        found = [i for i, space in self.spaces.items() if held(space) and may_end(i)]
+        parts = self._parts(pool, held)
+        found = [
+            other
+            for other, space in self.spaces.items()
+            if held(space) and parts.makes_way(other, instance, count)
+        ]
         return sorted(found, key=lambda i: (i.user == instance.user, -i.number))
+
+    def page_parts(self) -> Parts:
+        """What users hold of the pages, by their instances and exports."""
+        return self._parts(self.pages, lambda space: space.pages_held)
+
+    def _parts(self, pool: PagePool | EmbedPool, held: Callable[[Space], int]) -> Parts:
+        of_user: Counter[str] = Counter()
+        if pool is self.pages:
+            of_user.update(self.exports.listed)
+        for instance, space in self.spaces.items():
+            of_user[instance.user] += held(space)
+        exactly = self._pages_of if pool is self.pages else of_user.__getitem__
+        return Parts(pool.size, of_user, exactly)
+
+    def _pages_of(self, user: str) -> int:
+        """Pages that a user's instances and exports hold, shared ones once."""
+        spaces = [space for instance, space in self.spaces.items() if instance.user == user]
+        holds = np.zeros(self.pages.size, np.bool_)
+        for pages in self.exports.of_user(user):
+            holds[pages] = True
+        for space in spaces:
+            holds[space.pages.all_resident()[1]] = True
+        return int(np.count_nonzero(holds)) + sum(
+            space.pages_held - space.pages.resident for space in spaces
+        )
 
     def _declare_shares(self, shares: Shares) -> None:
         def of_user(held: Callable[[Space], int]) -> Callable[[str], int]:

@@ -50,13 +50,13 @@ class Exports:
         self._pool = pool
         self._quotas = shares.quotas
         size = int(pool.size * MAX_SHARE)
-        self._share = shares.add(f"{model}: exported pages", size, self._of_user)
+        self._share = shares.add(f"{model}: exported pages", size, self._held_by)
         self._clock = clock
         self._timers = timers
         self._private: dict[str, dict[str, Export]] = {}  # by user, name
         self._shared: dict[str, Export] = {}
         self._count: dict[str, int] = {}  # exports by user
-        self._listed: dict[str, int] = {}  # pages in the lists of these
+        self.listed: dict[str, int] = {}  # pages in the lists of these
         self._holds: NDArray[np.int32] = np.zeros(pool.size, np.int32)  # exports of each page
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class Exports:
             raise ApiError("limit-exceeded", f"you have {MAX_EXPORTS} exports; release some")
         if len(np.unique(pages)) != len(pages):
             raise ApiError("invalid-argument", f"export {name!r} has a page more than once")
-        listed, most = self._listed.get(user, 0), max(MAX_LISTED, self._pool.size)
+        listed, most = self.listed.get(user, 0), max(MAX_LISTED, self._pool.size)
         if listed + len(pages) > most:
             raise ApiError(
                 "limit-exceeded",
@@ -96,7 +96,7 @@ class Exports:
                 f" {most}; {len(pages)} more are too many: release some",
             )
         most = self._share.most(user)
-        if listed + len(pages) > most and self._of_user(user, pages) > most:
+        if listed + len(pages) > most and self._holds_with(user, pages) > most:
             raise ApiError(
                 "limit-exceeded",
                 f"the exports of one user may hold {most} pages, and yours would hold more: release"
@@ -118,7 +118,7 @@ class Exports:
         self._names(export)[name] = export
         self._await_end(export)
         self._count[user] = self._count.get(user, 0) + 1
-        self._listed[user] = self._listed.get(user, 0) + len(pages)
+        self.listed[user] = self.listed.get(user, 0) + len(pages)
         self._pool.retain(pages)
         self._pool.immutable[pages] = True
         self._holds[pages] += 1
@@ -208,19 +208,24 @@ class Exports:
         if not names and not export.shared:
             del self._private[user]
         self._count[user] -= 1
-        self._listed[user] -= len(export.pages)
+        self.listed[user] -= len(export.pages)
         if not self._count[user]:
-            del self._count[user], self._listed[user]
+            del self._count[user], self.listed[user]
         self._holds[export.pages] -= 1
         self._pool.release(export.pages)
 
-    def _of_user(self, user: str, more: Int32 | None = None) -> int:
-        """Pages that the user's exports hold, with these."""
+    def of_user(self, user: str) -> Iterator[Int32]:
+        """Pages `[n]` of each of the user's exports."""
         shared = (export for export in self._shared.values() if export.user == user)
-        private = self._private.get(user, {}).values()
-        lists = [export.pages for export in (*shared, *private)]
-        lists += [] if more is None else [more]
-        return len(np.unique(np.concatenate(lists))) if lists else 0
+        for export in (*shared, *self._private.get(user, {}).values()):
+            yield export.pages
+
+    def _holds_with(self, user: str, more: Int32) -> int:
+        """Pages that the user's exports hold, with these."""
+        return len(np.unique(np.concatenate([more, *self.of_user(user)])))
+
+    def _held_by(self, user: str) -> int:
+        return self._holds_with(user, np.zeros(0, np.int32))
 
     def _names(self, export: Export) -> dict[str, Export]:
         return self._shared if export.shared else self._private.setdefault(export.user, {})

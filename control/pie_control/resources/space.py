@@ -230,5 +230,6 @@ def _ensure_free(
         raise ApiError(
             "out-of-resources",
             f"{count} {what}s asked for, {pool.free} of {pool.size} are free, and the others belong"
-            " to instances launched earlier; free some or try again later",
+            " to instances launched earlier, or to users within their parts; free some or try again"
+            " later",
         )

@@ -1,7 +1,7 @@
 """GGUF, llama.cpp's file of a whole model: its metadata as a checkpoint's files, and its tensors.
 
 The library `gguf` reads the file and widens its tensors; `transformers` makes a tokenizer.json of
-what it says of the tokenizer.
+what it says of the tokenizer, but for how texts are split (`gguf_splits.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import platformdirs
 import structlog
 import torch
 
+from pie_inference.checkpoints.gguf_splits import SPLITS, Splits
 from pie_inference.checkpoints.sources import Source, Sources
 from pie_inference.errors import LoadError
 from pie_py.config.processes import python_command
@@ -29,6 +30,7 @@ log = structlog.get_logger("pie.worker.load")
 
 FILE = "model.gguf"  # in the folder made of it: a link to it
 SECONDS = 600  # for the tokenizer
+MADE = 2  # goes up when other files are made of a GGUF: those that are kept are made again then
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",  # and Mistral, which says so
     "qwen2": "Qwen2ForCausalLM",
@@ -65,17 +67,18 @@ def gguf_folder(file: Path) -> Path:
         LoadError: if the file cannot be read or served, or what reads it is not installed.
     """
     facts = file.stat()
-    key = f"{file} {facts.st_size} {facts.st_mtime_ns}"
+    key = f"{MADE} {file} {facts.st_size} {facts.st_mtime_ns}"
     name = f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     kept = Path(platformdirs.user_cache_dir("pie_py")) / "gguf" / name
     if not kept.is_dir():
-        config = _config(file)
+        reader = _reader(file)
+        config, splits = _config(file, reader), _splits(file, _facts(reader))
         log.info("reading the tokenizer of a GGUF, once", file=str(file))
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent) as made:
             folder = Path(made) / name
             folder.mkdir()
-            _write_tokenizer(file, folder)
+            _write_tokenizer(file, folder, splits)
             (folder / "config.json").write_text(json.dumps(config, indent=1))
             (folder / FILE).symlink_to(file)
             try:
@@ -140,13 +143,12 @@ def _unpermuted(heads: int, tensor: torch.Tensor) -> torch.Tensor:
     return pairs.transpose(1, 2).reshape(tensor.shape).contiguous()
 
 
-def _config(file: Path) -> dict[str, Any]:
+def _config(file: Path, reader: Any) -> dict[str, Any]:
     """The config.json of a GGUF.
 
     Raises:
         LoadError: for what is not supported.
     """
-    reader = _reader(file)
     facts = _facts(reader)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     architecture = facts("general.architecture")
@@ -212,6 +214,26 @@ def _scaling(file: Path, facts: Callable[..., Any], factors: Any) -> dict[str, A
     return scaling
 
 
+def _splits(file: Path, facts: Callable[..., Any]) -> Splits | None:
+    """How texts are split; None for a tokenizer that does not split them first (SentencePiece).
+
+    Raises:
+        LoadError: if the file says nothing of it that is known: tokens would be others than those
+            that the model was trained with.
+    """
+    if facts("tokenizer.ggml.model") != "gpt2":
+        return None
+    name = facts("tokenizer.ggml.pre", None)
+    if name not in SPLITS:
+        said = "says nothing of" if name is None else f"has {name!r} as"
+        raise LoadError(
+            f"{file} {said} the way its texts are split into tokens (`tokenizer.ggml.pre`); known"
+            f" are {', '.join(sorted(SPLITS))}. Take the model's safetensors, or a GGUF that a"
+            " newer llama.cpp has converted"
+        )
+    return SPLITS[name]
+
+
 def _facts(reader: Any) -> Callable[..., Any]:
     """Reads metadata by name; one that begins with a point is the architecture's own."""
 
@@ -238,7 +260,7 @@ def _reader(file: Path) -> Any:
         raise LoadError(f"{file} cannot be read, download it again: {error}") from None
 
 
-def _write_tokenizer(file: Path, folder: Path) -> None:
+def _write_tokenizer(file: Path, folder: Path, splits: Splits | None) -> None:
     command = python_command("-c", _TOKENIZER, str(file), str(folder))
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -250,3 +272,8 @@ def _write_tokenizer(file: Path, folder: Path) -> None:
             f"{file}: its tokenizer cannot be converted: {lines[-1]} (`pip install 'pie-py[gguf]'`"
             " brings what converts it)"
         )
+    if splits is not None:
+        made = folder / "tokenizer.json"
+        tokenizer = json.loads(made.read_text())
+        splits.apply(tokenizer)
+        made.write_text(json.dumps(tokenizer, ensure_ascii=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,17 +23,19 @@ class RopeSpec:
     kind: str  # "default", or the scaling
     parameters: Mapping[str, Any]  # of the scaling
     trained: int  # `max_position_embeddings`: positions without scaling, unless the parameters say
+    longest: int | None = None  # positions to serve, if fewer than the model could
 
     @property
     def positions(self) -> int:
-        """How many positions a model with it serves: `max_position_embeddings`, or more if
-        scaled.
+        """How many positions are served: `max_position_embeddings`, more if scaled, or the fewer
+        that are wanted.
         """
+        found = self.trained
         if self.kind == "dynamic":
-            return int(self.trained * self.number("factor"))
-        if self.kind == "yarn":
-            return max(self.trained, int(self._original * self._yarn_factor))
-        return self.trained
+            found = int(self.trained * self.number("factor"))
+        elif self.kind == "yarn":
+            found = max(self.trained, int(self._original * self._yarn_factor))
+        return found if self.longest is None else min(found, self.longest)
 
     def angles(self) -> tuple[torch.Tensor, float]:
         """Angles `[positions, head_dim / 2]`, float32, and the amplitude.
@@ -43,16 +45,12 @@ class RopeSpec:
         """
         positions = torch.arange(self.positions, dtype=torch.float32)
         frequencies, amplitude = SCALINGS[self.kind](self)
-        if frequencies.dim() == 1:
-            return torch.outer(positions, frequencies), amplitude
-        return positions[:, None] * frequencies, amplitude
+        return torch.outer(positions, frequencies), amplitude
 
-    def frequencies(self) -> torch.Tensor | None:
-        """What a position turns further than the one before, `[head_dim / 2]`, float32 radians;
-        None where that depends on the position.
-        """
+    def frequencies(self) -> torch.Tensor:
+        """What a position turns further than the one before, `[head_dim / 2]`, float32 radians."""
         found, _ = SCALINGS[self.kind](self)
-        return found if found.dim() == 1 else None
+        return found
 
     def number(self, name: str, default: float | None = None) -> float:
         """A parameter of the scaling.
@@ -103,7 +101,12 @@ class RopeSpec:
 
 
 def rope_spec(
-    parameters: Mapping[str, Any], *, head_dim: int, base: float, trained: int
+    parameters: Mapping[str, Any],
+    *,
+    head_dim: int,
+    base: float,
+    trained: int,
+    longest: int | None = None,
 ) -> RopeSpec:
     """Reads the rope parameters of a config.json.
 
@@ -112,6 +115,7 @@ def rope_spec(
         head_dim: of the model.
         base: unless the parameters name one.
         trained: `max_position_embeddings`.
+        longest: positions to serve, if fewer than the model could.
 
     Raises:
         LoadError: for a scaling that is not supported, or one whose parameters lack.
@@ -122,14 +126,14 @@ def rope_spec(
             f"config.json: rope scaling {kind!r} is not supported (supported:"
             f" {', '.join(SCALINGS)})"
         )
-    spec = RopeSpec(head_dim, base, kind, parameters, trained)
+    spec = RopeSpec(head_dim, base, kind, parameters, trained, longest)
     turning = int(head_dim * spec.number("partial_rotary_factor", 1.0))
     if not 0 < turning <= head_dim or turning % 2:
         raise LoadError(
             f"config.json: partial_rotary_factor turns {turning} of a head's {head_dim} dimensions,"
             " not an even part of them"
         )
-    spec = RopeSpec(turning, spec.number("rope_theta", base), kind, parameters, trained)
+    spec = replace(spec, head_dim=turning, base=spec.number("rope_theta", base))
     try:  # before the weights are read
         sound = 0 < spec.positions <= MAX_POSITIONS and bool(spec.angles()[0].isfinite().all())
     except (ArithmeticError, ValueError, TypeError):
@@ -154,13 +158,13 @@ def _linear(spec: RopeSpec) -> tuple[torch.Tensor, float]:
 def _dynamic(spec: RopeSpec) -> tuple[torch.Tensor, float]:
     """Dynamic NTK: the base grows with the length, beyond the trained one.
 
-    Length is here each token's own, its position and one: what a model that decodes token by token
-    sees. So keys do not depend on how a prompt was cut, or on what else was in the batch.
+    The length is the longest that is served, for all texts: a score depends on the distance alone
+    only while all keys of a text turn alike, and keys stay as they are while a text grows.
     """
     factor, dim = spec.number("factor"), spec.head_dim
-    lengths = torch.arange(1, spec.positions + 1).clamp(min=spec.trained)
-    growth = (factor * lengths / spec.trained - (factor - 1)) ** (dim / (dim - 2))
-    return 1.0 / ((spec.base * growth)[:, None] ** spec._exponents), 1.0
+    length = max(spec.positions, spec.trained)
+    growth = (factor * length / spec.trained - (factor - 1)) ** (dim / (dim - 2))
+    return 1.0 / ((spec.base * growth) ** spec._exponents), 1.0
 
 
 def _yarn(spec: RopeSpec) -> tuple[torch.Tensor, float]:
@@ -209,17 +213,17 @@ def _llama3(spec: RopeSpec) -> tuple[torch.Tensor, float]:
 def _longrope(spec: RopeSpec) -> tuple[torch.Tensor, float]:
     """LongRoPE (Ding et al. 2024): factors of each frequency, others beyond the trained length.
 
-    As in `_dynamic`, a token's own position decides which.
+    As in `_dynamic`, the longest text that is served decides which.
     """
     original = spec._original
     factor = spec.number("factor", spec.trained / original)
     amplitude = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    both = torch.stack([spec.plain() / spec.factors(name) for name in ("short", "long")])
-    far = torch.arange(spec.positions) >= original
-    return both[far.long()], spec.number("attention_factor", amplitude)
+    near, far = spec.factors("short"), spec.factors("long")
+    frequencies = spec.plain() / (far if spec.positions > original else near)
+    return frequencies, spec.number("attention_factor", amplitude)
 
 
-# Frequencies `[head_dim / 2]` of all positions, or `[positions, head_dim / 2]`, and the amplitude.
+# Frequencies `[head_dim / 2]`, and the amplitude.
 SCALINGS: dict[str, Callable[[RopeSpec], tuple[torch.Tensor, float]]] = {
     "default": _default,
     "linear": _linear,

@@ -30,7 +30,7 @@ from pie_inference.models.base import Model
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.registry import Architecture, architecture_of
 from pie_inference.models.sharding import part_of, sharded
-from pie_inference.models.spec import DecoderSpec
+from pie_inference.models.spec import LONGEST, DecoderSpec
 from pie_inference.parallel.ranks import Ranks
 from pie_py.config.model import ModelConfig
 
@@ -81,11 +81,16 @@ def load_network(config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
 
 def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
     folder = checkpoint_folder(config.source)
-    checkpoint = read_config(folder)
+    checkpoint = _limited(read_config(folder), config.max_length)
     architecture = architecture_of(checkpoint)
     facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
     dtype = choose_dtype(config.dtype, facts, device)
     network = _network(architecture, checkpoint, config, folder, dtype, device, ranks)
+    if config.max_length and config.max_length > network.shape.max_position:
+        raise LoadError(
+            f"max_length: {config.max_length} tokens, and the model serves"
+            f" {network.shape.max_position} at most"
+        )
     adapters = AdapterTable(network.sites, architecture.rename(checkpoint), dtype, device)
     for slot, source in enumerate(config.adapters.values()):
         adapters.load(slot, source.expanduser())
@@ -102,6 +107,15 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
     return LoadedNetwork(
         config, facts, folder, network, dtype, device, adapters, stored, library, ranks
     )
+
+
+def _limited(checkpoint: dict[str, Any], longest: int | None) -> dict[str, Any]:
+    """A config.json that says how long the texts may be, of a model within another one too."""
+    if longest is None:
+        return checkpoint
+    text = checkpoint.get("text_config")
+    inner = {"text_config": {**text, LONGEST: longest}} if isinstance(text, dict) else {}
+    return {**checkpoint, **inner, LONGEST: longest}
 
 
 def _network(

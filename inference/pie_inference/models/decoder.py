@@ -180,12 +180,10 @@ class Decoder(Model):
         return all(self._groups(block) for block in blocks if isinstance(block, ExpertsSpec))
 
     def turns(self) -> list[Turn | None] | None:
-        """See `Model.turns`: frequencies that depend on the position leave no rotation alone."""
-        found = [rope.frequencies() for rope in self._spec.ropes]
-        special = self.shape.latent or self.shape.recurrent is not None
-        if special or any(one is None for one in found):
+        """See `Model.turns`."""
+        if self.shape.latent or self.shape.recurrent is not None:
             return None
-        ropes = [None if one is None else Turn(one, self._spec.interleaved) for one in found]
+        ropes = [Turn(rope.frequencies(), self._spec.interleaved) for rope in self._spec.ropes]
         layers = self._spec.layer_rope
         return [None if number is None else ropes[number] for number in layers]
 

@@ -76,9 +76,6 @@ def qwen3_vl(config: Config) -> Qwen3VlSpec:
             f" {len(vision.deep)} layers, does not fit a decoder of {shape.layers} layers with"
             f" {shape.hidden} numbers"
         )
-    if decoder.ropes[0].frequencies() is None:
-        kind = decoder.ropes[0].kind
-        raise LoadError(f"config.json: rope scaling {kind!r} is not supported beside images")
     shape = replace(
         shape,
         architecture="Qwen3VLForConditionalGeneration",
@@ -122,9 +119,7 @@ class Qwen3Vl(Decoder):
         blocks = blocks_of_config(read_preprocessing(folder), spec.vision)
         tower = GridTransformer(spec.vision, weights, VISION)
         super().__init__(spec.decoder, weights, dtype, device)
-        frequencies = spec.decoder.ropes[0].frequencies()
-        assert frequencies is not None, "the spec was checked"
-        self._frequencies = frequencies.to(device)
+        self._frequencies = spec.decoder.ropes[0].frequencies().to(device)
         self._directions = torch.tensor(spec.directions, device=device)
 
         def see(image: Image.Image) -> torch.Tensor:

@@ -28,6 +28,8 @@ ACTIVATION_NAMES: dict[str, Activation] = {
     "relu": "relu",
 }
 
+LONGEST = "pie_max_length"  # in a config: the longest text to serve, if the operator says it
+
 
 @dataclass(frozen=True, slots=True)
 class MlpSpec:
@@ -264,6 +266,7 @@ def decoder_spec(
         head_dim=sizes.head_dim,
         base=fields.number("rope_theta", rope_base),
         trained=fields.count("max_position_embeddings", 2048),
+        longest=fields.optional_count(LONGEST, None),
     )
     windows = windows if windows is not None else [None] * layers
     if feed_forward is None:

@@ -935,8 +935,7 @@ export function maskKvpage(queue: number, pages: Iterable<number>, masks: Iterab
  * so that later inputs see them there. What the tokens have seen stays as it was; positions
  * need not be those of a context any more, as a gap is closed after pages were left out.
  * Errors: `invalid-handle`, `invalid-argument` (further than the model's context), `immutable`,
- * `swapped-out`, `limit-exceeded`; `unsupported`: by how much a key turns depends on its
- * position (dynamic NTK, LongRoPE), or it is a latent.
+ * `swapped-out`, `limit-exceeded`; `unsupported`: a key is a latent, or a layer has a state.
  */
 export function shiftKvpage(queue: number, pages: Iterable<number>, distance: number): void {
   try {

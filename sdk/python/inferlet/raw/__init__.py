@@ -1080,8 +1080,7 @@ def shift_kvpage(queue: int, pages: Iterable[int], distance: int) -> None:
     so that later inputs see them there. What the tokens have seen stays as it was; positions
     need not be those of a context any more, as a gap is closed after pages were left out.
     Errors: `invalid-handle`, `invalid-argument` (further than the model's context), `immutable`,
-    `swapped-out`, `limit-exceeded`; `unsupported`: by how much a key turns depends on its
-    position (dynamic NTK, LongRoPE), or it is a latent.
+    `swapped-out`, `limit-exceeded`; `unsupported`: a key is a latent, or a layer has a state.
     """
     try:
         _forward.shift_kvpage(as_u32(queue), as_u32s(pages), as_integer(distance, -(2**31), 2**31))

@@ -1,0 +1,56 @@
+"""What users hold of a pool, beside the equal part of it that each of them may keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+
+class Holder(Protocol):
+    """An instance."""
+
+    number: int  # of launches before its own
+    user: str
+
+
+class Parts:
+    """Which instances make way for others while a pool is short.
+
+    What is free and what users hold above their parts is always enough for a user who stays within
+    his own, so he never has to wait until others give something up by themselves.
+    """
+
+    def __init__(self, size: int, held: Mapping[str, int], exactly: Callable[[str], int]) -> None:
+        """Takes the size of the pool and what users hold of it.
+
+        Args:
+            size: of the pool.
+            held: by each user who is there, at most: what several hold may be in it twice.
+            exactly: looks at what a user holds, once each.
+        """
+        self._part = size / max(1, len(held))
+        self._held = {
+            user: count if count <= self._part else exactly(user) for user, count in held.items()
+        }
+
+    def within(self, user: str, count: int) -> bool:
+        """Whether a user with `count` more still holds no more than his part."""
+        return self._held[user] + count <= self._part
+
+    def makes_way(self, other: Holder, instance: Holder, count: int) -> bool:
+        """Whether an instance must give up what it holds so that another one gets `count` more.
+
+        Within a user the younger one makes way. Of another user it does if he holds more than his
+        part: each of his instances for a user within his own, else the younger ones.
+        """
+        younger = other.number > instance.number
+        if other.user == instance.user:
+            return younger
+        above = not self.within(other.user, 0)
+        return above and (younger or self.within(instance.user, count))
+
+    def owe(self, user: str, count: int) -> bool:
+        """Whether users hold above their parts what another one wants within his own."""
+        return self.within(user, count) and any(
+            not self.within(other, 0) for other in self._held if other != user
+        )
