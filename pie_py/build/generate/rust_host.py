@@ -78,11 +78,13 @@ def _module(interface: str, members: Interface) -> str:
     parts += [_record(function) for function in members.functions.values() if fields(function)]
     parts += [_wrapper(*each, members) for each in members.functions.items()]
     body = "".join("\n" + _indent(part) for part in parts)
-    used = [name for name in ("call", "nanoseconds", "pairs", "texts") if f"{name}(" in body]
+    code = re.sub("///.*", "", body)
+    helpers = "call", "nanoseconds", "pairs", "texts"
+    used = [name for name in helpers if re.search(rf"\b{name}(\(|::)", code)]
     names = used[0] if len(used) == 1 else f"{{{', '.join(used)}}}"
     uses = f"    use crate::abi::{names};\n"
     for name in ("crate::error::Result", "crate::future::HostFuture", "std::time::Duration"):
-        if re.search(rf"\b{name.split('::')[-1]}\b[^:]", re.sub("///.*", "", body)):
+        if name.rpartition("::")[2] in code:
             uses += f"    use {name};\n"
     imports = "".join(_import(name, function) for name, function in members.functions.items())
     link = contract().import_name(interface)
@@ -126,6 +128,7 @@ def _record(function: Function) -> str:
     name, keys = fields(function) or ("", [])
     value, _ = ok_type(function.result)
     types = value.arguments if value else ()
+    # "Consumes a ready future of a token: ..." says what the record holds.
     said = function.doc.removeprefix("Consumes a ready future of ").partition("\nFields of")[0]
     body = "".join(
         f"    pub {snake(key)}: {_result(of)},\n" for key, of in zip(keys, types, strict=True) if of
