@@ -65,7 +65,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "resources": "errors timers",
         "prefix": "errors instances resources",
         "commands": "errors instances resources prefix",
-        "scheduler": "errors instances commands",
+        "scheduler": "errors fairness instances commands",
         "interception": "errors wasm instances resources scheduler",
         "models": "errors timers kept instances resources prefix commands scheduler interception",
         "grammar": "errors fairness confined commands models",
