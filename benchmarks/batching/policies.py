@@ -12,7 +12,7 @@ from typing import Any
 
 from pie_control.scheduler.adaptive import Adaptive
 
-PATIENCE = 0.2  # seconds after which K-only sends fewer: the last ones would wait for ever
+PATIENCE = 0.2  # seconds after which K-only sends fewer: the last ones would never be sent
 
 
 class Waits(Adaptive):
