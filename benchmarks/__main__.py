@@ -26,6 +26,7 @@ MODULES = {
     "reports": "benchmarks.reports",
     "cluster": "benchmarks.cluster",
     "users": "benchmarks.users",
+    "batching": "benchmarks.batching.compare",
     "gpu": "benchmarks.gpu.run",
     "stopwatch": "benchmarks.stopwatch",
 }

@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -95,8 +96,8 @@ def _samples(rows: int, top: int) -> Samples:
     )
 
 
-def main() -> None:
-    """Answers plans until `Stop`. Takes the real worker's command line."""
+def main(answer: Callable[[Batch], BatchResult] = answer) -> None:
+    """Answers plans until `Stop`, batch by batch. Takes the real worker's command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--connect", required=True)
     parser.add_argument("--config", required=True)

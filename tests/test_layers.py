@@ -70,7 +70,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "resources": "errors shares timers",
         "prefix": "errors instances resources",
         "commands": "errors instances resources prefix",
-        "scheduler": "errors instances commands",
+        "scheduler": "errors fairness instances commands",
         "interception": "errors wasm instances resources scheduler",
         "models": "errors shares timers kept instances resources prefix commands scheduler"
         " interception",

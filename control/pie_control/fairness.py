@@ -31,17 +31,31 @@ class Owner(NamedTuple):
     instance: str
 
 
-class _Line:
-    """Names that wait, each once, the least served first."""
+class VirtualTimes:
+    """What names have been served, by weight."""
 
-    __slots__ = ("_count", "_credit", "_heap", "_now", "places", "served")
+    __slots__ = ("_credit", "_now", "served")
 
     def __init__(self, credit: float) -> None:
+        """No name has been served. Takes what a name may get before others after a pause."""
         self._credit = credit
         self.served: dict[str, float] = {}  # virtual times
+        self._now = 0.0  # virtual time of the name that was served last
+
+    def start_of(self, name: str) -> float:
+        """The virtual time with which a name begins to wait."""
+        return max(self.served.get(name, 0.0), self._now - self._credit)
+
+
+class _Line(VirtualTimes):
+    """Names that wait, each once, the least served first."""
+
+    __slots__ = ("_count", "_heap", "places")
+
+    def __init__(self, credit: float) -> None:
+        super().__init__(credit)
         self.places: dict[str, int] = {}  # of the names that wait
         self._heap: list[tuple[float, int, str]] = []  # places; others than those are outdated
-        self._now = 0.0  # virtual time of the name that was served last
         self._count = 0  # of places: of equals the first is next
 
     def enter(self, name: str) -> None:
@@ -121,10 +135,6 @@ class _Line:
                 for each, served in self.served.items()
                 if each in self.places or served > self._now
             }
-
-    def start_of(self, name: str) -> float:
-        """The virtual time with which a name begins to wait."""
-        return max(self.served.get(name, 0.0), self._now - self._credit)
 
 
 class FairQueue(Generic[Item]):

@@ -54,8 +54,8 @@ class Share:
             ApiError: `limit-exceeded`.
         """
         most = self.most(user)
-        if self.size - free + more <= most:
-            return  # all users together have no more
+        if most >= self.size or self.size - free + more <= most:
+            return  # the user may have all, or all users together have no more
         has = self.has(user)
         if has + more > most:
             model, _, what = self.kind.rpartition(": ")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 
 from pie_py.config.section import Section
+
+STEPS = 32  # forwards of one in so many of the prompts' tokens are steps, which are not cut
+KEYS = 4096  # of inputs that run at once; where they look at more keys, fewer inputs may
 
 
 class SchedulerConfig(Section):
     """What batches hold."""
 
+    # "adaptive", or `package.module:function`; see docs/scheduling.md.
+    policy: str = "adaptive"
     # Inputs of prompts that one step of others may have beside it. Longer prompts run in parts
     # then, so that the others do not wait for the whole of them; inputs that can only run at once
     # may be no more. None runs all of them whole.
@@ -18,6 +25,22 @@ class SchedulerConfig(Section):
     # before have taken. Beside steps of the same user it is the time of `prompt_tokens` inputs
     # without a context, if that is more. 0: only the number of inputs counts.
     prompt_ms: NonNegativeFloat = 50.0
+
+    @property
+    def step_tokens(self) -> int:
+        """Inputs of the longest forward that counts as a step: one token, or a few that are
+        tried.
+        """
+        return sys.maxsize if self.prompt_tokens is None else max(1, self.prompt_tokens // STEPS)
+
+    def most_at_once(self, keys: int) -> int:
+        """Inputs of a forward that may have to run at once, if they look at so many keys.
+
+        It does not depend on the machine or its load: a program is refused always or never.
+        """
+        if self.prompt_tokens is None:
+            return sys.maxsize
+        return max(self.step_tokens, self.prompt_tokens * KEYS // max(KEYS, keys))
 
 
 class InterceptionConfig(Section):

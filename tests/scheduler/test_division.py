@@ -17,7 +17,7 @@ from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate
 from pie_control.errors import ApiError
-from pie_control.scheduler.prompt_parts import most_at_once
+from pie_py.config.scheduling import SchedulerConfig
 
 FACTS: dict[str, Any] = {"kv_pages": 64, "embeds": 400, "max_batch_tokens": 100}
 
@@ -131,8 +131,8 @@ def test_what_cannot_be_cut_may_not_be_long(how: str) -> None:
 def test_fewer_may_run_at_once_over_many_keys() -> None:
     """A table: inputs that may have to run at once, by the keys that they look at."""
     table = {1: 512, 4096: 512, 8192: 256, 65536: 32, 1 << 20: 16}
-    assert {keys: most_at_once(512, keys) for keys in table} == table
-    assert most_at_once(None, 1 << 20) > 1 << 20
+    assert {keys: SchedulerConfig(prompt_tokens=512).most_at_once(keys) for keys in table} == table
+    assert SchedulerConfig(prompt_tokens=None).most_at_once(1 << 20) > 1 << 20
 
 
 def lengths_of(rows: list[list[bool]]) -> list[int]:

@@ -8,7 +8,6 @@ from support.prompts import Decoder, Prompt, Timed, forwards
 from support.scheduler_fixtures import Guest, Server
 
 from pie_control.api import allocate
-from pie_control.scheduler.prompt_turns import PromptTurns
 
 FACTS: dict[str, Any] = {"kv_pages": 1400, "embeds": 11_000, "max_batch_tokens": 2048}
 
@@ -105,27 +104,6 @@ def test_another_users_prompt_does_not_wait_for_many_of_one_user() -> None:
     assert late.is_right()
     server.drain()
     assert all(prompt.is_right() for prompt in many)
-
-
-TURNS: list[tuple[list[str], str, int, dict[str, int]]] = [
-    (["a"], "a", 9, {"a": 9}),
-    (["a", "b"], "b", 4, {"a": 9, "b": 13}),  # b begins where a is
-    (["a", "b", "c"], "c", 1, {"a": 9, "b": 13, "c": 10}),
-    (["b", "c"], "c", 0, {"b": 13, "c": 10}),
-    (["a", "c"], "a", 2, {"a": 12, "c": 10}),  # a has been away
-    (["c"], "c", 0, {"c": 10}),
-]
-
-
-def test_turns_of_users() -> None:
-    turns = PromptTurns()
-    for waiting, user, inputs, had in TURNS:
-        turns.wait(waiting)
-        turns.charge(user, inputs)
-        assert {each: turns.had(each) for each in waiting} == had
-        assert [each for each in waiting if turns.is_next(each)] == [
-            each for each in waiting if had[each] == min(had.values())
-        ]
 
 
 def test_what_comes_after_the_plan_does_not_wait_for_a_batch_of_prompts_alone() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
+import trio
 from hypothesis import given, settings
 from support.fake_worker import FakeLink
 from support.puppets import Puppet, PuppetProgram
@@ -15,8 +17,11 @@ from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.instances.turns import Executor
+from pie_control.scheduler.adaptive import Adaptive
+from pie_control.scheduler.policy import load_policy
 from pie_control.timers import Timers
 from pie_control.worker.dispatcher import Dispatcher
+from pie_py.config.policies import UnknownPolicy
 from pie_py.wire.plan import BatchResult, Forward, PlanResult, Sample
 
 Program = Iterator[int]  # yields futures, each to be ready before it goes on
@@ -33,7 +38,7 @@ class Line:
         self.link = FakeLink(self.server.worker.run)
         self.executor = Executor(self.server.registry.end, self._go_on, 0.0, 0.0)
         models = self.server.parts.models
-        timers = Timers(self.server.clock)
+        self.timers = timers = Timers(self.server.clock)
         self.dispatcher = Dispatcher(models, self.executor, self.link, timers, self.server.clock)
         self.link.on_results = self.dispatcher.on_results
         self.waiting: dict[int, tuple[Prepared, Program, int]] = {}
@@ -50,6 +55,14 @@ class Line:
         """The worker has run its first plan."""
         self.starved += self.link.in_flight == 1
         self.link.answer()
+
+    def wake(self) -> bool:
+        """Calls back what is due, and has a turn if that gives one."""
+        self.timers._fire()
+        has_turn = self.executor._work.is_set()
+        if has_turn:
+            self.executor.turn()
+        return has_turn
 
     def add_guests(self, count: int) -> None:
         """Guests that are ready to run: all but one have not had their turn after the next."""
@@ -448,3 +461,50 @@ def test_parts_that_do_not_fit_fail_what_is_left(lost: int) -> None:
             runtime.take(guest.instance, mark)
     assert server.scheduler.stats()["plans_in_flight"] == 0
     assert guest.instance.queued_commands == 0
+
+
+class InPairs(Adaptive):
+    """An operator's own policy: two at least go together, or one that has waited for a second."""
+
+    since = math.inf
+
+    def wait(self, now: float, ready: Callable[[], int]) -> float:
+        self.since = min(self.since, now) if ready() else math.inf
+        left = 0.0 if ready() > 1 else self.since + 1.0 - now
+        if left <= 0:
+            self.since = math.inf
+        return left if ready() else 0.0
+
+
+def test_a_policy_by_path_decides_how_long_what_is_ready_waits_for_more() -> None:
+    line = Line(policy=f"{__name__}:InPairs")
+    one, two = Prepared(line.server), Prepared(line.server)
+    line.server.drain()
+    line.start(1, one, by_token(one, 1))
+    line.begin()
+    assert not line.link.plans
+    line.start(2, two, by_token(two, 1))
+    line.begin()
+    assert len(line.link.plans) == 1, "both"
+    line.answer()
+    assert one.got == two.got == expected(1)
+    alone = Prepared(line.server)
+    line.server.drain()
+    line.start(3, alone, by_token(alone, 1))
+    line.executor._work = trio.Event()
+    line.begin()
+    assert not line.link.plans
+    line.server.clock.seconds += 0.5
+    assert not line.wake(), "not before its time"
+    line.server.clock.seconds += 0.51
+    assert line.wake()
+    assert len(line.link.plans) == 1
+    line.run()
+    assert alone.got == expected(1)
+
+
+def test_policies_of_scheduling_by_name() -> None:
+    assert load_policy("adaptive") is Adaptive
+    for wrong in ("fifo", "no.such.module:x", f"{__name__}:nothing", "math:pi"):
+        with pytest.raises(UnknownPolicy, match=wrong.split(":")[0]):
+            load_policy(wrong)

@@ -92,6 +92,7 @@ class Server(Rig):
         prefix_cache: PrefixCacheConfig | None = None,
         prompt_tokens: int | None = None,
         prompt_ms: float = 0.0,
+        policy: str = "adaptive",
         interception: InterceptionConfig | None = None,
         worker: Worker | None = None,
         quota: Quota = Quota(share=1.0, priority=100, launches=math.inf),  # noqa: B008 - frozen
@@ -99,7 +100,7 @@ class Server(Rig):
         **facts: Any,
     ) -> None:
         self.facts = replace(MODEL, **facts)
-        config = SchedulerConfig(prompt_tokens=prompt_tokens, prompt_ms=prompt_ms)
+        config = SchedulerConfig(policy=policy, prompt_tokens=prompt_tokens, prompt_ms=prompt_ms)
         super().__init__(
             ServerConfig(
                 scheduler=config,

@@ -13,10 +13,10 @@ import trio
 
 from pie_control.errors import ApiError
 from pie_control.fairness import FairQueue, Owner, Work
+from pie_control.instances.cool_down import CoolDown
 from pie_control.instances.futures import unheard
 from pie_control.instances.guest_memory import GuestMemory
 from pie_control.instances.instance import Instance, State
-from pie_control.instances.rests import Rests
 from pie_control.wasm import Guest, GuestTrap, Status
 
 log = structlog.get_logger("pie.executor")
@@ -43,7 +43,7 @@ class Executor:
     calls included (`fairness.py`). A guest that used its whole slice goes to the background, which
     has a bounded time of each turn. What else is done for users by and by, such as freeing what
     their instances held, is there, too. The background waits for guests of users who have been
-    served less. A user whose guest had a long turn rests (`rests.py`).
+    served less. A user whose guest had a long turn rests (`cool_down.py`).
 
     A result of the worker begins a turn of the guests that it wakes alone. The next plan waits for
     these, whose next commands are one batch, and for guests that are new. What else is ready, such
@@ -77,7 +77,7 @@ class Executor:
         self._result_turn_ns = int(result_turn_seconds * 1e9)
         self._clock_ns = clock_ns
         self._memory = memory or GuestMemory()
-        self._rests = Rests(weight_of)
+        self._cool_down = CoolDown(weight_of)
         self._arrived: list[Instance] = []  # are ready in the next turn
         self._ready: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of, USER_CREDIT_NS)
         self._alone: list[Instance] = []  # the same, while all are of one user
@@ -93,7 +93,7 @@ class Executor:
         """Takes a started guest in; it runs in the next turn."""
         instance.futures.announce = partial(self._announce, instance)
         self._due.add(instance)
-        self._rests.comes(instance.user, self._clock_ns())
+        self._cool_down.comes(instance.user, self._clock_ns())
         self._push(instance)
 
     def answer(self, instance: Instance, value: Any) -> None:
@@ -166,7 +166,7 @@ class Executor:
     async def run(self) -> None:
         """Gives turns for as long as there is work, until cancelled."""
         while True:
-            rest = self._rests.left(self._clock_ns())
+            rest = self._cool_down.left(self._clock_ns())
             if rest is None:
                 await self._work.wait()
             else:
@@ -183,7 +183,7 @@ class Executor:
         self._memory.begin()
         now = self._clock_ns()
         end = now + nanoseconds
-        alone = None if self._ready or self._rests.at(now) else _user_of(self._alone, arrived)
+        alone = None if self._ready or self._cool_down.at(now) else _user_of(self._alone, arrived)
         if alone is not None:
             self._run_alone(alone, arrived, now, end, of_result=of_result)
             self._memory.end()
@@ -198,7 +198,7 @@ class Executor:
             if after is None:
                 break
             now = after
-        if resting := self._rests.at(now):  # no plan waits for these
+        if resting := self._cool_down.at(now):  # no plan waits for these
             self._due = {instance for instance in self._due if instance.user not in resting}
         self._memory.end()
 
@@ -222,7 +222,7 @@ class Executor:
     def _is_other_first(self, now: int) -> bool:
         """Whether a guest is ready of a user who was served less than who is next in the
         background."""
-        resting = self._rests.at(now)
+        resting = self._cool_down.at(now)
         user = self._background.next_user(resting)
         if user is None:
             return False
@@ -265,7 +265,7 @@ class Executor:
 
         Returns the time afterwards; None if all that wait rest.
         """
-        resting = self._rests.at(now)
+        resting = self._cool_down.at(now)
         taken = line.pop((lambda user: user not in resting) if resting else None)
         if taken is None:
             return None
@@ -283,14 +283,14 @@ class Executor:
 
     def _ran(self, user: str, began: int, ended: int) -> bool:
         """Tells whether a user rests after a turn."""
-        rests = self._rests.ran(user, began, ended)
+        rests = self._cool_down.ran(user, began, ended)
         if rests:
             self._work.set()  # `run` looks when the rest ends
         return rests
 
     def _goes_on(self) -> bool:
         """Whether a guest is ready whose user does not rest."""
-        resting = self._rests.at(self._clock_ns())
+        resting = self._cool_down.at(self._clock_ns())
         if not resting:
             return self.has_ready or bool(self._background)
         return (

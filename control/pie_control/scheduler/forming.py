@@ -21,7 +21,7 @@ from pie_control.scheduler.backlog import Backlog
 from pie_control.scheduler.batching import cut, gather
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
-from pie_control.scheduler.prompt_parts import PromptParts
+from pie_control.scheduler.policy import SchedulingPolicy
 from pie_control.scheduler.runs import Runs, Steps
 from pie_py.wire.plan import Again, EmbedSampled, Forward, Sample
 
@@ -41,13 +41,18 @@ class PlanForming:
         runs: Runs,
         limits: BatchLimits,
         figures: Figures,
-        parts: PromptParts,
+        policy: SchedulingPolicy,
+        short: int,
     ) -> None:
+        """Takes what is queued, what batches hold, the counters, the policy, and the inputs of the
+        longest forward that is a step.
+        """
         self._backlog = backlog
         self._runs = runs
         self._limits = limits
         self._figures = figures
-        self._parts = parts
+        self._policy = policy
+        self._short = short
         self._passed_over = False  # the newest plan had no room for runs
         self._newest: Steps | None = None  # of runs, in the newest plan
         # Queues with commands in the newest plan; a plan without any leaves them as they were.
@@ -63,9 +68,9 @@ class PlanForming:
         self._add_light(entries)
         heads = self._backlog.heads[ForwardCommand]
         forwards = cast(list[ForwardCommand], gather(heads, self._limits))
-        room = self._parts.room_for_runs(forwards, self._limits)
+        room = self._room_for_runs(forwards)
         if self._passed_over and room < 1:  # a forward that fills a batch; now it is the runs' turn
-            forwards, room = [], self._parts.room_for_runs([], self._limits)
+            forwards, room = [], self._room_for_runs([])
         self._passed_over = room < 1 and self._runs.waits
         formed = self._runs.step(room)
         limits = self._limits
@@ -79,7 +84,7 @@ class PlanForming:
             self._add_steps(formed.steps, formed.embed, entries)
         if forwards:
             here = self._backlog.users
-            forwards = self._parts.share(forwards, limits, users, here)
+            forwards = self._policy.choose(forwards, limits, users, here)
             if forwards:
                 self._send(forwards, entries)
         if formed is not None:
@@ -108,6 +113,17 @@ class PlanForming:
                 self._figures.batch_sent(kind, steps.count, steps.count)
             found.append((entries, again))
         return found
+
+    def _room_for_runs(self, forwards: list[ForwardCommand]) -> int:
+        """How many steps of runs a batch takes, so that the forward that waits longest goes
+        along.
+        """
+        limits = self._limits
+        if not forwards:
+            return min(limits.tokens, limits.commands)
+        oldest = min(forwards, key=lambda command: (command.queue.rank[0], command.number))
+        need = max(min(self._short, len(oldest.inputs)), oldest.first_piece)
+        return min(limits.tokens - need, limits.commands - 1)
 
     def _enter_runs(self) -> None:
         """Takes in the runs that are the first in their queues now."""

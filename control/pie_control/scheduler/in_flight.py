@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import cast
 
 import structlog
 
 from pie_control.commands.command import Command
-from pie_control.commands.forward import ForwardCommand
 from pie_control.commands.queue import CommandQueue, Owner
 from pie_control.errors import ApiError
 from pie_control.scheduler.backlog import Backlog
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
-from pie_control.scheduler.prompt_pace import PromptPace
-from pie_control.scheduler.step_deficits import StepDeficits
+from pie_control.scheduler.policy import SchedulingPolicy
 from pie_py.wire.plan import BatchResult, Forward, PlanResult
 
 log = structlog.get_logger("pie.scheduler")
@@ -52,15 +49,13 @@ class InFlight:
         self,
         backlog: Backlog,
         figures: Figures,
-        pace: PromptPace,
-        deficits: StepDeficits,
+        policy: SchedulingPolicy,
         clock_ns: Callable[[], int],
     ) -> None:
-        """Takes what is queued, the counters, what learns the costs of prompts and who lacks steps,
-        and the clock of instances' time lines.
+        """Takes what is queued, the counters, the policy, which learns what batches take, and the
+        clock of instances' time lines.
         """
-        self._pace = pace
-        self._deficits = deficits
+        self._policy = policy
         self._clock_ns = clock_ns
         self._backlog = backlog
         self._figures = figures
@@ -144,7 +139,7 @@ class InFlight:
             entry.done = True
             self._figures.worker_ns += answer.nanoseconds
             if entry.kind == Forward.kind and answer.nanoseconds:
-                self._learn(entry, answer.nanoseconds / 1e9, seconds)
+                self._policy.took(entry, answer.nanoseconds / 1e9, seconds)
             entry.note_times(plan.sent_ns, now, answer.nanoseconds)
             if answer.error is not None:
                 _log_failure(entry.owners, answer.error)
@@ -172,14 +167,6 @@ class InFlight:
         """
         taken = sum([answer.nanoseconds for answer in answers]) + plan.follows * idle_ns
         return taken / 1e9 / max(1, sum([entry.kind == Forward.kind for entry in entries]))
-
-    def _learn(self, entry: Entry, seconds: float, with_pause: float) -> None:
-        """Notes what a batch of forwards took, and what passed since the batch before."""
-        steps = 0 if entry.steps is None else entry.steps.count
-        forwards = cast(Sequence[ForwardCommand], entry.commands)
-        self._pace.took(forwards, steps, seconds)
-        undisturbed = self._pace.of_steps(steps + sum([len(f.inputs) == 1 for f in forwards]))
-        self._deficits.took(forwards, entry.running, with_pause, undisturbed)
 
     def _answered(
         self, plan: _SentPlan, result: PlanResult

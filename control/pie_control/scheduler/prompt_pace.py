@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pie_control.commands.forward import ForwardCommand
-from pie_control.scheduler.company import Company
+from pie_control.scheduler.fair_share import Beside
 
 LEAST = 4  # prompts have one in so many of their milliseconds, or as long as the steps take
 APART = 4  # so many times the bound, for prompts where no user takes steps
@@ -54,7 +54,7 @@ class PromptPace:
         """Seconds of a batch with so many steps of one input, and nothing else."""
         return self._few + (self._each * steps if steps > self._short else 0.0)
 
-    def spare(self, steps: int, company: Company) -> float:
+    def spare(self, steps: int, beside: Beside) -> float:
         """Seconds for prompts beside so many steps in a batch.
 
         Where the steps alone take nearly all the time, no bound holds, and prompts that wait for
@@ -62,11 +62,11 @@ class PromptPace:
         many inputs beside his steps as they may, but not ten times as long at the end of a long
         one: parts get shorter as the context grows.
         """
-        if self._seconds is None or company is Company.NONE:
+        if self._seconds is None or beside is Beside.NOTHING:
             return math.inf
-        if company is Company.OWN:
+        if beside is Beside.OWN_STEPS:
             return max(self._seconds, self._tokens * self._plain.first)
-        if company is Company.RESTS:
+        if beside is Beside.QUEUES:
             return APART * max(self._seconds, self._step)
         if not steps:
             return max(self._seconds, self._step)  # they come too late for it

@@ -290,6 +290,13 @@ class Runs:
             self._note_changes()
         return bool((self._facts[SENT] < self._facts[LIMIT]).any())
 
+    @property
+    def due(self) -> int:
+        """How many runs have a step to do."""
+        if self._unnoted:
+            self._note_changes()
+        return int(np.count_nonzero(self._facts[SENT] < self._facts[LIMIT]))
+
     def step(self, most: int) -> Formed | None:
         """The next step of all runs that have one to do, at most so many of them."""
         if self._unnoted:

@@ -22,10 +22,8 @@ from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
 from pie_control.scheduler.forming import PlanForming
 from pie_control.scheduler.in_flight import InFlight
-from pie_control.scheduler.prompt_pace import PromptPace
-from pie_control.scheduler.prompt_parts import PromptParts, most_at_once, step_tokens
+from pie_control.scheduler.policy import load_policy
 from pie_control.scheduler.runs import Runs
-from pie_control.scheduler.step_deficits import StepDeficits
 from pie_py.config.scheduling import SchedulerConfig
 from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan, PlanResult
 
@@ -50,30 +48,24 @@ class Scheduler:
         weight_of: Callable[[str], float],
     ) -> None:
         """Takes the model, what batches hold, the clock of time lines, and users' weights."""
-        prompt_tokens, prompt_ms = config.prompt_tokens, config.prompt_ms
         self._model = model.name
         self._most_steps = model.most_steps
-        self._prompt_tokens = prompt_tokens
-        self.step_tokens = step_tokens(prompt_tokens)  # forwards of more inputs may be cut
+        self.step_tokens = config.step_tokens  # forwards of more inputs may be cut
+        self.most_at_once = config.most_at_once
         self._scrub = Scrub(model.page_size)
         order = CallOrder(model.kv_pages + model.host_pages, model.embeds + model.samplers)
         self._backlog = Backlog(order, self._scrub)
         self._figures = Figures()
         limits = BatchLimits(model.max_batch_tokens, model.max_batch_commands)
         self._runs = Runs(model.page_size, self._backlog.run_is_over)
-        seconds = prompt_ms / 1000 if prompt_ms else None
-        pace = PromptPace(seconds, prompt_tokens or 0, self.step_tokens)
-        deficits = StepDeficits(seconds, self.step_tokens, weight_of)
-        parts = PromptParts(prompt_tokens, model.page_size, pace, deficits)
-        self._forming = PlanForming(self._backlog, self._runs, limits, self._figures, parts)
-        self._in_flight = InFlight(self._backlog, self._figures, pace, deficits, clock_ns)
+        self._policy = load_policy(config.policy)(config, model.page_size, weight_of)
+        self._forming = PlanForming(
+            self._backlog, self._runs, limits, self._figures, self._policy, self.step_tokens
+        )
+        self._in_flight = InFlight(self._backlog, self._figures, self._policy, clock_ns)
         self._first: list[Entry] = []  # what the next plan begins with
         self._plan_numbers = itertools.count(1)
         self._lost: ApiError | None = None
-
-    def most_at_once(self, keys: int) -> int:
-        """Inputs of a forward that may have to run at once, if they look at so many keys."""
-        return most_at_once(self._prompt_tokens, keys)
 
     @property
     def queued_inputs(self) -> int:
@@ -194,6 +186,14 @@ class Scheduler:
     def goes_on(self) -> bool:
         """Whether a next step is there of what the last plan was of."""
         return self._runs.waits or any(queue.pending for queue in self._forming.riders)
+
+    def wait(self, now: float) -> float:
+        """Seconds for which what is ready waits for more, as the policy decides; 0 for none."""
+        return self._policy.wait(now, self._ready)
+
+    def _ready(self) -> int:
+        """Queues and runs with something to send."""
+        return sum(map(len, self._backlog.heads.values())) + self._runs.due
 
     def next_plan(self, steps: int = 1) -> Plan | None:
         """The next plan, or None. Call it when the worker is idle, or `may_follow`.

@@ -70,11 +70,14 @@ class Dispatcher:
             else:
                 if decision is Decision.CUT:
                     self._cut()
-                elif decision is Decision.LATER and not self._wakes:
-                    self._wakes = True
-                    left = self._plans.left(self._clock())
-                    self._timers.call_later(left - FOLLOW_SECONDS, self._wake)
+                elif decision is Decision.LATER:
+                    self._wake_in(self._plans.left(self._clock()) - FOLLOW_SECONDS)
                 return
+
+    def _wake_in(self, seconds: float) -> None:
+        if not self._wakes:
+            self._wakes = True
+            self._timers.call_later(seconds, self._wake)
 
     def _wake(self) -> None:
         self._wakes = False
@@ -139,6 +142,9 @@ class Dispatcher:
         for i in range(len(schedulers)):
             scheduler = schedulers[(self._next_first + i) % len(schedulers)]
             if behind and not scheduler.may_follow():
+                continue
+            if (wait := scheduler.wait(self._clock())) > 0:
+                self._wake_in(wait)
                 continue
             # Another model that has something to send waits for a step, not for a plan of several.
             alone = all(other is scheduler or other.is_idle for other in schedulers)

@@ -14,7 +14,7 @@ LONG_NS = 20_000_000  # of a turn; a guest's own code is interrupted sooner
 PRESENT_NS = 1_000_000_000  # a user is there for so long after a turn or a launch
 
 
-class Rests:
+class CoolDown:
     """Until when users rest. Times are in nanoseconds, of the clock that measures turns."""
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:

@@ -1,105 +1,95 @@
-"""Long prompts beside the steps of others: which forwards a plan has, and in what parts.
+"""The policy *adaptive*: a plan the moment that the worker takes one, long prompts in parts, and
+fair shares of the worker's time for users.
 
 A plan takes as long as its forward batch, and every decoding sequence waits for it. So where steps
 are to be run, prompts get a share of tokens beside them, and beside work of other users a share of
 time, too. What is longer is cut: its first part goes now, the rest stays first in its queue. Only
 the worker sees that: the rest attends to the slots that the part has filled, as it would have to
 the inputs. Where a forward may be cut is decided when it is queued (`api/forward_cuts.py`).
+
+Whose work goes first, and what waits, is decided by users' virtual times (`fair_share.py`); how
+much fits into a time, by what inputs have cost so far (`prompt_pace.py`).
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from pie_control.commands import forward
 from pie_control.commands.command import BatchLimits
 from pie_control.commands.forward import ForwardCommand
 from pie_control.commands.queue import CommandQueue
 from pie_control.scheduler.batching import by_age, by_rank, cut
-from pie_control.scheduler.company import Steppers
+from pie_control.scheduler.entry import Entry
+from pie_control.scheduler.fair_share import ActiveUsers, FairShare
 from pie_control.scheduler.prompt_pace import PromptPace
-from pie_control.scheduler.prompt_turns import PromptTurns
-from pie_control.scheduler.step_deficits import StepDeficits
-from pie_control.scheduler.step_shares import shared
+from pie_py.config.scheduling import SchedulerConfig
 
-STEPS = 32  # forwards of one in so many of the prompts' tokens are steps, which are not cut
 LEAST = 4  # prompts have one in so many of their tokens, however many steps there are
-KEYS = 4096  # of inputs that run at once; where they look at more keys, fewer inputs may
 
 
-def step_tokens(prompt_tokens: int | None) -> int:
-    """Inputs of the longest forward that counts as a step: one token, or a few that are tried."""
-    return sys.maxsize if prompt_tokens is None else max(1, prompt_tokens // STEPS)
-
-
-def most_at_once(prompt_tokens: int | None, keys: int) -> int:
-    """Inputs of a forward that may have to run at once, if they look at so many keys.
-
-    It does not depend on the machine or its load: a program is refused always or never.
-    """
-    if prompt_tokens is None:
-        return sys.maxsize
-    return max(step_tokens(prompt_tokens), prompt_tokens * KEYS // max(KEYS, keys))
-
-
-class PromptParts:
-    """Divides the forwards of one model."""
+class Adaptive:
+    """Divides the forwards of one model among users, and prompts among batches."""
 
     def __init__(
-        self,
-        prompt_tokens: int | None,
-        page_size: int,
-        pace: PromptPace,
-        deficits: StepDeficits,
+        self, config: SchedulerConfig, page_size: int, weight_of: Callable[[str], float]
     ) -> None:
-        """Takes the inputs of prompts beside steps, the slots of a page, what inputs cost, and who
-        has had too few steps.
-        """
-        self._prompt_tokens = prompt_tokens or sys.maxsize
-        self._short = step_tokens(prompt_tokens)
+        """Nothing is known yet. Takes the settings, the slots of a page, and users' weights."""
+        seconds = config.prompt_ms / 1000 if config.prompt_ms else None
+        self._prompt_tokens = config.prompt_tokens or sys.maxsize
+        self._short = config.step_tokens
         self._page_size = page_size
-        self._pace = pace
-        self._deficits = deficits
-        self._turns = PromptTurns()
-        self._steppers = Steppers()
+        self._weight_of = weight_of
+        self._pace = PromptPace(seconds, config.prompt_tokens or 0, self._short)
+        self._shares = FairShare(seconds, self._short, weight_of)
+        self._active = ActiveUsers()
 
-    def share(
+    def wait(self, now: float, ready: Callable[[], int]) -> float:
+        """Nothing waits: the worker is never kept idle."""
+        return 0.0
+
+    def took(self, batch: Entry, seconds: float, elapsed: float) -> None:
+        """Learns what inputs cost, and charges users what they have had."""
+        forwards = cast(Sequence[ForwardCommand], batch.commands)
+        runs = 0 if batch.steps is None else batch.steps.count
+        self._pace.took(forwards, runs, seconds)
+        lone = self._pace.of_steps(runs + sum([len(each.inputs) == 1 for each in forwards]))
+        self._shares.took(forwards, batch.running, elapsed, lone)
+
+    def choose(
         self,
         forwards: list[ForwardCommand],
         limits: BatchLimits,
-        others: set[str],
+        running: set[str],
         here: Callable[[], set[str]],
     ) -> list[ForwardCommand]:
-        """The forwards of one batch, in parts where they are too long. At least one, or else steps
-        of runs that all of them wait for.
-
-        Args:
-            forwards: what may go, as `gather` has it.
-            limits: of the batch.
-            others: users of the steps of runs that are in the batch.
-            here: tells the users with queues.
-
-        Returns:
-            Commands, and parts of commands that stay in their queues.
-        """
-        steppers = others.union([c.queue.owner.user for c in forwards if self._is_step(c)])
-        self._steppers.step(steppers)
+        """The steps, as far as there is room, and prompts as far as there is time."""
+        steppers = running.union([c.queue.owner.user for c in forwards if self._is_step(c)])
+        self._active.step(steppers)
         users = steppers.union([command.queue.owner.user for command in forwards])
-        forwards = self._deficits.without_waiting(forwards, steppers)
-        forwards = self._leave_out(forwards, limits, self._steppers.are_several(users))
+        if len(users) > 1:
+            forwards = self._shares.without_waiting(forwards, steppers)
+        forwards = self._leave_out(forwards, limits, self._active.are_several(users))
         prompts = [command for command in forwards if not self._is_step(command)]
         if not prompts:
             return cut(forwards, limits)
         steps = limits.steps + self._step_inputs(forwards)
-        seconds = self._pace.spare(steps, self._steppers.company(users, here()))
+        seconds = self._pace.spare(steps, self._active.beside(users, here()))
         if not steps and seconds == math.inf:
             return cut(forwards, limits)
         by_age(forwards)
-        self._turns.wait([command.queue.owner.user for command in prompts])
         budget = max(self._prompt_tokens - steps, self._prompt_tokens // LEAST, 1)
         return self._fill(forwards, limits, budget if steps else limits.tokens, seconds)
+
+    def _is_step(self, command: ForwardCommand) -> bool:
+        return len(command.inputs) <= self._short
+
+    def _step_inputs(self, forwards: list[ForwardCommand]) -> int:
+        return sum([len(command.inputs) for command in forwards if self._is_step(command)])
 
     def _leave_out(
         self, forwards: list[ForwardCommand], limits: BatchLimits, several: bool
@@ -113,23 +103,44 @@ class PromptParts:
             room = min(room, self._pace.steps_in_time(limits.steps + steps, prompts) - limits.steps)
         if steps <= room and len(forwards) <= limits.commands:
             return forwards
-        return shared(forwards, self._short, room, limits.commands)
+        return self._in_turns(forwards, room, limits.commands)
 
-    def _is_step(self, command: ForwardCommand) -> bool:
-        return len(command.inputs) <= self._short
+    def _in_turns(
+        self, forwards: list[ForwardCommand], room: int, commands: int
+    ) -> list[ForwardCommand]:
+        """Leaves out steps for which there is no room. Users' steps go in turns, each user's oldest
+        first: the next is one of who has the fewest inputs in the batch, for his weight.
 
-    def _step_inputs(self, forwards: list[ForwardCommand]) -> int:
-        return sum([len(command.inputs) for command in forwards if self._is_step(command)])
+        Steps that the operator lets go before others' work stay. What is behind one that is left
+        out, in its queue, is left out, too.
 
-    def room_for_runs(self, forwards: list[ForwardCommand], limits: BatchLimits) -> int:
-        """How many steps of runs a batch takes, so that the forward that waits longest goes
-        along.
+        Args:
+            forwards: what may go.
+            room: inputs of steps, of all users together; a user has those of a step in any case.
+            commands: likewise.
         """
-        if not forwards:
-            return min(limits.tokens, limits.commands)
-        oldest = min(forwards, key=lambda command: (command.queue.rank[0], command.number))
-        need = max(min(self._short, len(oldest.inputs)), oldest.first_piece)
-        return min(limits.tokens - need, limits.commands - 1)
+        by_age(forwards)
+        had: Counter[str] = Counter()  # inputs
+        turns: list[tuple[float, int, ForwardCommand]] = []
+        for command in forwards:
+            if self._is_step(command) and command.queue.priority <= 0:
+                user = command.queue.owner.user
+                turns.append((had[user] / self._weight_of(user), command.number, command))
+                had[user] += len(command.inputs)
+        had.clear()
+        full: set[str] = set()  # nothing shorter overtakes a step of the same user
+        stopped: dict[CommandQueue, int] = {}  # the first of the queue that is left out
+        for _, number, command in sorted(turns, key=lambda turn: turn[:2]):
+            user, count = command.queue.owner.user, len(command.inputs)
+            fits = commands > 0 and (count <= room or had[user] + count <= self._short)
+            if user in full or (had[user] and not fits):
+                full.add(user)
+                stopped.setdefault(command.queue, number)
+                continue
+            had[user] += count
+            room -= count
+            commands -= 1
+        return [each for each in forwards if each.number < stopped.get(each.queue, sys.maxsize)]
 
     def _fill(
         self, forwards: list[ForwardCommand], limits: BatchLimits, budget: int, seconds: float
@@ -145,13 +156,14 @@ class PromptParts:
         chosen: list[ForwardCommand] = []
         tokens = cells = pages = 0
         least = self._short
+        next_at = self._least_served(forwards)
         stopped: set[CommandQueue] = set()  # what comes after in these has to wait
         for is_long, command in self._in_order(forwards):
             if command.queue in stopped:
                 continue
             user, cost = command.queue.owner.user, self._pace.cost(command)
             room = limits.tokens - tokens
-            is_next = is_long and self._turns.is_next(user)
+            is_next = is_long and self._shares.start_of(user) == next_at
             if is_long:
                 room = min(room, budget, max(least, self._pace.fitting(command, seconds)))
             if is_long and not is_next and command is forwards[0]:
@@ -175,13 +187,17 @@ class PromptParts:
             if is_long:
                 budget -= count
                 seconds -= cost * count
-                self._turns.charge(user, count)
             if is_next:
                 least = 0  # one prompt has some inputs in any case
         if not chosen:
             return cut(forwards, limits)
         by_rank(chosen)
         return chosen
+
+    def _least_served(self, forwards: list[ForwardCommand]) -> float:
+        """The least virtual time of users with prompts among some forwards."""
+        users = {each.queue.owner.user for each in forwards if not self._is_step(each)}
+        return min([self._shares.start_of(user) for user in users])
 
     def _piece(self, command: ForwardCommand, room: int, is_oldest: bool) -> ForwardCommand | None:
         """What of a command goes into a batch with so much room; the oldest gets on anyway."""
@@ -197,11 +213,11 @@ class PromptParts:
         return command.split(count, self._page_size)
 
     def _in_order(self, forwards: list[ForwardCommand]) -> list[tuple[bool, ForwardCommand]]:
-        """By priority, the oldest, steps, then prompts by users' turns and age, each with whether
-        it is a prompt; none overtakes one of its own queue.
+        """By priority, the oldest, steps, then prompts by users' virtual times and age, each
+        with whether it is a prompt; none overtakes one of its own queue.
         """
         behind: set[CommandQueue] = set()
-        ranked: list[tuple[tuple[int, bool, int, int], bool, ForwardCommand]] = []
+        ranked: list[tuple[tuple[int, bool, float, int], bool, ForwardCommand]] = []
         for command in forwards:
             queue = command.queue
             is_long = len(command.inputs) > self._short or queue in behind
@@ -209,7 +225,7 @@ class PromptParts:
                 behind.add(queue)
             # Steps may fill a batch, again and again: what has waited longest goes before them.
             late = is_long and command is not forwards[0]
-            had = self._turns.had(queue.owner.user) if late else 0
+            had = self._shares.start_of(queue.owner.user) if late else 0.0
             ranked.append(((queue.rank[0], late, had, command.number), is_long, command))
         ranked.sort()
         return [(is_long, command) for _, is_long, command in ranked]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
@@ -13,6 +14,10 @@ from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
 from pie_control.api import allocate
+from pie_control.commands.command import NOTHING
+from pie_control.commands.forward import ForwardCommand
+from pie_control.commands.queue import Account, CommandQueue
+from pie_control.scheduler.fair_share import FairShare
 from pie_py.config.quotas import Quota
 
 FACTS: dict[str, Any] = {
@@ -149,34 +154,118 @@ def test_others_have_the_whole_time_once_there_are_no_steps() -> None:
         assert forwards(server)[-1][1] > 16
 
 
-def test_who_ran_ahead_when_he_was_alone_repays_who_comes_later() -> None:
+def test_a_users_own_steps_do_not_make_his_prompts_wait_for_ever() -> None:
+    """He shares the other one's steps whether his prompts run or wait."""
     server = limited()
+    flood, steps = Flood(server, "mallory", 600, 8), Stepper(server, "mallory", 3)
+    victim = Stepper(server, "victim")
     server.worker = worker = Timed(server.facts)
     worker.steps = STEP
-    stepper, flood = Stepper(server, "stepper"), Flood(server, "mallory", 600, 4)
-    while not 0.02 < lacks(server, "stepper") < 0.05 or len(stepper.decoders[0].tokens) > 9:
-        stepper.go_on()
-        flood.go_on()
-        server.step()
-    stepper.go_on()
-    flood.go_on()
-    stepper.decoders[0].step()
-    server.send()  # with a part of the other one's prompts
-    for guest in flood.guests:
-        server.end(guest.instance)
-    server.send()  # the step after it is alone
-    server.deliver()
-    server.deliver()
-    later, whole = Flood(server, "victim", 600, 1), 0.0
-    while forwards(server)[-1][1] == 1:
-        stepper.go_on()
-        later.go_on()
-        server.step()
+    prompts = whole = 0.0
+    while whole < MS:
+        for each in (victim, steps, flood):
+            each.go_on()
+        assert server.step()
         whole += worker.took[-1]
-        assert whole < MS, "the later one waits for ever"
+        prompts += worker.took[-1] - STEP
+    assert 0.4 < prompts / whole < 0.6
 
 
-def lacks(server: Server, user: str) -> float:
-    """Seconds that a user lacks."""
-    deficit = server.scheduler._in_flight._deficits._users.get(user)
-    return 0.0 if deficit is None else deficit.seconds
+BOUND, SHORT, STEP_SECONDS, INPUT_SECONDS = 0.05, 16, 0.004, 0.0005
+QUEUES: dict[str, CommandQueue] = {}
+
+
+def command(user: str, inputs: int) -> ForwardCommand:
+    """A forward of a user."""
+    owner = cast(Any, SimpleNamespace(user=user))
+    made = ForwardCommand([0] * inputs, NOTHING, NOTHING, False, None, [], [], None)
+    made.queue = QUEUES.setdefault(user, CommandQueue(Account(owner), len(QUEUES)))
+    return made
+
+
+def run(shares: FairShare, forwards: list[ForwardCommand], running: set[str]) -> float:
+    """The worker runs a batch; seconds that it takes."""
+    extra = sum(len(each.inputs) - 1 for each in forwards)
+    step = STEP_SECONDS if running else 0.0
+    shares.took(forwards, lambda: running, step + INPUT_SECONDS * extra, step)
+    return step + INPUT_SECONDS * extra
+
+
+@given(
+    weights=st.lists(st.sampled_from([0.5, 1.0, 2.0, 4.0]), min_size=2, max_size=6),
+    steppers=st.integers(1, 3),
+    rounds=st.lists(st.integers(17, 300), min_size=30, max_size=200),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_user_who_always_has_work_falls_behind(
+    weights: list[float], steppers: int, rounds: list[int]
+) -> None:
+    """The bound of start-time fair queueing: users who all have work are apart by no more than the
+    bound and a batch, for their weights, whoever takes steps and however long prompts are.
+    """
+    users = [f"u{number}" for number in range(len(weights))]
+    weight = dict(zip(users, weights, strict=True))
+    shares = FairShare(BOUND, SHORT, weight.__getitem__)
+    steps, others = set(users[:steppers]), users[steppers:]
+    longest = 0.0
+    for inputs in rounds:
+        forwards = shares.without_waiting([command(user, inputs) for user in others], steps)
+        forwards.sort(key=lambda each: shares.start_of(each.queue.owner.user))
+        longest = max(longest, run(shares, forwards[:1], steps))
+        times = [shares.start_of(user) for user in users]
+        if others:
+            assert max(times) - min(times) <= BOUND + 2 * longest / min(weights) + 1e-9
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 0.2)), max_size=60))
+def test_virtual_times_are_what_users_have_had_since_they_came(
+    batches: list[tuple[str, float]],
+) -> None:
+    """The same by definition: of one user in each batch, nothing is forgotten."""
+    shares = FairShare(BOUND, SHORT, lambda user: 2.0 if user == "a" else 1.0)
+    served: dict[str, float] = {}
+    now = 0.0
+    for user, seconds in batches:
+        start = max(served.get(user, 0.0), now - BOUND)
+        now = max(now, start)
+        served[user] = start + seconds / (2 if user == "a" else 1)
+        shares.charge({user: seconds})
+        for each in "abc":
+            assert shares.start_of(each) == max(served.get(each, 0.0), now - BOUND)
+
+
+def test_a_user_who_comes_begins_where_the_others_are() -> None:
+    shares = FairShare(BOUND, SHORT, lambda user: 1.0)
+    for _ in range(100):
+        run(shares, [command("ann", 200)], set())
+    assert shares.start_of("bob") > shares.start_of("ann") - BOUND - 0.2
+    late = command("bob", 200)
+    assert shares.without_waiting([late], {"ann"}) == [late], "ann repays nothing to him"
+    assert shares.without_waiting([command("ann", 200)], {"bob"}) == []
+    assert shares.without_waiting([step := command("ann", 1)], {"bob"}) == [step]
+
+
+def test_steps_for_which_nothing_waits_cost_nothing() -> None:
+    shares = FairShare(BOUND, SHORT, lambda user: 1.0)
+
+    def running() -> set[str]:
+        raise AssertionError("nobody has to know whose steps these are")
+
+    shares.took([command("ann", 1), command("bob", 1)], running, 1.0, 1.0)
+    assert shares.served == {}
+    run(shares, [command("ann", 300)], set())
+    assert shares.without_waiting([command("ann", 300)], {"bob"}) == []
+    for _ in range(40):
+        run(shares, [], {"bob"})
+    assert shares.start_of("bob") > shares.start_of("ann") - 2 * STEP_SECONDS
+    shares.took([command("ann", 1), command("bob", 1)], running, 1.0, 1.0)
+
+
+def test_what_the_operator_lets_go_first_makes_a_user_wait_for_no_more_than_some_seconds() -> None:
+    shares = FairShare(BOUND, SHORT, lambda user: 1.0)
+    for _ in range(1000):
+        run(shares, [command("boss", 300)], {"victim"})
+    waited = 0.0
+    while not shares.without_waiting([command("boss", 300)], {"victim"}):
+        waited += run(shares, [], {"victim"})
+    assert waited <= 10.0

@@ -1,0 +1,168 @@
+"""What the users of a model have had of its worker, and who of them takes steps.
+
+This is start-time fair queueing, as in `fairness.py`: a user's virtual time is the sum of the
+worker's seconds that he has had, divided by his weight. It decides both, whose prompts go first,
+and what waits. A step beside 50 ms of another user's prompts has shared a batch, not its time. So
+once a user is ahead of another with a step by more than a bound, what he has beyond one input a
+forward stays in its queue in batches with that step. Steps come in a row then, as fast as without
+him, and his prompts have long batches in his part of the time.
+
+Steps of one input are always shared: many take little longer than one. So they cost only users who
+have nothing longer. Each of these is charged with what the batch's steps take, however many users
+share them; with all of a batch that has nothing longer. A user who has longer forwards, in the
+batch or waiting, is charged with these alone: he has his share of the steps in any case.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum, auto
+
+from pie_control.commands.forward import ForwardCommand
+from pie_control.commands.queue import CommandQueue
+from pie_control.fairness import VirtualTimes
+
+STAYS = 8  # batches in which a user is there without a step, until he takes none
+MOST_AHEAD = 10.0  # seconds that a user is ahead of others, whatever the operator lets go first
+FORGET = 64  # users, before they are looked through
+
+
+class Beside(Enum):
+    """What goes on beside the users with work in a batch: it waits for what they have."""
+
+    NOTHING = auto()  # no other user has a queue, and no step has been taken for a while
+    OWN_STEPS = auto()  # the same user takes steps, and no other has a queue
+    QUEUES = auto()  # others have queues, and no user has had a step for a while
+    STEPS = auto()  # a user takes steps beside another one's work
+
+
+class ActiveUsers:
+    """Who has had a step in the last batches of forwards.
+
+    A program that takes one token after the other has nothing queued while its own turn comes. If
+    only what is queued told who is there, a prompt of another user would have the batch for itself,
+    just before the next step comes.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has run."""
+        self._batches = 0
+        self._last: dict[str, int] = {}  # the batch of a user's last step
+
+    def step(self, users: Collection[str]) -> None:
+        """A batch is formed in which these users have steps."""
+        self._batches += 1
+        for user in users:
+            self._last[user] = self._batches
+        if len(self._last) > len(users):
+            oldest = self._batches - STAYS
+            self._last = {user: batch for user, batch in self._last.items() if batch >= oldest}
+
+    def are_several(self, users: Collection[str]) -> bool:
+        """Whether others take steps beside the users with work in a batch."""
+        return bool(self._last) and len(self._last.keys() | users) > 1
+
+    def beside(self, users: Collection[str], here: Collection[str]) -> Beside:
+        """What goes on beside the users with work in a batch; `here` are all with queues."""
+        if self.are_several(users):
+            return Beside.STEPS
+        if len({*users, *here}) > 1:
+            return Beside.QUEUES
+        return Beside.OWN_STEPS if self._last else Beside.NOTHING
+
+
+class FairShare(VirtualTimes):
+    """Users' virtual times, in seconds of the worker."""
+
+    __slots__ = ("_bound", "_short", "_waiting", "_weight_of")
+
+    def __init__(self, bound: float | None, short: int, weight_of: Callable[[str], float]) -> None:
+        """No user has had anything.
+
+        Args:
+            bound: virtual seconds that a user may be ahead of another with steps, and may get
+                before others after a pause; None if nothing waits for steps.
+            short: inputs of the longest forward that is a step.
+            weight_of: a user's weight.
+        """
+        super().__init__(bound or 0.0)
+        self._bound = bound
+        self._short = short
+        self._weight_of = weight_of
+        self._waiting: set[str] = set()  # users of what has waited, while they are ahead
+
+    def without_waiting(
+        self, forwards: list[ForwardCommand], steppers: Collection[str]
+    ) -> list[ForwardCommand]:
+        """Leaves out what waits for steps of users who have had less.
+
+        What the operator lets go before others' work stays. What is behind one that is left out, in
+        its queue, is left out, too.
+
+        Args:
+            forwards: what may go.
+            steppers: users with steps in the batch.
+        """
+        if self._bound is None or not steppers:
+            return forwards
+        most = min([self.start_of(user) for user in steppers]) + self._bound
+        ahead = {user for user, served in self.served.items() if served > most}
+        if not ahead:
+            return forwards
+        kept: list[ForwardCommand] = []
+        stopped: set[CommandQueue] = set()
+        for command in forwards:
+            queue = command.queue
+            if len(command.inputs) > 1 and queue.priority <= 0 and queue.owner.user in ahead:
+                stopped.add(queue)
+            if queue not in stopped:
+                kept.append(command)
+        self._waiting.update([queue.owner.user for queue in stopped])
+        return kept
+
+    def took(
+        self,
+        forwards: Sequence[ForwardCommand],
+        running: Callable[[], Collection[str]],
+        seconds: float,
+        step: float,
+    ) -> None:
+        """Charges users what a batch of forwards has taken.
+
+        Steps alone, for which nothing has waited, are equal for all and are not charged.
+
+        Args:
+            forwards: of the batch, without runs.
+            running: tells the users with runs in it.
+            seconds: of the worker, from the end of the batch before on.
+            step: seconds that its forwards of one input would have taken, with the runs.
+        """
+        extra: Counter[str] = Counter()  # inputs beyond the first of a forward
+        for command in forwards:
+            extra[command.queue.owner.user] += len(command.inputs) - 1
+        total = extra.total()
+        if not (total or self._waiting):
+            return
+        steppers = {c.queue.owner.user for c in forwards if len(c.inputs) <= self._short}
+        steppers.update(running())
+        step = min(seconds, step) if steppers else 0.0
+        had = dict.fromkeys(steppers - self._waiting, step if total else seconds)
+        had.update({user: (seconds - step) * n / total for user, n in extra.items() if n})
+        if not had:  # the users that wait are alone
+            self._waiting.clear()
+            return
+        self.charge(had)
+        served, now = self.served, self._now
+        self._waiting = {user for user in self._waiting if served.get(user, 0.0) > now}
+
+    def charge(self, seconds: Mapping[str, float]) -> None:
+        """Some users, one at least, have had so many seconds of a batch each."""
+        starts = {user: self.start_of(user) for user in seconds}
+        self._now = now = max(self._now, min(starts.values()))
+        for user, had in seconds.items():
+            ends = starts[user] + had / self._weight_of(user)
+            self.served[user] = min(ends, now + MOST_AHEAD)
+        if len(self.served) > FORGET:
+            least = now - self._credit  # where a user begins who is not known
+            self.served = {user: had for user, had in self.served.items() if had > least}

@@ -1,0 +1,76 @@
+"""What a scheduling policy is, and how a setting becomes one.
+
+A policy decides when what is ready becomes a plan, and which forwards the plan has, in what parts.
+It does no I/O and is handed the time. It learns what batches took; all else it is told. The
+mechanisms around it form batches of light commands, keep commands in order, and send plans ahead of
+results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from pie_control.commands.command import BatchLimits
+from pie_control.commands.forward import ForwardCommand
+from pie_control.scheduler.adaptive import Adaptive
+from pie_control.scheduler.entry import Entry
+from pie_py.config.policies import named_policy
+from pie_py.config.scheduling import SchedulerConfig
+
+
+class SchedulingPolicy(Protocol):
+    """Decides for one model."""
+
+    def wait(self, now: float, ready: Callable[[], int]) -> float:
+        """Seconds for which what is ready waits for more, before a plan is formed; 0 if a plan is
+        formed now.
+
+        It is asked again when they are over, and whenever something has come.
+
+        Args:
+            now: trio's time, in seconds.
+            ready: tells how many queues and runs have something to send.
+        """
+
+    def choose(
+        self,
+        forwards: list[ForwardCommand],
+        limits: BatchLimits,
+        running: set[str],
+        here: Callable[[], set[str]],
+    ) -> list[ForwardCommand]:
+        """The forwards of one batch: commands, and parts of commands that stay in their queues.
+
+        At least one, or else steps of runs that all of them wait for.
+
+        Args:
+            forwards: what may go, each queue's in order; at least one.
+            limits: what the worker takes beside the steps of runs that are in the batch.
+            running: users of these.
+            here: tells the users with queues.
+        """
+
+    def took(self, batch: Entry, seconds: float, elapsed: float) -> None:
+        """Learns what a batch of forwards took.
+
+        Args:
+            batch: its commands, and the steps of runs.
+            seconds: of the worker.
+            elapsed: seconds from the end of the batch before on.
+        """
+
+
+# Makes a policy of the settings, the slots of a page, and what tells a user's weight.
+NewPolicy: TypeAlias = Callable[[SchedulerConfig, int, Callable[[str], float]], SchedulingPolicy]
+
+POLICIES: dict[str, NewPolicy] = {"adaptive": Adaptive}
+
+
+def load_policy(name: str) -> NewPolicy:
+    """What makes the policy of a name, or of an import path `package.module:function`.
+
+    Raises:
+        UnknownPolicy: if there is none.
+    """
+    return named_policy(name, POLICIES, "scheduling")
