@@ -38,6 +38,14 @@ def swap_out(target: OpenQueue, spans: list[int]) -> None:
     filled = pool.used[pages] > 0
     sources = pages[filled]
     target.queue.check_room(-(-len(sources) // MAX_SWAP_PAGES))
+    target.model.check_share(
+        target.queue.owner.user,
+        "host pages",
+        len(sources),
+        host.pool.size,
+        host.pool.free,
+        lambda space: space.host.held,
+    )
     targets = host.allocate(len(sources))
     host.pool.keep_state(targets, pool, sources)
     moved = entries.copy()

@@ -37,6 +37,15 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     target.model.check_share(
         instance.user, "samplers", 1, pool.size, pool.slots.free, lambda space: len(space.samplers)
     )
+    if program.remembers:
+        target.model.check_share(
+            instance.user,
+            "samplers that remember tokens",
+            1,
+            pool.rows.size,
+            pool.rows.free,
+            lambda space: space.samplers.remembering,
+        )
     handle, sampler = target.space.samplers.create(
         remembers=program.remembers, mixes=program.mixes, top=wanted.logprobs
     )
