@@ -20,7 +20,7 @@ class Quota(Section):
     # processes.
     weight: PositiveFloat = 1.0
     # The most of what the server has: instances, sessions, embeds, samplers, exported pages,
-    # futures, bytes of messages, of programs and of memory.
+    # host pages, futures, bytes of messages, of programs and of memory.
     share: float = Field(default=0.5, gt=0, le=1)
     # The highest priority of a queue. Above 0 a user's work goes before that of all others.
     priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)

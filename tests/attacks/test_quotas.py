@@ -129,6 +129,25 @@ def test_one_user_leaves_embeds_samplers_and_exports_to_others() -> None:
     with failure("limit-exceeded", "your instances have 4 samplers"):
         sample.create_sampler(second.instance, second.queue, "{}")
     sample.create_sampler(victim.instance, victim.queue, "{}")
+    remembers = '{"repetition_penalty": 1.1}'
+    rows = Server(quota=Quota(), samplers=8, count_rows=4)
+    hog, other = (Guest(rows, rows.launch(user)) for user in ("mallory", "victim"))
+    for guest in (hog, hog, other, other):
+        sample.create_sampler(guest.instance, guest.queue, remembers)
+    with failure("limit-exceeded", "2 samplers that remember tokens"):
+        sample.create_sampler(hog.instance, hog.queue, remembers)
+    host = Server(quota=Quota(), host_pages=4)
+    hog, other = (Guest(host, host.launch(user)) for user in ("mallory", "victim"))
+    for guest, count in ((hog, 2), (other, 2), (hog, 1)):
+        pages, embeds = guest.pages(count), guest.embeds(8)
+        for page in range(count):
+            guest.embed([1] * 8, 0, embeds)
+            guest.forward([], embeds, [pages[0] + page, 1])
+        if guest is hog and count == 1:
+            with failure("limit-exceeded", "your instances have 2 host pages"):
+                guest.swap_out(pages)
+        else:
+            guest.swap_out(pages)
     for guest in (first, victim):
         allocate.export_kvpage(guest.instance, guest.queue, guest.pages(8), "mine", False)
     with failure("limit-exceeded", "the exports of one user may hold 10 pages"):

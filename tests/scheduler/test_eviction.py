@@ -58,6 +58,9 @@ class Spinner(Puppet):
         except StopIteration as end:
             self.outcome = (True, end.value)
             return Status.DONE
+        except ApiError as error:
+            self.outcome = (False, str(error))
+            return Status.DONE
         self._waits = yielded is not SPIN
         return Status.WAITING if self._waits else Status.RUNNING
 
@@ -771,7 +774,7 @@ def hoarder(end: str, leave: int = 0) -> Callable[[Guest], Any]:
     def program(guest: Guest) -> Generator[Any, Any, str]:
         instance, queue, pool = guest.instance, guest.queue, guest.server.service.pages
         count = pool.free - leave
-        pages = [allocate.alloc_kvpage(instance, queue, count), count]
+        pages = [(yield from call(allocate.alloc_kvpage, instance, queue, count)), count]
         if end.startswith("fills"):
             embeds = guest.embeds(PAGE)
             for at in range(count):

@@ -259,7 +259,7 @@ def shift_kvpage(instance: Instance, queue: int, pages: list[int], distance: int
         raise ApiError(
             "unsupported",
             f"the keys of {facts.name!r} ({facts.architecture}) can't be turned to other positions:"
-            " by how much depends on the position, or they are latents; run the tokens again",
+            " they are latents, or layers have a state; run the tokens again",
         )
     if abs(distance) > facts.max_position:
         raise ApiError(

@@ -11,6 +11,7 @@ from pie_control.errors import ApiError
 from pie_control.models.model import OpenQueue
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
 from pie_control.resources.host_memory import MAX_SWAP_PAGES, swap_parts
+from pie_control.shares import FREE_SOME
 from pie_py.wire.plan import Int32
 
 
@@ -38,6 +39,8 @@ def swap_out(target: OpenQueue, spans: list[int]) -> None:
     filled = pool.used[pages] > 0
     sources = pages[filled]
     target.queue.check_room(-(-len(sources) // MAX_SWAP_PAGES))
+    share = target.model.host_page_share
+    share.check(target.queue.owner.user, len(sources), FREE_SOME, host.pool.free)
     targets = host.allocate(len(sources))
     host.pool.keep_state(targets, pool, sources)
     moved = entries.copy()

@@ -35,7 +35,10 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     wanted, program = read_parameters(parameters, target.model.description.vocab_size)
     target.queue.check_room()
     pool = target.model.samplers
-    target.model.sampler_share.check(instance.user, 1, FREE_SOME, pool.slots.free)
+    model = target.model
+    model.sampler_share.check(instance.user, 1, FREE_SOME, pool.slots.free)
+    if program.remembers:
+        model.remembering_share.check(instance.user, 1, FREE_SOME, pool.rows.free)
     handle, sampler = target.space.samplers.create(
         remembers=program.remembers, mixes=program.mixes, top=wanted.logprobs
     )

@@ -35,7 +35,7 @@ from pie_py.wire.plan import ModelDescription
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.instances.roles import Ends, Turns
-    from pie_control.shares import Shares
+    from pie_control.shares import Share, Shares
     from pie_control.timers import Timers
 
 
@@ -283,11 +283,18 @@ class ModelService:
 
         name = self.description.name
         shares.add_lent(f"{name}: KV pages", of_user(lambda space: space.pages.resident))
-        self.embed_share = shares.add(
-            f"{name}: embeds", self.embeds.size, of_user(lambda space: space.embeds_held)
+
+        def add(what: str, size: int, held: Callable[[Space], int]) -> Share:
+            return shares.add(f"{name}: {what}", size, of_user(held))
+
+        rows = self.samplers.rows.size
+        self.embed_share = add("embeds", self.embeds.size, lambda space: space.embeds_held)
+        self.sampler_share = add("samplers", self.samplers.size, lambda space: len(space.samplers))
+        self.remembering_share = add(
+            "samplers that remember tokens", rows, lambda space: space.samplers.remembering
         )
-        self.sampler_share = shares.add(
-            f"{name}: samplers", self.samplers.size, of_user(lambda space: len(space.samplers))
+        self.host_page_share = add(
+            "host pages", self.host_pages.size, lambda space: space.host.held
         )
 
     def drop_instance(self, instance: Instance) -> None:

@@ -16,7 +16,7 @@ class FreeList:
 
     def __init__(self, size: int) -> None:
         self._ids = np.arange(size - 1, -1, -1, dtype=np.int32)
-        self.free = size
+        self.size = self.free = size
 
     def take(self, count: int) -> Int32:
         """Removes `count` ids, which must be there, and returns them `[count]`."""

@@ -66,6 +66,11 @@ class Samplers:
     def __len__(self) -> int:
         return len(self._live)
 
+    @property
+    def remembering(self) -> int:
+        """Samplers that remember tokens."""
+        return sum(sampler.counts != NO_COUNTS for sampler in self._live.values())
+
     def create(self, *, remembers: bool, mixes: int, top: int) -> tuple[int, Sampler]:
         """Takes a slot, and a row if the sampler remembers tokens; returns its handle, too.
 
