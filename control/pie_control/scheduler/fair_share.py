@@ -81,8 +81,8 @@ class FairShare(VirtualTimes):
         """No user has had anything.
 
         Args:
-            bound: virtual seconds that a user may be ahead of another with steps, and may get
-                before others after a pause; None if nothing waits for steps.
+            bound: seconds that a user with steps may lack before others wait for him, and that a
+                user may get before others after a pause; None if nothing waits for steps.
             short: inputs of the longest forward that is a step.
             weight_of: a user's weight.
         """
@@ -106,7 +106,8 @@ class FairShare(VirtualTimes):
         """
         if self._bound is None or not steppers:
             return forwards
-        most = min([self.start_of(user) for user in steppers]) + self._bound
+        bound, weight_of = self._bound, self._weight_of
+        most = min([self.start_of(user) + bound / weight_of(user) for user in steppers])
         ahead = {user for user, served in self.served.items() if served > most}
         if not ahead:
             return forwards
