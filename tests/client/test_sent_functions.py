@@ -100,7 +100,7 @@ def test_exceptions_come_with_the_lines_of_the_caller(client: sync.Client) -> No
     assert [name for name, _ in own] == ["refuse", "refuse", "inner"]
     assert own[-1][1] == line
     assert "raise Refused" in "".join(traceback.format_exception(caught.value))
-    assert [frame.name for frame in frames[1:-3]] == ["run", "_call"]
+    assert [frame.name for frame in frames[1:-3]] == ["call"]
     with pytest.raises(InferletFailed, match="Hidden: of the inferlet alone"):
         client.run(travelling.unknown_error)
 

@@ -11,7 +11,6 @@ from pie_py.build.generate import (
     python_raw,
     rust_conformance,
     rust_host,
-    sync_client,
 )
 from pie_py.build.generate.source import REPOSITORY
 
@@ -19,7 +18,6 @@ from pie_py.build.generate.source import REPOSITORY
 OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
     "docs/api.md": api_page.render,
-    "pie_py/client/sync.py": sync_client.render,
     "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
     "sdk/js/src/raw.ts": js_raw.render_raw,
     "sdk/python/inferlet/_bindings.py": python_raw.render_bindings,
