@@ -49,19 +49,28 @@ def _ask(portal: BlockingPortal, call: Callable[[], Awaitable[Value]]) -> Value:
     """What a function of the loop returns. An exception of an inferlet has its own frames alone:
     those of the loop above them would hide them.
     """
+    future = portal.start_task_soon(call)
     try:
-        return portal.call(call)
+        return future.result()
     except Exception as error:
         error.__traceback__ = inferlet_frames(error) or error.__traceback__
         raise
+    finally:
+        # Interrupted, as by Control-C, it must not go on: it would take the next message.
+        future.cancel()
 
 
 def _iterate(portal: BlockingPortal, values: AsyncIterator[Value]) -> Iterator[Value]:
+    # A value that an interrupted caller no longer waits for is given up before the end.
+    turn = anyio.Lock()
+
     async def following() -> Any:
-        return await anext(values, _END)
+        async with turn:
+            return await anext(values, _END)
 
     async def close() -> None:
-        await values.aclose()  # type: ignore[attr-defined]
+        async with turn:
+            await values.aclose()  # type: ignore[attr-defined]
 
     try:
         while (value := _ask(portal, following)) is not _END:

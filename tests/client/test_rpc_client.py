@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import signal
 import socket
 import threading
 import time
@@ -176,6 +177,22 @@ def test_a_sync_client_waits_as_long_as_it_is_told(bench: Bench) -> None:
         talker.send("stop")
         assert talker.result(timeout=20) == "stopped"
         assert [talker.receive(timeout=20), talker.receive(timeout=0)] == ["one", None]
+
+
+def test_an_interrupted_sync_call_takes_no_message(bench: Bench) -> None:
+    main = threading.get_ident()
+
+    def receive(talker: sync.Instance) -> None:
+        threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+        talker.receive()
+
+    with sync.Client(bench.endpoint) as client:
+        talker = client.launch("echo")
+        with pytest.raises(KeyboardInterrupt):
+            receive(talker)
+        talker.send("one")
+        assert talker.receive(timeout=20) == "one"
+        talker.cancel()
 
 
 def test_errors_of_an_inferlet(bench: Bench) -> None:

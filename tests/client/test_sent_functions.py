@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +145,16 @@ def test_streams_and_many_at_once(client: sync.Client) -> None:
     assert call.result()
 
 
+def test_an_interrupted_stream_ends_its_inferlet(client: sync.Client) -> None:
+    main = threading.get_ident()
+    stream = client.stream(_yield_and_sleep)
+    assert next(stream) == 1
+    threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(stream)
+    assert not client.instances()
+
+
 def test_objects_live_in_an_inferlet(client: sync.Client) -> None:
     with client.create(Account, "Ada") as account:
         assert account.add(3) == 3
@@ -171,6 +183,11 @@ def test_the_asynchronous_client(server: Server, backend: str) -> None:
             assert not await client.instances()  # ended with its caller
 
     anyio.run(main, backend=backend)
+
+
+async def _yield_and_sleep() -> AsyncIterator[int]:
+    yield 1
+    await _sleep()
 
 
 async def _sleep() -> None:
