@@ -509,6 +509,7 @@ class Client:
 
     async def answer(
         self,
+        /,
         request: str,
         functions: Sequence[Function | Callable[..., Any]] = (),
         **options: Any,

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import re
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, assert_type
 
 import anyio
 import anyio.to_thread
@@ -17,9 +21,12 @@ from pie_control.instances.instance import State
 from pie_control.rpc.endpoint import EndpointInUse
 from pie_control.rpc.requests import LOG_BYTES
 from pie_py.client import (
+    Call,
     Client,
     ConnectionLost,
     InferletFailed,
+    Instance,
+    Remote,
     RpcError,
     ServerUnreachable,
     UsageError,
@@ -111,6 +118,38 @@ def test_sync_client(bench: Bench) -> None:
         client.models()
 
 
+@pytest.mark.parametrize("kind", [Client, Instance, Call, Remote])
+def test_sync_classes_have_the_asynchronous_methods(kind: type) -> None:
+    blocking = getattr(sync, kind.__name__)
+    for name, method in vars(kind).items():
+        if name.startswith("_") and (kind, name) != (Client, "__init__"):
+            continue
+        found = inspect.getattr_static(blocking, name)
+        if isinstance(method, property):
+            assert isinstance(found, property), name
+            continue
+        assert not re.search("await |async (with|for)", getattr(blocking, name).__doc__), name
+        wanted, given = (inspect.signature(getattr(one, name)) for one in (kind, blocking))
+        parameters = dict(given.parameters)
+        if kind is Instance and name in ("receive", "result"):
+            del parameters["timeout"]
+        assert parameters == dict(wanted.parameters), name
+        assert "Async" not in str(given.return_annotation), name
+
+
+def test_types_of_the_sync_client(bench: Bench) -> None:
+    with sync.Client(bench.endpoint) as client:
+        assert_type(client.models(), list[dict[str, Any]])
+        talker = assert_type(client.launch("echo"), sync.Instance)
+        assert_type(client.stream(len, "x"), Iterator[Any])
+        talker.send("stop")
+        assert_type(talker.result(timeout=20), str)
+        with pytest.raises(TypeError, match="program"):
+            client.launch()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="endpont"):
+        sync.Client(endpont="")  # type: ignore[call-arg]
+
+
 def test_a_long_log_comes_in_parts(bench: Bench) -> None:
     with sync.Client(bench.endpoint) as client:
         talker = client.launch("echo")
@@ -138,6 +177,22 @@ def test_a_sync_client_waits_as_long_as_it_is_told(bench: Bench) -> None:
         talker.send("stop")
         assert talker.result(timeout=20) == "stopped"
         assert [talker.receive(timeout=20), talker.receive(timeout=0)] == ["one", None]
+
+
+def test_an_interrupted_sync_call_takes_no_message(bench: Bench) -> None:
+    main = threading.get_ident()
+
+    def receive(talker: sync.Instance) -> None:
+        threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+        talker.receive()
+
+    with sync.Client(bench.endpoint) as client:
+        talker = client.launch("echo")
+        with pytest.raises(KeyboardInterrupt):
+            receive(talker)
+        talker.send("one")
+        assert talker.receive(timeout=20) == "one"
+        talker.cancel()
 
 
 def test_errors_of_an_inferlet(bench: Bench) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -102,7 +104,7 @@ def test_exceptions_come_with_the_lines_of_the_caller(client: sync.Client) -> No
     assert [name for name, _ in own] == ["refuse", "refuse", "inner"]
     assert own[-1][1] == line
     assert "raise Refused" in "".join(traceback.format_exception(caught.value))
-    assert [frame.name for frame in frames[1:-3]] == ["run", "_call"]
+    assert [frame.name for frame in frames[1:-3]] == ["call"]
     with pytest.raises(InferletFailed, match="Hidden: of the inferlet alone"):
         client.run(travelling.unknown_error)
 
@@ -193,6 +195,16 @@ def test_streams_and_many_at_once(client: sync.Client) -> None:
     assert call.result()
 
 
+def test_an_interrupted_stream_ends_its_inferlet(client: sync.Client) -> None:
+    main = threading.get_ident()
+    stream = client.stream(_yield_and_sleep)
+    assert next(stream) == 1
+    threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(stream)
+    assert not client.instances()
+
+
 def test_objects_live_in_an_inferlet(client: sync.Client) -> None:
     with client.create(Account, "Ada") as account:
         assert account.add(3) == 3
@@ -221,6 +233,11 @@ def test_the_asynchronous_client(server: Server, backend: str) -> None:
             assert not await client.instances()  # ended with its caller
 
     anyio.run(main, backend=backend)
+
+
+async def _yield_and_sleep() -> AsyncIterator[int]:
+    yield 1
+    await _sleep()
 
 
 async def _sleep() -> None:

@@ -12,14 +12,12 @@ from pie_py.build.generate import (
     rust_host,
     sampler,
     source,
-    sync_client,
 )
 from pie_py.build.generate.source import REPOSITORY
 
 # Path of each generated file, and the function that returns its text. The order does not matter.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
-    "pie_py/client/sync.py": sync_client.render,
     "sdk/js/src/awaited.ts": js_raw.render_awaited,
     "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
     "sdk/js/src/raw.ts": js_raw.render_raw,
