@@ -13,6 +13,7 @@ from pie_py.client.connection import Connection, Relay
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
 from pie_py.config.endpoint import BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey
+from pie_py.wire import methods
 
 Value = TypeVar("Value")
 
@@ -77,7 +78,7 @@ class Places:
         known = self._known(instance.rpartition("@")[2])
         if known is not None and not lost:
             return known, instance
-        there = await self._ask("where", instance=instance, lost=lost)
+        there = await self._ask(methods.Where(instance, lost=lost))
         if "state" in there:
             raise ResultKept(instance, there["state"], there["text"])
         return await self._reach(there), there.get("instance", instance)
@@ -105,7 +106,7 @@ class Places:
         refused: dict[str, RpcError] = {}  # by life
         for attempt in range(TRIES):
             try:
-                there = await self._ask("place", program=program, near=near, avoid=list(refused))
+                there = await self._ask(methods.Place(program, near, list(refused)))
             except RpcError as error:
                 # That a node has refused it tells more than that no other one has room.
                 raise next(iter(refused.values()), error) from None
@@ -128,12 +129,11 @@ class Places:
             return None
         return connection
 
-    async def _ask(self, method: str, **params: Any) -> dict[str, Any]:
+    async def _ask(self, asked: methods.Method[dict[str, Any]]) -> dict[str, Any]:
         """Asks the gateway, which may be started again meanwhile: to ask twice does no harm."""
         while True:
             try:
-                there: dict[str, Any] = await self._gateway.request(method, **params)
-                return there
+                return await self._gateway.ask(asked)
             except ConnectionLost:
                 if self._gateway.session.error is not None:
                     raise
@@ -163,7 +163,7 @@ class Places:
 
     async def _by_relay(self, life: str) -> Relay:
         """The gateway as the way to a node, at the host by which it is reached from here."""
-        told = await self._ask("relay", life=life)
+        told = await self._ask(methods.Relay(life))
         endpoint = parse_endpoint(f"tcp://{self._gateway.endpoint.host}:{told['port']}")
         return Relay(endpoint, told["ticket"])
 
@@ -195,7 +195,7 @@ class Places:
             if session.silent_seconds < SILENT_SECONDS or session.error is not None:
                 continue
             try:
-                await self._gateway.request("where", instance=life, broken=True)
+                await self._gateway.ask(methods.Where(life, broken=True))
             except RpcError as error:
                 if error.code == "node-lost":
                     session.lose(f"node-lost: {error.message}")

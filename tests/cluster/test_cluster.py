@@ -33,7 +33,6 @@ from support.child_processes import command_line
 from support.clusters import ECHO, Cluster, Wire, processes_of, wait_for
 from support.postgres import Postgres, programs
 
-from pie_control.cluster.methods import OF_INSTANCES
 from pie_py.cli import main
 from pie_py.client import Client as AsyncClient
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
@@ -41,6 +40,7 @@ from pie_py.client.sync import Client, Instance
 from pie_py.cluster import operate
 from pie_py.cluster.token import free_ports
 from pie_py.config.endpoint import answers, parse_endpoint
+from pie_py.wire import methods
 from pie_py.wire.cluster import Fenced, decode_to_node, encode
 from pie_py.wire.cluster_socket import member_dealer
 
@@ -881,7 +881,7 @@ def test_a_gateway_answers_all_that_a_server_does(cluster: Cluster) -> None:
     names = anyio.run(ask, node, "nothing")[1].partition("; there are ")[2].split(", ")
     assert len(names) > 20
     refused = {name for name in names if anyio.run(ask, cluster.endpoint, name)[0] == "unsupported"}
-    assert refused == set(OF_INSTANCES)
+    assert refused == {methods.name_of(one) for one in methods.OF_INSTANCES}
 
 
 def test_what_is_set_at_the_gateway_is_set_on_all_nodes(cluster: Cluster) -> None:

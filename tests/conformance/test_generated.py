@@ -43,7 +43,7 @@ def test_generated_files_are_up_to_date() -> None:
 
 
 def test_every_generated_file_says_so_in_its_first_line() -> None:
-    for path in OUTPUTS:
+    for path in OUTPUTS.keys() - {"docs/protocol.md"}:  # only its tables are
         first = (REPOSITORY / path).read_text(encoding="utf-8").partition("\n")[0]
         assert "by `python -m pie_py.build.generate`; do not edit." in first, path
 

@@ -8,6 +8,7 @@ from pie_py.build.generate import (
     api_page,
     host_signatures,
     js_raw,
+    protocol_page,
     python_raw,
     rust_conformance,
     rust_host,
@@ -18,6 +19,7 @@ from pie_py.build.generate.source import REPOSITORY
 OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
     "docs/api.md": api_page.render,
+    "docs/protocol.md": protocol_page.render,
     "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
     "sdk/js/src/raw.ts": js_raw.render_raw,
     "sdk/python/inferlet/_bindings.py": python_raw.render_bindings,
