@@ -154,6 +154,7 @@ def configuration() -> str:
     """The fields of a server's configuration, section by section, from their classes."""
     from pydantic import BaseModel
 
+    from pie_py.build.generate.source import field_comments
     from pie_py.config.server import ServerConfig
 
     parts = [
@@ -165,7 +166,7 @@ def configuration() -> str:
     for section, of in sections:
         title = f"`[{section}]`" if section else "The file's top"
         rows = [f"\n## {title}\n\n{of.__doc__}\n\n| field | default | |\n|---|---|---|\n"]
-        notes = _comments(of)
+        notes = field_comments(of)
         for name, field in of.model_fields.items():
             inner = field.annotation
             if isinstance(inner, type) and issubclass(inner, BaseModel):
@@ -184,22 +185,6 @@ def _shown(value: Any) -> str:
         return "the user's folder for it"
     text = str(value) if isinstance(value, str | int | float) else repr(value)
     return f"`{text}`" if text and len(text) < 40 else ""
-
-
-def _comments(of: type) -> dict[str, str]:
-    """The comments on a class's fields, behind or above them."""
-    import inspect
-
-    found: dict[str, str] = {}
-    above: list[str] = []
-    for line in inspect.getsource(of).splitlines():
-        field = re.match(r"    (\w+): [^#]*?(?:#\s*(.*))?$", line)
-        if field:
-            found[field[1]] = " ".join([*above, field[2] or ""]).strip().replace("|", "\\|")
-            above = []
-        elif comment := re.match(r"    # (.*)$", line):
-            above.append(comment[1])
-    return found
 
 
 if __name__ == "__main__":

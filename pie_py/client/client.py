@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from pie_py.build.modules import read_program
 from pie_py.client.connection import Connection
@@ -28,6 +28,8 @@ from pie_py.client.server_process import local_endpoint
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem
+from pie_py.wire import methods
+from pie_py.wire.methods import Value
 from pie_py.wire.rpc import CHUNK_BYTES
 
 PATIENCE_SECONDS = 10.0
@@ -144,18 +146,15 @@ class Client:
 
     async def server_info(self) -> dict[str, Any]:
         """Versions, limits and load of the server."""
-        info: dict[str, Any] = await self._connected.request("server")
-        return info
+        return await self._connected.ask(methods.Server())
 
     async def models(self) -> list[dict[str, Any]]:
         """The models being served, the default one first."""
-        models: list[dict[str, Any]] = await self._connected.request("models")
-        return models
+        return await self._connected.ask(methods.Models())
 
     async def adapters(self) -> list[dict[str, Any]]:
         """`model` and `name` of the LoRA adapters that inferlets may use."""
-        adapters: list[dict[str, Any]] = await self._connected.request("adapters")
-        return adapters
+        return await self._connected.ask(methods.Adapters())
 
     async def load_adapter(self, name: str, folder: str | Path, model: str | None = None) -> None:
         """Loads an adapter that PEFT has saved; only the operator may.
@@ -170,7 +169,7 @@ class Client:
                 `limit-exceeded`, `worker-lost`.
         """
         model = model or await self._default_model()
-        await self._connected.request("load-adapter", model=model, name=name, folder=str(folder))
+        await self._connected.ask(methods.LoadAdapter(model=model, name=name, folder=str(folder)))
 
     async def unload_adapter(self, name: str, model: str | None = None) -> None:
         """Unloads an adapter that no instance uses; only the operator may.
@@ -179,12 +178,11 @@ class Client:
             RpcError: `permission-denied`, `not-found`, `busy`, `unknown-model`.
         """
         model = model or await self._default_model()
-        await self._connected.request("unload-adapter", model=model, name=name)
+        await self._connected.ask(methods.UnloadAdapter(model=model, name=name))
 
     async def mcp_servers(self) -> list[dict[str, Any]]:
         """MCP servers that this user's inferlets may use: `name`, `own` (this user's), `at`."""
-        servers: list[dict[str, Any]] = await self._connected.request("mcp-servers")
-        return servers
+        return await self._connected.ask(methods.McpServers())
 
     async def register_mcp(
         self,
@@ -216,15 +214,9 @@ class Client:
         texts = [*command, *headers, *headers.values(), *env, *env.values()]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("`command`, `headers` and `env` of an MCP server are made of texts")
-        await self._connected.request(
-            "register-mcp",
-            name=name,
-            url=url,
-            headers=headers,
-            command=command[0] if command else None,
-            args=list(command[1:]),
-            env=env,
-        )
+        program = command[0] if command else None
+        args = list(command[1:])
+        await self._connected.ask(methods.RegisterMcp(name, url, headers, program, args, env))
 
     async def unregister_mcp(self, name: str) -> None:
         """Forgets an MCP server that this user has registered; calls under way fail.
@@ -232,7 +224,7 @@ class Client:
         Raises:
             RpcError: `not-found`, `permission-denied` (it is the operator's).
         """
-        await self._connected.request("unregister-mcp", name=name)
+        await self._connected.ask(methods.UnregisterMcp(name=name))
 
     async def _default_model(self) -> str:
         models = await self.models()
@@ -240,8 +232,7 @@ class Client:
 
     async def programs(self) -> list[dict[str, Any]]:
         """The user's uploaded programs, oldest first."""
-        programs: list[dict[str, Any]] = await self._connected.request("programs")
-        return programs
+        return await self._connected.ask(methods.Programs())
 
     async def instances(
         self, *, ended: bool = False, all_users: bool = False
@@ -253,10 +244,7 @@ class Client:
         Raises:
             RpcError: `permission-denied`.
         """
-        found: list[dict[str, Any]] = await self._connected.request(
-            "instances", all=ended, users=all_users
-        )
-        return found
+        return await self._connected.ask(methods.Instances(all=ended, users=all_users))
 
     async def quota(self, *, all_users: bool = False) -> list[dict[str, Any]]:
         """What the user has of what one user may have; with `all_users` all users, which
@@ -269,17 +257,15 @@ class Client:
         Raises:
             RpcError: `permission-denied`.
         """
-        found: list[dict[str, Any]] = await self._connected.request("quota", users=all_users)
-        return found
+        return await self._connected.ask(methods.Quota(users=all_users))
 
     async def stats(self) -> dict[str, Any]:
         """Numbers of each model's scheduler and pools."""
-        stats: dict[str, Any] = await self._connected.request("stats")
-        return stats
+        return await self._connected.ask(methods.Stats())
 
     async def logs(self, instance_id: str, after: int = 0) -> dict[str, Any]:
         """`lines` that an instance logged, from number `after` on; `next`; `ended`."""
-        return await read_log(partial(self._ask_at, instance_id, "logs"), after)
+        return await read_log(self._ask_at, instance_id, after)
 
     async def trace(self, instance_id: str, after: int = 0) -> dict[str, Any]:
         """What an instance has done over time, as far as the server keeps it.
@@ -296,8 +282,7 @@ class Client:
         Raises:
             RpcError: `not-found`; `unsupported` if the server keeps no traces.
         """
-        found: dict[str, Any] = await self._ask_at(instance_id, "trace", after=after)
-        return found
+        return await self._ask_at(methods.Trace(instance_id, after))
 
     async def inspect(self, instance_id: str) -> dict[str, Any]:
         """What an instance waits for, and its pages: `waits`, `queued_commands`, `models`.
@@ -305,8 +290,7 @@ class Client:
         Raises:
             RpcError: `not-found`.
         """
-        found: dict[str, Any] = await self._ask_at(instance_id, "inspect")
-        return found
+        return await self._ask_at(methods.Inspect(instance_id))
 
     # Programs
 
@@ -324,10 +308,7 @@ class Client:
             RpcError: `not-found`; `busy` while instances run; `permission-denied` if the program is
                 another user's.
         """
-        removed: list[dict[str, Any]] = await self._connected.request(
-            "remove-program", program=name, force=force
-        )
-        return removed
+        return await self._connected.ask(methods.RemoveProgram(program=name, force=force))
 
     async def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
         """Uploads a component or a program in Python or JavaScript; returns its content hash.
@@ -361,10 +342,10 @@ class Client:
             )
         # Hashing a large one would hold up the event loop.
         digest = (await anyio.to_thread.run_sync(hashlib.sha256, data)).hexdigest()
-        kept = await connection.request("upload", hash=digest, name=name, size=len(data))
+        kept = await connection.ask(methods.Upload(digest, name, len(data)))
         for offset in range(0, len(data), CHUNK_BYTES) if kept is None else ():
             chunk = data[offset : offset + CHUNK_BYTES]
-            await connection.request("upload-chunk", hash=digest, offset=offset, data=chunk)
+            await connection.ask(methods.UploadChunk(digest, offset, chunk))
         return digest
 
     # Instances
@@ -488,12 +469,11 @@ class Client:
             RpcError: `not-found`, `limit-exceeded`, `cancelled` (it has ended), `busy` (a message
                 of this client waits for room).
         """
-        await self._ask_at(instance_id, "send", message=message)
+        await self._ask_at(methods.Send(instance_id, message))
 
     async def kill(self, instance_id: str) -> bool:
         """Ends an instance. Returns whether it was alive."""
-        alive: bool = await self._ask_at(instance_id, "kill")
-        return alive
+        return await self._ask_at(methods.Kill(instance_id))
 
     async def result(self, instance_id: str) -> str:
         """Waits for an instance's end without reading from it, and returns its result.
@@ -621,10 +601,10 @@ class Client:
     def _connected(self) -> Connection:
         return self._route.server
 
-    async def _ask_at(self, instance_id: str, method: str, **params: Any) -> Any:
+    async def _ask_at(self, asked: methods.OfInstance[Value]) -> Value:
         """What the server or node that has an instance answers."""
-        connection, instance_id = await self._route.of_instance(instance_id)
-        return await connection.request(method, instance=instance_id, **params)
+        connection, present = await self._route.of_instance(asked.instance)
+        return await connection.ask(msgspec.structs.replace(asked, instance=present))
 
     def _reader(self, instance: Instance) -> Instance:
         self._reading[instance.id] = instance

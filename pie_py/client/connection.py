@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import anyio.abc
+import msgspec
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
@@ -20,6 +21,7 @@ from pie_py.client.errors import ClientError, ConnectionLost, ServerUnreachable
 from pie_py.client.session import Session
 from pie_py.config.endpoint import Endpoint
 from pie_py.config.keys import ClientKey
+from pie_py.wire.methods import Method, Value, name_of
 from pie_py.wire.rpc import SESSION_BYTES, decode
 from pie_py.wire.zmq_socket import Socket
 
@@ -142,6 +144,11 @@ class Connection:
         if isinstance(call.answer, Exception):
             raise call.answer
         return call.answer
+
+    async def ask(self, asked: Method[Value]) -> Value:
+        """As `request`, of a method and its parameters as the protocol declares them."""
+        value: Value = await self.request(name_of(type(asked)), **msgspec.structs.asdict(asked))
+        return value
 
     # Frames out
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any
 
 import anyio
@@ -12,6 +11,7 @@ from pie_py.client.connection import Connection
 from pie_py.client.errors import RpcError, instance_error
 from pie_py.client.log_parts import read_log
 from pie_py.client.stream import Stream, detached
+from pie_py.wire import methods
 
 
 class Instance:
@@ -112,21 +112,21 @@ class Instance:
         if self._sending is None:
             self._sending = anyio.Lock()
         async with self._sending:
-            await self._connection.request("send", instance=self.id, message=message)
+            await self._connection.ask(methods.Send(self.id, message))
 
     async def cancel(self) -> None:
         """Ends the instance. Its `result` raises InferletFailed with state "killed"."""
-        await self._connection.request("kill", instance=self.id)
+        await self._connection.ask(methods.Kill(self.id))
 
     async def detach(self) -> None:
         """Stops reading. The instance ends a minute or so later if it was not launched detached."""
         self._stream.detach()
-        await self._connection.request("detach", instance=self.id)
+        await self._connection.ask(methods.Detach(self.id))
         self._stream.close(detached())
 
     async def logs(self, after: int = 0) -> dict[str, Any]:
         """`lines` that it logged, from number `after` on; `next`, the `after` of a later call."""
-        return await read_log(partial(self._connection.request, "logs", instance=self.id), after)
+        return await read_log(self._connection.ask, self.id, after)
 
     def _announce(self) -> None:
         if self._news is not None:

@@ -16,6 +16,7 @@ from pie_py.client.connection import Connection, Relay
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
 from pie_py.config.endpoint import BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey
+from pie_py.wire import methods
 
 Value = TypeVar("Value")
 
@@ -91,8 +92,7 @@ class OneServer:
 
     async def end_of(self, instance: str) -> dict[str, str]:
         """How an instance ends."""
-        ended: dict[str, str] = await self.server.request("result", instance=instance)
-        return ended
+        return await self.server.ask(methods.Result(instance))
 
 
 class Redirected:
@@ -139,7 +139,7 @@ class Redirected:
         known = self._known(instance.rpartition("@")[2])
         if known is not None and not lost:
             return known, instance
-        there = await self._ask("where", instance=instance, lost=lost)
+        there = await self._ask(methods.Where(instance, lost=lost))
         if "state" in there:
             raise ResultKept(instance, there["state"], there["text"])
         return await self._reach(there), there.get("instance", instance)
@@ -167,7 +167,7 @@ class Redirected:
         refused: dict[str, RpcError] = {}  # by life
         for attempt in range(TRIES):
             try:
-                there = await self._ask("place", program=program, near=near, avoid=list(refused))
+                there = await self._ask(methods.Place(program, near, list(refused)))
             except RpcError as error:
                 # That a node has refused it tells more than that no other one has room.
                 raise next(iter(refused.values()), error) from None
@@ -213,7 +213,7 @@ class Redirected:
             ended: dict[str, str] | None = None
             lost: RpcError | None = None
             try:
-                ended = await connection.request("result", instance=present)
+                ended = await connection.ask(methods.Result(present))
             except RpcError as error:
                 if error.code != "node-lost":
                     raise
@@ -239,12 +239,11 @@ class Redirected:
             return None
         return connection
 
-    async def _ask(self, method: str, **params: Any) -> dict[str, Any]:
+    async def _ask(self, asked: methods.Method[dict[str, Any]]) -> dict[str, Any]:
         """Asks the gateway, which may be started again meanwhile: to ask twice does no harm."""
         while True:
             try:
-                there: dict[str, Any] = await self.server.request(method, **params)
-                return there
+                return await self.server.ask(asked)
             except ConnectionLost:
                 if self.server.session.error is not None:
                     raise
@@ -274,7 +273,7 @@ class Redirected:
 
     async def _by_relay(self, life: str) -> Relay:
         """The gateway as the way to a node, at the host by which it is reached from here."""
-        told = await self._ask("relay", life=life)
+        told = await self._ask(methods.Relay(life))
         endpoint = parse_endpoint(f"tcp://{self.server.endpoint.host}:{told['port']}")
         return Relay(endpoint, told["ticket"])
 
@@ -306,7 +305,7 @@ class Redirected:
             if session.silent_seconds < SILENT_SECONDS or session.error is not None:
                 continue
             try:
-                await self.server.request("where", instance=life, broken=True)
+                await self.server.ask(methods.Where(life, broken=True))
             except RpcError as error:
                 if error.code == "node-lost":
                     session.lose(f"node-lost: {error.message}")

@@ -26,7 +26,6 @@ from pie_control.errors import ApiError, ProgramRejected
 from pie_control.programs.components import Components
 from pie_control.programs.index import IndexUnusable
 from pie_control.programs.store import ProgramStore
-from pie_control.rpc.params import Chunk, Upload
 from pie_control.rpc.session import Session
 from pie_control.rpc.uploads import MAX_UPLOADS, USER_UPLOADS, Uploads
 from pie_control.shares import Share, Shares
@@ -34,6 +33,7 @@ from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.keys import KeyPair, KeyStore
 from pie_py.config.quotas import Quota, Quotas
 from pie_py.config.services import ConfinedConfig
+from pie_py.wire.methods import Upload, UploadChunk
 
 SOURCE = b"async def main(args): return 'x'\n"
 
@@ -194,7 +194,7 @@ def test_uploads_that_a_full_disk_has_ended_do_not_count(
     async def send(data: bytes) -> Any:
         digest = hashlib.sha256(data).hexdigest()
         uploads.begin(session, Upload(digest, "it", len(data)))
-        return await uploads.add(session, Chunk(digest, 0, data))
+        return await uploads.add(session, UploadChunk(digest, 0, data))
 
     async def test() -> None:
         with monkeypatch.context() as patch:
@@ -296,7 +296,7 @@ def test_what_is_checked_counts_as_coming(store: ProgramStore) -> None:
         data = b"\0asm\x0d\0\1\0" + bytes([number]) * 9_000
         digest = hashlib.sha256(data).hexdigest()
         uploads.begin(session, Upload(digest, f"it-{number}", len(data)))
-        await uploads.add(session, Chunk(digest, 0, data))
+        await uploads.add(session, UploadChunk(digest, 0, data))
 
     async def test() -> None:
         async with trio.open_nursery() as nursery:

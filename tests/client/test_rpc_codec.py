@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pie_control.rpc.program_requests import ProgramRequests
+from pie_control.rpc.requests import Requests
 from pie_py.config.endpoint import BadEndpoint, parse_endpoint
+from pie_py.wire import methods
 from pie_py.wire.rpc import (
     Ack,
     Bye,
@@ -99,3 +102,10 @@ def test_endpoints() -> None:
     for bad in ("", "7743", "tcp://a", "tcp://a:99999", "ipc://", "http://x", "ipc://" + "x" * 200):
         with pytest.raises(BadEndpoint):
             parse_endpoint(bad)
+
+
+def test_each_method_of_the_protocol_has_a_handler_of_its_parameters() -> None:
+    for method in methods.OF_ALL_NODES + methods.OF_INSTANCES:
+        name = methods.name_of(method).replace("-", "_")
+        handler = getattr(ProgramRequests, name, None) or getattr(Requests, f"_{name}")
+        assert handler.__annotations__["asked"] == f"methods.{method.__name__}"

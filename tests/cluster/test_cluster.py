@@ -35,7 +35,6 @@ from support.clusters import ECHO, MODEL, Cluster, Wire, processes_of, wait_for
 from support.postgres import Postgres, programs
 from support.traps import set_traps, trapped
 
-from pie_cluster.gateway.methods import OF_INSTANCES
 from pie_cluster.machines import operate
 from pie_cluster.machines.settings import Token
 from pie_cluster.machines.token import free_ports
@@ -46,6 +45,7 @@ from pie_py.client import Client as AsyncClient
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
 from pie_py.client.sync import Client, Instance
 from pie_py.config.endpoint import answers, parse_endpoint
+from pie_py.wire import methods
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow
@@ -921,7 +921,7 @@ def test_a_gateway_answers_all_that_a_server_does(cluster: Cluster) -> None:
     names = anyio.run(ask, node, "nothing")[1].partition("; there are ")[2].split(", ")
     assert len(names) > 20
     refused = {name for name in names if anyio.run(ask, cluster.endpoint, name)[0] == "unsupported"}
-    assert refused == set(OF_INSTANCES)
+    assert refused == {methods.name_of(one) for one in methods.OF_INSTANCES}
 
 
 def test_what_is_set_at_the_gateway_is_set_on_all_nodes(cluster: Cluster) -> None:

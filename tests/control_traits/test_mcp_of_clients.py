@@ -20,9 +20,10 @@ from support.web_servers import Asked, Caller, always, browser, reply
 
 from pie_control.errors import ApiError
 from pie_control.mcp import McpServers
-from pie_control.rpc.params import RegisterMcp, read
+from pie_control.rpc.params import read
 from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import McpConfig
+from pie_py.wire.methods import RegisterMcp
 
 SECRET = "dont-tell-anybody"
 COMMAND: dict[str, Any] = {"command": sys.executable, "args": [SERVER]}

@@ -9,20 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
 import trio
 
-from pie_cluster.config import LIFE
 from pie_cluster.gateway.everywhere import Everywhere
 from pie_cluster.gateway.placements import Placements
 from pie_cluster.gateway.relay import Relay
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.links import NodeLinks, described
 from pie_cluster.wire.messages import (
-    Avoided,
     Drain,
     NodeFacts,
     NodeList,
@@ -34,8 +32,8 @@ from pie_cluster.wire.messages import (
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.rpc import params
 from pie_control.rpc.describe import describe_program
+from pie_control.rpc.params import Handlers
 from pie_control.rpc.program_requests import PROGRAM_BYTES, ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
@@ -44,6 +42,7 @@ from pie_py import __version__
 from pie_py.client.errors import ClientError
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
+from pie_py.wire import methods
 from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL, Request
 
@@ -52,59 +51,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("pie.cluster")
 
-Method: TypeAlias = tuple[type[Any], Callable[[Session, Any], Any]]
-
 NODE_SECONDS = 3.0  # that one node has for its part of an answer
-# Of one instance: a client asks its node, itself or through the relay.
-OF_INSTANCES = (
-    "launch",
-    "launch-again",
-    "attach",
-    "detach",
-    "send",
-    "result",
-    "kill",
-    "logs",
-    "trace",
-    "inspect",
-)
-
-
-class PlaceParams(msgspec.Struct):
-    """Of `place`."""
-
-    program: str
-    near: Annotated[str, msgspec.Meta(max_length=256)] | None = None
-    avoid: Avoided = []  # lives that have refused it
-
-
-class WhereParams(msgspec.Struct):
-    """Of `where`."""
-
-    instance: Annotated[str, msgspec.Meta(max_length=256)]
-    broken: bool = False  # the client has lost its connection to the node
-    lost: bool = False  # its node says that it has ended with node-lost: where does it go on?
-
-
-class RelayParams(msgspec.Struct):
-    """Of `relay`."""
-
-    life: Annotated[str, msgspec.Meta(pattern=rf"\A{LIFE}\Z")]  # of a node
-
-
-class DrainParams(msgspec.Struct):
-    """Of `drain`."""
-
-    node: Annotated[str, msgspec.Meta(max_length=256)]
-    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-
-
-class ProgramParams(msgspec.Struct):
-    """Of `program` and `program-bytes`."""
-
-    hash: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-    user: str = ""
-    offset: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class GatewayMethods:
@@ -149,35 +96,12 @@ class GatewayMethods:
         self._links = links
         self._restarts = restarts
         self._everywhere = everywhere
-        self._relay = relay
+        self._relays = relay
         self._clock = clock
         self._started = clock()
         self._kept = ProgramRequests(config, shares, programs, prepare, confined)
-        self._methods: dict[str, Method] = {
-            "server": (params.Nothing, self._server),
-            "models": (params.Nothing, self._models),
-            "adapters": (params.Nothing, self._adapters),
-            "programs": (params.Nothing, self._kept.list),
-            "instances": (params.Instances, self._instances),
-            "stats": (params.Nothing, self._stats),
-            "quota": (params.Quota, self._quota),
-            "has": (params.Has, self._kept.has),
-            "upload": (params.Upload, self._kept.upload),
-            "upload-chunk": (params.Chunk, self._kept.upload_chunk),
-            "remove-program": (params.RemoveProgram, self._remove_program),
-            "load-adapter": (params.LoadAdapter, self._load_adapter),
-            "unload-adapter": (params.UnloadAdapter, self._unload_adapter),
-            "mcp-servers": (params.OfUser, self._mcp_servers),
-            "register-mcp": (params.RegisterMcp, self._register_mcp),
-            "unregister-mcp": (params.UnregisterMcp, self._unregister_mcp),
-            "place": (PlaceParams, self._place),
-            "where": (WhereParams, self._where),
-            "relay": (RelayParams, self._ticket),
-            "nodes": (params.Nothing, self._nodes),
-            "drain": (DrainParams, self._drain),
-            "program": (ProgramParams, self._program),
-            "program-bytes": (ProgramParams, self._program_bytes),
-        }
+        known = methods.OF_ALL_NODES + methods.OF_GATEWAYS
+        self._handlers = Handlers(known, self._kept, self, more={})
 
     def answer(self, session: Session, request: Request) -> Any:
         """Does what a request asks; what may have to wait is returned as a coroutine.
@@ -185,18 +109,13 @@ class GatewayMethods:
         Raises:
             ApiError, ProgramRejected: the error that the client gets.
         """
-        known = self._methods.get(request.method)
-        if known is not None:
-            kind, method = known
-            return method(session, params.read(request.method, request.params, kind))
-        if request.method in OF_INSTANCES:
+        if request.method in map(methods.name_of, methods.OF_INSTANCES):
             raise ApiError(
                 "unsupported",
                 f"{request.method}: this is a cluster's gateway, whose clients talk to the nodes"
                 " themselves: use a client of pie_py that knows clusters",
             )
-        methods = ", ".join(self._methods)
-        raise ApiError("unsupported", f"no method {request.method[:50]!r}; there are {methods}")
+        return self._handlers.answer(session, request)
 
     def forget(self, session: Session) -> None:
         """A session has ended: its unfinished uploads go."""
@@ -204,7 +123,7 @@ class GatewayMethods:
 
     # Where things are
 
-    def _place(self, session: Session, asked: PlaceParams) -> Any:
+    def _place(self, session: Session, asked: methods.Place) -> Any:
         program = self._programs.find(asked.program, session.user)
         if asked.near is None and not asked.avoid:
             there = self._placements.place(session.user, program.hash)
@@ -212,13 +131,13 @@ class GatewayMethods:
                 return _placed(there, program)
         return self._ask_place(session, program, asked)
 
-    async def _ask_place(self, session: Session, program: Program, asked: PlaceParams) -> Any:
+    async def _ask_place(self, session: Session, program: Program, asked: methods.Place) -> Any:
         answer = await self._directory.ask(
             lambda number: Place(number, session.user, program.hash, asked.near, None, asked.avoid)
         )
         return _placed(answer, program)
 
-    async def _where(self, session: Session, asked: WhereParams) -> Any:
+    async def _where(self, session: Session, asked: methods.Where) -> Any:
         try:
             if asked.lost:
                 raise Refusal("node-lost", f"{asked.instance} is not launched again")
@@ -231,13 +150,13 @@ class GatewayMethods:
             return await self._restarts.where(asked.instance, session.scope, refusal)
         return _there(answer)
 
-    def _ticket(self, session: Session, asked: RelayParams) -> Any:
-        return self._relay.ticket(asked.life, session.user)
+    def _relay(self, session: Session, asked: methods.Relay) -> Any:
+        return self._relays.ticket(asked.life, session.user)
 
-    async def _nodes(self, session: Session, asked: params.Nothing) -> Any:
+    async def _nodes(self, session: Session, asked: methods.Nodes) -> Any:
         return [msgspec.structs.asdict(node) for node in await self._all()]
 
-    async def _drain(self, session: Session, asked: DrainParams) -> Any:
+    async def _drain(self, session: Session, asked: methods.Drain) -> Any:
         session.check_admin(self._config.admins)
         await self._directory.ask(lambda number: Drain(number, asked.node, asked.seconds))
 
@@ -268,7 +187,7 @@ class GatewayMethods:
                 nursery.start_soon(ask, node)
         return {node.node: answers[node.node] for node in nodes if node.node in answers}
 
-    async def _server(self, session: Session, asked: params.Nothing) -> Any:
+    async def _server(self, session: Session, asked: methods.Server) -> Any:
         nodes = await self._all()
         told = await self._ask_all("server")
         return {
@@ -287,7 +206,7 @@ class GatewayMethods:
             "nodes": [msgspec.structs.asdict(node) for node in nodes],
         }
 
-    async def _models(self, session: Session, asked: params.Nothing) -> Any:
+    async def _models(self, session: Session, asked: methods.Models) -> Any:
         for models in (await self._ask_all("models")).values():
             if session.user != LOCAL_USER:
                 for model in models:
@@ -295,7 +214,7 @@ class GatewayMethods:
             return models
         return []
 
-    async def _instances(self, session: Session, asked: params.Instances) -> Any:
+    async def _instances(self, session: Session, asked: methods.Instances) -> Any:
         scope = session.scope
         if asked.users:
             session.check_admin(self._config.admins)
@@ -305,11 +224,11 @@ class GatewayMethods:
         found.sort(key=lambda one: one["created_ns"])
         return [one for one in found if scope is None or one["user"] == scope]
 
-    async def _stats(self, session: Session, asked: params.Nothing) -> Any:
+    async def _stats(self, session: Session, asked: methods.Stats) -> Any:
         told = await self._ask_all("stats")
         return {f"{model}@{node}": one for node, of in told.items() for model, one in of.items()}
 
-    async def _quota(self, session: Session, asked: params.Quota) -> Any:
+    async def _quota(self, session: Session, asked: methods.Quota) -> Any:
         """Each node counts for itself: its kinds have its name before them."""
         if asked.users or asked.of:
             session.check_admin(self._config.admins)
@@ -329,37 +248,37 @@ class GatewayMethods:
 
     # What all nodes have
 
-    async def _adapters(self, session: Session, asked: params.Nothing) -> Any:
+    async def _adapters(self, session: Session, asked: methods.Adapters) -> Any:
         told = list((await self._ask_all("adapters")).values())
         return [one for one in told[0] if all(one in other for other in told)] if told else []
 
-    async def _load_adapter(self, session: Session, asked: params.LoadAdapter) -> None:
+    async def _load_adapter(self, session: Session, asked: methods.LoadAdapter) -> None:
         session.check_admin(self._config.admins)
         await self._everywhere.load_adapter(asked.model, asked.name, asked.folder)
 
-    async def _unload_adapter(self, session: Session, asked: params.UnloadAdapter) -> None:
+    async def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> None:
         session.check_admin(self._config.admins)
         await self._everywhere.unload_adapter(asked.model, asked.name)
 
-    async def _mcp_servers(self, session: Session, asked: params.OfUser) -> Any:
+    async def _mcp_servers(self, session: Session, asked: methods.McpServers) -> Any:
         user = session.acts_for(asked.user, self._config.admins)
         for servers in (await self._ask_all("mcp-servers", user=user)).values():
             return servers
         return []
 
-    async def _register_mcp(self, session: Session, asked: params.RegisterMcp) -> None:
+    async def _register_mcp(self, session: Session, asked: methods.RegisterMcp) -> None:
         user = session.acts_for(asked.user, self._config.admins)
         fields = msgspec.structs.asdict(asked)
         del fields["user"], fields["name"]
         await self._everywhere.register_mcp(user, asked.name, fields)
 
-    async def _unregister_mcp(self, session: Session, asked: params.UnregisterMcp) -> None:
+    async def _unregister_mcp(self, session: Session, asked: methods.UnregisterMcp) -> None:
         user = session.acts_for(asked.user, self._config.admins)
         await self._everywhere.unregister_mcp(user, asked.name)
 
     # Programs
 
-    async def _remove_program(self, session: Session, asked: params.RemoveProgram) -> Any:
+    async def _remove_program(self, session: Session, asked: methods.RemoveProgram) -> Any:
         programs = self._kept.to_remove(session, asked)
         hashes = {program.hash for program in programs}
         nodes = await self._all()
@@ -377,11 +296,11 @@ class GatewayMethods:
                 await self._links.ask(node.endpoint, node.public_key, "kill", instance=one["id"])
         return self._kept.remove(programs)
 
-    def _program(self, session: Session, asked: ProgramParams) -> Any:
+    def _program(self, session: Session, asked: methods.Program) -> Any:
         self._check_member(session)
         return describe_program(self._programs.find(asked.hash, asked.user))
 
-    def _program_bytes(self, session: Session, asked: ProgramParams) -> Any:
+    def _program_bytes(self, session: Session, asked: methods.ProgramBytes) -> Any:
         self._check_member(session)
         program = self._programs.find(asked.hash, asked.user)
         with Path(program.path).open("rb") as file:

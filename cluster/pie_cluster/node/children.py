@@ -23,7 +23,7 @@ from pie_control.instances.instance import Ended, Fence, Instance, State
 from pie_control.instances.launcher import Child, Launcher
 from pie_control.instances.registry import Registry
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.rpc.requests import Method
+from pie_control.rpc.params import Method
 from pie_control.rpc.session import Presence, Session
 from pie_py.client.errors import ClientError, RpcError
 

@@ -18,8 +18,7 @@ import trio
 
 from pie_control.errors import ApiError, Refusal
 from pie_control.instances.futures import Future, FutureKind, FutureTable
-from pie_control.rpc import params
-from pie_control.rpc.requests import Method
+from pie_control.rpc.params import Method
 from pie_control.rpc.session import Presence, Session
 
 if TYPE_CHECKING:
@@ -58,6 +57,10 @@ class DropParams(msgspec.Struct):
     """Of `bus-drop`: futures that are given up; 0 for all that an instance has, which has ended."""
 
     given_up: list[tuple[str, int]]
+
+
+class EventsParams(msgspec.Struct):
+    """Of `bus-events`: nothing."""
 
 
 class _StandIn:
@@ -116,7 +119,7 @@ class BusHost:
             "bus-join": (JoinParams, self._join),
             "bus-call": (CallParams, self._call),
             "bus-drop": (DropParams, self._drop),
-            "bus-events": (params.Nothing, self._events),
+            "bus-events": (EventsParams, self._events),
         }
 
     async def run(self) -> None:
@@ -205,7 +208,7 @@ class BusHost:
             elif member.futures.find(handle) is not None:
                 member.futures.cancel(handle)
 
-    async def _events(self, session: Session, asked: params.Nothing) -> Any:
+    async def _events(self, session: Session, asked: EventsParams) -> Any:
         peer = self._peer(session)
         with trio.move_on_after(POLL_SECONDS):
             await peer.wake.wait()

@@ -1,163 +1,59 @@
-"""The parameters of each method that a client can call, as typed structures.
-
-A client may have got them wrong in any way: `read` checks names and types, the methods what they
-mean. Parameters that a method does not know are ignored, so that a newer client can speak to an
-older server.
-"""
+"""The handlers of requests, found by the methods' names, and what they are asked, checked."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from pie_control.errors import ApiError
+from pie_control.rpc.session import Session
+from pie_py.wire.methods import Methods, name_of
+from pie_py.wire.rpc import Request
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]  # what Python can index by
-
-DEFAULT_WINDOW = 256  # items of a stream that are sent and not acknowledged
-
-
-class Nothing(msgspec.Struct):
-    """Of a method without parameters."""
-
-
-class Instances(msgspec.Struct):
-    """Of `instances`."""
-
-    all: bool = False  # also those that have ended
-    users: bool = False  # of all users
-    of: str = ""  # of another user, for operators
-
-
-class Quota(msgspec.Struct):
-    """Of `quota`."""
-
-    users: bool = False  # of all users
-    of: str = ""  # of another user, for operators
-
-
-class Has(msgspec.Struct):
-    """Of `has`."""
-
-    hash: str
-
-
-class Upload(msgspec.Struct):
-    """Of `upload`."""
-
-    hash: str
-    name: str
-    size: Number
-
-
-class Chunk(msgspec.Struct):
-    """Of `upload-chunk`."""
-
-    hash: str
-    offset: Number
-    data: bytes
-
-
-class RemoveProgram(msgspec.Struct):
-    """Of `remove-program`."""
-
-    program: str
-    force: bool = False  # end its instances
-
-
-class Launch(msgspec.Struct):
-    """Of `launch`."""
-
-    program: str
-    args: list[str] = []
-    detached: bool = False
-    window: Number = DEFAULT_WINDOW
-    restart: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0  # times, when its node is lost
-    keep: bool = False  # its result in the database
-
-
-class LaunchAgain(msgspec.Struct):
-    """Of `launch-again`, by members of a cluster."""
-
-    launch: str
-    run: Number  # the last one
-
-
-class Attach(msgspec.Struct):
-    """Of `attach`."""
-
-    instance: str
-    window: Number = DEFAULT_WINDOW
-    received: Number | None = None  # number of the first item that the client lacks
-
-
-class OfInstance(msgspec.Struct):
-    """Of `detach`, `result`, `kill` and `inspect`."""
-
-    instance: str
-
-
-class Send(msgspec.Struct):
-    """Of `send`."""
-
-    instance: str
-    message: Any  # text or bytes: msgspec takes no union of the two
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.message, str | bytes):
-            kind = type(self.message).__name__
-            raise ValueError(f"Expected a message of text or bytes, got `{kind}`")
-
-
-class Logs(msgspec.Struct):
-    """Of `logs` and `trace`."""
-
-    instance: str
-    after: Number = 0
-
-
-class LoadAdapter(msgspec.Struct):
-    """Of `load-adapter`."""
-
-    model: str
-    name: str
-    folder: str
-
-
-class UnloadAdapter(msgspec.Struct):
-    """Of `unload-adapter`."""
-
-    model: str
-    name: str
-
-
-class RegisterMcp(msgspec.Struct):
-    """Of `register-mcp`: `url` and `headers`, or `command`, `args` and `env`."""
-
-    name: str
-    url: str | None = None
-    headers: dict[str, str] = {}
-    command: str | None = None
-    args: list[str] = []
-    env: dict[str, str] = {}
-    user: str = ""  # as of `unregister-mcp`
-
-
-class UnregisterMcp(msgspec.Struct):
-    """Of `unregister-mcp`."""
-
-    name: str
-    user: str = ""  # another one, for operators only
-
-
-class OfUser(msgspec.Struct):
-    """Of `mcp-servers`."""
-
-    user: str = ""  # as of `unregister-mcp`
-
-
+Answer: TypeAlias = Any  # what msgpack can carry
+Method: TypeAlias = tuple[type[Any], Callable[[Session, Any], Answer | Awaitable[Answer]]]
 Params = TypeVar("Params", bound=msgspec.Struct)
+
+
+class Handlers:
+    """Answers requests by the method of an object that has the name of what is asked for."""
+
+    def __init__(self, methods: Methods, *objects: object, more: Mapping[str, Method]) -> None:
+        """Takes the first of the objects whose class has a method, with `_` before its name or not.
+
+        Args:
+            methods: that clients may call.
+            objects: that have the handlers.
+            more: methods of which clients are not told.
+        """
+        self._methods: dict[str, Method] = {}
+        for kind in methods:
+            name = name_of(kind)
+            own = name.replace("-", "_")
+            [handler, *_] = (
+                getattr(one, method)
+                for one in objects
+                for method in (own, f"_{own}")
+                if hasattr(type(one), method)
+            )
+            self._methods[name] = kind, handler
+        self._named = ", ".join(self._methods)
+        self._methods |= more
+
+    def answer(self, session: Session, request: Request) -> Answer | Awaitable[Answer]:
+        """Does what a request asks; what may have to wait is returned as a coroutine.
+
+        Raises:
+            ApiError, ProgramRejected: the error that the client gets.
+        """
+        known = self._methods.get(request.method)
+        if known is None:
+            text = f"no method {request.method[:50]!r}; there are {self._named}"
+            raise ApiError("unsupported", text)
+        kind, method = known
+        return method(session, read(request.method, request.params, kind))
 
 
 def read(method: str, values: dict[str, Any], kind: type[Params]) -> Params:
@@ -170,5 +66,9 @@ def read(method: str, values: dict[str, Any], kind: type[Params]) -> Params:
         # Bytes come as bytes: without `builtin_types` a text would be read as base64.
         return msgspec.convert(values, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
-        text = f"the request cannot be read: {method}: {error}"
-        raise ApiError("invalid-argument", text) from None
+        raise unreadable(method, str(error)) from None
+
+
+def unreadable(method: str, why: str) -> ApiError:
+    """The error of parameters that are not what a method takes."""
+    return ApiError("invalid-argument", f"the request cannot be read: {method}: {why}")

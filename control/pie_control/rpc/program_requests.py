@@ -8,12 +8,12 @@ from typing import Any
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.programs.store import Program, ProgramStore
-from pie_control.rpc import params
 from pie_control.rpc.describe import describe_program
 from pie_control.rpc.session import Session
 from pie_control.rpc.uploads import Uploads
 from pie_control.shares import Shares
 from pie_py.config.server import ServerConfig
+from pie_py.wire import methods
 
 PROGRAM_BYTES = "bytes of programs"
 
@@ -38,7 +38,7 @@ class ProgramRequests:
         """A session has ended: its unfinished uploads go."""
         self._uploads.forget(session)
 
-    def list(self, session: Session, asked: params.Nothing) -> Any:
+    def programs(self, session: Session, asked: methods.Programs) -> Any:
         """The programs that a user sees."""
         return [describe_program(program) for program in self._programs.list(session.scope)]
 
@@ -47,21 +47,21 @@ class ProgramRequests:
         share = self._share
         return {"kind": share.kind, "has": share.has(user), "may": share.most(user)}
 
-    def has(self, session: Session, asked: params.Has) -> Any:
+    def has(self, session: Session, asked: methods.Has) -> Any:
         """Whether a program's bytes are here."""
         return self._programs.has(asked.hash)
 
-    def upload(self, session: Session, asked: params.Upload) -> Any:
+    def upload(self, session: Session, asked: methods.Upload) -> Any:
         """Begins an upload; answers with the program if its bytes are here, else with null."""
         program = self._uploads.begin(session, asked)
         return None if program is None else describe_program(program)
 
-    async def upload_chunk(self, session: Session, asked: params.Chunk) -> Any:
+    async def upload_chunk(self, session: Session, asked: methods.UploadChunk) -> Any:
         """Takes the next bytes of an upload; answers with the program after the last ones."""
         program = await self._uploads.add(session, asked)
         return None if program is None else describe_program(program)
 
-    def to_remove(self, session: Session, asked: params.RemoveProgram) -> Sequence[Program]:
+    def to_remove(self, session: Session, asked: methods.RemoveProgram) -> Sequence[Program]:
         """The user's programs of a name, or of a hash.
 
         Raises:
@@ -78,7 +78,7 @@ class ProgramRequests:
         return [describe_program(program) for program in programs]
 
 
-def check_unused(asked: params.RemoveProgram, running: Sequence[str]) -> None:
+def check_unused(asked: methods.RemoveProgram, running: Sequence[str]) -> None:
     """Nothing runs of a program that is to go, or it goes by force.
 
     Args:

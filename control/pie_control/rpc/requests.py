@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import trio
 
@@ -24,7 +24,6 @@ from pie_control.mcp.registry import McpRegistry
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.store import Program, ProgramStore, is_hash
-from pie_control.rpc import params
 from pie_control.rpc.describe import (
     describe_instance,
     describe_log,
@@ -32,6 +31,7 @@ from pie_control.rpc.describe import (
     describe_stats,
 )
 from pie_control.rpc.inspect import inspect, waits_of
+from pie_control.rpc.params import Answer, Handlers, Method, unreadable
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
@@ -39,13 +39,11 @@ from pie_control.shares import Shares
 from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
+from pie_py.wire import methods
 from pie_py.wire.contract import contract_version
-from pie_py.wire.rpc import PROTOCOL, Request
+from pie_py.wire.rpc import PROTOCOL
 
 LOG_BYTES = 128 << 10  # of lines in an answer, about: others wait while it is made and encrypted
-
-Answer: TypeAlias = Any  # what msgpack can carry
-Method: TypeAlias = tuple[type[Any], Callable[[Session, Any], Answer | Awaitable[Answer]]]
 
 
 class Recorded(Protocol):
@@ -113,49 +111,8 @@ class Requests:
         self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
         self._waiting_bytes: Counter[str] = Counter()  # of those messages, by user
         self._started = self._clock()
-        self._methods: dict[str, Method] = {
-            "server": (params.Nothing, self._server),
-            "models": (params.Nothing, self._models),
-            "programs": (params.Nothing, self._kept.list),
-            "instances": (params.Instances, self._instances),
-            "stats": (params.Nothing, self._stats),
-            "quota": (params.Quota, self._quota),
-            "has": (params.Has, self._kept.has),
-            "upload": (params.Upload, self._kept.upload),
-            "upload-chunk": (params.Chunk, self._kept.upload_chunk),
-            "remove-program": (params.RemoveProgram, self._remove_program),
-            "launch": (params.Launch, self._launch),
-            "launch-again": (params.LaunchAgain, self._launch_again),
-            "attach": (params.Attach, self._attach),
-            "detach": (params.OfInstance, self._detach),
-            "send": (params.Send, self._send),
-            "result": (params.OfInstance, self._result),
-            "kill": (params.OfInstance, self._kill),
-            "logs": (params.Logs, self._logs),
-            "trace": (params.Logs, self._trace),
-            "inspect": (params.OfInstance, self._inspect),
-            "adapters": (params.Nothing, self._adapters),
-            "load-adapter": (params.LoadAdapter, self._load_adapter),
-            "unload-adapter": (params.UnloadAdapter, self._unload_adapter),
-            "mcp-servers": (params.OfUser, self._mcp_servers),
-            "register-mcp": (params.RegisterMcp, self._register_mcp),
-            "unregister-mcp": (params.UnregisterMcp, self._unregister_mcp),
-        }
-        self._named = ", ".join(self._methods)
-        self._methods |= parts.methods  # other nodes know them
-
-    def answer(self, session: Session, request: Request) -> Answer | Awaitable[Answer]:
-        """Does what a request asks; what may have to wait is returned as a coroutine.
-
-        Raises:
-            ApiError, ProgramRejected: the error that the client gets.
-        """
-        known = self._methods.get(request.method)
-        if known is None:
-            text = f"no method {request.method[:50]!r}; there are {self._named}"
-            raise ApiError("unsupported", text)
-        kind, method = known
-        return method(session, params.read(request.method, request.params, kind))
+        known = methods.OF_ALL_NODES + methods.OF_INSTANCES
+        self.answer = Handlers(known, self._kept, self, more=parts.methods).answer
 
     def forget(self, session: Session) -> None:
         """A session has ended: what it has begun and not finished goes."""
@@ -163,7 +120,7 @@ class Requests:
 
     # Queries
 
-    def _server(self, session: Session, asked: params.Nothing) -> Answer:
+    def _server(self, session: Session, asked: methods.Server) -> Answer:
         return {
             "version": __version__,
             "contract": contract_version(),
@@ -179,7 +136,7 @@ class Requests:
             "limits": self._config.limits.model_dump(mode="json"),
         }
 
-    def _models(self, session: Session, asked: params.Nothing) -> Answer:
+    def _models(self, session: Session, asked: methods.Models) -> Answer:
         local = session.user == LOCAL_USER
         services = self._served.services.values()
         return [
@@ -191,17 +148,17 @@ class Requests:
             for service in services
         ]
 
-    def _instances(self, session: Session, asked: params.Instances) -> Answer:
+    def _instances(self, session: Session, asked: methods.Instances) -> Answer:
         return [
             describe_instance(instance, self._served)
             for instance in self._registry.instances(self._scope(session, asked.users))
             if asked.all or instance.state is State.RUNNING
         ]
 
-    def _stats(self, session: Session, asked: params.Nothing) -> Answer:
+    def _stats(self, session: Session, asked: methods.Stats) -> Answer:
         return describe_stats(self._served)
 
-    def _quota(self, session: Session, asked: params.Quota) -> Answer:
+    def _quota(self, session: Session, asked: methods.Quota) -> Answer:
         users = [session.user]
         if asked.users:
             session.check_admin(self._config.admins)
@@ -218,14 +175,14 @@ class Requests:
 
     # Adapters
 
-    def _adapters(self, session: Session, asked: params.Nothing) -> Answer:
+    def _adapters(self, session: Session, asked: methods.Adapters) -> Answer:
         return [
             {"model": model, "name": name}
             for model, service in self._served.services.items()
             for name in service.adapters.names
         ]
 
-    async def _load_adapter(self, session: Session, asked: params.LoadAdapter) -> Answer:
+    async def _load_adapter(self, session: Session, asked: methods.LoadAdapter) -> Answer:
         session.check_admin(self._config.admins)
         if not Path(asked.folder).is_absolute():
             raise ApiError(
@@ -234,16 +191,16 @@ class Requests:
             )
         await self._adapter_loader.load(asked.model, asked.name, asked.folder)
 
-    def _unload_adapter(self, session: Session, asked: params.UnloadAdapter) -> Answer:
+    def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> Answer:
         session.check_admin(self._config.admins)
         self._adapter_loader.unload(asked.model, asked.name)
 
     # MCP servers
 
-    def _mcp_servers(self, session: Session, asked: params.OfUser) -> Answer:
+    def _mcp_servers(self, session: Session, asked: methods.McpServers) -> Answer:
         return self._mcp.describe(session.acts_for(asked.user, self._config.admins))
 
-    def _register_mcp(self, session: Session, asked: params.RegisterMcp) -> Answer:
+    def _register_mcp(self, session: Session, asked: methods.RegisterMcp) -> Answer:
         place = {"url": asked.url, "command": asked.command}
         self._mcp.register(
             session.acts_for(asked.user, self._config.admins),
@@ -254,12 +211,12 @@ class Requests:
             env=asked.env,
         )
 
-    def _unregister_mcp(self, session: Session, asked: params.UnregisterMcp) -> Answer:
+    def _unregister_mcp(self, session: Session, asked: methods.UnregisterMcp) -> Answer:
         self._mcp.unregister(session.acts_for(asked.user, self._config.admins), asked.name)
 
     # Programs
 
-    def _remove_program(self, session: Session, asked: params.RemoveProgram) -> Answer:
+    def _remove_program(self, session: Session, asked: methods.RemoveProgram) -> Answer:
         """Removes programs of the user: those of a name, or of a hash."""
         programs = self._kept.to_remove(session, asked)
         running = [
@@ -274,7 +231,7 @@ class Requests:
 
     # Instances
 
-    def _launch(self, session: Session, asked: params.Launch) -> Answer | Awaitable[Answer]:
+    def _launch(self, session: Session, asked: methods.Launch) -> Answer | Awaitable[Answer]:
         if (asked.restart or asked.keep) and self._recorded is None:
             raise ApiError(
                 "unsupported",
@@ -295,7 +252,7 @@ class Requests:
         self,
         fetch: Callable[[str, str], Awaitable[None]],
         session: Session,
-        asked: params.Launch,
+        asked: methods.Launch,
     ) -> Answer:
         """Of a program that this node of a cluster does not have yet."""
         await fetch(asked.program, session.user)
@@ -304,7 +261,7 @@ class Requests:
         return await self._launch_later(session, program, asked)
 
     async def _launch_later(
-        self, session: Session, program: Program, asked: params.Launch
+        self, session: Session, program: Program, asked: methods.Launch
     ) -> Answer:
         if self._recorded is not None and (asked.restart or asked.keep):
             instance = await self._recorded.launch(
@@ -320,7 +277,7 @@ class Requests:
             raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, asked)
 
-    async def _launch_again(self, session: Session, asked: params.LaunchAgain) -> Answer:
+    async def _launch_again(self, session: Session, asked: methods.LaunchAgain) -> Answer:
         """On loopback every client is the operator, who may read and launch all."""
         if session.user != LOCAL_USER or self._recorded is None:
             raise ApiError("permission-denied", "only a gateway of the cluster may ask for this")
@@ -328,7 +285,7 @@ class Requests:
         self._sessions.stream_of(instance).lives_alone = True
         return {"instance": instance.id}
 
-    def _launched(self, session: Session, instance: Instance, asked: params.Launch) -> Answer:
+    def _launched(self, session: Session, instance: Instance, asked: methods.Launch) -> Answer:
         outlet = self._sessions.stream_of(instance)
         outlet.lives_alone = asked.detached or asked.keep or asked.restart > 0
         if asked.detached:
@@ -338,7 +295,7 @@ class Requests:
         program = instance.program
         return {"instance": instance.id, "program": program.name, "hash": program.hash}
 
-    def _attach(self, session: Session, asked: params.Attach) -> Answer:
+    def _attach(self, session: Session, asked: methods.Attach) -> Answer:
         if (kept := self._kept_result(session, asked.instance)) is not None:
             return {"first": 0, **kept}
         instance = self._find(session, asked.instance)
@@ -355,16 +312,19 @@ class Requests:
             "text": "",
         }
 
-    def _detach(self, session: Session, asked: params.OfInstance) -> Answer:
+    def _detach(self, session: Session, asked: methods.Detach) -> Answer:
         self._sessions.stop_reading(session, asked.instance)
 
-    async def _send(self, session: Session, asked: params.Send) -> Answer:
+    async def _send(self, session: Session, asked: methods.Send) -> Answer:
         """Puts a message into a mailbox, waiting for room; one at a time from a session."""
         instance = self._find(session, asked.instance)
         key = (session, instance.id)
         if key in self._sending:
             raise ApiError("busy", "the message before waits for room still; send one at a time")
-        message: str | bytes = asked.message
+        message = asked.message
+        if not isinstance(message, str | bytes):
+            kind = type(message).__name__
+            raise unreadable("send", f"Expected a message of text or bytes, got `{kind}`")
         size = len(message.encode()) if isinstance(message, str) else len(message)
         limit = instance.limits.message_bytes
         if size > limit:
@@ -406,7 +366,7 @@ class Requests:
             return None if found is None else {"state": found.state, "text": found.text}
         return None
 
-    async def _result(self, session: Session, asked: params.OfInstance) -> Answer:
+    async def _result(self, session: Session, asked: methods.Result) -> Answer:
         if (kept := self._kept_result(session, asked.instance)) is not None:
             return kept
         instance = self._find(session, asked.instance)
@@ -414,7 +374,7 @@ class Requests:
         assert instance.ended is not None
         return {"state": instance.ended.state.value, "text": instance.ended.text}
 
-    def _kill(self, session: Session, asked: params.OfInstance) -> Answer:
+    def _kill(self, session: Session, asked: methods.Kill) -> Answer:
         operator = session.user in self._config.admins
         instance = self._registry.find(asked.instance, None if operator else session.scope)
         alive = instance.state is State.RUNNING
@@ -422,11 +382,11 @@ class Requests:
         self._registry.kill(instance, f"by {session.user}")
         return alive
 
-    def _inspect(self, session: Session, asked: params.OfInstance) -> Answer:
+    def _inspect(self, session: Session, asked: methods.Inspect) -> Answer:
         instance = self._find(session, asked.instance)
         return inspect(instance, list(self._served.services.values()), session.scope)
 
-    def _logs(self, session: Session, asked: params.Logs) -> Answer:
+    def _logs(self, session: Session, asked: methods.Logs) -> Answer:
         """Lines from number `after` on, as many as one answer has; `next` is the `after` of a later
         request, `total` the lines so far.
         """
@@ -439,7 +399,7 @@ class Requests:
             "ended": instance.ended is not None,
         }
 
-    def _trace(self, session: Session, asked: params.Logs) -> Answer:
+    def _trace(self, session: Session, asked: methods.Trace) -> Answer:
         """Waits and batches from number `after` on; `next` is the `after` of a later request."""
         instance = self._find(session, asked.instance)
         timeline = instance.timeline

@@ -16,10 +16,9 @@ from pie_control.errors import ApiError, ProgramRejected
 from pie_control.fairness import Owner
 from pie_control.programs.source_check import check_file
 from pie_control.programs.store import Program, ProgramStore, kind_of
-from pie_control.rpc import params
 from pie_control.rpc.session import Session
 from pie_control.shares import Share
-from pie_py.wire import javascript
+from pie_py.wire import javascript, methods
 from pie_py.wire.rpc import CHUNK_BYTES
 
 CHECK_SECONDS = 5.0  # of the CPU
@@ -74,7 +73,7 @@ class Uploads:
         for upload in self._of.pop(session, {}).values():
             upload.discard()
 
-    def begin(self, session: Session, asked: params.Upload) -> Program | None:
+    def begin(self, session: Session, asked: methods.Upload) -> Program | None:
         """Begins an upload; returns the program, and begins none, if its bytes are here already.
 
         Raises:
@@ -104,7 +103,7 @@ class Uploads:
         uploads[asked.hash] = _Upload(asked.hash, asked.name, asked.size, path, file)
         return None
 
-    async def add(self, session: Session, asked: params.Chunk) -> Program | None:
+    async def add(self, session: Session, asked: methods.UploadChunk) -> Program | None:
         """Takes the next bytes of an upload; returns the program once it is complete and checked.
 
         Raises:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -38,6 +40,20 @@ def imported() -> dict[str, Interface]:
 def notice(comment: str, source: str = "sdk/wit/inferlet.wit", end: str = "") -> str:
     """The first line of a generated file, as a comment that begins with `comment`."""
     return f"{comment} Generated from {source} by `{COMMAND}`; do not edit.{end}\n"
+
+
+def field_comments(of: type) -> dict[str, str]:
+    """The comments on a class's fields, behind or above them."""
+    found: dict[str, str] = {}
+    above: list[str] = []
+    for line in inspect.getsource(of).splitlines():
+        field = re.match(r"    (\w+): [^#]*?(?:#\s*(.*))?$", line)
+        if field:
+            found[field[1]] = " ".join([*above, field[2] or ""]).strip().replace("|", "\\|")
+            above = []
+        elif comment := re.match(r"    # (.*)$", line):
+            above.append(comment[1])
+    return found
 
 
 def snake(name: str) -> str:

@@ -1,0 +1,285 @@
+"""The methods that a client can call: of each its parameters, and what it answers.
+
+A class is a method, named alike: `LoadAdapter` is `load-adapter`. The server finds its handlers by
+these names and checks parameters by these types; the client's requests are made of these classes;
+the tables of `docs/protocol.md` are made of what the docstrings (the value) and the comments (a
+parameter) say.
+
+Parameters that a method does not know are ignored, so that a newer client can speak to an older
+server.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+Value = TypeVar("Value")
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]  # what Python can index by
+Text = Annotated[str, msgspec.Meta(max_length=256)]
+# Of a node: its name, and the number of its incarnation.
+Life = Annotated[str, msgspec.Meta(pattern=r"\A[a-z][a-z0-9-]{0,31}\.[1-9][0-9]{0,15}\Z")]
+Facts: TypeAlias = dict[str, Any]
+
+DEFAULT_WINDOW = 256  # items of a stream that are sent and not acknowledged
+
+
+class Method(msgspec.Struct, Generic[Value]):
+    """A call of a method: its parameters. Its answer is a `Value`."""
+
+
+def name_of(method: type[Method[Any]]) -> str:
+    """What a method is called in the protocol."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", method.__name__).lower()
+
+
+# Of a server; a cluster's gateway answers them for all nodes.
+
+
+class Server(Method[Facts]):
+    """Versions, uptime, limits, load."""
+
+
+class Models(Method[list[Facts]]):
+    """The served models, default first."""
+
+
+class Programs(Method[list[Facts]]):
+    """The user's programs."""
+
+
+class Instances(Method[list[Facts]]):
+    """The user's instances; of their arguments the first 1024 characters, about, then `...`."""
+
+    all: bool = False  # also ended ones
+    users: bool = False  # of all users, for operators only
+
+
+class Stats(Method[Facts]):
+    """Numbers by model."""
+
+
+class Quota(Method[list[Facts]]):
+    """Of each user `user`, `weight`, `priority`, `launches`, and `kinds` of what he `has` and
+    `may` have.
+    """
+
+    users: bool = False  # of all users, for operators only
+    of: str = ""  # another user, for operators only
+
+
+class Has(Method[bool]):
+    """Whether a program is there."""
+
+    hash: str
+
+
+class Upload(Method[Facts | None]):
+    """The program if its bytes are there, else null: send them."""
+
+    hash: str  # SHA-256, hexadecimal
+    name: str
+    size: Number
+
+
+class UploadChunk(Method[Facts | None]):
+    """Null, or the program after the last chunk."""
+
+    hash: str
+    offset: Number
+    data: bytes  # at most `chunk_bytes`
+
+
+class RemoveProgram(Method[list[Facts]]):
+    """What was removed; `busy` while instances run, which `force` ends."""
+
+    program: str  # name or hash
+    force: bool = False
+
+
+class Adapters(Method[list[Facts]]):
+    """`model` and `name` of each adapter."""
+
+
+class LoadAdapter(Method[None]):
+    """Null, once it may be used; operators only."""
+
+    model: str
+    name: str
+    folder: str  # of the server's machine, absolute
+
+
+class UnloadAdapter(Method[None]):
+    """Null; operators only."""
+
+    model: str
+    name: str
+
+
+class McpServers(Method[list[Facts]]):
+    """`name`, `own`, `at` of each MCP server that the user's instances may use."""
+
+    user: str = ""  # another one, for operators only
+
+
+class RegisterMcp(Method[None]):
+    """Null; the server is this user's alone."""
+
+    name: str
+    url: str | None = None  # of HTTP, with `headers`
+    headers: dict[str, str] = {}
+    command: str | None = None  # instead of `url`, with `args` and `env`
+    args: list[str] = []
+    env: dict[str, str] = {}
+    user: str = ""  # another one, for operators only
+
+
+class UnregisterMcp(Method[None]):
+    """Null; calls under way fail."""
+
+    name: str
+    user: str = ""  # another one, for operators only
+
+
+# Of a server; in a cluster the node answers them that has the instance.
+
+
+class Launch(Method[Facts]):
+    """`instance`, `program`, `hash`."""
+
+    program: str  # name or hash
+    args: list[str] = []
+    detached: bool = False
+    window: Number = DEFAULT_WINDOW
+    restart: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0  # in a cluster with a database
+    keep: bool = False  # likewise
+
+
+class LaunchAgain(Method[Facts]):
+    """`instance`; for gateways alone."""
+
+    launch: str  # its name
+    run: Number  # the last one
+
+
+class OfInstance(Method[Value], Generic[Value]):
+    """What is asked of one instance."""
+
+    instance: str
+
+
+class Attach(OfInstance[Facts]):
+    """`instance`, `first` (number of the first item to come), `state`, `text`."""
+
+    window: Number = DEFAULT_WINDOW
+    received: Number | None = None  # number of the first item that the client lacks
+
+
+class Detach(OfInstance[None]):
+    """Null."""
+
+
+class Send(OfInstance[None]):
+    """Null, once it is in the instance's mailbox."""
+
+    message: Any  # text or bytes
+
+
+class Result(OfInstance[dict[str, str]]):
+    """`state`, `text`, once it has ended."""
+
+
+class Kill(OfInstance[bool]):
+    """Whether it was alive; operators kill instances of any user."""
+
+
+class Logs(OfInstance[Facts]):
+    """`lines` (128 KiB at a time, about), `next` (the `after` of a later request), `total` (lines
+    so far), `ended`.
+    """
+
+    after: Number = 0
+
+
+class Trace(OfInstance[Facts]):
+    """`spans` (waits and batches), `next`, `open` (the wait under way), `program`, `begun_ns`,
+    `ended_ns`.
+    """
+
+    after: Number = 0
+
+
+class Inspect(OfInstance[Facts]):
+    """What it waits for, queued commands, pages, and the contexts and other instances that have
+    them.
+    """
+
+
+# Of a cluster's gateway alone.
+
+
+class Place(Method[Facts]):
+    """`node`, `endpoint`, `key` (the node's public key), `hash` to launch there, `program`."""
+
+    program: str
+    near: Text | None = None
+    # lives that have refused the launch, 8 at most
+    avoid: Annotated[list[Text], msgspec.Meta(max_length=8)] = []
+
+
+class Where(Method[Facts]):
+    """`node`, `endpoint`, `key`, and another `instance` if it was launched again; `state` and
+    `text` if its result alone is kept; or `node-lost`.
+    """
+
+    instance: Text  # or a life alone
+    broken: bool = False  # the client has lost the node
+    lost: bool = False  # the node said `node-lost`
+
+
+class Relay(Method[Facts]):
+    """`port`, at the gateway's host, and `ticket`: what connects there writes the ticket and a line
+    feed, beside ZeroMQ's signature, and is connected to the node
+    ([relay](cluster.md#relay)); `busy` if too many are.
+    """
+
+    life: Life  # of a node that is not reached
+
+
+class Nodes(Method[list[Facts]]):
+    """The nodes, as `pie-py cluster status` lists them."""
+
+
+class Drain(Method[None]):
+    """Null; operators only."""
+
+    node: Text
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class Program(Method[Facts]):
+    """Facts of a program, for nodes alone."""
+
+    hash: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    user: str = ""
+
+
+class ProgramBytes(Program):
+    """Bytes of a program, for nodes alone."""
+
+    offset: Number = 0
+
+
+Methods: TypeAlias = tuple[type[Method[Any]], ...]
+
+OF_ALL_NODES: Methods = (
+    Server, Models, Programs, Instances, Stats, Quota, Has, Upload, UploadChunk, RemoveProgram,
+    Adapters, LoadAdapter, UnloadAdapter, McpServers, RegisterMcp, UnregisterMcp,
+)  # fmt: skip
+OF_INSTANCES: Methods = (
+    Launch, LaunchAgain, Attach, Detach, Send, Result, Kill, Logs, Trace, Inspect,
+)  # fmt: skip
+OF_GATEWAYS: Methods = (Place, Where, Relay, Nodes, Drain, Program, ProgramBytes)
