@@ -35,8 +35,8 @@ OF_SDK = (
     "inferlet.watermark", "inferlet.errors",
 )  # fmt: skip
 OF_CLIENT = (
-    "pie_py.client.client", "pie_py.client.instance", "pie_py.client.functions",
-    "pie_py.client.errors", "pie_py.testing.plugin",
+    "pie_py.client.client", "pie_py.client.instance", "pie_py.client.sync",
+    "pie_py.client.functions", "pie_py.client.errors", "pie_py.testing.plugin",
 )  # fmt: skip
 
 

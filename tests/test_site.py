@@ -60,7 +60,7 @@ def test_what_the_reference_and_the_cookbook_have(site: Path) -> None:
     for name in ("Context.fork", "Generator.collect_text", "Grammar.json_schema", "session.drain"):
         assert f".{name}" in sdk, name
     client = (site / "reference/client.html").read_text(encoding="utf-8")
-    for name in ("Client.launch", "Client.stream", "Instance.receive"):
+    for name in ("Client.launch", "Client.stream", "Instance.receive", "sync.Client"):
         assert f".{name}" in client, name
     fields = (site / "reference/configuration.html").read_text(encoding="utf-8")
     assert "bytes_each" in fields

@@ -61,8 +61,9 @@ def _ask(portal: BlockingPortal, call: Callable[[], Awaitable[Value]]) -> Value:
 
 
 def _iterate(portal: BlockingPortal, values: AsyncIterator[Value]) -> Iterator[Value]:
-    # A value that an interrupted caller no longer waits for is given up before the end.
-    turn = anyio.Lock()
+    # A value that an interrupted caller no longer waits for is given up before the end. The lock
+    # is made in the loop: the caller may be in one of its own, as in a notebook.
+    turn = portal.call(anyio.Lock)
 
     async def following() -> Any:
         async with turn:

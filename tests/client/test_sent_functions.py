@@ -195,6 +195,14 @@ def test_streams_and_many_at_once(client: sync.Client) -> None:
     assert call.result()
 
 
+def test_the_synchronous_client_works_within_another_event_loop(client: sync.Client) -> None:
+    async def main() -> None:
+        assert list(client.stream(travelling.count, 2)) == [Point(0), Point(1)]
+
+    for backend in ("asyncio", "trio"):
+        anyio.run(main, backend=backend)
+
+
 def test_an_interrupted_stream_ends_its_inferlet(client: sync.Client) -> None:
     main = threading.get_ident()
     stream = client.stream(_yield_and_sleep)
