@@ -48,6 +48,9 @@ class OneServer:
     ) -> list[Handle]:
         return [future for future in futures if is_ready(who, future)]
 
+    def settle(self) -> None:
+        """Ends have all of their effects at once."""
+
     def left(self) -> int:
         bus = self._instances.parts.messaging
         return len(bus._users) + len(bus._members)

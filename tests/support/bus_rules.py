@@ -61,6 +61,9 @@ class World(Protocol):
         are, by default all.
         """
 
+    def settle(self) -> None:
+        """Waits until what instances that have ended had taken has gone back."""
+
     def left(self) -> int:
         """Users of whom something is kept."""
 
@@ -157,6 +160,7 @@ class WorkQueue(RuleBasedStateMachine):
     def teardown(self) -> None:
         for one, handle in self.pulls:
             self.world.cancel(one, handle)
+        self.world.settle()
         rest: list[str] = []
         while self.there > len(rest):
             rest.append(

@@ -68,6 +68,7 @@ class WorldOfNodes:
 
     def __init__(self, nodes: Nodes, on: Sequence[Node]) -> None:
         self._nodes = nodes
+        self._nodes_used = on
         self._on = itertools.cycle(on)
         self._stack = ExitStack()
         self._clients: dict[tuple[str, str], Client] = {}
@@ -115,6 +116,12 @@ class WorldOfNodes:
             wanted = len(futures) if most is None else most
             if len(found) >= wanted or time.monotonic() > end:
                 return sorted(found)
+
+    def settle(self) -> None:
+        for node in self._nodes_used:  # a cancelled pull is told behind all that its node gave up
+            puppet = self.puppet(node, "ann")
+            puppet.call("cancel", puppet.call("pull", "settling"))
+            puppet.end()
 
     def left(self) -> int:
         """Users whose topics have an owner: none is left of one of whom nothing is."""
