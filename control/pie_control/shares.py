@@ -13,8 +13,6 @@ from pie_control.errors import ApiError
 from pie_py.config.quotas import Quota, Quotas
 from pie_py.config.server import ServerConfig
 
-FREE_SOME = "free some, or wait until others of your instances have ended"
-
 Held = Callable[[str], int]
 
 
@@ -41,14 +39,13 @@ class Share:
         """Whether a user has as many as one may."""
         return self.has(user) >= self.most(user)
 
-    def check(self, user: str, more: int, mend: str, free: int = 0) -> None:
+    def check(self, user: str, more: int, free: int) -> None:
         """Refuses more of it than one user may have.
 
         Args:
             user: who wants it.
             more: that are wanted.
-            mend: what the user can do.
-            free: how many no user has, where that is known without counting.
+            free: how many no user has.
 
         Raises:
             ApiError: `limit-exceeded`.
@@ -62,7 +59,7 @@ class Share:
             raise ApiError(
                 "limit-exceeded",
                 f"your instances have {has} {what}{model and f' of {model}'}, and one user may have"
-                f" {most}; {mend}",
+                f" {most}; free some, or wait until others of your instances have ended",
             )
 
 

@@ -16,7 +16,6 @@ from pie_control.commands.copy_embed import CopyEmbedCommand
 from pie_control.commands.copy_page import CopyKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_control.shares import FREE_SOME
 from pie_py.config.quotas import MAX_PRIORITY
 from pie_py.wire.plan import Int32, Uint32
 
@@ -180,7 +179,7 @@ def alloc_emb(instance: Instance, queue: int, count: int) -> int:
     """Allocates embeds; if none are free, younger instances make way."""
     target = queue_of(instance, queue, "allocate")
     pool = target.space.embed_pool
-    target.model.embed_share.check(instance.user, count, FREE_SOME, pool.free)
+    target.model.embed_share.check(instance.user, count, pool.free)
     return target.space.allocate_embeds(count, partial(target.model.reclaim_embeds, instance))
 
 

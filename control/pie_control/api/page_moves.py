@@ -11,7 +11,6 @@ from pie_control.errors import ApiError
 from pie_control.models.model import OpenQueue
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
 from pie_control.resources.host_memory import MAX_SWAP_PAGES, swap_parts
-from pie_control.shares import FREE_SOME
 from pie_py.wire.plan import Int32
 
 
@@ -40,7 +39,7 @@ def swap_out(target: OpenQueue, spans: list[int]) -> None:
     sources = pages[filled]
     target.queue.check_room(-(-len(sources) // MAX_SWAP_PAGES))
     share = target.model.host_page_share
-    share.check(target.queue.owner.user, len(sources), FREE_SOME, host.pool.free)
+    share.check(target.queue.owner.user, len(sources), host.pool.free)
     targets = host.allocate(len(sources))
     host.pool.keep_state(targets, pool, sources)
     moved = entries.copy()

@@ -24,7 +24,6 @@ from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.logit_rows import LogitRow
 from pie_control.resources.samplers import NO_COUNTS, Sampler
-from pie_control.shares import FREE_SOME
 from pie_control.wasm import HostFunction
 from pie_py.wire.plan import Uint32
 
@@ -36,9 +35,9 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     target.queue.check_room()
     pool = target.model.samplers
     model = target.model
-    model.sampler_share.check(instance.user, 1, FREE_SOME, pool.slots.free)
+    model.sampler_share.check(instance.user, 1, pool.slots.free)
     if program.remembers:
-        model.remembering_share.check(instance.user, 1, FREE_SOME, pool.rows.free)
+        model.remembering_share.check(instance.user, 1, pool.rows.free)
     handle, sampler = target.space.samplers.create(
         remembers=program.remembers, mixes=program.mixes, top=wanted.logprobs
     )
