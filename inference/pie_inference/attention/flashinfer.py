@@ -32,8 +32,7 @@ from pie_inference.attention.paging import (
     slot_table,
 )
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device.fence import Fence
-from pie_inference.device.upload import pinned, upload, upload_index
+from pie_inference.device import Fence, pinned, upload, upload_index
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.config.model import FlashInferConfig
 
@@ -116,7 +115,7 @@ class FlashInferAttention(AttentionBackend):
         """Serves a cache whose keys are shared by `heads` query heads.
 
         Args:
-            cache: of a model that these kernels can serve: see `loading/attention_choice.py`.
+            cache: of a model that these kernels can serve: see `loading/choices.py`.
             heads: of queries.
             layers: options of each.
             config: which kernels.

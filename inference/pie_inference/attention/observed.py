@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
 from pie_inference.attention.scores import softmax_beside
 from pie_inference.attention.sequences import Sequences, live_columns
-from pie_inference.device.future import DeviceFuture
-from pie_inference.device.upload import upload
+from pie_inference.device import DeviceFuture, upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import DETAILS, Attention, Forward
 

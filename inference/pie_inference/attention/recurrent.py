@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
 

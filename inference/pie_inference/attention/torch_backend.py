@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
-from pie_inference.attention.decode_cache import DecodeCache
-from pie_inference.attention.decode_caches import DecodeCaches, Span
+from pie_inference.attention.decode_cache import DecodeCache, DecodeCaches, Span
 from pie_inference.attention.groups import (
     Bool,
     Group,
@@ -27,9 +26,8 @@ from pie_inference.attention.groups import (
     as_slice,
     rows_of,
 )
-from pie_inference.attention.masks import Visibility
 from pie_inference.attention.paging import ranges
-from pie_inference.attention.pieces import KeySlots
+from pie_inference.attention.pieces import KeySlots, Visibility
 from pie_inference.attention.recurrent import PreparedStates
 from pie_inference.attention.scores import scored_attention
 from pie_inference.attention.sequences import Sequences
@@ -41,7 +39,7 @@ from pie_inference.attention.shared_prefix import (
     flash,
     joined,
 )
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
 

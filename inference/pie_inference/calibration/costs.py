@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from pie_inference.calibration.trial import run_trial
-from pie_inference.served_model import ServedModel
+from pie_inference.handlers.base import ServedModel
 
 SECONDS = 0.3  # after this long only what is under way is finished
 SWAP_BYTES = 32 << 20  # moved at once, at most

@@ -10,7 +10,7 @@ by 1.1 to 1.3 times, 151 and 168 of 1 program, 953 and 906 of 8, 2429 and 1836 o
 two: 3.5 and 4.5, 5.5 and 6.2, 11.0 and 10.8 of Rust programs; 12.2 and 15.5 of 32 Python programs.
 Letting idle threads sleep sooner (GOMP_SPINCOUNT) made everything slower. Prompts get all threads:
 control has little to do for each of their tokens. What other processes take meanwhile,
-`device/shared_cores.py` finds out.
+`shared_cores.py` finds out.
 
 The steps that are measured have a context: on a machine where one thread takes long to attend, a
 step of 32 without it was 1.25 times as fast with two threads, one in service 2 times (20 ms per
@@ -25,9 +25,9 @@ import time
 import structlog
 import torch
 
+from pie_inference.calibration.shared_cores import SharedCores
 from pie_inference.calibration.trial import run_step
-from pie_inference.device.shared_cores import SharedCores
-from pie_inference.served_model import ServedModel
+from pie_inference.handlers.base import ServedModel
 
 log = structlog.get_logger("pie.worker")
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pie_inference.handlers.embed_text import embed_text
+from pie_inference.handlers.base import ServedModel
+from pie_inference.handlers.embeds import embed_text
 from pie_inference.handlers.forward import forward
-from pie_inference.handlers.next_dist import next_dist
-from pie_inference.served_model import ServedModel
+from pie_inference.handlers.sample import next_dist
 from pie_py.wire.plan import EmbedText, Forward, NextDist
 
 

@@ -13,7 +13,7 @@ import structlog
 import torch
 from safetensors import SafetensorError, safe_open
 
-from pie_inference.checkpoints import embedded, gguf_file
+from pie_inference.checkpoints import gguf_file
 from pie_inference.checkpoints.sources import Int8, Source, Sources, Stored, unreadable
 from pie_inference.errors import LoadError
 
@@ -25,6 +25,14 @@ INDEX_FILE = "model.safetensors.index.json"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "merges.txt"]
 _DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # some checkpoints hold it; config.json tells it
+# The embedded models, `<name>/` each, in Hugging Face's layout, with a model card; trained by
+# `examples/pie_tiny`.
+EMBEDDED = Path(__file__).parents[1] / "embedded"
+
+
+def embedded_names() -> list[str]:
+    """The names of the trained checkpoints that come with the package."""
+    return sorted(config.parent.name for config in EMBEDDED.glob("*/config.json"))
 
 
 def checkpoint_folder(source: str) -> Path:
@@ -34,8 +42,8 @@ def checkpoint_folder(source: str) -> Path:
     Raises:
         LoadError: if there is none.
     """
-    if (packaged := embedded.folder(source)) is not None:
-        return packaged
+    if source in embedded_names():
+        return EMBEDDED / source
     local = Path(source).expanduser()
     if local.is_dir():
         return local.resolve()
@@ -44,7 +52,7 @@ def checkpoint_folder(source: str) -> Path:
     if not _HUB_ID.fullmatch(source):
         raise LoadError(
             f"there is no folder {source!r}; name a folder with a config.json, a .gguf file,"
-            f" a hub id such as 'owner/name', or {' or '.join(map(repr, embedded.names()))}"
+            f" a hub id such as 'owner/name', or {' or '.join(map(repr, embedded_names()))}"
         )
     log.info("downloading a model", source=source)
     from huggingface_hub import snapshot_download  # takes 0.25 s

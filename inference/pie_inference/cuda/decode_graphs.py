@@ -8,24 +8,29 @@ a padding embed.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import structlog
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
 
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
 from pie_inference.attention.flashinfer import PLAN_BYTES, FlashInferAttention, Slots
 from pie_inference.attention.paging import PageTable
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device.fence import Fence
-from pie_inference.device.upload import pinned
+from pie_inference.device import Fence, current, pinned
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.models.base import Model
 from pie_py.wire.plan import Forward
+
+log = structlog.get_logger("pie.worker")
 
 Int32 = NDArray[np.int32]
 # Records what it is given to run, on the device, and returns what runs it again.
@@ -265,3 +270,30 @@ class GraphCapture:
         ):
             run()
         return graph.replay
+
+
+def record(
+    network: Model, embeds: EmbedPool, attention: FlashInferAttention, sizes: Sequence[int]
+) -> DecodeGraphs:
+    """Records decoding steps of such batch sizes, with a progress bar on a terminal."""
+
+    def shown(sizes: Sequence[int]) -> Iterable[int]:
+        if len(sizes) == 1 or not sys.stderr.isatty():
+            return sizes
+        return track(sizes, "recording decoding steps", console=Console(stderr=True))
+
+    device = attention.device
+    torch.cuda.synchronize(device)
+    free, start = torch.cuda.mem_get_info(device)[0], time.perf_counter()
+    with current(device):
+        graphs = DecodeGraphs(network, embeds, attention, sizes, GraphCapture.on(device), shown)
+    torch.cuda.synchronize(device)
+    taken = free - torch.cuda.mem_get_info(device)[0]
+    log.info(
+        "decoding steps recorded",
+        sizes=len(sizes),
+        largest=max(sizes),
+        megabytes=taken >> 20,
+        seconds=round(time.perf_counter() - start, 1),
+    )
+    return graphs

@@ -10,7 +10,7 @@ import structlog
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.models.base import Model
 from pie_inference.sampling.choose import Parameters

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from pie_inference.handlers.base import Handler, writes_embeds
-from pie_inference.handlers.clear import clear
-from pie_inference.handlers.copy_embed import copy_embed
-from pie_inference.handlers.copy_kv import copy_kv, writes_targets
 from pie_inference.handlers.divided import forward_within_memory
-from pie_inference.handlers.embed_image import embed_image
-from pie_inference.handlers.embed_sampled import embed_sampled
-from pie_inference.handlers.embed_text import embed_text
+from pie_inference.handlers.embeds import copy_embed, embed_image, embed_sampled, embed_text
 from pie_inference.handlers.forward import forward, writes_outputs
-from pie_inference.handlers.keep_logits import keep_logits
-from pie_inference.handlers.mask_kv import mask_kv
-from pie_inference.handlers.next_dist import next_dist
-from pie_inference.handlers.sample import sample
+from pie_inference.handlers.pages import (
+    clear,
+    copy_kv,
+    mask_kv,
+    shift_kv,
+    swap_in,
+    swap_out,
+    writes_host_pages,
+    writes_pages,
+    writes_slots,
+    writes_targets,
+)
+from pie_inference.handlers.sample import keep_logits, next_dist, sample
 from pie_inference.handlers.samplers import feed_sampler, set_sampler
-from pie_inference.handlers.shift_kv import shift_kv, writes_slots
-from pie_inference.handlers.swap import swap_in, swap_out, writes_host_pages, writes_pages
 from pie_py.wire.plan import (
     Clear,
     CopyEmbed,

@@ -1,4 +1,4 @@
-"""Chooses the next tokens after hidden states."""
+"""What may follow hidden states: chosen tokens, distributions, saved logits."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.future import DeviceFuture
-from pie_inference.device.upload import upload
+from pie_inference.device import DeviceFuture, completed, upload
 from pie_inference.errors import BadBatch
-from pie_inference.handlers.checks import require_below, require_lengths
-from pie_inference.sampling.choose import choose
-from pie_inference.sampling.order import top_tokens
+from pie_inference.handlers.base import ServedModel, require_below, require_lengths
+from pie_inference.sampling.choose import choose, top_tokens
 from pie_inference.sampling.pool import Choices, allowed
-from pie_inference.served_model import ServedModel
 from pie_py.wire.operations import LOGIT_ROWS, OTHERS
-from pie_py.wire.plan import BatchResult, Int32, Sample, Samples
+from pie_py.wire.plan import (
+    BatchResult,
+    Distributions,
+    Int32,
+    KeepLogits,
+    NextDist,
+    Sample,
+    Samples,
+)
 
 if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs
     from pie_inference.cuda.fused_sampling import FusedSampling
@@ -182,7 +187,7 @@ def _choices(model: ServedModel, batch: Sample, rows: slice) -> Choices:
         batch.masked[rows],
         batch.masks,
         batch.mixed[rows],
-        model.kept_logits,
+        model.saved_logits,
     )
 
 
@@ -200,3 +205,34 @@ def _check(model: ServedModel, batch: Sample) -> None:
     require_below("sample: kept row", batch.mixed.clip(0), LOGIT_ROWS)
     if len(set(batch.samplers.tolist())) != batch.samplers.size:
         raise BadBatch("sample: a sampler is in one batch twice")
+
+
+def next_dist(model: ServedModel, batch: NextDist) -> DeviceFuture[BatchResult]:
+    """Top-K tokens and their probabilities in the float32 softmax over the whole vocabulary.
+
+    Equal logits are ordered by token id, so that the first token is that of `argmax`.
+    """
+    require_lengths("next_dist", batch.embeds, batch.k)
+    require_below("next_dist: embed", batch.embeds, model.embeds.size)
+    vocabulary = model.network.shape.vocab_size
+    if not batch.k.size:
+        nothing = Distributions(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32))
+        return completed(BatchResult(distributions=nothing))
+    if int(batch.k.min()) < 1 or int(batch.k.max()) > vocabulary:
+        raise BadBatch(f"next_dist: k is not in 1 .. {vocabulary}")
+    logits = model.network.logits(model.embeds.read(batch.embeds)).float()
+    tokens = top_tokens(logits, int(batch.k.max()))
+    probabilities = logits.softmax(1).gather(1, tokens)
+    return DeviceFuture(
+        [tokens.to(torch.int32), probabilities],
+        lambda arrays: BatchResult(distributions=Distributions(*arrays)),
+    )
+
+
+def keep_logits(model: ServedModel, batch: KeepLogits) -> None:
+    """Saves the logits after embeds, for choices of this model or another one to mix in."""
+    require_lengths("keep_logits", batch.embeds, batch.rows)
+    require_below("keep_logits: embed", batch.embeds, model.embeds.size)
+    require_below("keep_logits: row", batch.rows, LOGIT_ROWS)
+    logits = model.network.logits(model.embeds.read(batch.embeds))
+    model.saved_logits.put(model.index(batch.rows), logits)

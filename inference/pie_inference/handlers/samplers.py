@@ -7,10 +7,9 @@ from itertools import pairwise
 import numpy as np
 
 from pie_inference.errors import BadBatch
-from pie_inference.handlers.checks import require_below, require_lengths, require_offsets
+from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
 from pie_inference.sampling.operations import OPERATIONS
 from pie_inference.sampling.pool import Program
-from pie_inference.served_model import ServedModel
 from pie_py.wire.operations import COUNTING, LOOKING_BACK, Operation
 from pie_py.wire.plan import FeedSampler, SetSampler
 

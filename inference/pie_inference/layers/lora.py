@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.layers.linear import Linear
 
 

@@ -41,7 +41,7 @@ def describe_model(
     bos, images = loaded.facts.get("bos_token_id"), loaded.network.images
     return ModelDescription(
         name=config.name or Path(config.source).name,
-        architecture=shape.architecture,
+        architecture=loaded.architecture,
         folder=str(loaded.folder),
         page_size=config.page_size,
         kv_pages=sizes.kv_pages,

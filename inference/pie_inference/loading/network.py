@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pie_inference.adapters.table import AdapterTable
+from pie_inference.adapters import AdapterTable
 from pie_inference.checkpoints.loader import (
     checkpoint_folder,
     choose_dtype,
@@ -22,13 +22,12 @@ from pie_inference.checkpoints.loader import (
 )
 from pie_inference.checkpoints.quantized import dequantized
 from pie_inference.checkpoints.sources import Sources
-from pie_inference.device.current import current
+from pie_inference.device import current
 from pie_inference.errors import LoadError
-from pie_inference.loading.attention_choice import flashinfer_for, stored_dtype
-from pie_inference.loading.devices import choose_device
+from pie_inference.loading.choices import choose_device, flashinfer_for, stored_dtype
 from pie_inference.models.base import Model
 from pie_inference.models.decoder import Decoder
-from pie_inference.models.registry import Architecture, architecture_of
+from pie_inference.models.registry import ARCHITECTURES, Architecture, architecture_of
 from pie_inference.models.sharding import part_of, sharded
 from pie_inference.models.spec import LONGEST, DecoderSpec
 from pie_inference.parallel.ranks import Ranks
@@ -43,6 +42,7 @@ class LoadedNetwork:
     """A model without pools. Its fields are what pools, attention and description are made from."""
 
     config: ModelConfig
+    architecture: str
     facts: Mapping[str, Any]  # of its language model, from config.json
     folder: Path
     network: Model
@@ -82,7 +82,8 @@ def load_network(config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
 def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
     folder = checkpoint_folder(config.source)
     checkpoint = _limited(read_config(folder), config.max_length)
-    architecture = architecture_of(checkpoint)
+    name = architecture_of(checkpoint)
+    architecture = ARCHITECTURES[name]
     facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
     dtype = choose_dtype(config.dtype, facts, device)
     network = _network(architecture, checkpoint, config, folder, dtype, device, ranks)
@@ -105,7 +106,7 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
         with torch.inference_mode():
             network.use(flashinfer_kernels(config.flashinfer, library))
     return LoadedNetwork(
-        config, facts, folder, network, dtype, device, adapters, stored, library, ranks
+        config, name, facts, folder, network, dtype, device, adapters, stored, library, ranks
     )
 
 

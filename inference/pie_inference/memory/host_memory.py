@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.fence import passed
-from pie_inference.device.upload import upload_index
+from pie_inference.device import passed, upload_index, zeros
 from pie_inference.memory.kv_cache import KvCache
-from pie_inference.memory.zeros import zeros
 
 STAGING_BYTES = 64 << 20  # of the pages gathered at once
 # Pinned at once: PyTorch rounds up to a power of two, which must not be one of the whole pool.

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.upload import upload_index
-from pie_inference.memory.zeros import zeros
+from pie_inference.device import upload_index, zeros
 
 Int64 = NDArray[np.int64]
 

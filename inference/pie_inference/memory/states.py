@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.device import zeros
 from pie_inference.memory.kv_cache import KvCache
-from pie_inference.memory.zeros import zeros
 
 Int64 = NDArray[np.int64]
 

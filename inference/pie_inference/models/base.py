@@ -14,7 +14,7 @@ from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.lora import AdapterRows, LinearSite
 from pie_inference.layers.rope import Rope
 from pie_inference.memory.embeds import ImageInputs
-from pie_inference.vision.base import ImageEncoder
+from pie_inference.vision.images import ImageEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,6 @@ class RecurrentShape:
 class ModelShape:
     """Sizes of a model, from its config.json."""
 
-    architecture: str
     attention: tuple[AttentionOptions, ...]  # each layer's that has keys and values
     hidden: int
     heads: int

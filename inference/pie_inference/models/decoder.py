@@ -8,25 +8,22 @@ from dataclasses import dataclass
 import torch
 
 from pie_inference.attention.base import PreparedAttention
-from pie_inference.layers.experts import Experts, Stacked, WithShared, groups
+from pie_inference.layers.experts import Experts, Router, Stacked, WithShared, groups
 from pie_inference.layers.feed_forward import Clamp, FeedForward, GatedMlp
-from pie_inference.layers.int8_linear import multiplies_int8
 from pie_inference.layers.kernels import Kernels
-from pie_inference.layers.linear import Linear, linear
+from pie_inference.layers.linear import Linear, linear, multiplies_int8
 from pie_inference.layers.lora import AdapterRows
 from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Angles, Rope
-from pie_inference.layers.router import Router
 from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.base import Model, Turn
 from pie_inference.models.delta_net import DeltaNet
 from pie_inference.models.latent import LatentAttention
 from pie_inference.models.mixer import GroupedQueryAttention, Mixer
 from pie_inference.models.sharding import divides_head
-from pie_inference.models.spec import DecoderSpec, ExpertsSpec, MlpSpec
+from pie_inference.models.spec import Block, DecoderSpec, ExpertsSpec, MlpSpec
 from pie_inference.models.weights import Weights
-from pie_inference.parallel.layers import SummedFeedForward, SummedLinear
-from pie_inference.parallel.ranks import ALONE, Ranks
+from pie_inference.parallel.ranks import ALONE, Ranks, SummedFeedForward, SummedLinear
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ class Decoder(Model):
     ) -> None:
         """Builds the model, taking its tensors out of `weights` so that no second copy stays.
 
-        With other ranks, spec and weights are those of this one's part (see `parallel/shard.py`).
+        With other ranks, spec and weights are those of this one's part (see `sharding.py`).
         """
         self.shape = spec.shape
         self._ranks = ranks
@@ -115,9 +112,7 @@ class Decoder(Model):
     def _summed_block(self, part: FeedForward) -> FeedForward:
         return part if self._ranks.size == 1 else SummedFeedForward(part, self._ranks)
 
-    def _take_block(
-        self, prefix: str, block: MlpSpec | ExpertsSpec, weights: Weights
-    ) -> FeedForward:
+    def _take_block(self, prefix: str, block: Block, weights: Weights) -> FeedForward:
         if isinstance(block, MlpSpec):
             return self._take_mlp(prefix, block, weights)
         stacked = None

@@ -21,14 +21,15 @@ from tokenizers import Tokenizer
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.checkpoints.loader import read_preprocessing
-from pie_inference.device.upload import upload, upload_index
+from pie_inference.device import upload, upload_index
 from pie_inference.errors import LoadError
 from pie_inference.layers.linear import linear
 from pie_inference.models.decoder import Decoder
-from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
+from pie_inference.models.spec import Config, DecoderSpec, Shapes
+from pie_inference.models.tensors import decoder_tensors
 from pie_inference.models.text_part import text_spec
-from pie_inference.vision.base import ImageEncoder
-from pie_inference.vision.tiles import Tiles, tiles_of_config
+from pie_inference.vision.images import ImageEncoder
+from pie_inference.vision.preprocessing import Tiles, tiles_of_config
 from pie_inference.vision.transformer import (
     VisionSpec,
     VisionTransformer,
@@ -66,8 +67,7 @@ def idefics3(config: Config) -> Idefics3Spec:
             f"config.json: scale_factor {scale} does not divide the patches of a row,"
             f" {vision.image_size // vision.patch_size}"
         )
-    name = str((config.get("architectures") or ["Idefics3ForConditionalGeneration"])[0])
-    return Idefics3Spec(text_spec(config, name, TEXT, "lm_head"), vision, scale)
+    return Idefics3Spec(text_spec(config, TEXT, "lm_head"), vision, scale)
 
 
 def idefics3_tensors(spec: Idefics3Spec) -> Shapes:

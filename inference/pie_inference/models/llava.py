@@ -14,13 +14,14 @@ from PIL import Image
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.checkpoints.loader import read_preprocessing
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.errors import LoadError
 from pie_inference.layers.linear import linear
 from pie_inference.models.decoder import Decoder
-from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
+from pie_inference.models.spec import Config, DecoderSpec, Shapes
+from pie_inference.models.tensors import decoder_tensors
 from pie_inference.models.text_part import text_spec
-from pie_inference.vision.base import ImageEncoder
+from pie_inference.vision.images import ImageEncoder
 from pie_inference.vision.preprocessing import Preprocessing, preprocessing
 from pie_inference.vision.transformer import (
     VisionSpec,
@@ -60,9 +61,7 @@ def llava(config: Config) -> LlavaSpec:
     if fields.text("projector_hidden_act", "gelu") != "gelu":
         raise LoadError("config.json: projector_hidden_act other than gelu is not supported")
     return LlavaSpec(
-        decoder=text_spec(
-            config, "LlavaForConditionalGeneration", f"{TEXT}model.", f"{TEXT}lm_head"
-        ),
+        decoder=text_spec(config, f"{TEXT}model.", f"{TEXT}lm_head"),
         vision=vision_spec(fields.table("vision_config"), layer),
         drops_first=strategy == "default",
         projector_bias=fields.flag("multimodal_projector_bias", True),

@@ -17,21 +17,22 @@ from PIL import Image
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.checkpoints.loader import read_preprocessing
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.errors import LoadError
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.decoder import Decoder
-from pie_inference.models.qwen3 import qwen3
-from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
-from pie_inference.vision.base import ImageEncoder
-from pie_inference.vision.blocks import Blocks, blocks_of_config
+from pie_inference.models.qwen import qwen3
+from pie_inference.models.spec import Config, DecoderSpec, Shapes
+from pie_inference.models.tensors import decoder_tensors
 from pie_inference.vision.grid_transformer import (
     GridSpec,
     GridTransformer,
     grid_spec,
     grid_tensors,
 )
+from pie_inference.vision.images import ImageEncoder
+from pie_inference.vision.preprocessing import Blocks, blocks_of_config
 from pie_py.wire.images import ImageRule
 
 VISION = "model.visual."
@@ -76,11 +77,7 @@ def qwen3_vl(config: Config) -> Qwen3VlSpec:
             f" {len(vision.deep)} layers, does not fit a decoder of {shape.layers} layers with"
             f" {shape.hidden} numbers"
         )
-    shape = replace(
-        shape,
-        architecture="Qwen3VLForConditionalGeneration",
-        image_layers=len(vision.deep),
-    )
+    shape = replace(shape, image_layers=len(vision.deep))
     decoder = replace(decoder, shape=shape, prefix="model.language_model.")
     return Qwen3VlSpec(decoder, vision, _directions(text, shape.head_dim // 2))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from pie_inference.errors import LoadError
-from pie_inference.models.spec import DecoderSpec, ExpertsSpec, MlpSpec
+from pie_inference.models.spec import Block, DecoderSpec, MlpSpec
 from pie_inference.parallel.ranks import Ranks
 
 
@@ -27,8 +27,8 @@ def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
         whole.append(block.up is None or getattr(block, "shared", None) is not None)
     if any(whole):
         raise LoadError(
-            f"tensor_parallel_size: {shape.architecture} cannot be divided among ranks; run it on"
-            " one device"
+            "tensor_parallel_size: models of this architecture cannot be divided among ranks; run"
+            " it on one device"
         )
     for count, what in (
         (shape.heads, "attention heads"),
@@ -83,7 +83,7 @@ def divides_head(spec: DecoderSpec, size: int) -> bool:
     return spec.shape.vocab_size % size == 0
 
 
-def _blocks(block: MlpSpec | ExpertsSpec) -> list[MlpSpec]:
+def _blocks(block: Block) -> list[MlpSpec]:
     if isinstance(block, MlpSpec):
         return [block]
     return [block.expert(number) for number in range(block.experts)]

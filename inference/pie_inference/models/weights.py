@@ -6,9 +6,7 @@ from collections.abc import MutableMapping
 
 import torch
 
-from pie_inference.layers import int8_linear
-from pie_inference.layers.int8_linear import Int8Linear
-from pie_inference.layers.linear import Linear, linear
+from pie_inference.layers.linear import Int8Linear, Linear, linear, worth_int8
 from pie_inference.layers.lora import LinearSite
 from pie_inference.layers.rms_norm import RmsNorm
 
@@ -88,6 +86,6 @@ class Weights:
         weights = [f"{name}.weight" for name in names]
         if not all(f"{name}_scale" in self._tensors for name in weights):
             return None
-        if sum(self._tensors[name].numel() for name in weights) < int8_linear.SMALLEST:
+        if not worth_int8(sum(self._tensors[name].numel() for name in weights)):
             return None
         return torch.cat([self._tensors.pop(f"{name}_scale") for name in weights]).view(-1)

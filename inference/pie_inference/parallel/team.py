@@ -19,9 +19,8 @@ import torch
 import zmq
 
 from pie_inference.errors import LoadError
-from pie_inference.parallel.meeting import Meeting
 from pie_inference.parallel.processes import RankProcesses
-from pie_inference.parallel.ranks import Ranks
+from pie_inference.parallel.ranks import Meeting, Ranks
 
 log = structlog.get_logger("pie.worker")
 

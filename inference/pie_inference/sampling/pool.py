@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.upload import upload, upload_index
+from pie_inference.device import upload, upload_index
 from pie_inference.sampling.choose import Parameters
-from pie_inference.sampling.kept_logits import KeptLogits
 from pie_inference.sampling.noise import coins
 from pie_inference.sampling.operations import OPERATIONS
-from pie_inference.sampling.remembered import RememberedTokens
+from pie_inference.sampling.remembered import RememberedTokens, SavedLogits
 from pie_py.wire.operations import ARGUMENTS, COUNTING, HISTORY, LOOKING_BACK, Operation
 from pie_py.wire.plan import Float32, Int32
 
@@ -49,7 +48,7 @@ class Choices:
     masked: Int32  # [n] row of masks, or -1
     masks: NDArray[np.uint32]  # [m, w] bit t % 32 of word t // 32 allows token t
     mixed: Int32  # [n, OTHERS] rows of kept logits, or -1; empty if there are none
-    kept: KeptLogits
+    kept: SavedLogits
 
 
 _NOTHING = Program()

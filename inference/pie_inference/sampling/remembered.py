@@ -1,4 +1,4 @@
-"""What samplers remember of their texts: how often each token occurs, and the newest tokens."""
+"""What sampling remembers: how often tokens occur in a text, its newest tokens; saved logits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.upload import upload_index
-from pie_inference.memory.zeros import zeros
-from pie_py.wire.operations import HISTORY
+from pie_inference.device import upload_index, zeros
+from pie_py.wire.operations import HISTORY, LOGIT_ROWS
 
 GIVEN = 1 << 30  # bit of a count: the token occurs in the text that was given
 TIMES = GIVEN - 1
@@ -82,3 +81,27 @@ class RememberedTokens:
 
     def _index(self, array: _Rows) -> torch.Tensor:
         return upload_index(array, self._device)
+
+
+class SavedLogits:
+    """Float32 rows, which all models of a worker share; allocated with the first use."""
+
+    def __init__(self, vocabulary: int, device: torch.device) -> None:
+        """Takes the largest vocabulary, and where the rows are to lie."""
+        self._shape = (LOGIT_ROWS, vocabulary)
+        self._device = device
+        self._rows: torch.Tensor | None = None
+
+    def put(self, rows: torch.Tensor, logits: torch.Tensor) -> None:
+        """Keeps logits `[n, vocabulary of their model]` in rows `[n]`."""
+        table = self._table()
+        table[rows.to(self._device), : logits.shape[1]] = logits.to(self._device, torch.float32)
+
+    def read(self, rows: torch.Tensor, vocabulary: int) -> torch.Tensor:
+        """The first logits of rows `[n]`, on the device of the row numbers."""
+        return self._table()[rows.to(self._device), :vocabulary].to(rows.device)
+
+    def _table(self) -> torch.Tensor:
+        if self._rows is None:
+            self._rows = torch.full(self._shape, torch.nan, device=self._device)
+        return self._rows

@@ -13,14 +13,13 @@ from pie_inference.calibration import threads
 from pie_inference.calibration.costs import measure
 from pie_inference.calibration.threads import Threads
 from pie_inference.calibration.trial import run_trial
-from pie_inference.device.current import current
-from pie_inference.device.future import DeviceFuture, completed
+from pie_inference.device import DeviceFuture, completed, current
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.handlers import HANDLERS
-from pie_inference.handlers.clear import clear
+from pie_inference.handlers.base import ServedModel
+from pie_inference.handlers.pages import clear
 from pie_inference.loading.assembly import load_models
 from pie_inference.parallel.ranks import ALONE, Ranks
-from pie_inference.served_model import ServedModel
 from pie_inference.serving.flight import Flight, has_values
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pie_inference.device.fence import passed
-from pie_inference.device.future import DeviceFuture
+from pie_inference.device import DeviceFuture, passed
 from pie_py.wire.plan import Batch, BatchResult, Plan, PlanResult
 from pie_py.wire.steps import count_steps, steps_of
 

@@ -20,8 +20,7 @@ import zmq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from pie_inference.errors import LoadError
-from pie_inference.parallel.meeting import Meeting
-from pie_inference.parallel.ranks import ALONE
+from pie_inference.parallel.ranks import ALONE, Meeting
 from pie_inference.parallel.team import Team, check_devices, join, start_team
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight

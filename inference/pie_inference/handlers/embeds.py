@@ -1,18 +1,71 @@
-"""Puts images into embeds."""
+"""Fills embeds: with tokens, sampled tokens, images, and other embeds."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
-from pie_inference.device.future import DeviceFuture, completed
+from pie_inference.device import DeviceFuture, completed
 from pie_inference.errors import BadBatch
-from pie_inference.handlers.checks import require_below, require_lengths
-from pie_inference.served_model import ServedModel
-from pie_inference.vision.decoding import BadImage, decode_image
+from pie_inference.handlers.base import ServedModel, require_below, require_lengths
+from pie_inference.vision.images import BadImage, decode_image
 from pie_py.wire.images import ImageSize
-from pie_py.wire.plan import BatchResult, EmbedImage
+from pie_py.wire.plan import BatchResult, CopyEmbed, EmbedImage, EmbedSampled, EmbedText
+
+
+def embed_text(model: ServedModel, batch: EmbedText) -> None:
+    """Writes token embeddings and positions."""
+    require_lengths("embed_text", batch.tokens, batch.positions, batch.embeds)
+    require_below("embed_text: token", batch.tokens, model.network.shape.vocab_size)
+    require_below("embed_text: position", batch.positions, model.network.shape.max_position)
+    require_below("embed_text: embed", batch.embeds, model.embeds.size)
+    model.embeds.write(
+        batch.embeds, model.network.embed(model.index(batch.tokens)), batch.positions
+    )
+
+
+UNKNOWN = "the sampler's last sample failed, so there is no token to embed"
+
+
+def embed_sampled(model: ServedModel, batch: EmbedSampled) -> DeviceFuture[BatchResult]:
+    """Writes embeddings of the samplers' last tokens; tells the rows whose sampler has none.
+
+    Those get zeros.
+    """
+    require_lengths("embed_sampled", batch.samplers, batch.positions, batch.embeds)
+    require_below("embed_sampled: sampler", batch.samplers, model.samplers.size)
+    require_below("embed_sampled: position", batch.positions, model.network.shape.max_position)
+    require_below("embed_sampled: embed", batch.embeds, model.embeds.size)
+    tokens = model.samplers.tokens.index_select(0, model.index(batch.samplers))
+    # Who would have to wait for a GPU does not ask.
+    if model.device.type == "cpu" and int(tokens.numpy().min(initial=0)) >= 0:
+        model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions)
+        return completed(BatchResult(refused={}))
+    hidden = model.network.embed(tokens.clamp(min=0))
+    hidden.masked_fill_((tokens < 0)[:, None], 0.0)
+    model.embeds.write(batch.embeds, hidden, batch.positions)
+
+    def answer(arrays: list[NDArray[Any]]) -> BatchResult:
+        lacking = np.flatnonzero(arrays[0] < 0).tolist()
+        return BatchResult(refused=dict.fromkeys(lacking, UNKNOWN))
+
+    return DeviceFuture([tokens], answer)
+
+
+def copy_embed(model: ServedModel, batch: CopyEmbed) -> None:
+    """Writes hidden states of other embeds, and their positions where no others are given."""
+    require_lengths("copy_embed", batch.sources, batch.positions, batch.embeds)
+    require_below("copy_embed: source", batch.sources, model.embeds.size)
+    told = np.maximum(batch.positions, 0)
+    require_below("copy_embed: position", told, model.network.shape.max_position)
+    require_below("copy_embed: embed", batch.embeds, model.embeds.size)
+    pool = model.embeds
+    positions = np.where(batch.positions < 0, pool.positions[batch.sources], told)
+    pool.copy(batch.sources, batch.embeds, positions)
 
 
 def embed_image(model: ServedModel, batch: EmbedImage) -> DeviceFuture[BatchResult]:

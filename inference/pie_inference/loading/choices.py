@@ -1,4 +1,4 @@
-"""Which attention a model is served with."""
+"""The device, the attention and the dtype of keys and values that a model is served with."""
 
 from __future__ import annotations
 
@@ -10,13 +10,40 @@ import torch
 
 from pie_inference.errors import LoadError
 from pie_inference.models.base import ModelShape
+from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_py.config.model import ModelConfig
 
 log = structlog.get_logger("pie.worker")
-
 HEAD_DIMS = (64, 128, 256)  # that FlashInfer's kernels are for
 FP8 = torch.float8_e4m3fn
 FP8_CAPABILITY = (8, 9)  # of chips with 8-bit floats
+
+
+def choose_device(wanted: str, ranks: Ranks = ALONE) -> torch.device:
+    """The device that a configuration's `device` names. Each rank gets a GPU of its own.
+
+    Raises:
+        LoadError: if there is no such device.
+    """
+    if ranks.size > 1 and wanted != "cpu" and torch.cuda.is_available():
+        if wanted not in ("auto", "cuda"):
+            raise LoadError(f"device {wanted!r}: with tensor_parallel_size it is cuda, cpu or auto")
+        wanted = f"cuda:{ranks.local_rank}"
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise LoadError(f"device {wanted!r}: {error}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise LoadError(f"device {wanted!r} is not supported; use cpu, cuda, cuda:N or auto")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise LoadError(
+            f"there is no device {wanted!r}: {torch.cuda.device_count()} CUDA devices are visible"
+        )
+    if device.type == "cuda" and device.index is None:  # one device has one name
+        device = torch.device("cuda", torch.cuda.current_device())
+    return device
 
 
 def unsuited(shape: ModelShape, dtype: torch.dtype) -> str | None:

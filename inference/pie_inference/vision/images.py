@@ -1,13 +1,31 @@
-"""Decodes image files, which come from users and may be malformed or hostile."""
+"""The interface of models that read images, and the decoding of image files."""
 
 from __future__ import annotations
 
 import io
 import warnings
+from abc import ABC, abstractmethod
 
+import torch
 from PIL import Image, ImageOps
 
-from pie_py.wire.images import FORMATS, ImageSize, upright_size
+from pie_py.wire.images import FORMATS, ImageRule, ImageSize, upright_size
+
+
+class ImageEncoder(ABC):
+    """Turns images into embeds."""
+
+    @property
+    @abstractmethod
+    def rule(self) -> ImageRule:
+        """How many embeds and positions an image takes."""
+
+    @abstractmethod
+    def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
+        """Hidden states `[embeds, hidden]` of each image, ready to be inputs beside embedded
+        tokens. Behind each is what is added after the model's first `image_layers` layers:
+        `[embeds, (1 + image_layers) * hidden]`.
+        """
 
 
 class BadImage(Exception):
