@@ -18,8 +18,8 @@ from benchmarks.gpu.shapes import SHAPES
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.cuda.kernels import Wanted, compile_kernels
 from pie_inference.errors import LoadError
-from pie_inference.models.base import ModelShape
 from pie_inference.models.llama import llama
+from pie_inference.models.shape import ModelShape
 from pie_py.config.model import FlashInferConfig
 
 SWITCHES = ("append", "norm", "rope", "activation")

@@ -146,14 +146,8 @@ def load_adapter(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Adapter:
-    """Reads an adapter for a model.
-
-    Args:
-        folder: with both files.
-        sites: of the model, by the name of the module in its checkpoint.
-        rename: from the name of a tensor in a checkpoint to the one that the model uses.
-        dtype: of the model.
-        device: of the model.
+    """Reads an adapter from a folder, for a model. `sites` are by the name of the module in its
+    checkpoint, and `rename` leads from the name of a tensor there to the one that the model uses.
 
     Raises:
         LoadError: naming the folder and what is wrong, unsupported, or does not fit the model.
@@ -258,7 +252,7 @@ def _joined(
 
 
 class AdapterTable:
-    """Loads and forgets adapters, and tells which rows of a batch have one."""
+    """Loads and forgets adapters, and finds which rows of a batch have one."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a device is given and gives back, in the order of its stream: uploads, fences, futures."""
+"""Tensors on a device, and order between it and the host: uploads, fences, futures."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from support.model_rig import ints
 from transformers import generation
 
 from pie_inference.sampling.noise import coins
+from pie_inference.sampling.operations import adjust
 from pie_inference.sampling.pool import Choices, Program, SamplerPool
 from pie_inference.sampling.remembered import SavedLogits
 from pie_py.wire.operations import ARGUMENTS, HISTORY, OTHERS, Operation, Step
@@ -198,7 +199,7 @@ class Bench:
             self.kept,
         )
         out = logits.clone()
-        self.pool.adjust(out, choices)
+        adjust(self.pool, out, choices)
         return out
 
 

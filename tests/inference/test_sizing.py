@@ -13,7 +13,7 @@ from pie_inference.attention.base import AttentionOptions
 from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.loading.sizing import gpu_memory, pool_sizes
-from pie_inference.models.base import ModelShape
+from pie_inference.models.shape import ModelShape
 from pie_py.config.model import ModelConfig
 
 GB = 10**9

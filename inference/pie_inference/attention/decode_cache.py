@@ -92,11 +92,8 @@ class DecodeCache:
         return rows
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
-        """Brings a layer up to date, after the pool.
-
-        Args:
-            layer: its number.
-            keys_values: of the inputs, `[n, width]`, in the order of their rows.
+        """Brings a layer up to date, after the pool, with `[n, width]` of its inputs in the order
+        of their rows.
         """
         data = self._layers[layer]
         if self._stale is not None:

@@ -185,11 +185,8 @@ class Padded:
         return visibility(self.seen(), dtype, device)
 
     def hidden_by(self, window: int, key_positions: NDArray[np.int32]) -> Bool | None:
-        """`[batch, queries, keys]` that lie before a window, or None if none does.
-
-        Args:
-            window: in positions.
-            key_positions: `[batch, keys]`.
+        """`[batch, queries, keys]` that lie before a window of positions, or None if none does; of
+        keys at positions `[batch, keys]`.
         """
         own = self._sequences.positions[self.rows]
         if int((own.max(1) - key_positions.min(1)).max()) < window:

@@ -81,11 +81,8 @@ def _scored(
 
 
 def softmax_beside(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
-    """Softmax over the last dimension, whose weights a further score, if there is one, takes from.
-
-    Args:
-        scores: `[..., keys]`.
-        sinks: `[..., 1]`, or what is expanded to that.
+    """Softmax of scores `[..., keys]`, whose weights a further score `[..., 1]`, if there is one,
+    takes from.
     """
     if sinks is None:
         return scores.softmax(-1)

@@ -1,4 +1,4 @@
-"""What every input of a forward attends to, by the contract's rules, independent of a backend."""
+"""The keys that every input of a forward attends to, by the contract's rules, for any backend."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Sequences:
 
     input_starts: Int64  # [n + 1] offsets into inputs
     positions: NDArray[np.int32]  # [t] of inputs
-    input_slots: Int64  # [t] slot of each input's key and value; a scratch slot if it is not kept
+    input_slots: Int64  # [t] slot of each input's key and value; a scratch slot if it has none
     pages: Pages
     context_starts: Int64  # [n + 1] offsets into context_slots
     visible: dict[int, Bool]  # sequence -> [inputs, context + inputs or only the last of them]
@@ -50,6 +50,18 @@ class Sequences:
     def context_slots(self) -> Int64:
         """`[c]` live slots of the input pages: slow; backends that read `pages` need none."""
         return _context_slots(self.pages, self.live, self.page_size)
+
+    def seen(self, sequence: int) -> Bool:
+        """`[inputs, context + inputs]`: what the inputs of a sequence see, windows aside."""
+        starts, contexts = self.input_starts, self.context_starts
+        inputs = int(starts[sequence + 1] - starts[sequence])
+        context = int(contexts[sequence + 1] - contexts[sequence])
+        rule = self.visible.get(sequence)
+        if rule is None:
+            return np.tri(inputs, context + inputs, context, dtype=np.bool_)
+        whole = np.ones((inputs, context + inputs), np.bool_)
+        whole[:, context + inputs - rule.shape[1] :] = rule
+        return whole
 
     def first_slots(self, sequence: int, entries: int) -> Int64:
         """Filled slots of the first so many pages of a sequence that has no masked ones."""
@@ -75,12 +87,7 @@ class Sequences:
 
 
 def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Sequences:
-    """Applies the contract's rules to a checked batch.
-
-    Args:
-        batch: indices are within the pools.
-        positions: of the inputs, `[t]`.
-        cache: whose masks hide slots.
+    """Applies the contract's rules to a checked batch, whose inputs have positions `[t]`.
 
     Raises:
         BadBatch: for mask rows that do not fit, or more inputs than scratch slots.
@@ -169,7 +176,7 @@ def live_columns(batch: Forward, cache: KvCache, i: int) -> tuple[Int64, int]:
 
 
 def _input_slots(batch: Forward, cache: KvCache) -> Int64:
-    """Slots of the inputs' keys and values; those that are not kept go to scratch slots."""
+    """Slots of the inputs' keys and values; those that have none go to scratch slots."""
     slots = batch.output_slots.astype(np.int64)
     kept = slots >= 0
     if not kept.all():

@@ -39,13 +39,9 @@ class SharedPrefix:
 def find_shared_prefixes(s: Sequences, able: Bool) -> list[SharedPrefix]:
     """The prefixes that it pays to attend to together; no sequence is in two of them.
 
-    Only sequences whose first page is also the first one of another are looked at: a forward
-    without shared prefixes takes almost no time here.
-
-    Args:
-        s: sequences of a forward.
-        able: `[n]` which of them may share; all inputs of these see their whole context, none of it
-            masked.
+    Only sequences that are `able` may share: all their inputs see their whole context, none of it
+    masked. And only those whose first page is also the first one of another are looked at: a
+    forward without shared prefixes takes almost no time here.
     """
     counts = np.diff(s.pages.starts)
     members = np.flatnonzero(able & (counts > 0))

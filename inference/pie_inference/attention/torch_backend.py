@@ -64,14 +64,8 @@ class TorchAttention(AttentionBackend):
         states: States | None = None,
         history: int = 0,
     ) -> None:
-        """Serves a cache whose keys are shared by `heads` query heads.
-
-        Args:
-            cache: the pool.
-            heads: of queries.
-            layers: options of each layer with keys and values.
-            states: of the other layers, if there are any.
-            history: tokens that those look back at.
+        """Serves a cache whose keys are shared by `heads` query heads, for layers with keys and
+        values, and for layers with states, which look back at `history` tokens.
         """
         self.cache = cache
         self.layers = layers
@@ -80,7 +74,7 @@ class TorchAttention(AttentionBackend):
         self._states, self._history = states, history
         self._device = cache.data.device
         # What a query finds in two sets of keys is joined by the log-sum-exp of its scores in each.
-        # Only the CPU kernel tells it, and that one cannot cap scores, and has no sinks.
+        # Only the CPU kernel returns it, and that one cannot cap scores, and has no sinks.
         self._joins = self._device.type == "cpu" and not any(map(_scores, layers))
         self._gathered = cache.data.new_empty(0)
 

@@ -1,4 +1,4 @@
-"""How many threads a step of decoding on the CPU gets, where the control process wants cores, too.
+"""The number of threads of a decoding step on the CPU: the control process wants cores, too.
 
 Control, programs and clients work for the next step beside this one. A team of threads on all cores
 waits at every kernel for the one that they push aside, so that their work comes on top; with one

@@ -29,8 +29,8 @@ from pie_py.config.processes import python_command
 log = structlog.get_logger("pie.worker.load")
 
 FILE = "model.gguf"  # in the folder made of it: a link to it
-SECONDS = 600  # for the tokenizer
-MADE = 2  # goes up when other files are made of a GGUF: those that are kept are made again then
+TOKENIZER_SECONDS = 600
+MADE = 2  # goes up when other files are made of a GGUF: those in the cache are made again then
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",  # and Mistral, which says so
     "qwen2": "Qwen2ForCausalLM",
@@ -61,7 +61,7 @@ AutoTokenizer.from_pretrained(parent, gguf_file=name).save_pretrained(folder)
 
 
 def gguf_folder(file: Path) -> Path:
-    """A folder with the files of a checkpoint, made of a GGUF once and kept in the user's cache.
+    """A folder with the files of a checkpoint, made of a GGUF once, in the user's cache.
 
     Raises:
         LoadError: if the file cannot be read or served, or what reads it is not installed.
@@ -69,24 +69,24 @@ def gguf_folder(file: Path) -> Path:
     facts = file.stat()
     key = f"{MADE} {file} {facts.st_size} {facts.st_mtime_ns}"
     name = f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    kept = Path(platformdirs.user_cache_dir("pie_py")) / "gguf" / name
-    if not kept.is_dir():
+    cached = Path(platformdirs.user_cache_dir("pie_py")) / "gguf" / name
+    if not cached.is_dir():
         reader = _reader(file)
         config, splits = _config(file, reader), _splits(file, _facts(reader))
         log.info("reading the tokenizer of a GGUF, once", file=str(file))
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as made:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cached.parent) as made:
             folder = Path(made) / name
             folder.mkdir()
             _write_tokenizer(file, folder, splits)
             (folder / "config.json").write_text(json.dumps(config, indent=1))
             (folder / FILE).symlink_to(file)
             try:
-                os.rename(folder, kept)
+                os.rename(folder, cached)
             except OSError:
-                if not kept.is_dir():  # else another process was faster
+                if not cached.is_dir():  # else another process was faster
                     raise
-    return kept
+    return cached
 
 
 def gguf_tensors(file: Path) -> Sources:
@@ -263,9 +263,13 @@ def _reader(file: Path) -> Any:
 def _write_tokenizer(file: Path, folder: Path, splits: Splits | None) -> None:
     command = python_command("-c", _TOKENIZER, str(file), str(folder))
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TOKENIZER_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
-        raise LoadError(f"{file}: its tokenizer is not converted after {SECONDS} s") from None
+        raise LoadError(
+            f"{file}: its tokenizer is not converted after {TOKENIZER_SECONDS} s"
+        ) from None
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no message"]
         raise LoadError(

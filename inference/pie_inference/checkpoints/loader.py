@@ -24,7 +24,7 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "merges.txt"]
-_DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # some checkpoints hold it; config.json tells it
+_DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # some checkpoints hold what config.json says
 # The embedded models, `<name>/` each, in Hugging Face's layout, with a model card; trained by
 # `examples/pie_tiny`.
 EMBEDDED = Path(__file__).parents[1] / "embedded"

@@ -100,19 +100,23 @@ def compressed_tensors(table: Table, stored: Sources) -> Sources:
 
 def _for_int8(scheme: Any) -> bool:
     """Whether weights are int8, and activations are to be rounded to int8 row by row (w8a8)."""
-    for told, strategy in ((scheme.weights, "channel"), (scheme.input_activations, "token")):
-        if told is None or (told.num_bits, told.type, told.strategy) != (8, "int", strategy):
+    for numbers, strategy in ((scheme.weights, "channel"), (scheme.input_activations, "token")):
+        if numbers is None or (numbers.num_bits, numbers.type, numbers.strategy) != (
+            8,
+            "int",
+            strategy,
+        ):
             return False
-        if not told.symmetric:
+        if not numbers.symmetric:
             return False
     return scheme.input_activations.dynamic is True
 
 
 def _plain_shape(weight: Source, parts: Mapping[str, Source]) -> Shape:
     """Of the weight before it was packed."""
-    if (told := parts.get("weight_shape")) is None:
+    if (stored := parts.get("weight_shape")) is None:
         return weight.shape
-    return tuple(int(size) for size in told.read().tolist())
+    return tuple(int(size) for size in stored.read().tolist())
 
 
 def _decompressed(

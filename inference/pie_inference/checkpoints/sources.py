@@ -1,4 +1,4 @@
-"""Where the tensors of a checkpoint come from: read from its files, or made of what those hold."""
+"""Sources of a checkpoint's tensors: read from its files, or made of what those hold."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from pie_inference.attention.paging import PageTable
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import Fence, current, pinned
 from pie_inference.memory.embeds import EmbedPool
-from pie_inference.models.base import Model
+from pie_inference.models.decoder import Decoder
 from pie_py.wire.plan import Forward
 
 log = structlog.get_logger("pie.worker")
@@ -44,22 +44,15 @@ class DecodeGraphs:
 
     def __init__(
         self,
-        network: Model,
+        network: Decoder,
         embeds: EmbedPool,
         attention: FlashInferAttention,
         sizes: Sequence[int],
         capture: Capture,
         track: Callable[[Sequence[int]], Iterable[int]] = lambda sizes: sizes,
     ) -> None:
-        """Records a step of each of the sizes, the largest first: the others use its memory.
-
-        Args:
-            network: `graphable`.
-            embeds: what steps read and write.
-            attention: over the model's KV pool.
-            sizes: batch sizes.
-            capture: how to record.
-            track: shows how far it is.
+        """Records a step of each of the sizes, the largest first: the others use its memory. The
+        network is `graphable`; `track` shows how far it is.
         """
         self._attention = attention
         self._embeds = embeds
@@ -84,15 +77,8 @@ class DecodeGraphs:
         self.seconds = time.perf_counter() - start
 
     def run(self, batch: Forward, sequences: Sequences, positions: Int32) -> bool:
-        """Runs a forward if there is a graph for it; writes its outputs' hidden states.
-
-        Args:
-            batch: checked.
-            sequences: of the batch.
-            positions: of its inputs.
-
-        Returns:
-            Whether it did; else nothing has been done.
+        """Runs a checked forward if there is a graph for it, and writes its outputs' hidden states;
+        returns whether it did.
         """
         count = batch.inputs.size
         if count > self.sizes[-1] or batch.observed.any() or (batch.adapters >= 0).any():
@@ -187,7 +173,7 @@ class Step(PreparedAttention):
 
     def __init__(
         self,
-        network: Model,
+        network: Decoder,
         embeds: EmbedPool,
         attention: FlashInferAttention,
         size: int,
@@ -273,7 +259,7 @@ class GraphCapture:
 
 
 def record(
-    network: Model, embeds: EmbedPool, attention: FlashInferAttention, sizes: Sequence[int]
+    network: Decoder, embeds: EmbedPool, attention: FlashInferAttention, sizes: Sequence[int]
 ) -> DecodeGraphs:
     """Records decoding steps of such batch sizes, with a progress bar on a terminal."""
 

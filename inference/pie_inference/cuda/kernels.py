@@ -14,7 +14,7 @@ import torch
 from pie_inference.attention.flashinfer import decodes_on_tensor_cores
 from pie_inference.errors import LoadError
 from pie_inference.layers.kernels import Kernels
-from pie_inference.models.base import ModelShape
+from pie_inference.models.shape import ModelShape
 from pie_py.config.model import FlashInferConfig
 
 log = structlog.get_logger("pie.worker")
@@ -68,11 +68,8 @@ class Wanted:
 
 
 def compile_kernels(models: Iterable[Wanted], capability: tuple[int, int]) -> None:
-    """Compiles what is not in FlashInfer's cache yet; takes minutes the first time on a machine.
-
-    Args:
-        models: that will be served.
-        capability: compute capability of the GPU, which need not be there.
+    """Compiles what is not in FlashInfer's cache yet, for a GPU of a compute capability, which need
+    not be there; takes minutes the first time on a machine.
     """
     specs = {spec.name: spec for model in models for spec in _specs(model, capability[0])}
     missing = [spec for spec in specs.values() if not spec.is_compiled]

@@ -2,8 +2,8 @@
 
 They mean what `sampling/choose.py` does, with the random numbers of `sampling/noise.py`. A filter
 keeps some of the most likely tokens, so nothing has to be sorted or cut off: where the winner of
-all is not kept, those more likely than it race on, until one is. That is who would win among the
-kept alone.
+all is dropped, those more likely than it race on, until one is not. It is the one that would win
+among those that the filter keeps.
 
 Only with Triton, and only on a GPU, can this module be imported.
 """
@@ -243,7 +243,7 @@ def _kept(
         scaled_value = (value - best) / temperature
         outside = (scaled_value < floor) | ((top_k > 0) & (many >= top_k))
         if (top_p < 1) & (outside == 0):
-            # What top-k keeps weighs between these two; only if they do not tell, it is looked for.
+            # What top-k keeps weighs between these two; it is looked for if they do not decide.
             least = mass
             most = mass
             if top_k > 0:

@@ -1,4 +1,4 @@
-"""One handler for each kind of command. A new kind is a file beside this one and a line below."""
+"""One handler for each kind of command: a new kind is a function, and a line below."""
 
 from __future__ import annotations
 
@@ -20,24 +20,7 @@ from pie_inference.handlers.pages import (
 )
 from pie_inference.handlers.sample import keep_logits, next_dist, sample
 from pie_inference.handlers.samplers import feed_sampler, set_sampler
-from pie_py.wire.plan import (
-    Clear,
-    CopyEmbed,
-    CopyKv,
-    EmbedImage,
-    EmbedSampled,
-    EmbedText,
-    FeedSampler,
-    Forward,
-    KeepLogits,
-    MaskKv,
-    NextDist,
-    Sample,
-    SetSampler,
-    ShiftKv,
-    SwapIn,
-    SwapOut,
-)
+from pie_py.wire import plan
 
 __all__ = [
     "HANDLERS",
@@ -61,20 +44,20 @@ __all__ = [
 ]
 
 HANDLERS: dict[type[object], Handler] = {
-    EmbedText: Handler(embed_text, writes_embeds),
-    EmbedImage: Handler(embed_image, writes_embeds, long=True),
-    EmbedSampled: Handler(embed_sampled, writes_embeds),
-    CopyEmbed: Handler(copy_embed, writes_embeds),
-    Forward: Handler(forward_within_memory, writes_outputs, long=True),
-    CopyKv: Handler(copy_kv, writes_targets),
-    MaskKv: Handler(mask_kv),
-    ShiftKv: Handler(shift_kv, writes_slots),
-    NextDist: Handler(next_dist),
-    SetSampler: Handler(set_sampler),
-    FeedSampler: Handler(feed_sampler),
-    KeepLogits: Handler(keep_logits),
-    Sample: Handler(sample),
-    Clear: Handler(clear),
-    SwapOut: Handler(swap_out, writes_host_pages),
-    SwapIn: Handler(swap_in, writes_pages),
+    plan.EmbedText: Handler(embed_text, writes_embeds),
+    plan.EmbedImage: Handler(embed_image, writes_embeds, long=True),
+    plan.EmbedSampled: Handler(embed_sampled, writes_embeds),
+    plan.CopyEmbed: Handler(copy_embed, writes_embeds),
+    plan.Forward: Handler(forward_within_memory, writes_outputs, long=True),
+    plan.CopyKv: Handler(copy_kv, writes_targets),
+    plan.MaskKv: Handler(mask_kv),
+    plan.ShiftKv: Handler(shift_kv, writes_slots),
+    plan.NextDist: Handler(next_dist),
+    plan.SetSampler: Handler(set_sampler),
+    plan.FeedSampler: Handler(feed_sampler),
+    plan.KeepLogits: Handler(keep_logits),
+    plan.Sample: Handler(sample),
+    plan.Clear: Handler(clear),
+    plan.SwapOut: Handler(swap_out, writes_host_pages),
+    plan.SwapIn: Handler(swap_in, writes_pages),
 }

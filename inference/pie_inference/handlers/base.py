@@ -17,7 +17,7 @@ from pie_inference.errors import BadBatch
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.kv_cache import KvCache
-from pie_inference.models.base import Model
+from pie_inference.models.decoder import Decoder
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.sampling.remembered import SavedLogits
@@ -33,7 +33,7 @@ class ServedModel:
     """A network, its KV cache and embeds, and the attention between them."""
 
     description: ModelDescription
-    network: Model
+    network: Decoder
     cache: KvCache
     embeds: EmbedPool
     attention: AttentionBackend
@@ -68,7 +68,7 @@ def writes_embeds(model: ServedModel, batch: Any) -> Clear:
 class Handler:
     """How batches of one kind are run. The registry knows which kind, so `Any` is that kind."""
 
-    # Returns None if there is nothing to tell but that the batch has been run.
+    # Returns None if there is no result but that the batch has been run.
     run: Callable[[ServedModel, Any], DeviceFuture[BatchResult] | None]
     # What a batch was to write. It is cleared if the batch fails: memory that changes its owner
     # would else show the new owner what the earlier one has left there.

@@ -1,4 +1,4 @@
-"""Fills embeds: with tokens, sampled tokens, images, and other embeds."""
+"""Handlers that fill embeds: with tokens, sampled tokens, images, and other embeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNKNOWN = "the sampler's last sample failed, so there is no token to embed"
 
 
 def embed_sampled(model: ServedModel, batch: EmbedSampled) -> DeviceFuture[BatchResult]:
-    """Writes embeddings of the samplers' last tokens; tells the rows whose sampler has none.
+    """Writes embeddings of the samplers' last tokens; reports rows whose sampler has none.
 
     Those get zeros.
     """
@@ -41,7 +41,7 @@ def embed_sampled(model: ServedModel, batch: EmbedSampled) -> DeviceFuture[Batch
     require_below("embed_sampled: position", batch.positions, model.network.shape.max_position)
     require_below("embed_sampled: embed", batch.embeds, model.embeds.size)
     tokens = model.samplers.tokens.index_select(0, model.index(batch.samplers))
-    # Who would have to wait for a GPU does not ask.
+    # Not on a GPU: the host would wait for it.
     if model.device.type == "cpu" and int(tokens.numpy().min(initial=0)) >= 0:
         model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions)
         return completed(BatchResult(refused={}))
@@ -60,11 +60,11 @@ def copy_embed(model: ServedModel, batch: CopyEmbed) -> None:
     """Writes hidden states of other embeds, and their positions where no others are given."""
     require_lengths("copy_embed", batch.sources, batch.positions, batch.embeds)
     require_below("copy_embed: source", batch.sources, model.embeds.size)
-    told = np.maximum(batch.positions, 0)
-    require_below("copy_embed: position", told, model.network.shape.max_position)
+    given = np.maximum(batch.positions, 0)
+    require_below("copy_embed: position", given, model.network.shape.max_position)
     require_below("copy_embed: embed", batch.embeds, model.embeds.size)
     pool = model.embeds
-    positions = np.where(batch.positions < 0, pool.positions[batch.sources], told)
+    positions = np.where(batch.positions < 0, pool.positions[batch.sources], given)
     pool.copy(batch.sources, batch.embeds, positions)
 
 

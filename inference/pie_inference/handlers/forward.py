@@ -75,7 +75,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
 
 
 def writes_outputs(model: ServedModel, batch: Forward) -> Clear:
-    """The slots that the inputs' keys and values are kept in, and the output embeds."""
+    """The slots of the inputs' keys and values, and the output embeds."""
     return Clear(batch.output_slots[batch.output_slots >= 0], batch.outputs, NONE)
 
 

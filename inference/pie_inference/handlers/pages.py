@@ -1,4 +1,4 @@
-"""Slots and pages of the KV pool: copied, masked, shifted, swapped; all pools: cleared."""
+"""Handlers that copy, mask, shift and swap slots and pages of the KV pool, and clear all pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may follow hidden states: chosen tokens, distributions, saved logits."""
+"""Handlers of what follows hidden states: chosen tokens, distributions, saved logits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pie_inference.device import DeviceFuture, completed, upload
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths
 from pie_inference.sampling.choose import choose, top_tokens
+from pie_inference.sampling.operations import adjust
 from pie_inference.sampling.pool import Choices, allowed
 from pie_py.wire.operations import LOGIT_ROWS, OTHERS
 from pie_py.wire.plan import (
@@ -32,7 +33,7 @@ RULED_OUT = "every token is ruled out: by the mask, by biases of minus infinity,
 
 
 def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
-    """Samples a token from each embed, and tells the rows in which none was left to choose.
+    """Samples a token from each embed, and reports rows in which none was left to choose.
 
     Log-probabilities are those of the model's own distribution: the float32 softmax over the whole
     vocabulary at temperature 1, before biases, penalties and masks.
@@ -94,7 +95,7 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
     wanted = logits
     if masked.size or adjusted:
         wanted = logits.clone()
-        pool.adjust(wanted, choices)
+        adjust(pool, wanted, choices)
         if masked.size:
             may = allowed(batch.masks[batch.masked[rows][masked]], pool)
             index = model.index(masked)
@@ -117,7 +118,7 @@ def _sample_fused(
     raw = wanted = model.network.logits(model.embeds.read_at(fused.embeds_of(table)))
     if pool.adjusts(samplers):
         wanted = raw.to(torch.float32, copy=True)
-        pool.adjust(wanted, choices)
+        adjust(pool, wanted, choices)
     chosen = fused.choose(raw, wanted, table, batch.masks)
     pool.remember(samplers, choices.steps, chosen[0])
     if not batch.top[rows].any():
@@ -202,7 +203,7 @@ def _check(model: ServedModel, batch: Sample) -> None:
         raise BadBatch(f"sample: masks {batch.masks.shape} do not cover {vocabulary} tokens")
     if batch.mixed.size and batch.mixed.shape != (batch.embeds.size, OTHERS):
         raise BadBatch(f"sample: rows {batch.mixed.shape} to mix in")
-    require_below("sample: kept row", batch.mixed.clip(0), LOGIT_ROWS)
+    require_below("sample: saved row", batch.mixed.clip(0), LOGIT_ROWS)
     if len(set(batch.samplers.tolist())) != batch.samplers.size:
         raise BadBatch("sample: a sampler is in one batch twice")
 

@@ -1,4 +1,4 @@
-"""Makes samplers, and tells them of tokens that they did not choose."""
+"""Handlers of samplers: made, and given tokens that they did not choose."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
 
 
 def _programs(model: ServedModel, batch: SetSampler) -> list[Program]:
-    """What each sampler does to logits, copied: the message must not be kept."""
+    """What each sampler does to logits, copied, for the message does not stay."""
     count, operations = batch.samplers.size, batch.operations.size
     if not operations:
         return [Program()] * count

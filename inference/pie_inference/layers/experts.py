@@ -135,15 +135,8 @@ class Experts(FeedForward):
         stacked: Stacked | None = None,
         clamp: Clamp | None = None,
     ) -> None:
-        """Makes a mixture.
-
-        Args:
-            router: picks experts.
-            experts: the blocks.
-            activation: of the blocks.
-            stacked: the blocks' weights, of which theirs are views, where one product serves for
-                all.
-            clamp: of the blocks.
+        """Makes a mixture of blocks with one activation or clamp. Where one product serves for all
+        blocks, their weights are views of `stacked`.
         """
         self._router = router
         self._experts = experts

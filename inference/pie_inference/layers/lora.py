@@ -50,14 +50,8 @@ class AdapterRows:
         device: torch.device,
         outputs: NDArray[np.int32] | None = None,
     ) -> None:
-        """Describes a batch.
-
-        Args:
-            owners: the adapter of each row `[t]`, a key of `adapters` or a negative number for
-                none.
-            adapters: by number.
-            device: of the rows.
-            outputs: rows that the last layer goes on with; all by default.
+        """Describes a batch: the adapter of each row `[t]`, a key of `adapters` or a negative
+        number for none, and the rows that the last layer goes on with, all by default.
         """
         self._owners = owners
         self._outputs = outputs

@@ -25,14 +25,8 @@ class Rope:
         device: torch.device,
         interleaved: bool = False,
     ) -> None:
-        """Tabulates cosines and sines.
-
-        Args:
-            angles: `[positions, head_dim / 2]`, float32, radians.
-            amplitude: what a rotated vector's length is multiplied by; 1 but for YaRN.
-            dtype: of the heads.
-            device: of the heads.
-            interleaved: which dimensions form a plane.
+        """Tabulates cosines and sines of angles `[positions, head_dim / 2]`, float32 radians. A
+        rotated vector's length is multiplied by the amplitude, 1 but for YaRN.
         """
         self._half = angles.shape[1]
         self._amplitude = amplitude

@@ -1,4 +1,4 @@
-"""By which angle each position turns, with the scalings that make a model reach further."""
+"""The angle by which each position turns, with the scalings that make a model reach further."""
 
 from __future__ import annotations
 
@@ -108,14 +108,8 @@ def rope_spec(
     trained: int,
     longest: int | None = None,
 ) -> RopeSpec:
-    """Reads the rope parameters of a config.json.
-
-    Args:
-        parameters: `rope_parameters` (transformers 5) or `rope_scaling` (before); may be empty.
-        head_dim: of the model.
-        base: unless the parameters name one.
-        trained: `max_position_embeddings`.
-        longest: positions to serve, if fewer than the model could.
+    """Reads `rope_parameters` (transformers 5) or `rope_scaling` (before), which may be empty.
+    `base` is for parameters that name none; `trained` and `longest` are those of `RopeSpec`.
 
     Raises:
         LoadError: for a scaling that is not supported, or one whose parameters lack.

@@ -9,7 +9,7 @@ import structlog
 import torch
 
 from pie_inference.errors import LoadError
-from pie_inference.models.base import ModelShape
+from pie_inference.models.shape import ModelShape
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_py.config.model import ModelConfig
 

@@ -25,7 +25,7 @@ TRAITS = [
     "introspect",
 ]
 
-# Ranks that compute a model together can neither change its linear layers by adapters nor tell what
+# Ranks that compute a model together can neither change its linear layers by adapters nor know what
 # was attended to: each has only some of a layer's heads and columns.
 SHARED_TRAITS = [trait for trait in TRAITS if trait not in ("adapter", "introspect")]
 

@@ -25,7 +25,6 @@ from pie_inference.checkpoints.sources import Sources
 from pie_inference.device import current
 from pie_inference.errors import LoadError
 from pie_inference.loading.choices import choose_device, flashinfer_for, stored_dtype
-from pie_inference.models.base import Model
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.registry import ARCHITECTURES, Architecture, architecture_of
 from pie_inference.models.sharding import part_of, sharded
@@ -45,7 +44,7 @@ class LoadedNetwork:
     architecture: str
     facts: Mapping[str, Any]  # of its language model, from config.json
     folder: Path
-    network: Model
+    network: Decoder
     dtype: torch.dtype
     device: torch.device
     adapters: AdapterTable
@@ -127,7 +126,7 @@ def _network(
     dtype: torch.dtype,
     device: torch.device,
     ranks: Ranks,
-) -> Model:
+) -> Decoder:
     """The network with its weights; of several ranks, this one's part."""
     expected = architecture.tensors(checkpoint)
     divided = None if ranks.size == 1 else _divided(architecture, checkpoint, config, ranks.size)

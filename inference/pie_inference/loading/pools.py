@@ -32,14 +32,8 @@ def with_pools(
     graph_sizes: Sequence[int],
     saved_logits: SavedLogits,
 ) -> ServedModel:
-    """Allocates the pools of a model, and makes ready what works on them.
-
-    Args:
-        loaded: the network.
-        sizes: of the pools on its device.
-        host_pages: pages in host memory, for swapping.
-        graph_sizes: batch sizes for which decoding steps are recorded, if the device records steps.
-        saved_logits: the rows that all models share.
+    """Allocates the pools of a model, and makes ready what works on them. Decoding steps of
+    `graph_sizes` are recorded, if the device records steps; all models share `saved_logits`.
     """
     network, device = loaded.network, loaded.device
     with torch.inference_mode():
@@ -101,8 +95,8 @@ def _attention(
     if loaded.flashinfer is None:
         if (r := shape.recurrent) is None:
             return TorchAttention(cache, shape.heads, shape.attention), None
-        kept = States(cache, (r.layers, r.heads, r.key_dim, r.value_dim), states)
-        return TorchAttention(cache, shape.heads, shape.attention, kept, r.history), None
+        pool = States(cache, (r.layers, r.heads, r.key_dim, r.value_dim), states)
+        return TorchAttention(cache, shape.heads, shape.attention, pool, r.history), None
     from pie_inference.attention.flashinfer import FlashInferAttention
     from pie_inference.cuda.decode_graphs import record
 

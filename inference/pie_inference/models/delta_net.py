@@ -55,8 +55,8 @@ def gated_delta_rule(
         wanted = strength * (v - faded * (k @ state))
         corrections = torch.linalg.solve_triangular(known, wanted, upper=False, unitriangular=True)
         read.append(faded * (q @ state) + (left * (q @ k.mT)) @ corrections)
-        kept = (since[..., -1:] - since).exp().unsqueeze(-1)
-        state = faded[:, :, -1:] * state + (k * kept).mT @ corrections
+        lasting = (since[..., -1:] - since).exp().unsqueeze(-1)
+        state = faded[:, :, -1:] * state + (k * lasting).mT @ corrections
     return torch.cat(read, 2), state
 
 
@@ -71,14 +71,8 @@ class DeltaNet(Mixer):
         prefix: str,
         epsilon: float,
     ) -> None:
-        """Takes what it needs out of the weights.
-
-        Args:
-            delta: sizes.
-            number: of the layer among the recurrent ones.
-            weights: of the model.
-            prefix: of the layer's tensors.
-            epsilon: of its norm.
+        """Takes what it needs out of the weights, for a layer of that number among the recurrent
+        ones.
         """
         name = f"{prefix}linear_attn."
         self._number, self._delta = number, delta

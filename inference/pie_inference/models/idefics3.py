@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from tokenizers import Tokenizer
 
@@ -101,12 +100,17 @@ class Idefics3(Decoder):
         projection = linear(weights.pop(CONNECTOR))
         super().__init__(spec.decoder, weights, dtype, device)
 
-        def see(pixels: NDArray[np.float32]) -> torch.Tensor:
-            """Embeds `[tiles * tile_embeds, hidden]` of pixels `[tiles, 3, size, size]`."""
-            seen = tower(upload(pixels, device).to(dtype))
-            return projection(_joined(seen, spec.scale))
+        def encode(images: list[Image.Image]) -> list[torch.Tensor]:
+            return [encoded(image) for image in images]
 
-        self.images = _Images(tiles, layout, see, self.embed, device)
+        def encoded(image: Image.Image) -> torch.Tensor:
+            pixels, rows, columns = tiles(image)  # [tiles, 3, size, size]
+            seen = _joined(tower(upload(pixels, device).to(dtype)), spec.scale)
+            tokens = np.array(layout.tokens(rows, columns))
+            at = upload_index(np.flatnonzero(tokens == layout.image_token), device)
+            return self.embed(upload_index(tokens, device)).index_copy_(0, at, projection(seen))
+
+        self.images = ImageEncoder(layout.rule, encode)
 
 
 def _joined(seen: torch.Tensor, scale: int) -> torch.Tensor:
@@ -115,38 +119,6 @@ def _joined(seen: torch.Tensor, scale: int) -> torch.Tensor:
     side = math.isqrt(patches) // scale
     blocks = seen.view(tiles, side, scale, side, scale, hidden)
     return blocks.permute(0, 1, 3, 2, 4, 5).reshape(-1, scale**2 * hidden)
-
-
-class _Images(ImageEncoder):
-    def __init__(
-        self,
-        tiles: Tiles,
-        layout: _Layout,
-        see: Callable[[NDArray[np.float32]], torch.Tensor],
-        embed: Callable[[torch.Tensor], torch.Tensor],
-        device: torch.device,
-    ) -> None:
-        self._tiles = tiles
-        self._layout = layout
-        self._see = see
-        self._embed = embed
-        self._device = device
-
-    @property
-    def rule(self) -> ImageRule:
-        """By the number of tiles."""
-        return self._layout.rule
-
-    def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
-        """Hidden states `[embeds, hidden]` of each image."""
-        return [self._encode(image) for image in images]
-
-    def _encode(self, image: Image.Image) -> torch.Tensor:
-        pixels, rows, columns = self._tiles(image)
-        tokens = np.array(self._layout.tokens(rows, columns))
-        seen = np.flatnonzero(tokens == self._layout.image_token)
-        hidden = self._embed(upload_index(tokens, self._device))
-        return hidden.index_copy_(0, upload_index(seen, self._device), self._see(pixels))
 
 
 class _Layout:

@@ -71,9 +71,9 @@ class LatentAttention(Mixer):
             adapters.add_(down, x, self._down)
         rest = size.rank + size.turned
         queries, latent, turned = down.tensor_split((-rest, -size.turned), -1)
-        kept = torch.cat([self._norm(latent), turned], -1)  # [t, rank + turned]
-        self._rope.rotate_(kept[:, None, size.rank :], *angles[0])
-        attention.store(self._number, kept)
+        stored = torch.cat([self._norm(latent), turned], -1)  # [t, rank + turned]
+        self._rope.rotate_(stored[:, None, size.rank :], *angles[0])
+        attention.store(self._number, stored)
 
         if self._query_norm is not None and self._query_up is not None:
             normed = self._query_norm(queries)

@@ -22,7 +22,7 @@ from pie_inference.models.spec import Config, DecoderSpec, Shapes
 from pie_inference.models.tensors import decoder_tensors
 from pie_inference.models.text_part import text_spec
 from pie_inference.vision.images import ImageEncoder
-from pie_inference.vision.preprocessing import Preprocessing, preprocessing
+from pie_inference.vision.preprocessing import preprocessing
 from pie_inference.vision.transformer import (
     VisionSpec,
     VisionTransformer,
@@ -112,43 +112,19 @@ class Llava(Decoder):
         """Builds the model, taking its tensors out of `weights`."""
         spec = llava(config)
         prepare = preprocessing(read_preprocessing(folder), spec.vision.image_size)
-        self.images = _Images(spec, weights, prepare, dtype, device)
+        tower = VisionTransformer(spec.vision, weights, VISION)
+        first, second = (
+            linear(weights.pop(f"{name}.weight"), weights.pop(f"{name}.bias", None))
+            for name in (f"{PROJECTOR}linear_1", f"{PROJECTOR}linear_2")
+        )
         super().__init__(spec.decoder, weights, dtype, device)
 
+        def encode(images: list[Image.Image]) -> list[torch.Tensor]:
+            pixels = np.stack([prepare(image) for image in images])
+            seen = tower(upload(pixels, device).to(dtype))
+            if spec.drops_first:
+                seen = seen[:, 1:]
+            projected = second(F.gelu(first(seen.reshape(-1, seen.shape[-1]))))
+            return list(torch.split(projected, spec.embeds))
 
-class _Images(ImageEncoder):
-    def __init__(
-        self,
-        spec: LlavaSpec,
-        weights: MutableMapping[str, torch.Tensor],
-        prepare: Preprocessing,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        self._spec = spec
-        self._prepare = prepare
-        self._dtype = dtype
-        self._device = device
-        self._tower = VisionTransformer(spec.vision, weights, VISION)
-        self._projector = [
-            linear(
-                weights.pop(f"{PROJECTOR}{name}.weight"),
-                weights.pop(f"{PROJECTOR}{name}.bias", None),
-            )
-            for name in ("linear_1", "linear_2")
-        ]
-
-    @property
-    def rule(self) -> ImageRule:
-        """The tower's tokens that are used."""
-        return ImageRule(self._spec.embeds)
-
-    def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
-        """Hidden states `[embeds, hidden]` of each image."""
-        pixels = np.stack([self._prepare(image) for image in images])
-        seen = self._tower(upload(pixels, self._device).to(self._dtype))
-        if self._spec.drops_first:
-            seen = seen[:, 1:]
-        first, second = self._projector
-        projected = second(F.gelu(first(seen.reshape(-1, seen.shape[-1]))))
-        return list(torch.split(projected, self._spec.embeds))
+        self.images = ImageEncoder(ImageRule(spec.embeds), encode)

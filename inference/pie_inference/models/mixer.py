@@ -58,15 +58,8 @@ class GroupedQueryAttention(Mixer):
         ropes: list[Rope],
         output: Linear,
     ) -> None:
-        """Takes what it needs out of the weights.
-
-        Args:
-            spec: of the model.
-            number: of the layer.
-            stored: its number among those with keys and values.
-            weights: of the model.
-            ropes: of the model.
-            output: leads back to the hidden size.
+        """Takes what it needs out of the weights, for a layer of that number, which is the one
+        called `stored` among those with keys and values.
         """
         prefix = f"{spec.prefix}layers.{number}.self_attn."
         normed, rope = spec.query_key_norm, spec.layer_rope[number]

@@ -12,7 +12,6 @@ import torch
 from pie_inference.checkpoints.quantized import quantization
 from pie_inference.checkpoints.sources import Sources
 from pie_inference.errors import LoadError
-from pie_inference.models.base import Model
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.deepseek_v3 import deepseek_v3, without_prediction
 from pie_inference.models.gemma import (
@@ -62,7 +61,7 @@ class Architecture:
 
     tensors: Callable[[Config], Shapes]
     build: Callable[
-        [Config, MutableMapping[str, torch.Tensor], torch.dtype, torch.device, Path], Model
+        [Config, MutableMapping[str, torch.Tensor], torch.dtype, torch.device, Path], Decoder
     ]
     # How it is read if it is a decoder and nothing else: such models can be divided among ranks.
     decoder: Callable[[Config], DecoderSpec] | None = None

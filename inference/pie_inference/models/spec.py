@@ -1,4 +1,4 @@
-"""How one decoder differs from another, read from config.json."""
+"""The differences between decoders, read from config.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pie_inference.errors import LoadError
 from pie_inference.layers.experts import Routing
 from pie_inference.layers.feed_forward import Activation, Clamp
 from pie_inference.layers.rope_scaling import RopeSpec, rope_spec
-from pie_inference.models.base import ModelShape, RecurrentShape
+from pie_inference.models.shape import ModelShape, RecurrentShape
 
 Config = Mapping[str, Any]
 Shapes = dict[str, tuple[int, ...]]
@@ -375,12 +375,8 @@ def window_in_use(fields: Fields, default: int | None) -> int | None:
 def layer_windows(
     config: Config, window: int | None, default: Sequence[bool] | None = None
 ) -> list[int | None]:
-    """Windows a layer, by `layer_types`.
-
-    Args:
-        config: config.json.
-        window: of the layers that have one.
-        default: which have one, if there is no `layer_types`; all by default.
+    """Windows of the layers, by `layer_types`; without it, of those where `default` is true, or of
+    all.
 
     Raises:
         LoadError: for a type that is not known, or too few or many of them.

@@ -52,12 +52,8 @@ class Weights:
         into: torch.Tensor | None = None,
         bias_into: torch.Tensor | None = None,
     ) -> Linear:
-        """One product in the place of several that have the same input.
-
-        Args:
-            names: of the products.
-            into: where the weights are put `[out, in]`; by default anywhere.
-            bias_into: where the biases are put `[out]`.
+        """One product in the place of several that have the same input. Weights `[out, in]` and
+        biases `[out]` are put where there is a place for them.
         """
         scale = self._int8_scale(names)
         take = self.tensor if scale is None else self._tensors.pop

@@ -65,14 +65,7 @@ class Ranks:
     def join(
         cls, rank: int, size: int, meeting: Meeting, device: torch.device, local_rank: int
     ) -> Ranks:
-        """Waits until all have come.
-
-        Args:
-            rank: of this process.
-            size: how many there are.
-            meeting: where, the same for all.
-            device: that this one computes on.
-            local_rank: of this process, among those of its machine.
+        """Waits until all have come to the meeting.
 
         Raises:
             LoadError: if the first one computes on another kind of device.

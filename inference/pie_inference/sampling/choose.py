@@ -200,9 +200,9 @@ def _race_in_nucleus(
     """Tokens `[n, 1]` by chance, of the fewest most likely ones whose weights reach `wanted`, `[n,
     1]`.
 
-    All tokens race. The first to arrive that is in the nucleus is who would win if it raced alone.
-    Whether one is in it, the weight of all more likely ones tells; nothing has to be sorted or
-    counted first, so shapes depend on the parameters only, as a GPU needs it.
+    All tokens race. The first to arrive that is in the nucleus would win if that raced alone. The
+    weight of all more likely ones decides whether one is in it; nothing has to be sorted or counted
+    first, so shapes depend on the parameters only, as a GPU needs it.
     """
     keys = sort_keys(scaled)
     scores = _scores(scaled, _every(scaled), parameters)

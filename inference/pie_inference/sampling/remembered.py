@@ -1,4 +1,4 @@
-"""What sampling remembers: how often tokens occur in a text, its newest tokens; saved logits."""
+"""The memory of sampling: counts of a text's tokens, its newest ones, and saved logits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Rows = NDArray[np.integer[Any]]
 class RememberedTokens:
     """A row of counts and a ring of tokens for each sampler that needs them.
 
-    Where a token goes is told by its number in the text, so a text that is cut back and goes on
+    A token's place is its number in the text, so a text that is cut back and goes on
     overwrites what was cut off. Both tables are allocated with their first use.
     """
 
@@ -57,12 +57,8 @@ class RememberedTokens:
         self._newest_table().view(-1).index_copy_(0, cells, tokens.to(torch.int32))
 
     def newest(self, rows: _Rows, lengths: _Rows, most: int) -> torch.Tensor:
-        """The last tokens of texts, int64 `[n, most]`; -1 before their beginning.
-
-        Args:
-            rows: `[n]`.
-            lengths: of the texts, `[n]`.
-            most: tokens; no more than `HISTORY` are remembered.
+        """The last tokens of texts of such lengths, int64 `[n, most]`; -1 before their beginning.
+        No more than `HISTORY` are remembered.
         """
         table = self._newest_table()
         places = self._index(lengths - most)[:, None] + torch.arange(most, device=self._device)

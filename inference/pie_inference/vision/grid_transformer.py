@@ -158,13 +158,8 @@ class GridTransformer:
         }
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Embeds of an image, row by row, and their further features behind them.
-
-        Args:
-            pixels: `[3, height, width]`, whole embeds of them.
-
-        Returns:
-            `[embeds, (1 + deep) * out]`.
+        """Embeds of an image `[3, height, width]`, row by row, and their further features behind
+        them: `[embeds, (1 + deep) * out]`.
         """
         spec = self._spec
         rows, columns = pixels.shape[1] // spec.patch, pixels.shape[2] // spec.patch

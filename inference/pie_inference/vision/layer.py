@@ -47,13 +47,8 @@ class VisionLayer:
     def __call__(
         self, x: torch.Tensor, images: int, angles: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Hidden states `[images * tokens, hidden]` of as many.
-
-        Args:
-            x: the hidden states.
-            images: so many, equally large.
-            angles: by which queries and keys are turned `[images * tokens, head_dim / 2]`; None if
-                they are not.
+        """Hidden states `[images * tokens, hidden]` of as many, of equally large images. Queries
+        and keys turn by angles `[images * tokens, head_dim / 2]`, if there are any.
         """
         qkv = self.query_key_value(self.norm1(x)).view(len(x), 3, self.heads, -1)
         if angles is not None:

@@ -1,4 +1,4 @@
-"""What checkpoints do to an image before their vision tower sees it: resize, cut, normalize."""
+"""Preprocessing of images for a vision tower, as checkpoints say: resize, cut, normalize."""
 
 from __future__ import annotations
 
@@ -39,11 +39,8 @@ class Normalization:
 
 
 def normalization(config: Mapping[str, Any], *, plain: bool) -> Normalization:
-    """Reads the normalization of a preprocessor_config.json.
-
-    Args:
-        config: its values.
-        plain: whether means and deviations of 0.5 are the default, or those of CLIP.
+    """Reads the normalization of a preprocessor_config.json. Means and deviations are by default
+    0.5 if `plain`, else those of CLIP.
 
     Raises:
         LoadError: if there is none, or for values that make no sense.
@@ -103,11 +100,7 @@ def values_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def preprocessing(config: Mapping[str, Any], size: int) -> Preprocessing:
-    """Reads a preprocessor_config.json.
-
-    Args:
-        config: its values; they may lie below `image_processor`, as in a processor_config.json.
-        size: of the images that the vision tower takes.
+    """Reads a preprocessor_config.json, for a vision tower that takes images of that size.
 
     Raises:
         LoadError: for what is not supported.
@@ -234,11 +227,7 @@ class Tiles:
 
 
 def tiles_of_config(config: Mapping[str, Any], size: int) -> Tiles:
-    """Reads a preprocessor_config.json.
-
-    Args:
-        config: its values; they may lie below `image_processor`, as in a processor_config.json.
-        size: of the images that the vision tower takes.
+    """Reads a preprocessor_config.json, for a vision tower that takes images of that size.
 
     Raises:
         LoadError: for what is not supported.
@@ -278,11 +267,7 @@ class Blocks:
 
 
 def blocks_of_config(config: Mapping[str, Any], spec: GridSpec) -> Blocks:
-    """Reads a preprocessor_config.json.
-
-    Args:
-        config: its values; they may lie below `image_processor`, as in a processor_config.json.
-        spec: of the vision tower.
+    """Reads a preprocessor_config.json, for a vision tower.
 
     Raises:
         LoadError: for what is not supported, or does not fit the tower.

@@ -64,11 +64,8 @@ class VisionSpec:
 
 
 def vision_spec(config: Mapping[str, Any], layer: int) -> VisionSpec:
-    """Reads a `vision_config`.
-
-    Args:
-        config: its values.
-        layer: whose result is wanted: 0 is the embedding, a negative one counts from the last.
+    """Reads a `vision_config`. The result of that layer is wanted: 0 is the embedding, a negative
+    one counts from the last.
 
     Raises:
         LoadError: for what is not supported or does not fit.
