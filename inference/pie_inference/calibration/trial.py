@@ -26,7 +26,7 @@ def run_trial(model: ServedModel, lengths: list[int], k: int = 256) -> None:
     if model.graphs is not None and count == len(lengths) <= model.cache.pages:
         slots = ids * np.int32(model.cache.page_size)
     positions = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths])
-    none = np.zeros((len(lengths), 0), np.int32)
+    none: Int32 = np.zeros((len(lengths), 0), np.int32)
     _run(model, lengths, positions, slots, none, none, k)
 
 
@@ -41,7 +41,7 @@ def run_step(model: ServedModel, count: int, context: int) -> None:
     each = model.cache.pages // count
     ids = np.arange(count, dtype=np.int32)
     held = -(-context // size)
-    pages = ids[:, None] * each + np.arange(held, dtype=np.int32)
+    pages: Int32 = (ids[:, None] * each + np.arange(held)).astype(np.int32)
     used = np.full((count, held), size, np.int32)
     used[:, -1] = context - (held - 1) * size
     slots = (ids * each + context // size) * size + context % size
@@ -72,7 +72,7 @@ def _run(
             input_starts=starts,
             inputs=ids,
             page_starts=each * np.int32(pages.shape[1]),
-            pages=pages.reshape(-1).astype(np.int32),
+            pages=pages.reshape(-1),
             page_used=used.reshape(-1),
             has_masked=np.zeros(len(lengths), np.int32),
             output_slots=slots,

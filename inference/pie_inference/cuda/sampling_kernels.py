@@ -127,19 +127,10 @@ def decide(
 ):
     """One row, after `race`: the token, -1 if all are ruled out, and its log-probability.
 
-    Args:
-        raw: as of `race`, like those that are not named here.
-        wanted: as of `race`.
-        parameters: as of `race`.
-        masks: as of `race`.
-        numbers: what `race` has found.
-        ids: what `race` has found.
+    Args (the others as of `race`):
         kept: int64 `[samplers]`: the sampler's is set to the token.
         out: int32 `[2, n]`, to be written: tokens, and the bits of float32 log-probabilities.
-        count: n.
-        words: of a mask.
         blocks: that `race` had.
-        VOCABULARY: tokens.
         BLOCKS: at least as many, a power of two.
         BLOCK: tokens at a time where all are looked at again.
     """

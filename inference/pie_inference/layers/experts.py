@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from pie_inference.layers.feed_forward import Activation, Clamp, FeedForward, Gate, GatedMlp
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
-from pie_inference.layers.lora import AdapterRows
+from pie_inference.layers.lora import AdapterRows, adapted
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,7 @@ class Router:
         if routing.sigmoid:
             scores = self._product(x.float()).sigmoid()
         else:
-            scores = self._product(x)
-            if adapters is not None:
-                adapters.add_(scores, x, self._product)
-            scores = scores.softmax(-1, torch.float32)
+            scores = adapted(self._product, x, adapters).softmax(-1, torch.float32)
         ranks = scores if self._correction is None else scores + self._correction
         if routing.chosen_groups < routing.groups:
             ranks = _within_groups(ranks, routing)
@@ -235,7 +232,5 @@ class WithShared(FeedForward):
             return x
         if self._gate is None:
             return self._shared.add_to(self._mixture(x, adapters), x, adapters)
-        weight = self._gate(x)
-        if adapters is not None:
-            adapters.add_(weight, x, self._gate)
+        weight = adapted(self._gate, x, adapters)
         return self._mixture(x, adapters) + weight.sigmoid() * self._shared(x, adapters)

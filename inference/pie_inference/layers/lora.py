@@ -89,3 +89,11 @@ class AdapterRows:
                 y.addmm_(x @ added.down, added.up)
             else:
                 y.index_add_(0, rows, x.index_select(0, rows) @ added.down @ added.up)
+
+
+def adapted(layer: Linear, x: torch.Tensor, adapters: AdapterRows | None) -> torch.Tensor:
+    """What a layer makes of `x` `[t, in]`, with what adapters add to it: `[t, out]`."""
+    y = layer(x)
+    if adapters is not None:
+        adapters.add_(y, x, layer)
+    return y

@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.layers.kernels import Kernels
-from pie_inference.layers.lora import AdapterRows
+from pie_inference.layers.lora import AdapterRows, adapted
 from pie_inference.layers.rope import Angles
 from pie_inference.models.mixer import Mixer
 from pie_inference.models.spec import DeltaSpec
@@ -99,9 +99,7 @@ class DeltaNet(Mixer):
     ) -> torch.Tensor:
         """See `Mixer.__call__`."""
         size = self._delta
-        made = self._inputs(x)
-        if adapters is not None:
-            adapters.add_(made, x, self._inputs)
+        made = adapted(self._inputs, x, adapters)
         if self._order is not None:
             made = made.index_select(1, self._order)
         written, gate = made.tensor_split((size.slot_width,), 1)

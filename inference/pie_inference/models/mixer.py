@@ -9,7 +9,7 @@ import torch
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
-from pie_inference.layers.lora import AdapterRows
+from pie_inference.layers.lora import AdapterRows, adapted
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.models.spec import DecoderSpec
 from pie_inference.models.weights import Weights
@@ -92,9 +92,7 @@ class GroupedQueryAttention(Mixer):
         """See `Mixer.__call__`."""
         shape = self._shape
         rotated = shape.heads + shape.kv_heads
-        qkv = self._query_key_value(x)
-        if adapters is not None:
-            adapters.add_(qkv, x, self._query_key_value)
+        qkv = adapted(self._query_key_value, x, adapters)
         gate = None
         if self._gated:  # behind each head's query
             both, rest = qkv.tensor_split((2 * shape.heads * shape.head_dim,), 1)

@@ -232,23 +232,17 @@ def decoder_spec(
     biased: bool | None = None,
     **more: Any,
 ) -> DecoderSpec:
-    """Reads what all families have.
+    """Reads what all families have from config.json; `more` are fields of `DecoderSpec`.
 
-    Args:
-        config: config.json.
-        head_dim: default; by default the hidden size is divided among the heads.
-        rope_base: default of `rope_theta`.
-        tied: default of `tie_word_embeddings`.
-        activation: its name; by default that of `hidden_act`.
-        windows: sliding windows, one for each layer; by default there are none.
-        scale: of attention scores.
-        softcap: of attention scores.
-        sinks: whether queries see a sink.
-        feed_forward: of all layers, or one for each; by default dense, of `intermediate_size`.
-        partial: default of `partial_rotary_factor`; None for a family that turns whole heads.
-        epsilon: default of `rms_norm_eps`.
-        biased: default of `attention_bias`; None for a family that does not have it.
-        more: fields of `DecoderSpec`.
+    `windows`, of each layer, `scale`, `softcap` and `sinks` are those of `AttentionOptions`. The
+    others are defaults of the configuration's own fields:
+
+    - `head_dim`: without it, the hidden size is divided among the heads.
+    - `rope_base` of `rope_theta`, `tied` of `tie_word_embeddings`, `epsilon` of `rms_norm_eps`.
+    - `activation` in the place of `hidden_act`.
+    - `feed_forward` of all layers, or one for each: else dense, of `intermediate_size`.
+    - `partial` of `partial_rotary_factor`; None for a family that turns whole heads.
+    - `biased` of `attention_bias`; None for a family that does not have it.
 
     Raises:
         LoadError: if a value lacks, is of the wrong kind, or does not fit the others.

@@ -112,18 +112,16 @@ class Engine:
         """A model, to measure it."""
         return self._models[name]
 
-    @property
-    def flies(self) -> bool:
-        """Whether plans are for `start`, since a GPU computes while the host goes on, or for
-        `run`.
-        """
-        return any(model.device.type == "cuda" for model in self._models.values())
-
-    def start(self, plan: Plan) -> Flight | PlanResult:
-        """Hands a plan to its GPU, or runs it if its model is on the CPU."""
+    def start(
+        self,
+        plan: Plan,
+        send: Callable[[PlanResult], None] = lambda part: None,
+        look: Callable[[], bool] = lambda: False,
+    ) -> Flight | PlanResult:
+        """Hands a plan to its GPU, or runs it (see `run`) if its model is on the CPU."""
         model = self._models.get(plan.model)
         if model is None or model.device.type != "cuda":
-            return self.run(plan)
+            return self.run(plan, send, look)
         before = self._flights.get(model.device)
         flight = Flight(plan, model.cache.page_size, model.device, before)
         self._flights[model.device] = flight

@@ -123,10 +123,7 @@ def run(
             return 1
         send(socket, Hello(os.getpid(), engine.device, engine.descriptions))
         with observing(config.observer, "worker", sys.modules[__name__]):
-            if engine.flies:
-                _serve_flying(socket, engine, team)
-            else:
-                _serve(socket, engine, team)
+            _serve(socket, engine, team)
         return 0
     finally:
         if team is not None:
@@ -240,27 +237,16 @@ class _Inbox:
 
 
 def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
-    """Answers plans until `Stop`. One that has come while another ran has been read by its end."""
-    inbox = _Inbox(socket, team)
-
-    while True:
-        match inbox.take():
-            case Plan() as plan:
-                send(socket, engine.run(plan, partial(send, socket), partial(inbox.is_cut, plan)))
-            case Stop():
-                return
-            case other:
-                _obey(socket, engine, other)
-
-
-def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
-    """As `_serve`, for a GPU: prepares and hands over the next plan meanwhile."""
+    """Answers plans until `Stop`. One that has come while another ran has been read by its end; the
+    next one of a GPU is prepared and handed over meanwhile.
+    """
+    answer = partial(send, socket)
     flights: deque[Flight] = deque()
     inbox = _Inbox(socket, team)
 
     def land(wait: bool = False) -> None:
         while flights and (part := flights[0].take(wait)):
-            send(socket, part)
+            answer(part)
             if part.last:
                 flights.popleft()
 
@@ -282,10 +268,13 @@ def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) 
             continue
         match inbox.take():
             case Plan() as plan:
-                started = engine.start(plan)
+                if flights:  # answers come in the order of the plans, so parts of this one must not
+                    started = engine.start(plan)
+                else:
+                    started = engine.start(plan, answer, partial(inbox.is_cut, plan))
                 if isinstance(started, PlanResult):
-                    land(wait=True)  # answers come in the order of the plans
-                    send(socket, started)
+                    land(wait=True)
+                    answer(started)
                 else:
                     flights.append(started)
             case Stop():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -58,6 +58,29 @@ class VisionLayer:
         seen = F.scaled_dot_product_attention(parts[0], parts[1], parts[2])
         x = self.output.add_to(x, seen.transpose(1, 2).reshape(len(x), -1))
         return self.down.add_to(x, self.activation(self.up(self.norm2(x))))
+
+
+def take_layer(
+    take: Callable[[str], torch.Tensor],
+    names: Sequence[str],
+    epsilon: float,
+    heads: int,
+    activation: str,
+) -> VisionLayer:
+    """A layer of tensors of these names: the first norm, query, key and value (together, or each),
+    output, the second norm, up, down.
+    """
+    norm1, *query_key_value, output, norm2, up, down = names
+    return VisionLayer(
+        norm1=take_norm(take, norm1, epsilon),
+        query_key_value=take_linear(take, *query_key_value),
+        output=take_linear(take, output),
+        norm2=take_norm(take, norm2, epsilon),
+        up=take_linear(take, up),
+        down=take_linear(take, down),
+        heads=heads,
+        activation=ACTIVATIONS[activation],
+    )
 
 
 def take_norm(take: Callable[[str], torch.Tensor], name: str, epsilon: float) -> Norm:
