@@ -1,7 +1,7 @@
 """Starts a worker: `python -m pie_inference --connect ENDPOINT --config JSON`.
 
-With `--follow EAR --meeting PLACE --rank N` it is a further rank of a worker, which its first rank
-starts, or the host of its machine.
+With `--follow ENDPOINT --meeting PLACE --rank N` it is a further rank of a worker, which its first
+rank starts, or the host of its machine.
 """
 
 from __future__ import annotations

@@ -199,9 +199,7 @@ def _assemble(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Adapter:
-    """Puts the modules of one layer side by side: one product of each kind, as the layer itself
-    has.
-    """
+    """Puts the modules of one layer side by side: one product of each kind, as the layer has."""
     layers: dict[Linear, list[tuple[LinearSite, torch.Tensor, torch.Tensor]]] = {}
     for module, pair in pairs.items():
         renamed = rename(f"{module}.weight")

@@ -44,9 +44,7 @@ def upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
 
 
 def pinned(array: NDArray[Any], device: torch.device) -> torch.Tensor:
-    """An array as a tensor on the host, in memory that a GPU copies from; for the CPU it is
-    shared.
-    """
+    """An array as a tensor in memory that a GPU copies from; for the CPU it is shared."""
     tensor = torch.from_numpy(array)
     return tensor if device.type == "cpu" else tensor.pin_memory()
 

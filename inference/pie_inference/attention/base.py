@@ -41,9 +41,7 @@ class PreparedAttention(ABC):
 
     @abstractmethod
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
-        """Stores keys and values `[t, 2 * kv_heads * head_dim]` of the inputs in their slots; of
-        latents, `[t, head_dim]`.
-        """
+        """Stores the inputs' keys and values, `[t, 2 * kv_heads * head_dim]`, or latents."""
 
     @abstractmethod
     def attend(

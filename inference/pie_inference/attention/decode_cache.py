@@ -92,9 +92,7 @@ class DecodeCache:
         return rows
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
-        """Brings a layer up to date, after the pool, with `[n, width]` of its inputs in the order
-        of their rows.
-        """
+        """Brings a layer up to date, after the pool, with inputs `[n, width]` in rows' order."""
         data = self._layers[layer]
         if self._stale is not None:
             data.index_copy_(0, self._stale, self._cache.rows[layer].index_select(0, self._sources))
@@ -131,9 +129,7 @@ class DecodeCache:
         return found
 
     def _make_room(self, count: int) -> None:
-        """Adds rows for so many sequences at once: each growth maps fresh memory and copies all
-        rows.
-        """
+        """Adds rows for so many sequences at once: each growth maps memory and copies all rows."""
         held = self._lengths.size
         lacking = count - int(np.count_nonzero(self._wanted < self._forwards - IDLE))
         wanted = min(self._most, max(FEWEST_ROWS, 2 * held, held + lacking))

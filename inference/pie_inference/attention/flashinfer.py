@@ -175,9 +175,7 @@ class FlashInferAttention(AttentionBackend):
         return _Prepared(self, sequences.input_slots, groups)
 
     def plain_decode(self, s: Sequences) -> PageTable | None:
-        """The table of sequences with one input each that a group `decode` by page would serve, or
-        None.
-        """
+        """The table of sequences that a group `decode` by page would serve; None for others."""
         if s.visible or (np.diff(s.input_starts) != 1).any():
             return None
         table, aligned = page_table(s, self.cache.page_size)

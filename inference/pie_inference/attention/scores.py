@@ -81,9 +81,7 @@ def _scored(
 
 
 def softmax_beside(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
-    """Softmax of scores `[..., keys]`, whose weights a further score `[..., 1]`, if there is one,
-    takes from.
-    """
+    """Softmax of scores `[..., keys]`, of whose weights a further score `[..., 1]` takes a part."""
     if sinks is None:
         return scores.softmax(-1)
     most = scores.amax(-1, keepdim=True).maximum(sinks)

@@ -70,9 +70,7 @@ class Sequences:
         return _filled_slots(self.pages.pages[some], self.pages.used[some], self.page_size)
 
     def without(self, entries: Int64) -> Sequences:
-        """The same, but for the first so many pages of each, `[n]`: 0 for those that are masked or
-        ruled.
-        """
+        """The same, but for the first pages of each: `[n]`, 0 where it is masked or ruled."""
         pages = self.pages
         counts, filled = np.diff(pages.starts), _offsets(pages.used)
         firsts = pages.starts[:-1]
@@ -199,9 +197,7 @@ def _out_of_order(positions: NDArray[np.int32], input_starts: Int64) -> list[int
 
 
 def _by_position(positions: NDArray[np.int32]) -> Bool:
-    """`[inputs, inputs]`: those with a lower position, or an equal one and not after it in the
-    list.
-    """
+    """`[inputs, inputs]`: those with a lower position, or an equal one and not behind it."""
     order = np.arange(positions.size)
     query, key = positions[:, None], positions[None, :]
     lower: Bool = (key < query) | ((key == query) & (order[None, :] <= order[:, None]))

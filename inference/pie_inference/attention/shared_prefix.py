@@ -137,9 +137,7 @@ class Parts(NamedTuple):
 def attend_to_prefix(
     queries: torch.Tensor, keys_values: torch.Tensor, scale: float | None
 ) -> Parts:
-    """What queries `[n, heads, head_dim]` find in `[keys, 2, kv_heads, head_dim]`, all of it
-    seen.
-    """
+    """What queries `[n, heads, head_dim]` find in all of `[keys, 2, kv_heads, head_dim]`."""
     count, heads, dim = queries.shape
     key, value = keys_values.permute(1, 2, 0, 3).unsqueeze(1).unbind(0)  # [1, kv_heads, keys, dim]
     kv_heads = key.shape[1]

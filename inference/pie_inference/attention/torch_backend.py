@@ -272,9 +272,7 @@ class _TorchPrepared(PreparedAttention):
         options: AttentionOptions,
         sinks: torch.Tensor | None,
     ) -> Parts:
-        """What all queries find in keys of their own; the sums only if there is anything to
-        join.
-        """
+        """What queries find in keys of their own; the sums only if there is anything to join."""
         result: Parts | None = None
         for group in self._groups:
             seen = group.seen[options.window]

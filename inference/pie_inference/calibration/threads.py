@@ -65,9 +65,7 @@ class Threads:
         self._used = most
 
     def use(self, inputs: int, sequences: int) -> None:
-        """Lets PyTorch compute with the threads for a forward of so many inputs of so many
-        sequences.
-        """
+        """Lets PyTorch compute with the threads for a forward of so many inputs and sequences."""
         wanted = self._wanted(inputs, sequences)
         self._used = wanted if self._cores is None else self._cores.allowed(wanted)
         torch.set_num_threads(self._used)
@@ -132,9 +130,7 @@ def _times(model: ServedModel, size: int, counts: list[int], end: float) -> dict
 
 
 def _context(model: ServedModel, size: int) -> int:
-    """Tokens before the input of each of so many sequences, of which there are no more than
-    pages.
-    """
+    """Tokens before the input of each of so many sequences, no more than there are pages."""
     cache = model.cache
     share = cache.pages // size * cache.page_size
     affordable = CONTEXT_BYTES // (size * cache.data[:, 0].numel() * cache.data.itemsize)

@@ -1,6 +1,4 @@
-"""Forwards that are run before a model serves, to warm up and to measure. Their results are
-dropped.
-"""
+"""Forwards that are run before a model serves, to warm up and to measure, and dropped."""
 
 from __future__ import annotations
 

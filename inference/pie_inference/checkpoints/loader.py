@@ -254,9 +254,7 @@ def random_tensors(
     device: torch.device,
     part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
 ) -> dict[str, torch.Tensor]:
-    """Random tensors of the expected names and shapes, always the same: norms near 1, all else
-    small.
-    """
+    """The same random tensors each time, of the expected shapes: norms near 1, all else small."""
     generator = torch.Generator(device).manual_seed(0)
     tensors = {}
     for name, shape in expected.items():

@@ -77,9 +77,7 @@ class DecodeGraphs:
         self.seconds = time.perf_counter() - start
 
     def run(self, batch: Forward, sequences: Sequences, positions: Int32) -> bool:
-        """Runs a checked forward if there is a graph for it, and writes its outputs' hidden states;
-        returns whether it did.
-        """
+        """Runs a checked forward and writes its outputs, if there is a graph for it."""
         count = batch.inputs.size
         if count > self.sizes[-1] or batch.observed.any() or (batch.adapters >= 0).any():
             return False

@@ -26,9 +26,7 @@ _NONE = np.zeros(1, np.int32)
 def fused_sampling_for(
     config: ModelConfig, network: Decoder, embeds: EmbedPool, samplers: SamplerPool
 ) -> FusedSampling | None:
-    """What chooses tokens of a model on a GPU, its kernels compiled; None if PyTorch's operations
-    do.
-    """
+    """Fused sampling for a model on a GPU, compiled; None if PyTorch's operations choose."""
     device = samplers.tokens.device
     if device.type != "cuda" or not config.fused_sampling:
         return None
@@ -44,14 +42,10 @@ def fused_sampling_for(
 
 
 class FusedSampling:
-    """Chooses tokens of one vocabulary on one device, as `sampling.choose` does. Nothing waits for
-    it.
-    """
+    """Chooses tokens on one device, as `sampling.choose` does; nothing waits for it."""
 
     def __init__(self, kernels: ModuleType, chosen: torch.Tensor) -> None:
-        """Uses the module `sampling_kernels`. `chosen` is the pool of chosen tokens, int64
-        `[samplers]`.
-        """
+        """Uses the module `sampling_kernels`, and the pool of chosen tokens, int64 `[samplers]`."""
         self._kernels = kernels
         self._chosen = chosen
 

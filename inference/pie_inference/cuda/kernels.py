@@ -22,9 +22,7 @@ HOPPER = 9  # major compute capability of the chips that the third generation of
 
 
 def flashinfer_kernels(config: FlashInferConfig, library: Any) -> Kernels:
-    """Those that are switched on, of the module `flashinfer`. They compute in bfloat16 and
-    float16.
-    """
+    """Those that are switched on, of the module `flashinfer`; they compute in 16 bits."""
 
     def norm(
         x: torch.Tensor, weight: torch.Tensor, epsilon: float, out: torch.Tensor | None

@@ -311,9 +311,7 @@ def _weight_of_top_k(
 
 @triton.jit
 def _read(logits, masks, row, mask, words, tokens, VOCABULARY: tl.constexpr):
-    """Logits of some tokens of a row, float32; minus infinity for what is ruled out, or is no
-    number.
-    """
+    """Some tokens' logits in a row, float32; minus infinity for what is ruled out or no number."""
     live = tokens < VOCABULARY
     values = tl.load(logits + row.to(tl.int64) * VOCABULARY + tokens, mask=live, other=_NONE)
     values = values.to(tl.float32)

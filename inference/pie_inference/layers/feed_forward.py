@@ -57,9 +57,7 @@ class Clamp:
 
 
 class Gate:
-    """`activation(gate) * up`, of gate and up side by side; or, if there is one, what a clamp
-    makes of them.
-    """
+    """`activation(gate) * up`, or a clamp of both, of gate and up side by side."""
 
     def __init__(self, activation: Activation, clamp: Clamp | None = None) -> None:
         """Of PyTorch's operations, unless `use` brings a kernel."""
@@ -88,9 +86,7 @@ class GatedMlp(FeedForward):
     def __init__(
         self, gate_up: Linear, down: Linear, activation: Activation, clamp: Clamp | None = None
     ) -> None:
-        """Takes the products: hidden to twice the inner size, gate first, and inner size to
-        hidden.
-        """
+        """Takes the products: hidden to twice the inner size, gate first, and inner to hidden."""
         self._gate_up = gate_up
         self._down = down
         self._gate = Gate(activation, clamp)

@@ -1,6 +1,4 @@
-"""Low-rank additions to linear layers (LoRA, Hu et al. 2021), other ones for other rows of a
-batch.
-"""
+"""Low-rank additions to linear layers (LoRA, Hu et al. 2021), by rows of a batch."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ class AdapterRows:
             self._parts.append((adapters[number], index))
 
     def of_outputs(self) -> AdapterRows:
-        """The same for the rows that the last layer goes on with: known on the host, so nothing
-        waits.
-        """
+        """Those of the rows that the last layer goes on with: known on the host, nothing waits."""
         if self._outputs is None:
             return self
         return AdapterRows(self._owners[self._outputs], self._adapters, self._device)

@@ -27,9 +27,7 @@ class RopeSpec:
 
     @property
     def positions(self) -> int:
-        """How many positions are served: `max_position_embeddings`, more if scaled, or the fewer
-        that are wanted.
-        """
+        """Positions that are served: as trained, more if scaled, or the fewer that are wanted."""
         found = self.trained
         if self.kind == "dynamic":
             found = int(self.trained * self.number("factor"))

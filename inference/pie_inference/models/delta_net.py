@@ -71,9 +71,7 @@ class DeltaNet(Mixer):
         prefix: str,
         epsilon: float,
     ) -> None:
-        """Takes what it needs out of the weights, for a layer of that number among the recurrent
-        ones.
-        """
+        """Takes what it needs out of the weights, for that one of the recurrent layers."""
         name = f"{prefix}linear_attn."
         self._number, self._delta = number, delta
         self._inputs = weights.linear(*(name + part for part in delta.inputs))

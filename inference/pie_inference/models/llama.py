@@ -1,6 +1,4 @@
-"""Llama (Touvron et al. 2023; Grattafiori et al. 2024) and its kin: plain decoders with one
-difference or another.
-"""
+"""Llama (Touvron et al. 2023; Grattafiori et al. 2024) and its kin: plain decoders."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ from pie_inference.models.spec import (
 
 
 def llama(config: Config, **more: Any) -> DecoderSpec:
-    """The plain decoder, with biases if the configuration asks for them; `more` as of
-    `decoder_spec`.
-    """
+    """The plain decoder, with biases if configured; `more` as of `decoder_spec`."""
     fields = Fields(config)
     block = MlpSpec(fields.count("intermediate_size"), fields.flag("mlp_bias", False))
     return decoder_spec(config, feed_forward=block, biased=False, **more)
@@ -86,9 +82,7 @@ def smollm3(config: Config) -> DecoderSpec:
 
 
 def olmo2(config: Config) -> DecoderSpec:
-    """OLMo 2 (Walsh et al. 2024): norms after the blocks only, and of all queries and keys
-    together.
-    """
+    """OLMo 2 (Walsh et al. 2024): norms after the blocks, and of queries and keys as a whole."""
     return decoder_spec(
         config,
         epsilon=1e-5,

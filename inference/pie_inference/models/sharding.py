@@ -1,6 +1,4 @@
-"""A rank's part of a decoder: some heads, a part of the inner size, some of the vocabulary's
-logits.
-"""
+"""A rank's part of a decoder: some heads, some of the inner size and of the logits."""
 
 from __future__ import annotations
 

@@ -184,9 +184,7 @@ BOTH_SIDES = NormNames(
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """A decoder: RMSNorm, rotary grouped-query attention and gated feed-forward, and its
-    variants.
-    """
+    """A decoder: RMSNorm, rotary grouped-query attention, gated feed-forward, and variants."""
 
     shape: ModelShape
     epsilon: float  # of the norms

@@ -76,9 +76,7 @@ class Weights:
         return made
 
     def _int8_scale(self, names: tuple[str, ...]) -> torch.Tensor | None:
-        """The scales `[out]` of a product in int8, taken; None unless all its weights have some and
-        it is large enough.
-        """
+        """The scales `[out]`, taken, of a product in int8; None unless all weights have some."""
         weights = [f"{name}.weight" for name in names]
         if not all(f"{name}_scale" in self._tensors for name in weights):
             return None

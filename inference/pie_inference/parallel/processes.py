@@ -36,21 +36,19 @@ class RankProcesses:
         config: str,
         meeting: str | None = None,
     ) -> None:
-        """Starts them with the worker's own configuration, as JSON. If all ranks are here, they
-        meet in a file.
-        """
+        """Starts them with the worker's configuration, as JSON; by default they meet in a file."""
         self._folder = Path(tempfile.mkdtemp(prefix="pie-"))
         self.meeting = meeting or f"file://{self._folder}/meeting"
         self._sockets: list[zmq.Socket[bytes]] = []
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         for rank in ranks:
-            ear = f"ipc://{self._folder}/rank-{rank}"
+            endpoint = f"ipc://{self._folder}/rank-{rank}"
             socket = context.socket(zmq.PUSH)
             socket.setsockopt(zmq.SNDHWM, 0)
             socket.setsockopt(zmq.LINGER, LINGER_MS)
-            socket.bind(ear)
+            socket.bind(endpoint)
             self._sockets.append(socket)
-            command = python_command("-m", "pie_inference", "--follow", ear)
+            command = python_command("-m", "pie_inference", "--follow", endpoint)
             command += ["--meeting", self.meeting, "--rank", str(rank), "--config", config]
             self._processes[rank] = subprocess.Popen(command, stdout=sys.stderr)
 

@@ -80,9 +80,7 @@ class Team:
 
 
 def start_team(context: zmq.Context[zmq.Socket[bytes]], size: int, config: str) -> Team:
-    """Starts the other ranks of so many on this machine, with the worker's own configuration, as
-    JSON.
-    """
+    """Starts the other ranks of so many here, with the worker's configuration, as JSON."""
     here = RankProcesses(context, range(1, size), config)
     return Team(here, Meeting(here.meeting))
 

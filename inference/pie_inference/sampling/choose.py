@@ -220,9 +220,7 @@ def _race_in_nucleus(
 
 
 def _candidates(top_p: Float32, vocabulary: int) -> int:
-    """How many of the first to arrive are looked at: each is in the nucleus with chance top-p or
-    more.
-    """
+    """How many of the first to arrive are looked at: each is in the nucleus with chance top-p."""
     least = float(top_p.min())
     return min(vocabulary, max(1, math.ceil(math.log(_NEVER) / math.log1p(-min(least, 1 - 1e-6)))))
 
@@ -232,9 +230,7 @@ def _every(scaled: torch.Tensor) -> torch.Tensor:
 
 
 def _scores(values: torch.Tensor, tokens: torch.Tensor, parameters: Parameters) -> torch.Tensor:
-    """Of float32 values `[n, m]`: the largest wins the race. `tokens` is `[n, m]`, or `[m]` for all
-    rows.
-    """
+    """Of values `[n, m]`: the largest wins. `tokens` is `[n, m]`, or `[m]` for all rows."""
     start = _column(starts(parameters.seeds, parameters.steps).view(np.int64), values)
     scores = torch.empty_like(values)
     count, width = values.shape

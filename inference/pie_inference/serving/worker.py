@@ -75,9 +75,7 @@ class WorkerConfig(BaseModel):
 
     @property
     def fixed_threads(self) -> bool:
-        """Whether the number of PyTorch's threads is configured; ranks share the cores as they
-        are.
-        """
+        """Whether the number of PyTorch's threads is configured, or ranks share the cores."""
         configured = self.threads is not None or "OMP_NUM_THREADS" in os.environ
         return configured or self.tensor_parallel_size > 1
 
@@ -131,15 +129,13 @@ def run(
         context.destroy(LINGER_MS)  # sockets of a team that was not made, too
 
 
-def follow(ear: str, meeting: str, rank: int, config: WorkerConfig) -> int:
-    """Computes as a rank other than the first, which passes on to `ear` what it is sent, until that
-    is `Stop`.
-    """
+def follow(endpoint: str, meeting: str, rank: int, config: WorkerConfig) -> int:
+    """Computes as a further rank what comes to `endpoint` from the first, until `Stop`."""
     _settle(config)
     context = zmq.Context()
     socket = context.socket(zmq.PULL)
     socket.setsockopt(zmq.RCVHWM, 0)
-    socket.connect(ear)
+    socket.connect(endpoint)
     try:
         size, each = config.tensor_parallel_size, config.local_ranks
         try:

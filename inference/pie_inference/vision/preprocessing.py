@@ -208,9 +208,7 @@ class Tiles:
         return -(-min(self.longest, MAX_LONGEST) // self.size) if cuts else 0
 
     def __call__(self, image: Image.Image) -> tuple[NDArray[np.float32], int, int]:
-        """Pixels `[tiles, 3, size, size]` of an RGB image, the whole one last, its rows and
-        columns.
-        """
+        """Pixels `[tiles, 3, size, size]` of an RGB image, the whole last; rows and columns."""
         tile = self.size, self.size
         plan = tiling(ImageSize(*image.size), self.longest, self.size)
         image = image.resize((plan.resized.width, plan.resized.height), self.resample)
