@@ -83,10 +83,8 @@ class LoraConfig:
 
 
 def lora_config(config: Mapping[str, Any]) -> LoraConfig:
-    """Reads an adapter_config.json.
-
-    Raises:
-        LoadError: for what is wrong in it, and what is not supported.
+    """Reads an adapter_config.json. Raises `LoadError` for what is wrong in it, and what is not
+    supported.
     """
     kind = str(config.get("peft_type"))
     if kind != "LORA":
@@ -148,9 +146,7 @@ def load_adapter(
 ) -> Adapter:
     """Reads an adapter from a folder, for a model. `sites` are by the name of the module in its
     checkpoint, and `rename` leads from the name of a tensor there to the one that the model uses.
-
-    Raises:
-        LoadError: naming the folder and what is wrong, unsupported, or does not fit the model.
+    Raises `LoadError` naming the folder and what is wrong, unsupported, or does not fit the model.
     """
     try:
         config = lora_config(_read_config(folder))
@@ -267,10 +263,8 @@ class AdapterTable:
         self._adapters: dict[int, Adapter] = {}
 
     def load(self, slot: int, folder: Path) -> None:
-        """Reads an adapter into a slot.
-
-        Raises:
-            LoadError: if it is wrong, not supported, does not fit, or there is no memory for it.
+        """Reads an adapter into a slot. Raises `LoadError` if it is wrong, not supported, does not
+        fit, or there is no memory for it.
         """
         try:
             with torch.inference_mode():
@@ -288,10 +282,7 @@ class AdapterTable:
         self, slots: NDArray[np.int32], outputs: NDArray[np.int32] | None = None
     ) -> AdapterRows | None:
         """Rows `[t]` of a batch by the slots of their adapters, -1 for none; `outputs` are its
-        outputs' rows.
-
-        Raises:
-            BadBatch: for a slot without adapter.
+        outputs' rows. Raises `BadBatch` for a slot without adapter.
         """
         used = np.unique(slots[slots >= 0]).tolist()
         if not used:

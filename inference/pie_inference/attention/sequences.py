@@ -85,10 +85,8 @@ class Sequences:
 
 
 def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Sequences:
-    """Applies the contract's rules to a checked batch, whose inputs have positions `[t]`.
-
-    Raises:
-        BadBatch: for mask rows that do not fit, or more inputs than scratch slots.
+    """Applies the contract's rules to a checked batch, whose inputs have positions `[t]`. Raises
+    `BadBatch` for mask rows that do not fit, or more inputs than scratch slots.
     """
     input_starts = batch.input_starts.astype(np.int64)
     page_starts = batch.page_starts.astype(np.int64)
@@ -216,10 +214,8 @@ def _explicit(batch: Forward, input_starts: Int64, context_starts: Int64) -> dic
 
 
 def expand_runs(runs: NDArray[np.int32], rows: int, columns: int) -> Bool:
-    """Run-length rows `[runs, length, length, ...]` (hidden first) as `[rows, columns]`.
-
-    Raises:
-        BadBatch: if they are not that many rows of that many columns.
+    """Run-length rows `[runs, length, length, ...]` (hidden first) as `[rows, columns]`. Raises
+    `BadBatch` if they are not that many rows of that many columns.
     """
     visible = np.zeros((rows, columns), np.bool_)
     at = 0

@@ -61,10 +61,8 @@ AutoTokenizer.from_pretrained(parent, gguf_file=name).save_pretrained(folder)
 
 
 def gguf_folder(file: Path) -> Path:
-    """A folder with the files of a checkpoint, made of a GGUF once, in the user's cache.
-
-    Raises:
-        LoadError: if the file cannot be read or served, or what reads it is not installed.
+    """A folder with the files of a checkpoint, made of a GGUF once, in the user's cache. Raises
+    `LoadError` if the file cannot be read or served, or what reads it is not installed.
     """
     facts = file.stat()
     key = f"{MADE} {file} {facts.st_size} {facts.st_mtime_ns}"
@@ -90,10 +88,8 @@ def gguf_folder(file: Path) -> Path:
 
 
 def gguf_tensors(file: Path) -> Sources:
-    """The tensors of a GGUF, by the names that a checkpoint gives them.
-
-    Raises:
-        LoadError: if the file cannot be read.
+    """The tensors of a GGUF, by the names that a checkpoint gives them. Raises `LoadError` if the
+    file cannot be read.
     """
     reader = _reader(file)
     facts = _facts(reader)
@@ -144,11 +140,7 @@ def _unpermuted(heads: int, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _config(file: Path, reader: Any) -> dict[str, Any]:
-    """The config.json of a GGUF.
-
-    Raises:
-        LoadError: for what is not supported.
-    """
+    """The config.json of a GGUF. Raises `LoadError` for what is not supported."""
     facts = _facts(reader)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     architecture = facts("general.architecture")
@@ -216,10 +208,8 @@ def _scaling(file: Path, facts: Callable[..., Any], factors: Any) -> dict[str, A
 
 def _splits(file: Path, facts: Callable[..., Any]) -> Splits | None:
     """How texts are split; None for a tokenizer that does not split them first (SentencePiece).
-
-    Raises:
-        LoadError: if the file says nothing of it that is known: tokens would be others than those
-            that the model was trained with.
+    Raises `LoadError` if the file says nothing of it that is known: tokens would be others than
+    those that the model was trained with.
     """
     if facts("tokenizer.ggml.model") != "gpt2":
         return None

@@ -37,10 +37,7 @@ def embedded_names() -> list[str]:
 
 def checkpoint_folder(source: str) -> Path:
     """The folder of a model: an embedded one's, a local one, one made of a GGUF, or a download of a
-    hub id.
-
-    Raises:
-        LoadError: if there is none.
+    hub id. Raises `LoadError` if there is none.
     """
     if source in embedded_names():
         return EMBEDDED / source
@@ -66,20 +63,13 @@ def checkpoint_folder(source: str) -> Path:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The folder's config.json.
-
-    Raises:
-        LoadError: if it lacks or is no JSON object.
-    """
+    """The folder's config.json. Raises `LoadError` if it lacks or is no JSON object."""
     return _read_json(folder / "config.json")
 
 
 def read_preprocessing(folder: Path) -> dict[str, Any]:
     """How the images of a model are prepared: its preprocessor_config.json or
-    processor_config.json.
-
-    Raises:
-        LoadError: if both lack, or one is no JSON object.
+    processor_config.json. Raises `LoadError` if both lack, or one is no JSON object.
     """
     combined = folder / "processor_config.json"
     if combined.is_file() and "image_processor" in (found := _read_json(combined)):

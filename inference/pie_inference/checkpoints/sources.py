@@ -22,10 +22,8 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, at: int | None = None) -> torch.Tensor:
-        """The tensor, or of its first dimension only one entry.
-
-        Raises:
-            LoadError: if its file cannot be read.
+        """The tensor, or of its first dimension only one entry. Raises `LoadError` if its file
+        cannot be read.
         """
 
 

@@ -1,8 +1,8 @@
-"""One handler for each kind of command: a new kind is a function, and a line below."""
+"""One handler for each kind of command, with what it writes, by the kind in `HANDLERS`."""
 
 from __future__ import annotations
 
-from pie_inference.handlers.base import Handler, writes_embeds
+from pie_inference.handlers.base import NONE, Handler, writes_embeds
 from pie_inference.handlers.divided import forward_within_memory
 from pie_inference.handlers.embeds import copy_embed, embed_image, embed_sampled, embed_text
 from pie_inference.handlers.forward import forward, writes_outputs
@@ -13,10 +13,7 @@ from pie_inference.handlers.pages import (
     shift_kv,
     swap_in,
     swap_out,
-    writes_host_pages,
     writes_pages,
-    writes_slots,
-    writes_targets,
 )
 from pie_inference.handlers.sample import keep_logits, next_dist, sample
 from pie_inference.handlers.samplers import feed_sampler, set_sampler
@@ -49,15 +46,15 @@ HANDLERS: dict[type[object], Handler] = {
     plan.EmbedSampled: Handler(embed_sampled, writes_embeds),
     plan.CopyEmbed: Handler(copy_embed, writes_embeds),
     plan.Forward: Handler(forward_within_memory, writes_outputs, long=True),
-    plan.CopyKv: Handler(copy_kv, writes_targets),
+    plan.CopyKv: Handler(copy_kv, lambda _, batch: plan.Clear(batch.targets, NONE, NONE)),
     plan.MaskKv: Handler(mask_kv),
-    plan.ShiftKv: Handler(shift_kv, writes_slots),
+    plan.ShiftKv: Handler(shift_kv, lambda _, batch: plan.Clear(batch.slots, NONE, NONE)),
     plan.NextDist: Handler(next_dist),
     plan.SetSampler: Handler(set_sampler),
     plan.FeedSampler: Handler(feed_sampler),
     plan.KeepLogits: Handler(keep_logits),
     plan.Sample: Handler(sample),
     plan.Clear: Handler(clear),
-    plan.SwapOut: Handler(swap_out, writes_host_pages),
+    plan.SwapOut: Handler(swap_out, lambda _, batch: plan.Clear(NONE, NONE, batch.hosts)),
     plan.SwapIn: Handler(swap_in, writes_pages),
 }

@@ -115,10 +115,8 @@ def embed_image(model: ServedModel, batch: EmbedImage) -> DeviceFuture[BatchResu
 
 
 def _files(batch: EmbedImage) -> list[bytes]:
-    """The files, without their padding.
-
-    Raises:
-        BadBatch: if their lengths disagree with what there is.
+    """The files, without their padding. Raises `BadBatch` if their lengths disagree with what there
+    is.
     """
     words = (batch.lengths.astype(np.int64) + 3) // 4
     if (batch.lengths < 0).any() or int(words.sum()) != batch.files.size:

@@ -19,11 +19,6 @@ def copy_kv(model: ServedModel, batch: CopyKv) -> None:
     model.cache.copy(batch.sources, batch.targets)
 
 
-def writes_targets(model: ServedModel, batch: CopyKv) -> Clear:
-    """The slots that are copied to."""
-    return Clear(batch.targets, NONE, NONE)
-
-
 def mask_kv(model: ServedModel, batch: MaskKv) -> None:
     """Sets the mask word of pages."""
     require_lengths("mask_kv", batch.pages, batch.masks)
@@ -50,11 +45,6 @@ def shift_kv(model: ServedModel, batch: ShiftKv) -> None:
     model.cache.shift(batch.slots, batch.distances, turned)
 
 
-def writes_slots(model: ServedModel, batch: ShiftKv) -> Clear:
-    """The slots."""
-    return Clear(batch.slots, NONE, NONE)
-
-
 def swap_out(model: ServedModel, batch: SwapOut) -> None:
     """Copies pages to host pages."""
     _check(model, "swap_out", batch.pages, batch.hosts, batch.hosts)
@@ -67,11 +57,6 @@ def swap_in(model: ServedModel, batch: SwapIn) -> None:
     _check(model, "swap_in", batch.pages, batch.hosts, batch.pages)
     if batch.pages.size:
         model.host.swap_in(batch.hosts, batch.pages)
-
-
-def writes_host_pages(model: ServedModel, batch: SwapOut) -> Clear:
-    """The host pages that pages are copied to."""
-    return Clear(NONE, NONE, batch.hosts)
 
 
 def writes_pages(model: ServedModel, batch: SwapIn) -> Clear:

@@ -36,10 +36,8 @@ class RopeSpec:
         return found if self.longest is None else min(found, self.longest)
 
     def angles(self) -> tuple[torch.Tensor, float]:
-        """Angles `[positions, head_dim / 2]`, float32, and the amplitude.
-
-        Raises:
-            LoadError: if the scaling lacks a parameter.
+        """Angles `[positions, head_dim / 2]`, float32, and the amplitude. Raises `LoadError` if the
+        scaling lacks a parameter.
         """
         positions = torch.arange(self.positions, dtype=torch.float32)
         frequencies, amplitude = SCALINGS[self.kind](self)
@@ -51,10 +49,8 @@ class RopeSpec:
         return found
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A parameter of the scaling.
-
-        Raises:
-            LoadError: if it lacks and has no default, or is no number.
+        """A parameter of the scaling. Raises `LoadError` if it lacks and has no default, or is no
+        number.
         """
         value = self.parameters.get(name)
         if value is None:
@@ -69,9 +65,7 @@ class RopeSpec:
 
     def factors(self, name: str) -> torch.Tensor:
         """What each frequency is divided by, `[head_dim / 2]`, near (`short`) or far (`long`).
-
-        Raises:
-            LoadError: if they lack, or are not as many numbers.
+        Raises `LoadError` if they lack, or are not as many numbers.
         """
         values = self.parameters.get(f"{name}_factor")
         if not isinstance(values, list) or len(values) != self.head_dim // 2:
@@ -107,10 +101,8 @@ def rope_spec(
     longest: int | None = None,
 ) -> RopeSpec:
     """Reads `rope_parameters` (transformers 5) or `rope_scaling` (before), which may be empty.
-    `base` is for parameters that name none; `trained` and `longest` are those of `RopeSpec`.
-
-    Raises:
-        LoadError: for a scaling that is not supported, or one whose parameters lack.
+    `base` is for parameters that name none; `trained` and `longest` are those of `RopeSpec`. Raises
+    `LoadError` for a scaling that is not supported, or one whose parameters lack.
     """
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     if not isinstance(kind, str) or kind not in SCALINGS:

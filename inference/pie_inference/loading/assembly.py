@@ -27,10 +27,8 @@ log = structlog.get_logger("pie.worker")
 
 
 def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[ServedModel]:
-    """Loads checkpoints and allocates pools for each; models of one device share its memory.
-
-    Raises:
-        LoadError: if one of them cannot be served; the text names it.
+    """Loads checkpoints and allocates pools for each; models of one device share its memory. Raises
+    `LoadError` if one of them cannot be served; the text names it.
     """
     loaded: list[LoadedNetwork] = []
     for config in configs:

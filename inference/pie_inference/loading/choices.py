@@ -20,10 +20,8 @@ FP8_CAPABILITY = (8, 9)  # of chips with 8-bit floats
 
 
 def choose_device(wanted: str, ranks: Ranks = ALONE) -> torch.device:
-    """The device that a configuration's `device` names. Each rank gets a GPU of its own.
-
-    Raises:
-        LoadError: if there is no such device.
+    """The device that a configuration's `device` names. Each rank gets a GPU of its own. Raises
+    `LoadError` if there is no such device.
     """
     if ranks.size > 1 and wanted != "cpu" and torch.cuda.is_available():
         if wanted not in ("auto", "cuda"):
@@ -68,10 +66,7 @@ def flashinfer_for(
     config: ModelConfig, shape: ModelShape, dtype: torch.dtype, device: torch.device
 ) -> ModuleType | None:
     """The module `flashinfer` if a model is to be served with it, else None: by PyTorch's
-    attention.
-
-    Raises:
-        LoadError: if the configuration wants it and it cannot be.
+    attention. Raises `LoadError` if the configuration wants it and it cannot be.
     """
     if config.attention == "torch":
         return None
@@ -89,10 +84,8 @@ def flashinfer_for(
 
 
 def stored_dtype(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """The dtype of keys and values in the pool.
-
-    Raises:
-        LoadError: if the chip lacks the one wanted.
+    """The dtype of keys and values in the pool. Raises `LoadError` if the chip lacks the one
+    wanted.
     """
     if config.kv_dtype == "auto":
         return dtype

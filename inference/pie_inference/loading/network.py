@@ -66,10 +66,8 @@ def naming(config: ModelConfig) -> Iterator[None]:
 
 
 def load_network(config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
-    """Reads a model's weights, or this rank's part of them, and builds its network.
-
-    Raises:
-        LoadError: if the checkpoint, its adapters, or the configuration cannot be served.
+    """Reads a model's weights, or this rank's part of them, and builds its network. Raises
+    `LoadError` if the checkpoint, its adapters, or the configuration cannot be served.
     """
     device = choose_device(config.device, ranks)
     if device.type == "cuda":
@@ -157,10 +155,8 @@ def _arranged(architecture: Architecture, checkpoint: dict[str, Any], stored: So
 def _divided(
     architecture: Architecture, checkpoint: dict[str, Any], config: ModelConfig, size: int
 ) -> DecoderSpec:
-    """The whole decoder that is to be divided among so many ranks.
-
-    Raises:
-        LoadError: if it cannot be divided.
+    """The whole decoder that is to be divided among so many ranks. Raises `LoadError` if it cannot
+    be divided.
     """
     if architecture.decoder is None:
         raise LoadError("tensor_parallel_size: models that read images run on one device")

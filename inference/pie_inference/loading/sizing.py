@@ -87,9 +87,7 @@ def pool_sizes(
 ) -> PoolSizes:
     """Sizes of a model's pools, of embeds in `dtype` and numbers as they are `stored`: what the
     configuration says, else a share of the free memory. They are added to what that has granted.
-
-    Raises:
-        LoadError: if there is no room, or less is granted than one largest batch needs.
+    Raises `LoadError` if there is no room, or less is granted than one largest batch needs.
     """
     free = memory.free - memory.granted
     budget = min(memory.budget, free)
@@ -129,10 +127,8 @@ def host_pages(
     config: ModelConfig, shape: ModelShape, dtype: torch.dtype, kv_pages: int, memory: Memory
 ) -> int:
     """Pages of a model, `dtype` being the pool's, in host memory: as configured, else a share of
-    the free memory, no more than the KV pool has. They are added to what that has granted.
-
-    Raises:
-        LoadError: if there is no room for what the configuration says.
+    the free memory, no more than the KV pool has. They are added to what that has granted. Raises
+    `LoadError` if there is no room for what the configuration says.
     """
     slot = shape.slot_numbers * dtype.itemsize
     page = config.page_size * slot

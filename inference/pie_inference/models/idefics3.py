@@ -125,10 +125,8 @@ class _Layout:
     """The tokens around an image's tiles, which the tokenizer makes of a text."""
 
     def __init__(self, folder: Path, tile_embeds: int, tiles: Tiles) -> None:
-        """Reads the tokenizer, and finds the rule by which the tokens grow with the tiles.
-
-        Raises:
-            LoadError: if it cannot be read, lacks the image token, or there is no such rule.
+        """Reads the tokenizer, and finds the rule by which the tokens grow with the tiles. Raises
+        `LoadError` if it cannot be read, lacks the image token, or there is no such rule.
         """
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

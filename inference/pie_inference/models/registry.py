@@ -139,10 +139,8 @@ ARCHITECTURES = {
 
 
 def architecture_of(config: Config) -> str:
-    """The architecture that a config.json names: a key of `ARCHITECTURES`.
-
-    Raises:
-        LoadError: if it names none that is supported, or its quantization is not.
+    """The architecture that a config.json names: a key of `ARCHITECTURES`. Raises `LoadError` if it
+    names none that is supported, or its quantization is not.
     """
     quantization(config)  # refuses a method that is not known
     names = config.get("architectures") or []

@@ -13,10 +13,8 @@ from pie_inference.parallel.ranks import Ranks
 
 
 def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
-    """What each of so many ranks has of a decoder.
-
-    Raises:
-        LoadError: if heads or inner sizes do not divide among them.
+    """What each of so many ranks has of a decoder. Raises `LoadError` if heads or inner sizes do
+    not divide among them.
     """
     shape = spec.shape
     whole = [spec.whole_norm, len(spec.attention_names) == 1, shape.sinks, shape.latent]

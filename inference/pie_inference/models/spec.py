@@ -242,8 +242,7 @@ def decoder_spec(
     - `partial` of `partial_rotary_factor`; None for a family that turns whole heads.
     - `biased` of `attention_bias`; None for a family that does not have it.
 
-    Raises:
-        LoadError: if a value lacks, is of the wrong kind, or does not fit the others.
+    Raises `LoadError` if a value lacks, is of the wrong kind, or does not fit the others.
     """
     fields = Fields(config)
     activation = activation or fields.text("hidden_act", "silu")
@@ -327,10 +326,8 @@ def _head_sizes(fields: Fields, default: int | None) -> _HeadSizes:
 
 
 def with_states(spec: DecoderSpec, delta: DeltaSpec, recurrent: Sequence[bool]) -> DecoderSpec:
-    """The same decoder, some of whose layers are delta nets.
-
-    Raises:
-        LoadError: if its heads do not divide, or no layer has attention.
+    """The same decoder, some of whose layers are delta nets. Raises `LoadError` if its heads do not
+    divide, or no layer has attention.
     """
     if delta.value_heads % delta.key_heads:
         raise LoadError(
@@ -368,10 +365,7 @@ def layer_windows(
     config: Config, window: int | None, default: Sequence[bool] | None = None
 ) -> list[int | None]:
     """Windows of the layers, by `layer_types`; without it, of those where `default` is true, or of
-    all.
-
-    Raises:
-        LoadError: for a type that is not known, or too few or many of them.
+    all. Raises `LoadError` for a type that is not known, or too few or many of them.
     """
     fields = Fields(config)
     layers = fields.count("num_hidden_layers")

@@ -37,10 +37,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def text_config(config: Config) -> Config:
-    """The configuration of the language model, as its family reads it.
-
-    Raises:
-        LoadError: if it is of a family that is not supported within another model.
+    """The configuration of the language model, as its family reads it. Raises `LoadError` if it is
+    of a family that is not supported within another model.
     """
     text = Fields(config).table("text_config")
     kind = str(text.get("model_type", "llama"))

@@ -65,10 +65,8 @@ class Ranks:
     def join(
         cls, rank: int, size: int, meeting: Meeting, device: torch.device, local_rank: int
     ) -> Ranks:
-        """Waits until all have come to the meeting.
-
-        Raises:
-            LoadError: if the first one computes on another kind of device.
+        """Waits until all have come to the meeting. Raises `LoadError` if the first one computes on
+        another kind of device.
         """
         store = meeting.store(size)
         if rank == 0:

@@ -86,10 +86,8 @@ def start_team(context: zmq.Context[zmq.Socket[bytes]], size: int, config: str) 
 
 
 def join(rank: int, size: int, meeting: Meeting, on_cpu: bool, each: int) -> Ranks:
-    """Waits for the other ranks, of which there are `each` on each machine.
-
-    Raises:
-        LoadError: if others compute on other devices.
+    """Waits for the other ranks, of which there are `each` on each machine. Raises `LoadError` if
+    others compute on other devices.
     """
     local_rank = rank % each
     if on_cpu:

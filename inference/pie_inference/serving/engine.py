@@ -51,10 +51,8 @@ class Engine:
         self, configs: Sequence[ModelConfig], ranks: Ranks = ALONE, fixed_threads: bool = True
     ) -> None:
         """Loads every model, or this rank's part of it, and sizes its pools. Unless PyTorch's
-        number of threads is fixed, it is chosen for each forward.
-
-        Raises:
-            LoadError: if one of them cannot be served.
+        number of threads is fixed, it is chosen for each forward. Raises `LoadError` if one of them
+        cannot be served.
         """
         self._models: dict[str, ServedModel] = {}
         self._threads: dict[str, Threads] = {}

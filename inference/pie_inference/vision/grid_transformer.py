@@ -55,11 +55,7 @@ class GridSpec:
 
 
 def grid_spec(config: Mapping[str, Any]) -> GridSpec:
-    """Reads a `vision_config`.
-
-    Raises:
-        LoadError: for what is not supported or does not fit.
-    """
+    """Reads a `vision_config`. Raises `LoadError` for what is not supported or does not fit."""
     where = "config.json: vision_config"
     fields = Fields({**_DEFAULTS, **config}, where)
     rope = fields.table("rope_parameters")

@@ -40,10 +40,8 @@ class Normalization:
 
 def normalization(config: Mapping[str, Any], *, plain: bool) -> Normalization:
     """Reads the normalization of a preprocessor_config.json. Means and deviations are by default
-    0.5 if `plain`, else those of CLIP.
-
-    Raises:
-        LoadError: if there is none, or for values that make no sense.
+    0.5 if `plain`, else those of CLIP. Raises `LoadError` if there is none, or for values that make
+    no sense.
     """
     fields = Fields(config, "preprocessor_config.json")
     for step in ("do_rescale", "do_normalize"):
@@ -87,10 +85,8 @@ class Preprocessing:
 
 
 def values_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The values of a preprocessor_config.json; a processor_config.json has them in a table.
-
-    Raises:
-        LoadError: if images are to keep their size, which the tower may not take.
+    """The values of a preprocessor_config.json; a processor_config.json has them in a table. Raises
+    `LoadError` if images are to keep their size, which the tower may not take.
     """
     table = config.get("image_processor")
     values = table if isinstance(table, dict) else config
@@ -100,10 +96,8 @@ def values_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def preprocessing(config: Mapping[str, Any], size: int) -> Preprocessing:
-    """Reads a preprocessor_config.json, for a vision tower that takes images of that size.
-
-    Raises:
-        LoadError: for what is not supported.
+    """Reads a preprocessor_config.json, for a vision tower that takes images of that size. Raises
+    `LoadError` for what is not supported.
     """
     config = values_of(config)
     fields = Fields(config, WHERE)
@@ -166,11 +160,7 @@ def _as_pixel(mean: tuple[float, ...]) -> tuple[int, int, int]:
 
 
 def resampling(config: Mapping[str, Any], default: Image.Resampling) -> Image.Resampling:
-    """The filter of a preprocessor_config.json.
-
-    Raises:
-        LoadError: if there is no such filter.
-    """
+    """The filter of a preprocessor_config.json. Raises `LoadError` if there is no such filter."""
     number: Any = config.get("resample", int(default))
     try:
         return Image.Resampling(number)
@@ -225,10 +215,8 @@ class Tiles:
 
 
 def tiles_of_config(config: Mapping[str, Any], size: int) -> Tiles:
-    """Reads a preprocessor_config.json, for a vision tower that takes images of that size.
-
-    Raises:
-        LoadError: for what is not supported.
+    """Reads a preprocessor_config.json, for a vision tower that takes images of that size. Raises
+    `LoadError` for what is not supported.
     """
     config = values_of(config)
     fields = Fields(config, WHERE)
@@ -265,10 +253,8 @@ class Blocks:
 
 
 def blocks_of_config(config: Mapping[str, Any], spec: GridSpec) -> Blocks:
-    """Reads a preprocessor_config.json, for a vision tower.
-
-    Raises:
-        LoadError: for what is not supported, or does not fit the tower.
+    """Reads a preprocessor_config.json, for a vision tower. Raises `LoadError` for what is not
+    supported, or does not fit the tower.
     """
     config = values_of(config)
     fields = Fields(config, WHERE)

@@ -65,10 +65,7 @@ class VisionSpec:
 
 def vision_spec(config: Mapping[str, Any], layer: int) -> VisionSpec:
     """Reads a `vision_config`. The result of that layer is wanted: 0 is the embedding, a negative
-    one counts from the last.
-
-    Raises:
-        LoadError: for what is not supported or does not fit.
+    one counts from the last. Raises `LoadError` for what is not supported or does not fit.
     """
     kind = config.get("model_type")
     if kind not in DEFAULTS:
