@@ -104,12 +104,11 @@ FOLDERS: dict[str, dict[str, str]] = {
         "adapters": "errors layers",
         "sampling": "device memory",
         "cuda": "errors device layers memory attention models sampling",
-        "served_model": "device memory attention parallel models adapters sampling cuda",
-        "handlers": "errors device attention vision sampling cuda served_model",
-        "calibration": "device served_model handlers",
+        "handlers": "errors device memory attention vision parallel models adapters sampling cuda",
+        "calibration": "device handlers",
         "loading": "errors device checkpoints memory attention parallel models adapters sampling"
-        " cuda served_model calibration",
-        "serving": "errors device parallel served_model handlers calibration loading",
+        " cuda handlers calibration",
+        "serving": "errors device parallel handlers calibration loading",
         "__main__": "serving",
     },
     "pie_gateway": {

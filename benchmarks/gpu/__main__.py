@@ -16,17 +16,16 @@ import torch
 from benchmarks.gpu import phases
 from benchmarks.gpu.shapes import SHAPES
 from pie_inference.attention.base import AttentionOptions
-from pie_inference.cuda.compile import Wanted, compile_kernels
+from pie_inference.cuda.kernels import Wanted, compile_kernels
 from pie_inference.errors import LoadError
-from pie_inference.models.base import ModelShape
-from pie_inference.models.registry import architecture_of
+from pie_inference.models.llama import llama
+from pie_inference.models.shape import ModelShape
 from pie_py.config.model import FlashInferConfig
 
 SWITCHES = ("append", "norm", "rope", "activation")
 DTYPES = (torch.bfloat16, torch.float8_e4m3fn)  # of keys and values
 # What the families have together that `tests/gpu` serves.
 ODD = ModelShape(
-    architecture="all of them",
     attention=tuple(
         AttentionOptions(None, cap, window) for cap in (None, 5.0) for window in (None, 9)
     ),
@@ -105,14 +104,14 @@ def _run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         case "compile":
             config = FlashInferConfig.model_validate(options.config.get("flashinfer", {}))
             wanted = [
-                Wanted(config, architecture_of(shape).shape(shape), torch.bfloat16, stored)
+                Wanted(config, llama(shape).shape, torch.bfloat16, stored)
                 for shape in SHAPES.values()
                 for stored in DTYPES[: 1 + options.all]
             ]
             if options.all:
                 wanted += [
                     Wanted(config, ODD, torch.bfloat16, torch.bfloat16, "gelu_tanh"),
-                    Wanted(CORES, architecture_of(LARGE).shape(LARGE), *DTYPES[:1] * 2),
+                    Wanted(CORES, llama(LARGE).shape, *DTYPES[:1] * 2),
                 ]
             capability = tuple(options.capability) or torch.cuda.get_device_capability()
             return {"off": _compile(wanted, capability)}

@@ -17,7 +17,7 @@ from benchmarks.gpu.shapes import kv_bytes, parameters, write_shape
 from benchmarks.gpu.steps import Decoding, prompt
 from benchmarks.gpu.timing import seconds_of, settle
 from pie_inference.cuda.decode_graphs import POSITIONS, GraphCapture
-from pie_inference.served_model import ServedModel
+from pie_inference.handlers.base import ServedModel
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
 from pie_py.config.model import ModelConfig

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pie_inference.served_model import ServedModel
+from pie_inference.handlers.base import ServedModel
 from pie_py.wire.plan import (
     Batch,
     EmbedSampled,

@@ -1,7 +1,7 @@
 """Starts a worker: `python -m pie_inference --connect ENDPOINT --config JSON`.
 
-With `--follow EAR --meeting PLACE --rank N` it is a further rank of a worker, which its first rank
-starts, or the host of its machine.
+With `--follow ENDPOINT --meeting PLACE --rank N` it is a further rank of a worker, which its first
+rank starts, or the host of its machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(run: Callable[[str, WorkerConfig], int] = run) -> int:
     parser = argparse.ArgumentParser(prog="pie_inference", description="A pie_py inference worker.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--connect", help="ZeroMQ endpoint of the control process")
-    where.add_argument("--follow", help="endpoint of who tells this rank what to do")
+    where.add_argument("--follow", help="endpoint that passes on what the first rank is sent")
     parser.add_argument("--meeting", default="", help="where it meets the other ranks")
     parser.add_argument("--rank", type=int, default=0, help="of a further rank")
     parser.add_argument("--config", required=True, help="models and threads, as JSON")

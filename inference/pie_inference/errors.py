@@ -1,4 +1,4 @@
-"""What can go wrong in a worker, told so that the server's user can mend it."""
+"""Errors of a worker; their texts say how the server's user can mend them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from support.llava_checkpoints import make_llava
 from support.model_rig import Rig, Step, Stream, assert_close, reference
 from transformers import LlavaForConditionalGeneration
 
-from pie_inference.adapters.lora_config import lora_config
+from pie_inference.adapters import lora_config
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig

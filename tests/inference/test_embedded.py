@@ -13,12 +13,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from examples.pie_tiny.corpus.sample import CALL, CLOSE, HEAD, INTR, TRAP
 from examples.pie_tiny.corpus.world import subjects
-from pie_inference.checkpoints import embedded
-from pie_inference.checkpoints.loader import checkpoint_folder
+from pie_inference.checkpoints.loader import EMBEDDED, checkpoint_folder, embedded_names
 from pie_inference.errors import LoadError
 from pie_py.config.model import EMBEDDED_MODEL
 
-NAMES = embedded.names()
+NAMES = embedded_names()
 MAX_BYTES = 12_000_000  # of all of them: the package stays small
 
 
@@ -34,7 +33,7 @@ def test_the_default_model_is_one_of_them() -> None:
 
 
 def test_they_are_small() -> None:
-    files = [file for file in embedded.FOLDER.rglob("*") if file.is_file()]
+    files = [file for file in EMBEDDED.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) <= MAX_BYTES
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pie_inference.layers.experts import Experts, Stacked, groups
+from pie_inference.layers.experts import Experts, Router, Routing, Stacked, groups
 from pie_inference.layers.feed_forward import GatedMlp
 from pie_inference.layers.linear import linear
-from pie_inference.layers.router import Router, Routing
 
 HIDDEN, INNER = 32, 24
 

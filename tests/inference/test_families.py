@@ -28,7 +28,7 @@ from support.model_rig import (
 from transformers import Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from pie_inference.errors import LoadError
-from pie_inference.models.gemma3 import gemma3_text, gemma3_within
+from pie_inference.models.gemma import gemma3_text, gemma3_within
 from pie_inference.models.registry import ARCHITECTURES
 from pie_inference.models.text_part import text_config, text_spec
 
@@ -395,7 +395,7 @@ def test_what_text_configurations_leave_out(kind: str) -> None:
     if kind == "gemma3_text":
         spec, facts = gemma3_within(config), gemma3_text(config)
     else:
-        spec, facts = text_spec(config, "", "", ""), text_config(config)
+        spec, facts = text_spec(config, "", ""), text_config(config)
     shape = spec.shape
     assert shape.vocab_size == wanted.vocab_size
     assert (shape.hidden, shape.layers) == (wanted.hidden_size, wanted.num_hidden_layers)

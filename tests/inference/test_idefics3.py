@@ -27,7 +27,7 @@ from transformers.models.idefics3.modeling_idefics3 import Idefics3VisionEmbeddi
 
 from pie_inference import handlers
 from pie_inference.errors import LoadError
-from pie_inference.vision.tiles import tiles_of_config
+from pie_inference.vision.preprocessing import tiles_of_config
 from pie_inference.vision.transformer import _places
 from pie_py.wire.images import ImageSize, tiling
 

@@ -28,7 +28,7 @@ from transformers.models.siglip.image_processing_pil_siglip import SiglipImagePr
 from pie_inference import handlers
 from pie_inference.checkpoints.loader import read_preprocessing
 from pie_inference.errors import BadBatch, LoadError
-from pie_inference.vision.decoding import BadImage, decode_image
+from pie_inference.vision.images import BadImage, decode_image
 from pie_inference.vision.preprocessing import preprocessing
 from pie_inference.vision.transformer import vision_spec
 from pie_py.wire.images import ImageSize, image_size

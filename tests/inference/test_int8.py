@@ -15,8 +15,8 @@ from support.families import make_family
 from support.model_rig import Rig, Step, assert_close, expected_logits, tokens_of
 
 from pie_inference.errors import LoadError
-from pie_inference.layers import int8_linear
-from pie_inference.layers.int8_linear import Int8Linear, multiplies_int8
+from pie_inference.layers import linear as linear_module
+from pie_inference.layers.linear import Int8Linear, multiplies_int8
 from pie_inference.models.weights import Weights
 
 needs_vnni = pytest.mark.skipif(
@@ -69,7 +69,7 @@ def test_rounding_activations_costs_less_than_a_percent() -> None:
 @pytest.mark.parametrize("smallest", [40 * 16, 40 * 16 + 1])
 def test_only_large_products_are_in_int8(monkeypatch: pytest.MonkeyPatch, smallest: int) -> None:
     """Several products in one count together; what is too small is widened."""
-    monkeypatch.setattr(int8_linear, "SMALLEST", smallest)
+    monkeypatch.setattr(linear_module, "SMALLEST_INT8", smallest)
     first, first_scale = stored(24, 16)
     second, second_scale = stored(16, 16)
     found = {
@@ -130,7 +130,7 @@ def test_a_checkpoint_for_int8_activations(tmp_path: Path, monkeypatch: pytest.M
     as_here = w8a8(folder, **ACTIVATIONS)
     wanted = expected_logits(as_here, tokens_of(30))
     assert_close(logits_of(folder), wanted)  # small products are exact
-    monkeypatch.setattr(int8_linear, "SMALLEST", 1)
+    monkeypatch.setattr(linear_module, "SMALLEST_INT8", 1)
     error = (logits_of(folder) - wanted).norm() / wanted.norm()
     assert 1e-4 < error < 0.05
 
@@ -142,7 +142,7 @@ def test_adapters_are_added_to_products_in_int8(
     folder = make_family(tmp_path / "model", "qwen3")
     as_here = w8a8(folder, **ACTIVATIONS)
     adapter = make_adapter(as_here, tmp_path / "adapter", target_modules="all-linear")
-    monkeypatch.setattr(int8_linear, "SMALLEST", 1)
+    monkeypatch.setattr(linear_module, "SMALLEST_INT8", 1)
     rig = Rig(folder, adapters={"a": str(adapter)})
     tokens = tokens_of(30)
     (found,) = rig.forward(Step(rig.sequence(30), tokens, outputs=30, adapter=0))
@@ -158,7 +158,7 @@ def test_adapters_are_added_to_products_in_int8(
 def test_other_activations_stay_in_the_models_dtype(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(int8_linear, "SMALLEST", 1)
+    monkeypatch.setattr(linear_module, "SMALLEST_INT8", 1)
     folder = make_family(tmp_path / "model", "qwen3")
     as_here = w8a8(folder, **{**ACTIVATIONS, **other})
     assert_close(logits_of(folder), expected_logits(as_here, tokens_of(30)))
@@ -167,7 +167,7 @@ def test_other_activations_stay_in_the_models_dtype(
 def test_without_the_instructions_weights_are_widened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(int8_linear, "SMALLEST", 1)
+    monkeypatch.setattr(linear_module, "SMALLEST_INT8", 1)
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
     folder = make_family(tmp_path / "model", "qwen3")
     as_here = w8a8(folder, **ACTIVATIONS)

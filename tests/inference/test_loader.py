@@ -18,7 +18,7 @@ from support.model_rig import Rig, Step
 from pie_inference.checkpoints.loader import choose_dtype, cpu_has_bfloat16, stop_tokens
 from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
-from pie_inference.loading.devices import choose_device
+from pie_inference.loading.choices import choose_device
 from pie_inference.loading.sizing import free_memory
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig

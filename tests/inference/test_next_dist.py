@@ -11,7 +11,7 @@ from support.checkpoints import make_llama
 from support.model_rig import Rig, ints
 
 from pie_inference.errors import BadBatch
-from pie_inference.sampling.order import top_tokens
+from pie_inference.sampling.choose import top_tokens
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 from pie_inference import handlers
 from pie_inference.errors import LoadError
 from pie_inference.models.qwen3_vl import qwen3_vl
-from pie_inference.vision.blocks import blocks_of_config
 from pie_inference.vision.grid_transformer import grid_spec
+from pie_inference.vision.preprocessing import blocks_of_config
 from pie_py.wire.images import ImageRule, ImageSize
 from pie_py.wire.plan import CopyEmbed, EmbedText, Forward, ShiftKv
 

@@ -23,9 +23,9 @@ from support.model_rig import (
 
 from pie_inference.attention import recurrent
 from pie_inference.errors import LoadError
-from pie_inference.layers.delta_rule import gated_delta_rule
 from pie_inference.loading import sizing
 from pie_inference.models import delta_net
+from pie_inference.models.delta_net import gated_delta_rule
 
 SIZE = 8  # of a page
 RECURRENT = 2  # layers

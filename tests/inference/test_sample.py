@@ -18,7 +18,7 @@ from support.model_rig import Rig, ints, offsets
 
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
-from pie_inference.handlers.embed_sampled import UNKNOWN
+from pie_inference.handlers.embeds import UNKNOWN
 from pie_inference.sampling.pool import Program, SamplerPool
 from pie_py.wire.operations import Operation, Step, packed
 from pie_py.wire.plan import (

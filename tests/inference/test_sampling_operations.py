@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from support.model_rig import ints
 from transformers import generation
 
-from pie_inference.sampling.kept_logits import KeptLogits
 from pie_inference.sampling.noise import coins
+from pie_inference.sampling.operations import adjust
 from pie_inference.sampling.pool import Choices, Program, SamplerPool
+from pie_inference.sampling.remembered import SavedLogits
 from pie_py.wire.operations import ARGUMENTS, HISTORY, OTHERS, Operation, Step
 
 VOCABULARY = 64
@@ -153,7 +154,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.pool = SamplerPool(VOCABULARY, CPU, 16)
-        self.kept = KeptLogits(VOCABULARY, CPU)
+        self.kept = SavedLogits(VOCABULARY, CPU)
 
     def set(self, slot: int, steps: list[Step], seed: int = 0) -> None:
         arguments = np.zeros((len(steps), ARGUMENTS), np.float32)
@@ -198,7 +199,7 @@ class Bench:
             self.kept,
         )
         out = logits.clone()
-        self.pool.adjust(out, choices)
+        adjust(self.pool, out, choices)
         return out
 
 

@@ -13,11 +13,11 @@ from pie_inference.attention.base import AttentionOptions
 from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.loading.sizing import gpu_memory, pool_sizes
-from pie_inference.models.base import ModelShape
+from pie_inference.models.shape import ModelShape
 from pie_py.config.model import ModelConfig
 
 GB = 10**9
-SHAPE = ModelShape("test", (AttentionOptions(),) * 32, 4096, 32, 8, 128, 128_256, 131_072)
+SHAPE = ModelShape((AttentionOptions(),) * 32, 4096, 32, 8, 128, 128_256, 131_072)
 SLOT = 32 * 2 * 8 * 128 * 2  # bytes of a token, bfloat16
 
 

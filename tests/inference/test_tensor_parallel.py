@@ -13,8 +13,7 @@ from support.families import make_family
 from support.workers import SECONDS, Worker, check_same
 
 from pie_inference.errors import LoadError
-from pie_inference.models.llama import llama
-from pie_inference.models.mixtral import mixtral
+from pie_inference.models.llama import llama, mixtral
 from pie_inference.models.sharding import part_of, sharded
 from pie_inference.parallel.ranks import Ranks
 from pie_py.wire.plan import Failed, Hello, LoadAdapter

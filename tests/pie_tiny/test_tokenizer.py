@@ -25,7 +25,7 @@ from examples.pie_tiny.tokenizer import (
     save_tokenizer,
     train_tokenizer,
 )
-from pie_inference.checkpoints.embedded import folder
+from pie_inference.checkpoints.loader import checkpoint_folder
 
 SEEDS = st.integers(0, 2**32)
 
@@ -115,6 +115,5 @@ def test_a_held_out_word_is_cut_into_tokens_that_training_shows(word: str, shown
 
 
 def _shipped() -> Tokenizer:
-    found = folder("pie-tiny")
-    assert found is not None
+    found = checkpoint_folder("pie-tiny")
     return Tokenizer.from_file(str(found / "tokenizer.json"))

@@ -48,7 +48,7 @@ def chosen(
     assert fused.embeds_of(table).tolist() == (samplers + 7).tolist()
     raw = logits.to("cuda")
     found = fused.choose(raw, raw if wanted is None else wanted.to("cuda"), table, masks).cpu()
-    assert torch.equal(fused._kept[:count].cpu().flip(0), found[0].long())
+    assert torch.equal(fused._chosen[:count].cpu().flip(0), found[0].long())
     return found[0].long(), found[1].view(torch.float32)
 
 

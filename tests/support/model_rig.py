@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pie_inference import handlers
+from pie_inference.handlers.base import ServedModel
 from pie_inference.loading.assembly import load_models
-from pie_inference.served_model import ServedModel
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Attention, CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist
 

@@ -23,7 +23,7 @@ from pie_cluster.wire.ranks import (
 )
 from pie_cluster.wire.sockets import member_dealer
 from pie_inference.errors import LoadError
-from pie_inference.parallel.meeting import Meeting
+from pie_inference.parallel.ranks import Meeting
 from pie_py.config.keys import KeyPair
 
 START_MS = 5000  # for a host to answer

@@ -41,9 +41,7 @@ class PreparedAttention(ABC):
 
     @abstractmethod
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
-        """Stores keys and values `[t, 2 * kv_heads * head_dim]` of the inputs in their slots; of
-        latents, `[t, head_dim]`.
-        """
+        """Stores the inputs' keys and values, `[t, 2 * kv_heads * head_dim]`, or latents."""
 
     @abstractmethod
     def attend(
@@ -51,11 +49,8 @@ class PreparedAttention(ABC):
     ) -> torch.Tensor:
         """Attends with queries `[t, heads, head_dim]`, after `store` of the same layer.
 
-        Args:
-            layer: its number.
-            queries: of the inputs.
-            sinks: `[heads]`, of a layer whose options have them: the score of a key that every
-                query sees, and whose value is zero (Xiao et al. 2024).
+        Sinks `[heads]`, of a layer whose options have them, are the scores of a key that every
+        query sees, and whose value is zero (Xiao et al. 2024).
 
         Returns:
             `[t, heads * head_dim]`; zeros for an input that nothing is visible to.
@@ -67,10 +62,6 @@ class AttentionBackend(ABC):
 
     @abstractmethod
     def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
-        """Does once for a forward what all layers share.
-
-        Args:
-            sequences: of the forward.
-            ordered: whether the layers will get the inputs in the `order` that attention likes
-                best; else there is none.
+        """Does once for a forward what all layers share. If `ordered`, the layers will get the
+        inputs in the `order` that attention likes best; else there is none.
         """

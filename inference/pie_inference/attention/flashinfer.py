@@ -32,8 +32,7 @@ from pie_inference.attention.paging import (
     slot_table,
 )
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device.fence import Fence
-from pie_inference.device.upload import pinned, upload, upload_index
+from pie_inference.device import Fence, pinned, upload, upload_index
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.config.model import FlashInferConfig
 
@@ -113,15 +112,8 @@ class FlashInferAttention(AttentionBackend):
         library: Any,
         graph_batch: int = 1,
     ) -> None:
-        """Serves a cache whose keys are shared by `heads` query heads.
-
-        Args:
-            cache: of a model that these kernels can serve: see `loading/attention_choice.py`.
-            heads: of queries.
-            layers: options of each.
-            config: which kernels.
-            library: the module `flashinfer`.
-            graph_batch: most sequences of a recorded step.
+        """Serves a cache, whose keys are shared by `heads` query heads, with the module
+        `flashinfer`: see `loading/choices.py`. A recorded step has `graph_batch` sequences at most.
         """
         self.cache = cache
         self.heads = heads
@@ -183,9 +175,7 @@ class FlashInferAttention(AttentionBackend):
         return _Prepared(self, sequences.input_slots, groups)
 
     def plain_decode(self, s: Sequences) -> PageTable | None:
-        """The table of sequences with one input each that a group `decode` by page would serve, or
-        None.
-        """
+        """The table of sequences that a group `decode` by page would serve; None for others."""
         if s.visible or (np.diff(s.input_starts) != 1).any():
             return None
         table, aligned = page_table(s, self.cache.page_size)
@@ -236,30 +226,22 @@ class FlashInferAttention(AttentionBackend):
     def _masked(self, s: Sequences, members: Int64) -> dict[AttentionOptions, _Task]:
         """Of sequences with a rule: what each input sees of their keys."""
         table = slot_table(s, members)
-        found: dict[AttentionOptions, tuple[list[Bool], list[Bool]]] = {
-            v: ([], []) for v in self.variants
-        }
+        # What each sequence's inputs see, windows aside; positions of these, and of keys.
+        parts = []
         for at, i in enumerate(members.tolist()):
-            start, end = s.input_starts[i : i + 2].tolist()
-            keys = int(table.starts[at + 1] - table.starts[at])
-            seen: Bool = np.tri(end - start, keys, keys - (end - start), np.bool_)
-            rule = s.visible.get(i)
-            if rule is not None:
-                seen[:] = True
-                seen[:, keys - rule.shape[1] :] = rule
-            positions = self.cache.positions[table.entries[table.starts[at] : table.starts[at + 1]]]
-            for v, (masks, blanks) in found.items():
-                own: Bool = seen
-                if v.window is not None:
-                    near: Bool = positions > s.positions[start:end, None] - v.window
-                    own = seen & near
-                masks.append(own.reshape(-1))
-                blanks.append(np.logical_not(own.any(axis=1)))
+            own = s.positions[slice(*s.input_starts[i : i + 2].tolist())]
+            slots = table.entries[slice(*table.starts[at : at + 2].tolist())]
+            parts.append((s.seen(i), own[:, None], self.cache.positions[slots]))
         tasks = {}
-        for v, (masks, blanks) in found.items():
+        for v in self.variants:
+            masks = [
+                seen if v.window is None else seen & (keys > own - v.window)
+                for seen, own, keys in parts
+            ]
             left = -1 if v.window is None else table.entries.size
-            blank = np.flatnonzero(np.concatenate(blanks))
-            tasks[v] = _Task(table, left, np.concatenate(masks), blank if blank.size else None)
+            blank = np.flatnonzero(np.concatenate([~mask.any(axis=1) for mask in masks]))
+            mask = np.concatenate([mask.reshape(-1) for mask in masks])
+            tasks[v] = _Task(table, left, mask, blank if blank.size else None)
         return tasks
 
     def _group(
@@ -287,18 +269,11 @@ class FlashInferAttention(AttentionBackend):
         fence.wait()
         table = task.table
         entries = upload(table.entries, self.device)
+        sizes = (self.heads, self.cache.kv_heads, self.cache.head_dim, table.page_size)
+        options = {"window_left": task.window_left, **self.common(v)}
         if kind in ("decode", "filtered"):
-            wrapper.plan(
-                pinned(table.starts, self.device),
-                entries,
-                pinned(table.last, self.device),
-                self.heads,
-                self.cache.kv_heads,
-                self.cache.head_dim,
-                table.page_size,
-                window_left=task.window_left,
-                **self.common(v),
-            )
+            starts, last = (pinned(part, self.device) for part in (table.starts, table.last))
+            wrapper.plan(starts, entries, last, *sizes, **options)
         else:
             mask = None if task.mask is None else upload(task.mask, self.device)
             # With a mask the library packs it on the device, by offsets that lie there, too.
@@ -308,14 +283,10 @@ class FlashInferAttention(AttentionBackend):
                 place(table.starts),
                 entries,
                 place(table.last),
-                self.heads,
-                self.cache.kv_heads,
-                self.cache.head_dim,
-                table.page_size,
+                *sizes,
                 custom_mask=mask,
                 causal=mask is None,
-                window_left=task.window_left,
-                **self.common(v),
+                **options,
             )
         fence.record()
         return _Run(wrapper, None if task.blank is None else upload_index(task.blank, self.device))

@@ -21,11 +21,19 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionOptions
-from pie_inference.attention.decode_caches import Span
-from pie_inference.attention.masks import Padded, Pieces, Visibility, visibility
-from pie_inference.attention.pieces import KeySlots, Piece, grouped, pieces_of
+from pie_inference.attention.decode_cache import Span
+from pie_inference.attention.pieces import (
+    KeySlots,
+    Padded,
+    Piece,
+    Pieces,
+    Visibility,
+    grouped,
+    pieces_of,
+    visibility,
+)
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.memory.kv_cache import KvCache
 
 MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at once

@@ -1,4 +1,4 @@
-"""What the inputs of a forward attended to, computed beside whatever backend does the attention.
+"""Attention scores of a forward's inputs, computed beside whatever backend does the attention.
 
 Key-value caches are pruned by it: Heavy-Hitter Oracle (Zhang et al. 2023), PyramidKV (Cai et al.
 2024), AdaKV (Feng et al. 2024).
@@ -11,19 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
 from pie_inference.attention.scores import softmax_beside
 from pie_inference.attention.sequences import Sequences, live_columns
-from pie_inference.device.future import DeviceFuture
-from pie_inference.device.upload import upload
+from pie_inference.device import DeviceFuture, upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import DETAILS, Attention, Forward
 
 MAX_SCORES = 1 << 24  # float32 scores at a time: bounds the memory
-
-Bool = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +90,7 @@ class ObservedAttention(PreparedAttention):
         slots = np.concatenate([context, sequences.input_slots[first:end]])
         live, filled = live_columns(batch, self._cache, i)
         columns = np.concatenate([live, filled + np.arange(end - first)])
-        seen = _seen(sequences, i, context.size)[-count:]
+        seen = sequences.seen(i)[-count:]
         own, keys = sequences.positions[end - count : end], self._cache.positions[slots]
         device = self._cache.data.device
         hidden = {}
@@ -143,17 +139,6 @@ class ObservedAttention(PreparedAttention):
             case _:
                 mean = found.mean(0) / len(self._layers)
                 watched.sums[0].index_add_(0, watched.columns, mean)
-
-
-def _seen(sequences: Sequences, i: int, context: int) -> Bool:
-    """`[inputs, context + inputs]`: what the inputs of a sequence see, windows aside."""
-    inputs = int(sequences.input_starts[i + 1] - sequences.input_starts[i])
-    rule = sequences.visible.get(i)
-    if rule is None:
-        return np.tri(inputs, context + inputs, context, dtype=np.bool_)
-    whole = np.ones((inputs, context + inputs), np.bool_)
-    whole[:, context + inputs - rule.shape[1] :] = rule
-    return whole
 
 
 def _probabilities(

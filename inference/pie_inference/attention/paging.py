@@ -1,8 +1,8 @@
-"""Where the keys of sequences lie, in the form that kernels for paged KV caches read.
+"""Tables of where the keys of sequences lie, as kernels for paged KV caches read them.
 
 Most sequences have full pages and then one that fills up: an entry of their table is a page. Where
-a page that is not the last has empty slots, slots are masked, or inputs are not kept, an entry is a
-slot: the same kernels then take the pool for one with pages of one slot.
+a page that is not the last has empty slots, slots are masked, or inputs are not stored, an entry is
+a slot: the same kernels then take the pool for one with pages of one slot.
 """
 
 from __future__ import annotations
@@ -96,13 +96,10 @@ def slot_table(s: Sequences, members: Int64) -> PageTable:
 
 
 def filtered(table: PageTable, seen: Bool) -> tuple[PageTable, Int64]:
-    """A table by slot without the keys that are not seen, and the sequences that see nothing.
+    """A table by slot without the keys that are not seen, by entry, and the sequences that see
+    nothing.
 
     Those keep their last key, for kernels want one.
-
-    Args:
-        table: by slot.
-        seen: of each entry.
     """
     seen = seen.copy()
     owners = np.repeat(np.arange(table.last.size), np.diff(table.starts))

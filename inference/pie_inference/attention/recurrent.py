@@ -1,4 +1,4 @@
-"""What the recurrent layers of a forward read: tokens in order, and the states before them.
+"""The inputs of recurrent layers in a forward: tokens in order, and the states before them.
 
 A recurrent layer's slot holds what its token writes to the state, as an attention layer's holds key
 and value. A state is computed from the slots that a token sees, so that pages mean the same to all
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
 
@@ -35,7 +35,7 @@ class _Lane:
     first: int  # of the inputs, counted in the forward
     inputs: int
     silent: bool = False  # the last token reads, and does not write: it does not see itself
-    kept: bool = True  # the state afterwards is worth a row
+    worth: bool = True  # a row, for the state afterwards
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +141,13 @@ class PreparedStates:
     def _ends(self, lane: _Lane, source: int, start: int, alone: bool) -> list[tuple[int, int]]:
         """Where the runs of a lane end, and the rows of the states there.
 
-        Borders are after every so many tokens, and after the last full page of the context, for
-        others may share it, and of the whole. If rows are short, the last ones are kept.
-
-        Args:
-            lane: what is to be computed.
-            source: row of the state to begin from, or -1.
-            start: tokens that it is of.
-            alone: whether no other lane begins from it.
+        It begins from the state of `start` tokens in the row `source`, or -1; `alone` if no other
+        lane does. Borders are after every so many tokens, and after the last full page of the
+        context, for others may share it, and of the whole. If rows are short, the last ones are
+        kept.
         """
         end, states, size = lane.slots.size, self._states, self._cache.page_size
-        if not lane.kept:
+        if not lane.worth:
             return [(end, -1)]
         if source >= 0 and start % size and alone:
             # The state of a page that is not full goes on in its row: none needs it again.
@@ -164,8 +160,8 @@ class PreparedStates:
         borders = {*range(start // BORDER * BORDER, end, BORDER)}
         borders |= {some // size * size for some in (end - lane.inputs, end)}
         wanted = sorted((at for at in borders if start < at < end), reverse=True)
-        kept = [(at, row) for at in wanted if (row := states.take(border=True)) >= 0]
-        return [*reversed(kept), (end, last)]
+        found = [(at, row) for at in wanted if (row := states.take(border=True)) >= 0]
+        return [*reversed(found), (end, last)]
 
 
 def _lanes(s: Sequences, slots: int) -> Iterator[_Lane]:
@@ -176,8 +172,8 @@ def _lanes(s: Sequences, slots: int) -> Iterator[_Lane]:
         whole = np.concatenate([context, s.input_slots[first:end]])
         rule = s.visible.get(i)
         if rule is None:
-            kept = bool(whole[-1] < slots)  # else it is a scratch slot
-            yield _Lane(whole, first, end - first, kept=kept)
+            stored = bool(whole[-1] < slots)  # else it is a scratch slot
+            yield _Lane(whole, first, end - first, worth=stored)
             continue
         for number, row in enumerate(rule):
             seen = np.ones(whole.size, np.bool_)
@@ -186,7 +182,7 @@ def _lanes(s: Sequences, slots: int) -> Iterator[_Lane]:
             itself = bool(seen[own])
             seen[own] = False
             others = np.append(whole[seen], whole[own])
-            yield _Lane(others, first + number, 1, silent=not itself, kept=False)
+            yield _Lane(others, first + number, 1, silent=not itself, worth=False)
 
 
 def _grouped(runs: list[_Run]) -> Iterator[list[_Run]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pie_inference.attention.masks import Visibility
+from pie_inference.attention.pieces import Visibility
 
 MAX_SCORES = 1 << 24  # float32 scores at a time: bounds the memory
 
@@ -81,12 +81,7 @@ def _scored(
 
 
 def softmax_beside(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
-    """Softmax over the last dimension, whose weights a further score, if there is one, takes from.
-
-    Args:
-        scores: `[..., keys]`.
-        sinks: `[..., 1]`, or what is expanded to that.
-    """
+    """Softmax of scores `[..., keys]`, of whose weights a further score `[..., 1]` takes a part."""
     if sinks is None:
         return scores.softmax(-1)
     most = scores.amax(-1, keepdim=True).maximum(sinks)

@@ -1,4 +1,4 @@
-"""What every input of a forward attends to, by the contract's rules, independent of a backend."""
+"""The keys that every input of a forward attends to, by the contract's rules, for any backend."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Sequences:
 
     input_starts: Int64  # [n + 1] offsets into inputs
     positions: NDArray[np.int32]  # [t] of inputs
-    input_slots: Int64  # [t] slot of each input's key and value; a scratch slot if it is not kept
+    input_slots: Int64  # [t] slot of each input's key and value; a scratch slot if it has none
     pages: Pages
     context_starts: Int64  # [n + 1] offsets into context_slots
     visible: dict[int, Bool]  # sequence -> [inputs, context + inputs or only the last of them]
@@ -51,6 +51,18 @@ class Sequences:
         """`[c]` live slots of the input pages: slow; backends that read `pages` need none."""
         return _context_slots(self.pages, self.live, self.page_size)
 
+    def seen(self, sequence: int) -> Bool:
+        """`[inputs, context + inputs]`: what the inputs of a sequence see, windows aside."""
+        starts, contexts = self.input_starts, self.context_starts
+        inputs = int(starts[sequence + 1] - starts[sequence])
+        context = int(contexts[sequence + 1] - contexts[sequence])
+        rule = self.visible.get(sequence)
+        if rule is None:
+            return np.tri(inputs, context + inputs, context, dtype=np.bool_)
+        whole = np.ones((inputs, context + inputs), np.bool_)
+        whole[:, context + inputs - rule.shape[1] :] = rule
+        return whole
+
     def first_slots(self, sequence: int, entries: int) -> Int64:
         """Filled slots of the first so many pages of a sequence that has no masked ones."""
         first = int(self.pages.starts[sequence])
@@ -58,9 +70,7 @@ class Sequences:
         return _filled_slots(self.pages.pages[some], self.pages.used[some], self.page_size)
 
     def without(self, entries: Int64) -> Sequences:
-        """The same, but for the first so many pages of each, `[n]`: 0 for those that are masked or
-        ruled.
-        """
+        """The same, but for the first pages of each: `[n]`, 0 where it is masked or ruled."""
         pages = self.pages
         counts, filled = np.diff(pages.starts), _offsets(pages.used)
         firsts = pages.starts[:-1]
@@ -75,15 +85,8 @@ class Sequences:
 
 
 def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Sequences:
-    """Applies the contract's rules to a checked batch.
-
-    Args:
-        batch: indices are within the pools.
-        positions: of the inputs, `[t]`.
-        cache: whose masks hide slots.
-
-    Raises:
-        BadBatch: for mask rows that do not fit, or more inputs than scratch slots.
+    """Applies the contract's rules to a checked batch, whose inputs have positions `[t]`. Raises
+    `BadBatch` for mask rows that do not fit, or more inputs than scratch slots.
     """
     input_starts = batch.input_starts.astype(np.int64)
     page_starts = batch.page_starts.astype(np.int64)
@@ -169,7 +172,7 @@ def live_columns(batch: Forward, cache: KvCache, i: int) -> tuple[Int64, int]:
 
 
 def _input_slots(batch: Forward, cache: KvCache) -> Int64:
-    """Slots of the inputs' keys and values; those that are not kept go to scratch slots."""
+    """Slots of the inputs' keys and values; those that have none go to scratch slots."""
     slots = batch.output_slots.astype(np.int64)
     kept = slots >= 0
     if not kept.all():
@@ -192,9 +195,7 @@ def _out_of_order(positions: NDArray[np.int32], input_starts: Int64) -> list[int
 
 
 def _by_position(positions: NDArray[np.int32]) -> Bool:
-    """`[inputs, inputs]`: those with a lower position, or an equal one and not after it in the
-    list.
-    """
+    """`[inputs, inputs]`: those with a lower position, or an equal one and not behind it."""
     order = np.arange(positions.size)
     query, key = positions[:, None], positions[None, :]
     lower: Bool = (key < query) | ((key == query) & (order[None, :] <= order[:, None]))
@@ -213,10 +214,8 @@ def _explicit(batch: Forward, input_starts: Int64, context_starts: Int64) -> dic
 
 
 def expand_runs(runs: NDArray[np.int32], rows: int, columns: int) -> Bool:
-    """Run-length rows `[runs, length, length, ...]` (hidden first) as `[rows, columns]`.
-
-    Raises:
-        BadBatch: if they are not that many rows of that many columns.
+    """Run-length rows `[runs, length, length, ...]` (hidden first) as `[rows, columns]`. Raises
+    `BadBatch` if they are not that many rows of that many columns.
     """
     visible = np.zeros((rows, columns), np.bool_)
     at = 0

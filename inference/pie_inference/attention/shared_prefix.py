@@ -39,13 +39,9 @@ class SharedPrefix:
 def find_shared_prefixes(s: Sequences, able: Bool) -> list[SharedPrefix]:
     """The prefixes that it pays to attend to together; no sequence is in two of them.
 
-    Only sequences whose first page is also the first one of another are looked at: a forward
-    without shared prefixes takes almost no time here.
-
-    Args:
-        s: sequences of a forward.
-        able: `[n]` which of them may share; all inputs of these see their whole context, none of it
-            masked.
+    Only sequences that are `able` may share: all their inputs see their whole context, none of it
+    masked. And only those whose first page is also the first one of another are looked at: a
+    forward without shared prefixes takes almost no time here.
     """
     counts = np.diff(s.pages.starts)
     members = np.flatnonzero(able & (counts > 0))
@@ -141,9 +137,7 @@ class Parts(NamedTuple):
 def attend_to_prefix(
     queries: torch.Tensor, keys_values: torch.Tensor, scale: float | None
 ) -> Parts:
-    """What queries `[n, heads, head_dim]` find in `[keys, 2, kv_heads, head_dim]`, all of it
-    seen.
-    """
+    """What queries `[n, heads, head_dim]` find in all of `[keys, 2, kv_heads, head_dim]`."""
     count, heads, dim = queries.shape
     key, value = keys_values.permute(1, 2, 0, 3).unsqueeze(1).unbind(0)  # [1, kv_heads, keys, dim]
     kv_heads = key.shape[1]

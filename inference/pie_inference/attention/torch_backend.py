@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
-from pie_inference.attention.decode_cache import DecodeCache
-from pie_inference.attention.decode_caches import DecodeCaches, Span
+from pie_inference.attention.decode_cache import DecodeCache, DecodeCaches, Span
 from pie_inference.attention.groups import (
     Bool,
     Group,
@@ -27,9 +26,8 @@ from pie_inference.attention.groups import (
     as_slice,
     rows_of,
 )
-from pie_inference.attention.masks import Visibility
 from pie_inference.attention.paging import ranges
-from pie_inference.attention.pieces import KeySlots
+from pie_inference.attention.pieces import KeySlots, Visibility
 from pie_inference.attention.recurrent import PreparedStates
 from pie_inference.attention.scores import scored_attention
 from pie_inference.attention.sequences import Sequences
@@ -41,7 +39,7 @@ from pie_inference.attention.shared_prefix import (
     flash,
     joined,
 )
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
 
@@ -66,14 +64,8 @@ class TorchAttention(AttentionBackend):
         states: States | None = None,
         history: int = 0,
     ) -> None:
-        """Serves a cache whose keys are shared by `heads` query heads.
-
-        Args:
-            cache: the pool.
-            heads: of queries.
-            layers: options of each layer with keys and values.
-            states: of the other layers, if there are any.
-            history: tokens that those look back at.
+        """Serves a cache whose keys are shared by `heads` query heads, for layers with keys and
+        values, and for layers with states, which look back at `history` tokens.
         """
         self.cache = cache
         self.layers = layers
@@ -82,7 +74,7 @@ class TorchAttention(AttentionBackend):
         self._states, self._history = states, history
         self._device = cache.data.device
         # What a query finds in two sets of keys is joined by the log-sum-exp of its scores in each.
-        # Only the CPU kernel tells it, and that one cannot cap scores, and has no sinks.
+        # Only the CPU kernel returns it, and that one cannot cap scores, and has no sinks.
         self._joins = self._device.type == "cpu" and not any(map(_scores, layers))
         self._gathered = cache.data.new_empty(0)
 
@@ -280,9 +272,7 @@ class _TorchPrepared(PreparedAttention):
         options: AttentionOptions,
         sinks: torch.Tensor | None,
     ) -> Parts:
-        """What all queries find in keys of their own; the sums only if there is anything to
-        join.
-        """
+        """What queries find in keys of their own; the sums only if there is anything to join."""
         result: Parts | None = None
         for group in self._groups:
             seen = group.seen[options.window]

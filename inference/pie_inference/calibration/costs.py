@@ -1,5 +1,4 @@
-"""What holding, moving and recomputing pages costs on this machine, measured when a model is
-loaded.
+"""Costs of holding, moving and recomputing pages on this machine, measured when a model is loaded.
 
 InferCept (Abhyankar et al. 2024, section 4) weighs these against each other: keeping the pages of a
 program that waits outside, swapping them, or discarding and computing them again.
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 
 from pie_inference.calibration.trial import run_trial
-from pie_inference.served_model import ServedModel
+from pie_inference.handlers.base import ServedModel
 
 SECONDS = 0.3  # after this long only what is under way is finished
 SWAP_BYTES = 32 << 20  # moved at once, at most
@@ -29,11 +28,8 @@ DECODES = (1, 8, 32, 128)  # sequences
 def measure(
     model: ServedModel, settle: Callable[[int, int], None] = lambda inputs, sequences: None
 ) -> dict[str, Any]:
-    """Measures a model before it serves; it overwrites what is in the pools.
-
-    Args:
-        model: to be measured.
-        settle: called before a forward of so many inputs of so many sequences.
+    """Measures a model before it serves; it overwrites what is in the pools. `settle` is called
+    before a forward of so many inputs of so many sequences.
 
     Returns:
         `page_bytes`, `page_size`; `swap_out` and `swap_in`, either `{seconds, bytes_per_second}` (a
@@ -100,7 +96,7 @@ def _rate(model: ServedModel, most: int, swap: Callable[[int], None]) -> dict[st
     """The fixed part and the rate of moving pages, from the times of one page and of many."""
     size = model.host.page_bytes
     one, many = _fastest(model, lambda: swap(1)), _fastest(model, lambda: swap(most))
-    if most == 1 or many <= one:  # too few to tell
+    if most == 1 or many <= one:  # too few to say
         return {"seconds": 0.0, "bytes_per_second": most * size / many}
     rate = (most - 1) * size / (many - one)
     return {"seconds": max(0.0, one - size / rate), "bytes_per_second": rate}

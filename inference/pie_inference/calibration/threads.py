@@ -1,4 +1,4 @@
-"""How many threads a step of decoding on the CPU gets, where the control process wants cores, too.
+"""The number of threads of a decoding step on the CPU: the control process wants cores, too.
 
 Control, programs and clients work for the next step beside this one. A team of threads on all cores
 waits at every kernel for the one that they push aside, so that their work comes on top; with one
@@ -10,7 +10,7 @@ by 1.1 to 1.3 times, 151 and 168 of 1 program, 953 and 906 of 8, 2429 and 1836 o
 two: 3.5 and 4.5, 5.5 and 6.2, 11.0 and 10.8 of Rust programs; 12.2 and 15.5 of 32 Python programs.
 Letting idle threads sleep sooner (GOMP_SPINCOUNT) made everything slower. Prompts get all threads:
 control has little to do for each of their tokens. What other processes take meanwhile,
-`device/shared_cores.py` finds out.
+`shared_cores.py` finds out.
 
 The steps that are measured have a context: on a machine where one thread takes long to attend, a
 step of 32 without it was 1.25 times as fast with two threads, one in service 2 times (20 ms per
@@ -25,9 +25,9 @@ import time
 import structlog
 import torch
 
+from pie_inference.calibration.shared_cores import SharedCores
 from pie_inference.calibration.trial import run_step
-from pie_inference.device.shared_cores import SharedCores
-from pie_inference.served_model import ServedModel
+from pie_inference.handlers.base import ServedModel
 
 log = structlog.get_logger("pie.worker")
 
@@ -65,9 +65,7 @@ class Threads:
         self._used = most
 
     def use(self, inputs: int, sequences: int) -> None:
-        """Lets PyTorch compute with the threads for a forward of so many inputs of so many
-        sequences.
-        """
+        """Lets PyTorch compute with the threads for a forward of so many inputs and sequences."""
         wanted = self._wanted(inputs, sequences)
         self._used = wanted if self._cores is None else self._cores.allowed(wanted)
         torch.set_num_threads(self._used)
@@ -132,9 +130,7 @@ def _times(model: ServedModel, size: int, counts: list[int], end: float) -> dict
 
 
 def _context(model: ServedModel, size: int) -> int:
-    """Tokens before the input of each of so many sequences, of which there are no more than
-    pages.
-    """
+    """Tokens before the input of each of so many sequences, no more than there are pages."""
     cache = model.cache
     share = cache.pages // size * cache.page_size
     affordable = CONTEXT_BYTES // (size * cache.data[:, 0].numel() * cache.data.itemsize)

@@ -1,1 +1,1 @@
-"""Reads what checkpoints hold: config.json, tensors; and the embedded ones."""
+"""Reading of checkpoints: config.json, tensors; and the embedded ones."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pie_inference.errors import LoadError
 
+T = TypeVar("T")
+U = TypeVar("U")
+
 
 class Fields:
-    """The values of a config.json, or of a table in it."""
+    """The values of a config.json, or of a table in it; one of another kind is a `LoadError`."""
 
     def __init__(self, config: Mapping[str, Any], where: str = "config.json") -> None:
         """Reads from `config`; `where` names it in errors."""
@@ -21,10 +24,8 @@ class Fields:
         return key in self._config
 
     def count(self, key: str, default: int | None = None) -> int:
-        """A positive whole number.
-
-        Raises:
-            LoadError: if it lacks and has no default, or is something else.
+        """A positive whole number. Raises `LoadError` if it lacks and has no default, or is
+        something else.
         """
         value = self._config.get(key)
         if value is None:
@@ -36,21 +37,13 @@ class Fields:
         return value
 
     def whole(self, key: str, default: int) -> int:
-        """A whole number, 0 or positive; 0 if the value is null.
-
-        Raises:
-            LoadError: if it is something else.
-        """
+        """A whole number, 0 or positive; 0 if the value is null."""
         if self.has(key) and self._config[key] in (0, None):
             return 0
         return self.count(key, default)
 
     def number(self, key: str, default: float) -> float:
-        """A positive number.
-
-        Raises:
-            LoadError: if it is something else.
-        """
+        """A positive number."""
         value = self._config.get(key)
         if value is None:
             return default
@@ -71,53 +64,27 @@ class Fields:
         return None if self._config[key] is None else self.number(key, 1.0)
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false.
-
-        Raises:
-            LoadError: if it is something else.
-        """
-        value = self._config.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self._wrong(key, "true or false")
-        return value
+        """True or false."""
+        return self._value(key, bool, "true or false", default)
 
     def text(self, key: str, default: str) -> str:
-        """A text.
+        """A text."""
+        return self._value(key, str, "a text", default)
 
-        Raises:
-            LoadError: if it is something else.
-        """
+    def items(self, key: str) -> list[Any] | None:
+        """A list, or None if it lacks or is null."""
+        return self._value(key, list, "a list", None)
+
+    def table(self, key: str) -> dict[str, Any]:
+        """An object; an empty one if it lacks or is null."""
+        return self._value(key, dict, "an object", {})
+
+    def _value(self, key: str, kind: type[T], wanted: str, default: U) -> T | U:
         value = self._config.get(key)
         if value is None:
             return default
-        if not isinstance(value, str):
-            raise self._wrong(key, "a text")
-        return value
-
-    def items(self, key: str) -> list[Any] | None:
-        """A list, or None if it lacks or is null.
-
-        Raises:
-            LoadError: if it is something else.
-        """
-        value = self._config.get(key)
-        if value is not None and not isinstance(value, list):
-            raise self._wrong(key, "a list")
-        return value
-
-    def table(self, key: str) -> dict[str, Any]:
-        """An object; an empty one if it lacks or is null.
-
-        Raises:
-            LoadError: if it is something else.
-        """
-        value = self._config.get(key)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self._wrong(key, "an object")
+        if not isinstance(value, kind):
+            raise self._wrong(key, wanted)
         return value
 
     def _wrong(self, key: str, wanted: str) -> LoadError:

@@ -29,8 +29,8 @@ from pie_py.config.processes import python_command
 log = structlog.get_logger("pie.worker.load")
 
 FILE = "model.gguf"  # in the folder made of it: a link to it
-SECONDS = 600  # for the tokenizer
-MADE = 2  # goes up when other files are made of a GGUF: those that are kept are made again then
+TOKENIZER_SECONDS = 600
+MADE = 2  # goes up when other files are made of a GGUF: those in the cache are made again then
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",  # and Mistral, which says so
     "qwen2": "Qwen2ForCausalLM",
@@ -61,39 +61,35 @@ AutoTokenizer.from_pretrained(parent, gguf_file=name).save_pretrained(folder)
 
 
 def gguf_folder(file: Path) -> Path:
-    """A folder with the files of a checkpoint, made of a GGUF once and kept in the user's cache.
-
-    Raises:
-        LoadError: if the file cannot be read or served, or what reads it is not installed.
+    """A folder with the files of a checkpoint, made of a GGUF once, in the user's cache. Raises
+    `LoadError` if the file cannot be read or served, or what reads it is not installed.
     """
     facts = file.stat()
     key = f"{MADE} {file} {facts.st_size} {facts.st_mtime_ns}"
     name = f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    kept = Path(platformdirs.user_cache_dir("pie_py")) / "gguf" / name
-    if not kept.is_dir():
+    cached = Path(platformdirs.user_cache_dir("pie_py")) / "gguf" / name
+    if not cached.is_dir():
         reader = _reader(file)
         config, splits = _config(file, reader), _splits(file, _facts(reader))
         log.info("reading the tokenizer of a GGUF, once", file=str(file))
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as made:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cached.parent) as made:
             folder = Path(made) / name
             folder.mkdir()
             _write_tokenizer(file, folder, splits)
             (folder / "config.json").write_text(json.dumps(config, indent=1))
             (folder / FILE).symlink_to(file)
             try:
-                os.rename(folder, kept)
+                os.rename(folder, cached)
             except OSError:
-                if not kept.is_dir():  # else another process was faster
+                if not cached.is_dir():  # else another process was faster
                     raise
-    return kept
+    return cached
 
 
 def gguf_tensors(file: Path) -> Sources:
-    """The tensors of a GGUF, by the names that a checkpoint gives them.
-
-    Raises:
-        LoadError: if the file cannot be read.
+    """The tensors of a GGUF, by the names that a checkpoint gives them. Raises `LoadError` if the
+    file cannot be read.
     """
     reader = _reader(file)
     facts = _facts(reader)
@@ -144,11 +140,7 @@ def _unpermuted(heads: int, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _config(file: Path, reader: Any) -> dict[str, Any]:
-    """The config.json of a GGUF.
-
-    Raises:
-        LoadError: for what is not supported.
-    """
+    """The config.json of a GGUF. Raises `LoadError` for what is not supported."""
     facts = _facts(reader)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     architecture = facts("general.architecture")
@@ -216,10 +208,8 @@ def _scaling(file: Path, facts: Callable[..., Any], factors: Any) -> dict[str, A
 
 def _splits(file: Path, facts: Callable[..., Any]) -> Splits | None:
     """How texts are split; None for a tokenizer that does not split them first (SentencePiece).
-
-    Raises:
-        LoadError: if the file says nothing of it that is known: tokens would be others than those
-            that the model was trained with.
+    Raises `LoadError` if the file says nothing of it that is known: tokens would be others than
+    those that the model was trained with.
     """
     if facts("tokenizer.ggml.model") != "gpt2":
         return None
@@ -263,9 +253,13 @@ def _reader(file: Path) -> Any:
 def _write_tokenizer(file: Path, folder: Path, splits: Splits | None) -> None:
     command = python_command("-c", _TOKENIZER, str(file), str(folder))
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TOKENIZER_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
-        raise LoadError(f"{file}: its tokenizer is not converted after {SECONDS} s") from None
+        raise LoadError(
+            f"{file}: its tokenizer is not converted after {TOKENIZER_SECONDS} s"
+        ) from None
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no message"]
         raise LoadError(

@@ -1,6 +1,6 @@
-"""How a text is split before BPE merges what is in a part, by the name that a GGUF gives.
+"""Splits of texts, in whose parts BPE merges, by the name that a GGUF gives.
 
-The names (`tokenizer.ggml.pre`) are those of llama.cpp's converter, which tells tokenizers apart by
+The names (`tokenizer.ggml.pre`) are those of llama.cpp's converter, which recognizes tokenizers by
 what they make of one text; the patterns are those of the models' own tokenizer.json.
 """
 
@@ -46,23 +46,12 @@ class Splits:
 
     def apply(self, tokenizer: dict[str, Any]) -> None:
         """Sets it in the content of a tokenizer.json of byte-level BPE."""
+        split = {"type": "Split", "behavior": "Isolated", "invert": False}
+        bytewise = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
         steps: list[dict[str, Any]] = [
-            {
-                "type": "Split",
-                "pattern": {"Regex": pattern},
-                "behavior": "Isolated",
-                "invert": False,
-            }
-            for pattern in self.patterns
+            *({**split, "pattern": {"Regex": pattern}} for pattern in self.patterns),
+            {**bytewise, "use_regex": False},
         ]
-        steps.append(
-            {
-                "type": "ByteLevel",
-                "add_prefix_space": False,
-                "trim_offsets": True,
-                "use_regex": False,
-            }
-        )
         tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
         tokenizer["normalizer"] = {"type": "NFC"} if self.composed else None
         tokenizer["model"]["ignore_merges"] = self.whole

@@ -13,7 +13,7 @@ import structlog
 import torch
 from safetensors import SafetensorError, safe_open
 
-from pie_inference.checkpoints import embedded, gguf_file
+from pie_inference.checkpoints import gguf_file
 from pie_inference.checkpoints.sources import Int8, Source, Sources, Stored, unreadable
 from pie_inference.errors import LoadError
 
@@ -24,18 +24,23 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "merges.txt"]
-_DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # some checkpoints hold it; config.json tells it
+_DERIVED = re.compile(r"rotary_emb\.inv_freq$")  # some checkpoints hold what config.json says
+# The embedded models, `<name>/` each, in Hugging Face's layout, with a model card; trained by
+# `examples/pie_tiny`.
+EMBEDDED = Path(__file__).parents[1] / "embedded"
+
+
+def embedded_names() -> list[str]:
+    """The names of the trained checkpoints that come with the package."""
+    return sorted(config.parent.name for config in EMBEDDED.glob("*/config.json"))
 
 
 def checkpoint_folder(source: str) -> Path:
     """The folder of a model: an embedded one's, a local one, one made of a GGUF, or a download of a
-    hub id.
-
-    Raises:
-        LoadError: if there is none.
+    hub id. Raises `LoadError` if there is none.
     """
-    if (packaged := embedded.folder(source)) is not None:
-        return packaged
+    if source in embedded_names():
+        return EMBEDDED / source
     local = Path(source).expanduser()
     if local.is_dir():
         return local.resolve()
@@ -44,7 +49,7 @@ def checkpoint_folder(source: str) -> Path:
     if not _HUB_ID.fullmatch(source):
         raise LoadError(
             f"there is no folder {source!r}; name a folder with a config.json, a .gguf file,"
-            f" a hub id such as 'owner/name', or {' or '.join(map(repr, embedded.names()))}"
+            f" a hub id such as 'owner/name', or {' or '.join(map(repr, embedded_names()))}"
         )
     log.info("downloading a model", source=source)
     from huggingface_hub import snapshot_download  # takes 0.25 s
@@ -58,20 +63,13 @@ def checkpoint_folder(source: str) -> Path:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The folder's config.json.
-
-    Raises:
-        LoadError: if it lacks or is no JSON object.
-    """
+    """The folder's config.json. Raises `LoadError` if it lacks or is no JSON object."""
     return _read_json(folder / "config.json")
 
 
 def read_preprocessing(folder: Path) -> dict[str, Any]:
     """How the images of a model are prepared: its preprocessor_config.json or
-    processor_config.json.
-
-    Raises:
-        LoadError: if both lack, or one is no JSON object.
+    processor_config.json. Raises `LoadError` if both lack, or one is no JSON object.
     """
     combined = folder / "processor_config.json"
     if combined.is_file() and "image_processor" in (found := _read_json(combined)):
@@ -246,9 +244,7 @@ def random_tensors(
     device: torch.device,
     part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
 ) -> dict[str, torch.Tensor]:
-    """Random tensors of the expected names and shapes, always the same: norms near 1, all else
-    small.
-    """
+    """The same random tensors each time, of the expected shapes: norms near 1, all else small."""
     generator = torch.Generator(device).manual_seed(0)
     tensors = {}
     for name, shape in expected.items():

@@ -1,4 +1,4 @@
-"""How quantized checkpoints pack numbers: each method's tensors, and what they stand for."""
+"""The packing of numbers in quantized checkpoints: each method's tensors, and their meaning."""
 
 from __future__ import annotations
 

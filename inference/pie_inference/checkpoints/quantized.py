@@ -22,10 +22,8 @@ log = structlog.get_logger("pie.worker.load")
 
 
 def quantization(config: Mapping[str, Any]) -> str | None:
-    """The method by which the weights are quantized, or None.
-
-    Raises:
-        LoadError: if it is not supported.
+    """The method by which the weights are quantized, or None. Raises `LoadError` if it is not
+    supported.
     """
     table = Fields(config).table("quantization_config")
     if not table:
@@ -41,9 +39,7 @@ def quantization(config: Mapping[str, Any]) -> str | None:
 
 def dequantized(config: Mapping[str, Any], stored: Sources) -> Sources:
     """The tensors that a quantized checkpoint's stand for; of another one, those that it stores.
-
-    Raises:
-        LoadError: if a variant of the method is not supported.
+    Raises `LoadError` if a variant of the method is not supported.
     """
     method = quantization(config)
     if method is None:
@@ -53,10 +49,8 @@ def dequantized(config: Mapping[str, Any], stored: Sources) -> Sources:
 
 
 def compressed_tensors(table: Table, stored: Sources) -> Sources:
-    """Formats of the library of that name: integers and floats of 4 and 8 bits.
-
-    Raises:
-        LoadError: if the library is not installed, or does not know what `table` says.
+    """Formats of the library of that name: integers and floats of 4 and 8 bits. Raises `LoadError`
+    if the library is not installed, or does not know what `table` says.
     """
     try:
         from compressed_tensors.compressors import BaseCompressor
@@ -100,19 +94,23 @@ def compressed_tensors(table: Table, stored: Sources) -> Sources:
 
 def _for_int8(scheme: Any) -> bool:
     """Whether weights are int8, and activations are to be rounded to int8 row by row (w8a8)."""
-    for told, strategy in ((scheme.weights, "channel"), (scheme.input_activations, "token")):
-        if told is None or (told.num_bits, told.type, told.strategy) != (8, "int", strategy):
+    for numbers, strategy in ((scheme.weights, "channel"), (scheme.input_activations, "token")):
+        if numbers is None or (numbers.num_bits, numbers.type, numbers.strategy) != (
+            8,
+            "int",
+            strategy,
+        ):
             return False
-        if not told.symmetric:
+        if not numbers.symmetric:
             return False
     return scheme.input_activations.dynamic is True
 
 
 def _plain_shape(weight: Source, parts: Mapping[str, Source]) -> Shape:
     """Of the weight before it was packed."""
-    if (told := parts.get("weight_shape")) is None:
+    if (stored := parts.get("weight_shape")) is None:
         return weight.shape
-    return tuple(int(size) for size in told.read().tolist())
+    return tuple(int(size) for size in stored.read().tolist())
 
 
 def _decompressed(

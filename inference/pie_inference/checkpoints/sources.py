@@ -1,4 +1,4 @@
-"""Where the tensors of a checkpoint come from: read from its files, or made of what those hold."""
+"""Sources of a checkpoint's tensors: read from its files, or made of what those hold."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, at: int | None = None) -> torch.Tensor:
-        """The tensor, or of its first dimension only one entry.
-
-        Raises:
-            LoadError: if its file cannot be read.
+        """The tensor, or of its first dimension only one entry. Raises `LoadError` if its file
+        cannot be read.
         """
 
 

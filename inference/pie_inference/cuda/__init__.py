@@ -1,1 +1,1 @@
-"""What only NVIDIA GPUs have: graphs, streams, kernels of FlashInfer."""
+"""Code for NVIDIA GPUs only: graphs, kernels of FlashInfer and Triton."""

@@ -8,24 +8,29 @@ a padding embed.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import structlog
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
 
 from pie_inference.attention.base import AttentionOptions, PreparedAttention
 from pie_inference.attention.flashinfer import PLAN_BYTES, FlashInferAttention, Slots
 from pie_inference.attention.paging import PageTable
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device.fence import Fence
-from pie_inference.device.upload import pinned
+from pie_inference.device import Fence, current, pinned
 from pie_inference.memory.embeds import EmbedPool
-from pie_inference.models.base import Model
+from pie_inference.models.decoder import Decoder
 from pie_py.wire.plan import Forward
+
+log = structlog.get_logger("pie.worker")
 
 Int32 = NDArray[np.int32]
 # Records what it is given to run, on the device, and returns what runs it again.
@@ -39,22 +44,15 @@ class DecodeGraphs:
 
     def __init__(
         self,
-        network: Model,
+        network: Decoder,
         embeds: EmbedPool,
         attention: FlashInferAttention,
         sizes: Sequence[int],
         capture: Capture,
         track: Callable[[Sequence[int]], Iterable[int]] = lambda sizes: sizes,
     ) -> None:
-        """Records a step of each of the sizes, the largest first: the others use its memory.
-
-        Args:
-            network: `graphable`.
-            embeds: what steps read and write.
-            attention: over the model's KV pool.
-            sizes: batch sizes.
-            capture: how to record.
-            track: shows how far it is.
+        """Records a step of each of the sizes, the largest first: the others use its memory. The
+        network is `graphable`; `track` shows how far it is.
         """
         self._attention = attention
         self._embeds = embeds
@@ -79,16 +77,7 @@ class DecodeGraphs:
         self.seconds = time.perf_counter() - start
 
     def run(self, batch: Forward, sequences: Sequences, positions: Int32) -> bool:
-        """Runs a forward if there is a graph for it; writes its outputs' hidden states.
-
-        Args:
-            batch: checked.
-            sequences: of the batch.
-            positions: of its inputs.
-
-        Returns:
-            Whether it did; else nothing has been done.
-        """
+        """Runs a checked forward and writes its outputs, if there is a graph for it."""
         count = batch.inputs.size
         if count > self.sizes[-1] or batch.observed.any() or (batch.adapters >= 0).any():
             return False
@@ -182,7 +171,7 @@ class Step(PreparedAttention):
 
     def __init__(
         self,
-        network: Model,
+        network: Decoder,
         embeds: EmbedPool,
         attention: FlashInferAttention,
         size: int,
@@ -265,3 +254,30 @@ class GraphCapture:
         ):
             run()
         return graph.replay
+
+
+def record(
+    network: Decoder, embeds: EmbedPool, attention: FlashInferAttention, sizes: Sequence[int]
+) -> DecodeGraphs:
+    """Records decoding steps of such batch sizes, with a progress bar on a terminal."""
+
+    def shown(sizes: Sequence[int]) -> Iterable[int]:
+        if len(sizes) == 1 or not sys.stderr.isatty():
+            return sizes
+        return track(sizes, "recording decoding steps", console=Console(stderr=True))
+
+    device = attention.device
+    torch.cuda.synchronize(device)
+    free, start = torch.cuda.mem_get_info(device)[0], time.perf_counter()
+    with current(device):
+        graphs = DecodeGraphs(network, embeds, attention, sizes, GraphCapture.on(device), shown)
+    torch.cuda.synchronize(device)
+    taken = free - torch.cuda.mem_get_info(device)[0]
+    log.info(
+        "decoding steps recorded",
+        sizes=len(sizes),
+        largest=max(sizes),
+        megabytes=taken >> 20,
+        seconds=round(time.perf_counter() - start, 1),
+    )
+    return graphs

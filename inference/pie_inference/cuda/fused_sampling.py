@@ -10,9 +10,9 @@ import structlog
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.memory.embeds import EmbedPool
-from pie_inference.models.base import Model
+from pie_inference.models.decoder import Decoder
 from pie_inference.sampling.choose import Parameters
 from pie_inference.sampling.noise import starts
 from pie_inference.sampling.pool import SamplerPool
@@ -24,17 +24,9 @@ _NONE = np.zeros(1, np.int32)
 
 
 def fused_sampling_for(
-    config: ModelConfig, network: Model, embeds: EmbedPool, samplers: SamplerPool
+    config: ModelConfig, network: Decoder, embeds: EmbedPool, samplers: SamplerPool
 ) -> FusedSampling | None:
-    """What chooses tokens of a model on a GPU, its kernels compiled; None if PyTorch's operations
-    do.
-
-    Args:
-        config: of the model.
-        network: of the model.
-        embeds: its pool.
-        samplers: its pool.
-    """
+    """Fused sampling for a model on a GPU, compiled; None if PyTorch's operations choose."""
     device = samplers.tokens.device
     if device.type != "cuda" or not config.fused_sampling:
         return None
@@ -45,21 +37,17 @@ def fused_sampling_for(
         return None
     fused = FusedSampling(kernels, samplers.tokens)
     logits = network.logits(embeds.hidden[:1])
-    fused.compile(logits.fill_(-torch.inf))  # then no token is kept
+    fused.compile(logits.fill_(-torch.inf))  # then no token is chosen
     return fused
 
 
 class FusedSampling:
-    """Chooses tokens of one vocabulary on one device, as `sampling.choose` does. Nothing waits for
-    it.
-    """
+    """Chooses tokens on one device, as `sampling.choose` does; nothing waits for it."""
 
-    def __init__(self, kernels: ModuleType, kept: torch.Tensor) -> None:
-        """Uses the module `sampling_kernels`. `kept` is the pool of chosen tokens, int64
-        `[samplers]`.
-        """
+    def __init__(self, kernels: ModuleType, chosen: torch.Tensor) -> None:
+        """Uses the module `sampling_kernels`, and the pool of chosen tokens, int64 `[samplers]`."""
         self._kernels = kernels
-        self._kept = kept
+        self._chosen = chosen
 
     def compile(self, logits: torch.Tensor) -> None:
         """Compiles the kernels for logits `[1, vocabulary]`, or finds them compiled."""
@@ -77,13 +65,8 @@ class FusedSampling:
     def table(
         self, parameters: Parameters, samplers: Int32, embeds: Int32, masked: Int32
     ) -> torch.Tensor:
-        """The kernels' arguments for each row, on the device: int32 `[FIELDS, n]`.
-
-        Args:
-            parameters: how to choose.
-            samplers: that choose.
-            embeds: of whose hidden states the logits are: `embeds_of` the table.
-            masked: each row's mask, or -1.
+        """The kernels' arguments for each row, on the device: int32 `[FIELDS, n]`. A row's logits
+        are of an embed, and its mask is -1 without one.
         """
         k = self._kernels
         start = starts(parameters.seeds, parameters.steps).view(np.int32).reshape(-1, 2)
@@ -98,7 +81,7 @@ class FusedSampling:
         rows[k.SAMPLER.value] = samplers
         rows[k.MASK.value] = masked
         rows[k.EMBED.value] = embeds
-        return upload(rows, self._kept.device)
+        return upload(rows, self._chosen.device)
 
     def embeds_of(self, table: torch.Tensor) -> torch.Tensor:
         """The embeds that a table was given, int32 `[n]`."""
@@ -111,7 +94,7 @@ class FusedSampling:
         table: torch.Tensor,
         masks: NDArray[np.uint32],
     ) -> torch.Tensor:
-        """Tokens, and the bits of their float32 log-probabilities: int32 `[2, n]`. Tokens are kept.
+        """Tokens, also put into the pool, and the bits of their log-probabilities: int32 `[2, n]`.
 
         Args:
             raw: the model's logits `[n, vocabulary]`: log-probabilities are theirs.
@@ -140,7 +123,7 @@ class FusedSampling:
         )
         k.decide[count,](
             *both,
-            self._kept,
+            self._chosen,
             out,
             count,
             words,

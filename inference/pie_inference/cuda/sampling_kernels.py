@@ -2,8 +2,8 @@
 
 They mean what `sampling/choose.py` does, with the random numbers of `sampling/noise.py`. A filter
 keeps some of the most likely tokens, so nothing has to be sorted or cut off: where the winner of
-all is not kept, those more likely than it race on, until one is. That is who would win among the
-kept alone.
+all is dropped, those more likely than it race on, until one is not. It is the one that would win
+among those that the filter keeps.
 
 Only with Triton, and only on a GPU, can this module be imported.
 """
@@ -127,19 +127,10 @@ def decide(
 ):
     """One row, after `race`: the token, -1 if all are ruled out, and its log-probability.
 
-    Args:
-        raw: as of `race`, like those that are not named here.
-        wanted: as of `race`.
-        parameters: as of `race`.
-        masks: as of `race`.
-        numbers: what `race` has found.
-        ids: what `race` has found.
+    Args (the others as of `race`):
         kept: int64 `[samplers]`: the sampler's is set to the token.
         out: int32 `[2, n]`, to be written: tokens, and the bits of float32 log-probabilities.
-        count: n.
-        words: of a mask.
         blocks: that `race` had.
-        VOCABULARY: tokens.
         BLOCKS: at least as many, a power of two.
         BLOCK: tokens at a time where all are looked at again.
     """
@@ -243,7 +234,7 @@ def _kept(
         scaled_value = (value - best) / temperature
         outside = (scaled_value < floor) | ((top_k > 0) & (many >= top_k))
         if (top_p < 1) & (outside == 0):
-            # What top-k keeps weighs between these two; only if they do not tell, it is looked for.
+            # What top-k keeps weighs between these two; it is looked for if they do not decide.
             least = mass
             most = mass
             if top_k > 0:
@@ -320,9 +311,7 @@ def _weight_of_top_k(
 
 @triton.jit
 def _read(logits, masks, row, mask, words, tokens, VOCABULARY: tl.constexpr):
-    """Logits of some tokens of a row, float32; minus infinity for what is ruled out, or is no
-    number.
-    """
+    """Some tokens' logits in a row, float32; minus infinity for what is ruled out or no number."""
     live = tokens < VOCABULARY
     values = tl.load(logits + row.to(tl.int64) * VOCABULARY + tokens, mask=live, other=_NONE)
     values = values.to(tl.float32)

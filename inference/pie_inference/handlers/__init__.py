@@ -1,41 +1,23 @@
-"""One handler for each kind of command. A new kind is a file beside this one and a line below."""
+"""One handler for each kind of command, with what it writes, by the kind in `HANDLERS`."""
 
 from __future__ import annotations
 
-from pie_inference.handlers.base import Handler, writes_embeds
-from pie_inference.handlers.clear import clear
-from pie_inference.handlers.copy_embed import copy_embed
-from pie_inference.handlers.copy_kv import copy_kv, writes_targets
+from pie_inference.handlers.base import NONE, Handler, writes_embeds
 from pie_inference.handlers.divided import forward_within_memory
-from pie_inference.handlers.embed_image import embed_image
-from pie_inference.handlers.embed_sampled import embed_sampled
-from pie_inference.handlers.embed_text import embed_text
+from pie_inference.handlers.embeds import copy_embed, embed_image, embed_sampled, embed_text
 from pie_inference.handlers.forward import forward, writes_outputs
-from pie_inference.handlers.keep_logits import keep_logits
-from pie_inference.handlers.mask_kv import mask_kv
-from pie_inference.handlers.next_dist import next_dist
-from pie_inference.handlers.sample import sample
-from pie_inference.handlers.samplers import feed_sampler, set_sampler
-from pie_inference.handlers.shift_kv import shift_kv, writes_slots
-from pie_inference.handlers.swap import swap_in, swap_out, writes_host_pages, writes_pages
-from pie_py.wire.plan import (
-    Clear,
-    CopyEmbed,
-    CopyKv,
-    EmbedImage,
-    EmbedSampled,
-    EmbedText,
-    FeedSampler,
-    Forward,
-    KeepLogits,
-    MaskKv,
-    NextDist,
-    Sample,
-    SetSampler,
-    ShiftKv,
-    SwapIn,
-    SwapOut,
+from pie_inference.handlers.pages import (
+    clear,
+    copy_kv,
+    mask_kv,
+    shift_kv,
+    swap_in,
+    swap_out,
+    writes_pages,
 )
+from pie_inference.handlers.sample import keep_logits, next_dist, sample
+from pie_inference.handlers.samplers import feed_sampler, set_sampler
+from pie_py.wire import plan
 
 __all__ = [
     "HANDLERS",
@@ -59,20 +41,20 @@ __all__ = [
 ]
 
 HANDLERS: dict[type[object], Handler] = {
-    EmbedText: Handler(embed_text, writes_embeds),
-    EmbedImage: Handler(embed_image, writes_embeds, long=True),
-    EmbedSampled: Handler(embed_sampled, writes_embeds),
-    CopyEmbed: Handler(copy_embed, writes_embeds),
-    Forward: Handler(forward_within_memory, writes_outputs, long=True),
-    CopyKv: Handler(copy_kv, writes_targets),
-    MaskKv: Handler(mask_kv),
-    ShiftKv: Handler(shift_kv, writes_slots),
-    NextDist: Handler(next_dist),
-    SetSampler: Handler(set_sampler),
-    FeedSampler: Handler(feed_sampler),
-    KeepLogits: Handler(keep_logits),
-    Sample: Handler(sample),
-    Clear: Handler(clear),
-    SwapOut: Handler(swap_out, writes_host_pages),
-    SwapIn: Handler(swap_in, writes_pages),
+    plan.EmbedText: Handler(embed_text, writes_embeds),
+    plan.EmbedImage: Handler(embed_image, writes_embeds, long=True),
+    plan.EmbedSampled: Handler(embed_sampled, writes_embeds),
+    plan.CopyEmbed: Handler(copy_embed, writes_embeds),
+    plan.Forward: Handler(forward_within_memory, writes_outputs, long=True),
+    plan.CopyKv: Handler(copy_kv, lambda _, batch: plan.Clear(batch.targets, NONE, NONE)),
+    plan.MaskKv: Handler(mask_kv),
+    plan.ShiftKv: Handler(shift_kv, lambda _, batch: plan.Clear(batch.slots, NONE, NONE)),
+    plan.NextDist: Handler(next_dist),
+    plan.SetSampler: Handler(set_sampler),
+    plan.FeedSampler: Handler(feed_sampler),
+    plan.KeepLogits: Handler(keep_logits),
+    plan.Sample: Handler(sample),
+    plan.Clear: Handler(clear),
+    plan.SwapOut: Handler(swap_out, lambda _, batch: plan.Clear(NONE, NONE, batch.hosts)),
+    plan.SwapIn: Handler(swap_in, writes_pages),
 }

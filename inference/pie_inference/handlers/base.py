@@ -1,16 +1,55 @@
-"""What the engine knows of the handler of one kind of command."""
+"""A served model, which handlers work on; what a handler is; checks of batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from pie_inference.device.future import DeviceFuture
-from pie_inference.served_model import ServedModel
-from pie_py.wire.plan import BatchResult, Clear
+from pie_inference.adapters import AdapterTable
+from pie_inference.attention.base import AttentionBackend
+from pie_inference.device import DeviceFuture, upload_index
+from pie_inference.errors import BadBatch
+from pie_inference.memory.embeds import EmbedPool
+from pie_inference.memory.host_memory import HostMemory
+from pie_inference.memory.kv_cache import KvCache
+from pie_inference.models.decoder import Decoder
+from pie_inference.parallel.ranks import ALONE, Ranks
+from pie_inference.sampling.pool import SamplerPool
+from pie_inference.sampling.remembered import SavedLogits
+from pie_py.wire.plan import BatchResult, Clear, ModelDescription
+
+if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs
+    from pie_inference.cuda.decode_graphs import DecodeGraphs
+    from pie_inference.cuda.fused_sampling import FusedSampling
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A network, its KV cache and embeds, and the attention between them."""
+
+    description: ModelDescription
+    network: Decoder
+    cache: KvCache
+    embeds: EmbedPool
+    attention: AttentionBackend
+    device: torch.device
+    samplers: SamplerPool
+    saved_logits: SavedLogits
+    host: HostMemory
+    adapters: AdapterTable
+    graphs: DecodeGraphs | None = None  # of decoding steps, on a GPU
+    fused_sampling: FusedSampling | None = None  # on a GPU
+    ranks: Ranks = ALONE  # that compute it together
+
+    def index(self, array: NDArray[np.int32]) -> torch.Tensor:
+        """An index array as an int64 tensor on the model's device."""
+        return upload_index(array, self.device)
+
 
 NONE = np.zeros(0, np.int32)
 
@@ -29,10 +68,44 @@ def writes_embeds(model: ServedModel, batch: Any) -> Clear:
 class Handler:
     """How batches of one kind are run. The registry knows which kind, so `Any` is that kind."""
 
-    # Returns None if there is nothing to tell but that the batch has been run.
+    # Returns None if there is no result but that the batch has been run.
     run: Callable[[ServedModel, Any], DeviceFuture[BatchResult] | None]
     # What a batch was to write. It is cleared if the batch fails: memory that changes its owner
     # would else show the new owner what the earlier one has left there.
     writes: Callable[[ServedModel, Any], Clear] = writes_nothing
     # Whether the commands behind it wait long enough for results before it to go ahead of it.
     long: bool = False
+
+
+# Batches name memory that exists: that is checked before their indices reach a tensor. The control
+# process decides what a program may ask for, and none of that is checked here again, but a worker
+# could not survive its bugs: on a GPU an index outside a tensor ends the process and every model in
+# it, and on a CPU a negative one reads the memory of another program.
+
+
+def require_below(what: str, values: NDArray[np.int32], limit: int) -> None:
+    """Raises `BadBatch` unless every value is in `0 .. limit - 1`."""
+    # As unsigned numbers, negative ones are larger than any limit: one comparison serves both.
+    if values.size and int(values.view(np.uint32).max()) >= limit:
+        raise BadBatch(f"{what}: {_worst(values, limit)} is outside 0 .. {limit - 1}")
+
+
+def require_offsets(what: str, starts: NDArray[np.int32], count: int, end: int) -> None:
+    """Raises `BadBatch` unless `starts` is `count + 1` ascending offsets from 0 to `end`."""
+    if (
+        starts.shape != (count + 1,)
+        or starts[0] != 0
+        or starts[-1] != end
+        or (starts[1:] < starts[:-1]).any()
+    ):
+        raise BadBatch(f"{what}: not {count + 1} ascending offsets from 0 to {end}")
+
+
+def require_lengths(what: str, *arrays: NDArray[np.generic]) -> None:
+    """Raises `BadBatch` unless the arrays are vectors of one length."""
+    if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
+        raise BadBatch(f"{what}: arrays of different shapes {[a.shape for a in arrays]}")
+
+
+def _worst(values: NDArray[np.int32], limit: int) -> int:
+    return int(values[(values < 0) | (values >= limit)][0])

@@ -8,10 +8,10 @@ import numpy as np
 import structlog
 import torch
 
-from pie_inference.device.future import DeviceFuture, completed
-from pie_inference.handlers.clear import clear
+from pie_inference.device import DeviceFuture, completed
+from pie_inference.handlers.base import ServedModel
 from pie_inference.handlers.forward import forward, writes_outputs
-from pie_inference.served_model import ServedModel
+from pie_inference.handlers.pages import clear
 from pie_py.wire.plan import Attention, BatchResult, Forward, Int32
 
 log = structlog.get_logger("pie.worker")

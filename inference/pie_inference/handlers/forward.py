@@ -8,11 +8,15 @@ from numpy.typing import NDArray
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.attention.observed import ObservedAttention
 from pie_inference.attention.sequences import Sequences, describe
-from pie_inference.device.future import DeviceFuture
+from pie_inference.device import DeviceFuture
 from pie_inference.errors import BadBatch
-from pie_inference.handlers.base import NONE
-from pie_inference.handlers.checks import require_below, require_lengths, require_offsets
-from pie_inference.served_model import ServedModel
+from pie_inference.handlers.base import (
+    NONE,
+    ServedModel,
+    require_below,
+    require_lengths,
+    require_offsets,
+)
 from pie_py.wire.plan import DETAILS, Attention, Clear, Forward
 
 
@@ -71,7 +75,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
 
 
 def writes_outputs(model: ServedModel, batch: Forward) -> Clear:
-    """The slots that the inputs' keys and values are kept in, and the output embeds."""
+    """The slots of the inputs' keys and values, and the output embeds."""
     return Clear(batch.output_slots[batch.output_slots >= 0], batch.outputs, NONE)
 
 

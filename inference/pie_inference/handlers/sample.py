@@ -1,4 +1,4 @@
-"""Chooses the next tokens after hidden states."""
+"""Handlers of what follows hidden states: chosen tokens, distributions, saved logits."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.future import DeviceFuture
-from pie_inference.device.upload import upload
+from pie_inference.device import DeviceFuture, completed, upload
 from pie_inference.errors import BadBatch
-from pie_inference.handlers.checks import require_below, require_lengths
-from pie_inference.sampling.choose import choose
-from pie_inference.sampling.order import top_tokens
+from pie_inference.handlers.base import ServedModel, require_below, require_lengths
+from pie_inference.sampling.choose import choose, top_tokens
+from pie_inference.sampling.operations import adjust
 from pie_inference.sampling.pool import Choices, allowed
-from pie_inference.served_model import ServedModel
 from pie_py.wire.operations import LOGIT_ROWS, OTHERS
-from pie_py.wire.plan import BatchResult, Int32, Sample, Samples
+from pie_py.wire.plan import (
+    BatchResult,
+    Distributions,
+    Int32,
+    KeepLogits,
+    NextDist,
+    Sample,
+    Samples,
+)
 
 if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs
     from pie_inference.cuda.fused_sampling import FusedSampling
@@ -27,7 +33,7 @@ RULED_OUT = "every token is ruled out: by the mask, by biases of minus infinity,
 
 
 def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
-    """Samples a token from each embed, and tells the rows in which none was left to choose.
+    """Samples a token from each embed, and reports rows in which none was left to choose.
 
     Log-probabilities are those of the model's own distribution: the float32 softmax over the whole
     vocabulary at temperature 1, before biases, penalties and masks.
@@ -89,7 +95,7 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
     wanted = logits
     if masked.size or adjusted:
         wanted = logits.clone()
-        pool.adjust(wanted, choices)
+        adjust(pool, wanted, choices)
         if masked.size:
             may = allowed(batch.masks[batch.masked[rows][masked]], pool)
             index = model.index(masked)
@@ -112,7 +118,7 @@ def _sample_fused(
     raw = wanted = model.network.logits(model.embeds.read_at(fused.embeds_of(table)))
     if pool.adjusts(samplers):
         wanted = raw.to(torch.float32, copy=True)
-        pool.adjust(wanted, choices)
+        adjust(pool, wanted, choices)
     chosen = fused.choose(raw, wanted, table, batch.masks)
     pool.remember(samplers, choices.steps, chosen[0])
     if not batch.top[rows].any():
@@ -182,7 +188,7 @@ def _choices(model: ServedModel, batch: Sample, rows: slice) -> Choices:
         batch.masked[rows],
         batch.masks,
         batch.mixed[rows],
-        model.kept_logits,
+        model.saved_logits,
     )
 
 
@@ -197,6 +203,37 @@ def _check(model: ServedModel, batch: Sample) -> None:
         raise BadBatch(f"sample: masks {batch.masks.shape} do not cover {vocabulary} tokens")
     if batch.mixed.size and batch.mixed.shape != (batch.embeds.size, OTHERS):
         raise BadBatch(f"sample: rows {batch.mixed.shape} to mix in")
-    require_below("sample: kept row", batch.mixed.clip(0), LOGIT_ROWS)
+    require_below("sample: saved row", batch.mixed.clip(0), LOGIT_ROWS)
     if len(set(batch.samplers.tolist())) != batch.samplers.size:
         raise BadBatch("sample: a sampler is in one batch twice")
+
+
+def next_dist(model: ServedModel, batch: NextDist) -> DeviceFuture[BatchResult]:
+    """Top-K tokens and their probabilities in the float32 softmax over the whole vocabulary.
+
+    Equal logits are ordered by token id, so that the first token is that of `argmax`.
+    """
+    require_lengths("next_dist", batch.embeds, batch.k)
+    require_below("next_dist: embed", batch.embeds, model.embeds.size)
+    vocabulary = model.network.shape.vocab_size
+    if not batch.k.size:
+        nothing = Distributions(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32))
+        return completed(BatchResult(distributions=nothing))
+    if int(batch.k.min()) < 1 or int(batch.k.max()) > vocabulary:
+        raise BadBatch(f"next_dist: k is not in 1 .. {vocabulary}")
+    logits = model.network.logits(model.embeds.read(batch.embeds)).float()
+    tokens = top_tokens(logits, int(batch.k.max()))
+    probabilities = logits.softmax(1).gather(1, tokens)
+    return DeviceFuture(
+        [tokens.to(torch.int32), probabilities],
+        lambda arrays: BatchResult(distributions=Distributions(*arrays)),
+    )
+
+
+def keep_logits(model: ServedModel, batch: KeepLogits) -> None:
+    """Saves the logits after embeds, for choices of this model or another one to mix in."""
+    require_lengths("keep_logits", batch.embeds, batch.rows)
+    require_below("keep_logits: embed", batch.embeds, model.embeds.size)
+    require_below("keep_logits: row", batch.rows, LOGIT_ROWS)
+    logits = model.network.logits(model.embeds.read(batch.embeds))
+    model.saved_logits.put(model.index(batch.rows), logits)

@@ -1,4 +1,4 @@
-"""Makes samplers, and tells them of tokens that they did not choose."""
+"""Handlers of samplers: made, and given tokens that they did not choose."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from itertools import pairwise
 import numpy as np
 
 from pie_inference.errors import BadBatch
-from pie_inference.handlers.checks import require_below, require_lengths, require_offsets
+from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
 from pie_inference.sampling.operations import OPERATIONS
 from pie_inference.sampling.pool import Program
-from pie_inference.served_model import ServedModel
 from pie_py.wire.operations import COUNTING, LOOKING_BACK, Operation
 from pie_py.wire.plan import FeedSampler, SetSampler
 
@@ -33,7 +32,7 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
 
 
 def _programs(model: ServedModel, batch: SetSampler) -> list[Program]:
-    """What each sampler does to logits, copied: the message must not be kept."""
+    """What each sampler does to logits, copied, for the message does not stay."""
     count, operations = batch.samplers.size, batch.operations.size
     if not operations:
         return [Program()] * count

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
-from pie_inference.layers.lora import AdapterRows
+from pie_inference.layers.lora import AdapterRows, adapted
 
 Activation = Literal["silu", "gelu_tanh", "gelu", "relu"]
 ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -57,9 +57,7 @@ class Clamp:
 
 
 class Gate:
-    """`activation(gate) * up`, of gate and up side by side; or, if there is one, what a clamp
-    makes of them.
-    """
+    """`activation(gate) * up`, or a clamp of both, of gate and up side by side."""
 
     def __init__(self, activation: Activation, clamp: Clamp | None = None) -> None:
         """Of PyTorch's operations, unless `use` brings a kernel."""
@@ -88,9 +86,7 @@ class GatedMlp(FeedForward):
     def __init__(
         self, gate_up: Linear, down: Linear, activation: Activation, clamp: Clamp | None = None
     ) -> None:
-        """Takes the products: hidden to twice the inner size, gate first, and inner size to
-        hidden.
-        """
+        """Takes the products: hidden to twice the inner size, gate first, and inner to hidden."""
         self._gate_up = gate_up
         self._down = down
         self._gate = Gate(activation, clamp)
@@ -106,11 +102,7 @@ class GatedMlp(FeedForward):
 
     def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
         """`y` `[t, hidden]`."""
-        inner = self._inner(x, adapters)
-        y = self._down(inner)
-        if adapters is not None:
-            adapters.add_(y, inner, self._down)
-        return y
+        return adapted(self._down, self._inner(x, adapters), adapters)
 
     def add_to(
         self, residual: torch.Tensor, x: torch.Tensor, adapters: AdapterRows | None = None
@@ -123,7 +115,4 @@ class GatedMlp(FeedForward):
         return y
 
     def _inner(self, x: torch.Tensor, adapters: AdapterRows | None) -> torch.Tensor:
-        both = self._gate_up(x)
-        if adapters is not None:
-            adapters.add_(both, x, self._gate_up)
-        return self._gate(both)
+        return self._gate(adapted(self._gate_up, x, adapters))

@@ -1,6 +1,4 @@
-"""Low-rank additions to linear layers (LoRA, Hu et al. 2021), other ones for other rows of a
-batch.
-"""
+"""Low-rank additions to linear layers (LoRA, Hu et al. 2021), by rows of a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.layers.linear import Linear
 
 
@@ -50,14 +48,8 @@ class AdapterRows:
         device: torch.device,
         outputs: NDArray[np.int32] | None = None,
     ) -> None:
-        """Describes a batch.
-
-        Args:
-            owners: the adapter of each row `[t]`, a key of `adapters` or a negative number for
-                none.
-            adapters: by number.
-            device: of the rows.
-            outputs: rows that the last layer goes on with; all by default.
+        """Describes a batch: the adapter of each row `[t]`, a key of `adapters` or a negative
+        number for none, and the rows that the last layer goes on with, all by default.
         """
         self._owners = owners
         self._outputs = outputs
@@ -70,9 +62,7 @@ class AdapterRows:
             self._parts.append((adapters[number], index))
 
     def of_outputs(self) -> AdapterRows:
-        """The same for the rows that the last layer goes on with: known on the host, so nothing
-        waits.
-        """
+        """Those of the rows that the last layer goes on with: known on the host, nothing waits."""
         if self._outputs is None:
             return self
         return AdapterRows(self._owners[self._outputs], self._adapters, self._device)
@@ -95,3 +85,11 @@ class AdapterRows:
                 y.addmm_(x @ added.down, added.up)
             else:
                 y.index_add_(0, rows, x.index_select(0, rows) @ added.down @ added.up)
+
+
+def adapted(layer: Linear, x: torch.Tensor, adapters: AdapterRows | None) -> torch.Tensor:
+    """What a layer makes of `x` `[t, in]`, with what adapters add to it: `[t, out]`."""
+    y = layer(x)
+    if adapters is not None:
+        adapters.add_(y, x, layer)
+    return y

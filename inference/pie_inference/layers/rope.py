@@ -25,14 +25,8 @@ class Rope:
         device: torch.device,
         interleaved: bool = False,
     ) -> None:
-        """Tabulates cosines and sines.
-
-        Args:
-            angles: `[positions, head_dim / 2]`, float32, radians.
-            amplitude: what a rotated vector's length is multiplied by; 1 but for YaRN.
-            dtype: of the heads.
-            device: of the heads.
-            interleaved: which dimensions form a plane.
+        """Tabulates cosines and sines of angles `[positions, head_dim / 2]`, float32 radians. A
+        rotated vector's length is multiplied by the amplitude, 1 but for YaRN.
         """
         self._half = angles.shape[1]
         self._amplitude = amplitude
@@ -42,9 +36,7 @@ class Rope:
         self._table = self._tabulated(angles)
 
     def use(self, kernels: Kernels, angles: torch.Tensor) -> None:
-        """Computes with a device's kernels from now on; the angles are those that it was made
-        with.
-        """
+        """Computes with a device's kernels from now on, by the angles that it was made with."""
         if kernels.rotate is not None:
             self._kernel = kernels.rotate
             self._table = self._tabulated(angles)
@@ -75,9 +67,7 @@ class Rope:
         return cos, sin
 
     def own_angles(self, angles: torch.Tensor) -> Angles:
-        """As `angles`, of inputs that turn by angles `[t, planes]`, float32, whatever their
-        positions.
-        """
+        """As `angles`, of inputs that turn by angles `[t, planes]`, float32, wherever they are."""
         table = self._tabulated(angles)
         if self._kernel is not None:
             return torch.arange(len(angles), device=self._device), table

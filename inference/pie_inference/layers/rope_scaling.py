@@ -1,4 +1,4 @@
-"""By which angle each position turns, with the scalings that make a model reach further."""
+"""The angle by which each position turns, with the scalings that make a model reach further."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ class RopeSpec:
 
     @property
     def positions(self) -> int:
-        """How many positions are served: `max_position_embeddings`, more if scaled, or the fewer
-        that are wanted.
-        """
+        """Positions that are served: as trained, more if scaled, or the fewer that are wanted."""
         found = self.trained
         if self.kind == "dynamic":
             found = int(self.trained * self.number("factor"))
@@ -38,10 +36,8 @@ class RopeSpec:
         return found if self.longest is None else min(found, self.longest)
 
     def angles(self) -> tuple[torch.Tensor, float]:
-        """Angles `[positions, head_dim / 2]`, float32, and the amplitude.
-
-        Raises:
-            LoadError: if the scaling lacks a parameter.
+        """Angles `[positions, head_dim / 2]`, float32, and the amplitude. Raises `LoadError` if the
+        scaling lacks a parameter.
         """
         positions = torch.arange(self.positions, dtype=torch.float32)
         frequencies, amplitude = SCALINGS[self.kind](self)
@@ -53,10 +49,8 @@ class RopeSpec:
         return found
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A parameter of the scaling.
-
-        Raises:
-            LoadError: if it lacks and has no default, or is no number.
+        """A parameter of the scaling. Raises `LoadError` if it lacks and has no default, or is no
+        number.
         """
         value = self.parameters.get(name)
         if value is None:
@@ -71,9 +65,7 @@ class RopeSpec:
 
     def factors(self, name: str) -> torch.Tensor:
         """What each frequency is divided by, `[head_dim / 2]`, near (`short`) or far (`long`).
-
-        Raises:
-            LoadError: if they lack, or are not as many numbers.
+        Raises `LoadError` if they lack, or are not as many numbers.
         """
         values = self.parameters.get(f"{name}_factor")
         if not isinstance(values, list) or len(values) != self.head_dim // 2:
@@ -108,17 +100,9 @@ def rope_spec(
     trained: int,
     longest: int | None = None,
 ) -> RopeSpec:
-    """Reads the rope parameters of a config.json.
-
-    Args:
-        parameters: `rope_parameters` (transformers 5) or `rope_scaling` (before); may be empty.
-        head_dim: of the model.
-        base: unless the parameters name one.
-        trained: `max_position_embeddings`.
-        longest: positions to serve, if fewer than the model could.
-
-    Raises:
-        LoadError: for a scaling that is not supported, or one whose parameters lack.
+    """Reads `rope_parameters` (transformers 5) or `rope_scaling` (before), which may be empty.
+    `base` is for parameters that name none; `trained` and `longest` are those of `RopeSpec`. Raises
+    `LoadError` for a scaling that is not supported, or one whose parameters lack.
     """
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     if not isinstance(kind, str) or kind not in SCALINGS:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import structlog
 import torch
 
-from pie_inference.device.current import current
+from pie_inference.device import current
+from pie_inference.handlers.base import ServedModel
 from pie_inference.loading.network import LoadedNetwork, load_network, naming
 from pie_inference.loading.pools import with_pools
 from pie_inference.loading.sizing import (
@@ -19,18 +20,15 @@ from pie_inference.loading.sizing import (
     pool_sizes,
 )
 from pie_inference.parallel.ranks import ALONE, Ranks
-from pie_inference.sampling.kept_logits import KeptLogits
-from pie_inference.served_model import ServedModel
+from pie_inference.sampling.remembered import SavedLogits
 from pie_py.config.model import ModelConfig
 
 log = structlog.get_logger("pie.worker")
 
 
 def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[ServedModel]:
-    """Loads checkpoints and allocates pools for each; models of one device share its memory.
-
-    Raises:
-        LoadError: if one of them cannot be served; the text names it.
+    """Loads checkpoints and allocates pools for each; models of one device share its memory. Raises
+    `LoadError` if one of them cannot be served; the text names it.
     """
     loaded: list[LoadedNetwork] = []
     for config in configs:
@@ -40,10 +38,10 @@ def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[Se
     host_memory = memories[torch.device("cpu")]
     served = []
     widest = max(model.network.shape.vocab_size for model in loaded)
-    kept_logits = KeptLogits(widest, loaded[0].device)
+    saved_logits = SavedLogits(widest, loaded[0].device)
     for model in loaded:
         with naming(model.config), current(model.device):
-            served.append(_sized(model, memories[model.device], host_memory, kept_logits))
+            served.append(_sized(model, memories[model.device], host_memory, saved_logits))
     return served
 
 
@@ -65,7 +63,7 @@ def _memories(loaded: Sequence[LoadedNetwork], ranks: Ranks) -> dict[torch.devic
 
 
 def _sized(
-    model: LoadedNetwork, memory: Memory, host_memory: Memory, kept_logits: KeptLogits
+    model: LoadedNetwork, memory: Memory, host_memory: Memory, saved_logits: SavedLogits
 ) -> ServedModel:
     """A model with pools as large as its share of the memory allows."""
     config, shape = model.config, model.network.shape
@@ -79,7 +77,7 @@ def _sized(
         PoolSizes(pages, embeds, sizes.states),
         hosts,
         batch_buckets(most),
-        kept_logits,
+        saved_logits,
     )
     log.info(
         "model loaded",

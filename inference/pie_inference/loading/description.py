@@ -25,7 +25,7 @@ TRAITS = [
     "introspect",
 ]
 
-# Ranks that compute a model together can neither change its linear layers by adapters nor tell what
+# Ranks that compute a model together can neither change its linear layers by adapters nor know what
 # was attended to: each has only some of a layer's heads and columns.
 SHARED_TRAITS = [trait for trait in TRAITS if trait not in ("adapter", "introspect")]
 
@@ -41,7 +41,7 @@ def describe_model(
     bos, images = loaded.facts.get("bos_token_id"), loaded.network.images
     return ModelDescription(
         name=config.name or Path(config.source).name,
-        architecture=shape.architecture,
+        architecture=loaded.architecture,
         folder=str(loaded.folder),
         page_size=config.page_size,
         kv_pages=sizes.kv_pages,

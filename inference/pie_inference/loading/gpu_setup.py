@@ -9,13 +9,13 @@ import structlog
 import torch
 
 from pie_inference.calibration.trial import run_trial
-from pie_inference.cuda.compile import Wanted, compile_kernels
-from pie_inference.device.current import current
+from pie_inference.cuda.kernels import Wanted, compile_kernels
+from pie_inference.device import current
+from pie_inference.handlers.base import ServedModel
 from pie_inference.loading.network import LoadedNetwork, naming
 from pie_inference.loading.pools import with_pools
 from pie_inference.loading.sizing import Memory, batch_buckets, gpu_memory, pool_sizes
-from pie_inference.sampling.kept_logits import KeptLogits
-from pie_inference.served_model import ServedModel
+from pie_inference.sampling.remembered import SavedLogits
 
 log = structlog.get_logger("pie.worker")
 
@@ -84,8 +84,8 @@ def _with_small_pools(loaded: LoadedNetwork) -> tuple[ServedModel, int]:
     smallest = config.model_copy(update={"kv_pages": 1, "embeds": config.max_batch_tokens})
     sizes = pool_sizes(smallest, shape, loaded.dtype, loaded.stored, memory)
     most = max(1, min(config.graph_batch, config.max_batch_commands))
-    kept_logits = KeptLogits(loaded.network.shape.vocab_size, loaded.device)
-    return with_pools(loaded, sizes, 0, [most], kept_logits), memory.granted
+    saved_logits = SavedLogits(loaded.network.shape.vocab_size, loaded.device)
+    return with_pools(loaded, sizes, 0, [most], saved_logits), memory.granted
 
 
 def _clean(device: torch.device) -> None:

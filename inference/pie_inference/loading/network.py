@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pie_inference.adapters.table import AdapterTable
+from pie_inference.adapters import AdapterTable
 from pie_inference.checkpoints.loader import (
     checkpoint_folder,
     choose_dtype,
@@ -22,13 +22,11 @@ from pie_inference.checkpoints.loader import (
 )
 from pie_inference.checkpoints.quantized import dequantized
 from pie_inference.checkpoints.sources import Sources
-from pie_inference.device.current import current
+from pie_inference.device import current
 from pie_inference.errors import LoadError
-from pie_inference.loading.attention_choice import flashinfer_for, stored_dtype
-from pie_inference.loading.devices import choose_device
-from pie_inference.models.base import Model
+from pie_inference.loading.choices import choose_device, flashinfer_for, stored_dtype
 from pie_inference.models.decoder import Decoder
-from pie_inference.models.registry import Architecture, architecture_of
+from pie_inference.models.registry import ARCHITECTURES, Architecture, architecture_of
 from pie_inference.models.sharding import part_of, sharded
 from pie_inference.models.spec import LONGEST, DecoderSpec
 from pie_inference.parallel.ranks import Ranks
@@ -43,9 +41,10 @@ class LoadedNetwork:
     """A model without pools. Its fields are what pools, attention and description are made from."""
 
     config: ModelConfig
+    architecture: str
     facts: Mapping[str, Any]  # of its language model, from config.json
     folder: Path
-    network: Model
+    network: Decoder
     dtype: torch.dtype
     device: torch.device
     adapters: AdapterTable
@@ -67,10 +66,8 @@ def naming(config: ModelConfig) -> Iterator[None]:
 
 
 def load_network(config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
-    """Reads a model's weights, or this rank's part of them, and builds its network.
-
-    Raises:
-        LoadError: if the checkpoint, its adapters, or the configuration cannot be served.
+    """Reads a model's weights, or this rank's part of them, and builds its network. Raises
+    `LoadError` if the checkpoint, its adapters, or the configuration cannot be served.
     """
     device = choose_device(config.device, ranks)
     if device.type == "cuda":
@@ -82,7 +79,8 @@ def load_network(config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
 def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
     folder = checkpoint_folder(config.source)
     checkpoint = _limited(read_config(folder), config.max_length)
-    architecture = architecture_of(checkpoint)
+    name = architecture_of(checkpoint)
+    architecture = ARCHITECTURES[name]
     facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
     dtype = choose_dtype(config.dtype, facts, device)
     network = _network(architecture, checkpoint, config, folder, dtype, device, ranks)
@@ -105,7 +103,7 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
         with torch.inference_mode():
             network.use(flashinfer_kernels(config.flashinfer, library))
     return LoadedNetwork(
-        config, facts, folder, network, dtype, device, adapters, stored, library, ranks
+        config, name, facts, folder, network, dtype, device, adapters, stored, library, ranks
     )
 
 
@@ -126,7 +124,7 @@ def _network(
     dtype: torch.dtype,
     device: torch.device,
     ranks: Ranks,
-) -> Model:
+) -> Decoder:
     """The network with its weights; of several ranks, this one's part."""
     expected = architecture.tensors(checkpoint)
     divided = None if ranks.size == 1 else _divided(architecture, checkpoint, config, ranks.size)
@@ -157,10 +155,8 @@ def _arranged(architecture: Architecture, checkpoint: dict[str, Any], stored: So
 def _divided(
     architecture: Architecture, checkpoint: dict[str, Any], config: ModelConfig, size: int
 ) -> DecoderSpec:
-    """The whole decoder that is to be divided among so many ranks.
-
-    Raises:
-        LoadError: if it cannot be divided.
+    """The whole decoder that is to be divided among so many ranks. Raises `LoadError` if it cannot
+    be divided.
     """
     if architecture.decoder is None:
         raise LoadError("tensor_parallel_size: models that read images run on one device")

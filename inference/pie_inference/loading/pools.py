@@ -9,6 +9,7 @@ import torch
 
 from pie_inference.attention.base import AttentionBackend
 from pie_inference.attention.torch_backend import TorchAttention
+from pie_inference.handlers.base import ServedModel
 from pie_inference.loading.description import describe_model
 from pie_inference.loading.network import LoadedNetwork
 from pie_inference.loading.sizing import PoolSizes
@@ -16,9 +17,8 @@ from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
-from pie_inference.sampling.kept_logits import KeptLogits
 from pie_inference.sampling.pool import SamplerPool
-from pie_inference.served_model import ServedModel
+from pie_inference.sampling.remembered import SavedLogits
 
 if TYPE_CHECKING:
     from pie_inference.cuda.decode_graphs import DecodeGraphs
@@ -30,16 +30,10 @@ def with_pools(
     sizes: PoolSizes,
     host_pages: int,
     graph_sizes: Sequence[int],
-    kept_logits: KeptLogits,
+    saved_logits: SavedLogits,
 ) -> ServedModel:
-    """Allocates the pools of a model, and makes ready what works on them.
-
-    Args:
-        loaded: the network.
-        sizes: of the pools on its device.
-        host_pages: pages in host memory, for swapping.
-        graph_sizes: batch sizes for which decoding steps are recorded, if the device records steps.
-        kept_logits: the rows that all models share.
+    """Allocates the pools of a model, and makes ready what works on them. Decoding steps of
+    `graph_sizes` are recorded, if the device records steps; all models share `saved_logits`.
     """
     network, device = loaded.network, loaded.device
     with torch.inference_mode():
@@ -62,7 +56,7 @@ def with_pools(
         attention=attention,
         device=device,
         samplers=samplers,
-        kept_logits=kept_logits,
+        saved_logits=saved_logits,
         host=host,
         adapters=loaded.adapters,
         graphs=graphs,
@@ -101,10 +95,10 @@ def _attention(
     if loaded.flashinfer is None:
         if (r := shape.recurrent) is None:
             return TorchAttention(cache, shape.heads, shape.attention), None
-        kept = States(cache, (r.layers, r.heads, r.key_dim, r.value_dim), states)
-        return TorchAttention(cache, shape.heads, shape.attention, kept, r.history), None
+        pool = States(cache, (r.layers, r.heads, r.key_dim, r.value_dim), states)
+        return TorchAttention(cache, shape.heads, shape.attention, pool, r.history), None
     from pie_inference.attention.flashinfer import FlashInferAttention
-    from pie_inference.cuda.recording import record
+    from pie_inference.cuda.decode_graphs import record
 
     attention = FlashInferAttention(
         cache,

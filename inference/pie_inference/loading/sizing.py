@@ -1,4 +1,4 @@
-"""How large the pools of a model are."""
+"""Sizes of a model's pools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 import torch
 
 from pie_inference.errors import LoadError
-from pie_inference.models.base import ModelShape
+from pie_inference.models.shape import ModelShape
 from pie_py.config.model import ModelConfig
 
 CPU_SHARE = 0.4  # of the memory that is free once the weights are loaded, all models together
@@ -85,17 +85,9 @@ def pool_sizes(
     stored: torch.dtype,
     memory: Memory,
 ) -> PoolSizes:
-    """Sizes of a model's pools: what the configuration says, else a share of the free memory.
-
-    Args:
-        config: the model's configuration.
-        shape: of the loaded model.
-        dtype: of embeds.
-        stored: dtype of keys and values.
-        memory: where they will lie; the pools are added to what it has granted.
-
-    Raises:
-        LoadError: if there is no room, or less is granted than one largest batch needs.
+    """Sizes of a model's pools, of embeds in `dtype` and numbers as they are `stored`: what the
+    configuration says, else a share of the free memory. They are added to what that has granted.
+    Raises `LoadError` if there is no room, or less is granted than one largest batch needs.
     """
     free = memory.free - memory.granted
     budget = min(memory.budget, free)
@@ -134,17 +126,9 @@ def pool_sizes(
 def host_pages(
     config: ModelConfig, shape: ModelShape, dtype: torch.dtype, kv_pages: int, memory: Memory
 ) -> int:
-    """Pages of a model in host memory: as configured, else a share of the free memory.
-
-    Args:
-        config: the model's configuration.
-        shape: of the loaded model.
-        dtype: of the KV pool.
-        kv_pages: of the KV pool; by default host memory has no more pages.
-        memory: of the host; the pool is added to what it has granted.
-
-    Raises:
-        LoadError: if there is no room for what the configuration says.
+    """Pages of a model, `dtype` being the pool's, in host memory: as configured, else a share of
+    the free memory, no more than the KV pool has. They are added to what that has granted. Raises
+    `LoadError` if there is no room for what the configuration says.
     """
     slot = shape.slot_numbers * dtype.itemsize
     page = config.page_size * slot

@@ -1,1 +1,1 @@
-"""Where keys, values and hidden states lie: the KV pool, embeds, and pages in host memory."""
+"""The pools: keys, values and states of layers, embeds, and pages in host memory."""

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.upload import upload_index
-from pie_inference.memory.zeros import zeros
+from pie_inference.device import upload_index, zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +37,8 @@ class EmbedPool:
         layers: int | None = None,
     ) -> None:
         """Allocates the pool, zeroed, and one more row, `padding`: recorded steps write unused rows
-        there.
-
-        Args:
-            embeds: how many.
-            hidden: size of a hidden state.
-            dtype: of hidden states.
-            device: where they are.
-            layers: that further features are added after; None if images have no rows and columns.
+        there. Further features are added after so many layers; None if images have no rows and
+        columns.
         """
         self.size = self.padding = embeds
         self.hidden = zeros((embeds + 1, hidden), dtype, device)
@@ -93,13 +86,8 @@ class EmbedPool:
         positions: NDArray[np.int32],
         places: NDArray[np.int32],
     ) -> None:
-        """Sets all that embeds of images in rows and columns have.
-
-        Args:
-            embeds: which.
-            hidden: their hidden states, and behind each its features `[n, (1 + layers) * hidden]`.
-            positions: `[n]`.
-            places: row and column of each `[n, 2]`.
+        """Sets all that embeds of images in rows and columns have: hidden states, and behind each
+        its features `[n, (1 + layers) * hidden]`; positions `[n]`; row and column `[n, 2]`.
         """
         assert self._places is not None, "the pool is of a model with such images"
         width = self.hidden.shape[1]

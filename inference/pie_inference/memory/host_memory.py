@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.fence import passed
-from pie_inference.device.upload import upload_index
+from pie_inference.device import passed, upload_index, zeros
 from pie_inference.memory.kv_cache import KvCache
-from pie_inference.memory.zeros import zeros
 
 STAGING_BYTES = 64 << 20  # of the pages gathered at once
 # Pinned at once: PyTorch rounds up to a power of two, which must not be one of the whole pool.
@@ -55,7 +53,7 @@ class HostMemory:
             ]
         self._masked: NDArray[np.bool_] = np.zeros((pages, cache.page_size), np.bool_)
         self._positions: Int32 = np.zeros((pages, cache.page_size), np.int32)
-        self._ways = None if self._on_cpu else _Ways(cache.data.device, pages)
+        self._streams = None if self._on_cpu else _CopyStreams(cache.data.device, pages)
         self._step = max(1, STAGING_BYTES // self.page_bytes)
 
     def swap_out(self, pages: Int32, hosts: Int32) -> None:
@@ -85,8 +83,8 @@ class HostMemory:
                 staged = self._resident[0].new_empty((pages[part].size, *self._page))
                 for at, data in self._runs(hosts[part]):
                     staged[at].copy_(data, non_blocking=True)
-            if self._ways is not None:
-                self._ways.arrived(staged)
+            if self._streams is not None:
+                self._streams.arrived(staged)
             index = self._index(pages[part])
             borders = tuple(np.cumsum(self._sizes)[:-1].tolist())
             for resident, own in zip(self._resident, staged.tensor_split(borders, 1), strict=True):
@@ -94,10 +92,10 @@ class HostMemory:
                 resident.index_copy_(1, index, by_layer)
 
     def _leaving(self, staged: torch.Tensor, hosts: Int32) -> AbstractContextManager[object]:
-        return nullcontext() if self._ways is None else self._ways.leaving(staged, hosts)
+        return nullcontext() if self._streams is None else self._streams.leaving(staged, hosts)
 
     def _coming(self, hosts: Int32) -> AbstractContextManager[object]:
-        return nullcontext() if self._ways is None else self._ways.coming(hosts)
+        return nullcontext() if self._streams is None else self._streams.coming(hosts)
 
     def clear(self, hosts: Int32) -> None:
         """Writes zeros into host pages."""
@@ -127,7 +125,7 @@ class HostMemory:
         return upload_index(pages, self._cache.data.device)
 
 
-class _Ways:
+class _CopyStreams:
     """The streams of copies between a GPU and host memory."""
 
     def __init__(self, device: torch.device, hosts: int) -> None:

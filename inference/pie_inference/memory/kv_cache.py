@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.upload import upload_index
-from pie_inference.memory.zeros import zeros
+from pie_inference.device import upload_index, zeros
 
 Int64 = NDArray[np.int64]
 
@@ -47,20 +46,8 @@ class KvCache:
         latent: bool = False,
         recurrent: tuple[int, int] = (0, 0),
     ) -> None:
-        """Allocates the pool, zeroed.
-
-        Args:
-            layers: with keys and values.
-            pages: for use.
-            page_size: slots of each.
-            kv_heads: of keys and of values.
-            head_dim: of each head.
-            scratch: slots for inputs that are not kept.
-            dtype: of the model.
-            device: of the pool.
-            stored: dtype of its numbers, by default the model's.
-            latent: whether keys are the values, too.
-            recurrent: layers with a state, and numbers of a slot in each.
+        """Allocates the pool, zeroed: `stored` is by default the model's dtype, and `recurrent` is
+        how many layers have a state, and the numbers of a slot in each.
         """
         self.pages = pages
         self.page_size = page_size
@@ -138,12 +125,8 @@ class KvCache:
         distances: NDArray[np.int32],
         turned: Callable[[int, torch.Tensor], torch.Tensor],
     ) -> None:
-        """Changes the positions of slots, and turns their keys.
-
-        Args:
-            slots: all different.
-            distances: that are added to their positions.
-            turned: gives a layer's keys `[n, kv_heads, head_dim]`, float32, as they become.
+        """Adds distances to the positions of slots that are all different, and turns their keys:
+        `turned` gives a layer's `[n, kv_heads, head_dim]`, float32, as they become.
         """
         self.stamp(slots)
         self.positions[slots] += distances

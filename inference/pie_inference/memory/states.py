@@ -1,4 +1,4 @@
-"""States of recurrent layers, kept for the sequences that have come last."""
+"""States of recurrent layers, of the sequences that have come last."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.device import zeros
 from pie_inference.memory.kv_cache import KvCache
-from pie_inference.memory.zeros import zeros
 
 Int64 = NDArray[np.int64]
 
@@ -27,13 +27,7 @@ class States:
     """
 
     def __init__(self, cache: KvCache, sizes: tuple[int, int, int, int], rows: int) -> None:
-        """Makes rows, all empty.
-
-        Args:
-            cache: the pool of the slots.
-            sizes: layers, heads, key and value dimensions.
-            rows: how many.
-        """
+        """Makes rows, all empty, of states of such sizes: layers, heads, key and value dims."""
         layers, *state = sizes
         self.data = zeros((layers, rows, *state), torch.float32, cache.data.device)
         self._cache = cache
@@ -68,11 +62,7 @@ class States:
         return -1, 0
 
     def take(self, *, border: bool = False) -> int:
-        """An empty row, or -1 if this forward uses all that may be taken.
-
-        Args:
-            border: whether its state is to be a border.
-        """
+        """An empty row, for a border or not; -1 if this forward uses all that may be taken."""
         used, borders = self._used, np.flatnonzero(self._border)
         row = int(used.argmin())
         if 2 * borders.size >= used.size:

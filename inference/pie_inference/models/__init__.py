@@ -1,1 +1,1 @@
-"""Model families: a file each."""
+"""Model families, and what they are made of."""

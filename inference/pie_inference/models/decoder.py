@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 
 import torch
 
 from pie_inference.attention.base import PreparedAttention
-from pie_inference.layers.experts import Experts, Stacked, WithShared, groups
+from pie_inference.layers.experts import Experts, Router, Stacked, WithShared, groups
 from pie_inference.layers.feed_forward import Clamp, FeedForward, GatedMlp
-from pie_inference.layers.int8_linear import multiplies_int8
 from pie_inference.layers.kernels import Kernels
-from pie_inference.layers.linear import Linear, linear
+from pie_inference.layers.linear import Linear, linear, multiplies_int8
 from pie_inference.layers.lora import AdapterRows
 from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Angles, Rope
-from pie_inference.layers.router import Router
 from pie_inference.memory.embeds import ImageInputs
-from pie_inference.models.base import Model, Turn
 from pie_inference.models.delta_net import DeltaNet
 from pie_inference.models.latent import LatentAttention
 from pie_inference.models.mixer import GroupedQueryAttention, Mixer
+from pie_inference.models.shape import Turn
 from pie_inference.models.sharding import divides_head
-from pie_inference.models.spec import DecoderSpec, ExpertsSpec, MlpSpec
+from pie_inference.models.spec import Block, DecoderSpec, ExpertsSpec, MlpSpec
 from pie_inference.models.weights import Weights
-from pie_inference.parallel.layers import SummedFeedForward, SummedLinear
-from pie_inference.parallel.ranks import ALONE, Ranks
+from pie_inference.parallel.ranks import ALONE, Ranks, SummedFeedForward, SummedLinear
+from pie_inference.vision.images import ImageEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,11 @@ class _Layer:
         return self.mixer_norm, self.mixer_outer_norm, self.mlp_norm, self.mlp_outer_norm
 
 
-class Decoder(Model):
-    """Pre-norm decoder: RMSNorm, rotary grouped-query attention, gated feed-forward."""
+class Decoder:
+    """A transformer whose KV cache and attention are given from outside."""
+
+    images: ImageEncoder | None = None  # None if it reads text only
+    between_layers: Callable[[], None] | None = None  # called after each layer of a forward
 
     def __init__(
         self,
@@ -56,11 +57,11 @@ class Decoder(Model):
     ) -> None:
         """Builds the model, taking its tensors out of `weights` so that no second copy stays.
 
-        With other ranks, spec and weights are those of this one's part (see `parallel/shard.py`).
+        With other ranks, spec and weights are those of this one's part (see `sharding.py`).
         """
         self.shape = spec.shape
         self._ranks = ranks
-        self.activation = spec.activation
+        self.activation = spec.activation  # of its feed-forward blocks
         self._spec = spec
         self._dtype, self._device = dtype, device
         self._ropes = [Rope(*rope.angles(), dtype, device, spec.interleaved) for rope in spec.ropes]
@@ -78,7 +79,7 @@ class Decoder(Model):
         self._head = linear(head)
         # Rounded to the dtype, as the checkpoint was trained with.
         self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=dtype))
-        self.sites = taken.sites
+        self.sites = taken.sites  # what adapters may change, by name in a checkpoint
 
     @staticmethod
     def takes_int8(device: torch.device) -> bool:
@@ -115,9 +116,7 @@ class Decoder(Model):
     def _summed_block(self, part: FeedForward) -> FeedForward:
         return part if self._ranks.size == 1 else SummedFeedForward(part, self._ranks)
 
-    def _take_block(
-        self, prefix: str, block: MlpSpec | ExpertsSpec, weights: Weights
-    ) -> FeedForward:
+    def _take_block(self, prefix: str, block: Block, weights: Weights) -> FeedForward:
         if isinstance(block, MlpSpec):
             return self._take_mlp(prefix, block, weights)
         stacked = None
@@ -175,12 +174,16 @@ class Decoder(Model):
 
     @property
     def graphable(self) -> bool:
-        """See `Model.graphable`: ungrouped experts need their row counts on the host."""
+        """Whether equally large forwards run the same kernels and never wait for the device: the
+        host needs row counts of experts that are not grouped.
+        """
         blocks = self._spec.feed_forward
         return all(self._groups(block) for block in blocks if isinstance(block, ExpertsSpec))
 
     def turns(self) -> list[Turn | None] | None:
-        """See `Model.turns`."""
+        """How keys turn from position to position in each layer, None where they do not; None if
+        they can't be turned to other positions.
+        """
         if self.shape.latent or self.shape.recurrent is not None:
             return None
         ropes = [Turn(rope.frequencies(), self._spec.interleaved) for rope in self._spec.ropes]
@@ -188,7 +191,7 @@ class Decoder(Model):
         return [None if number is None else ropes[number] for number in layers]
 
     def use(self, kernels: Kernels) -> None:
-        """See `Model.use`."""
+        """Computes with a device's kernels from now on."""
         for rope, spec in zip(self._ropes, self._spec.ropes, strict=True):
             # The kernel turns whole heads, by halves.
             if spec.head_dim == self.shape.head_dim and not self._spec.interleaved:
@@ -202,7 +205,7 @@ class Decoder(Model):
                     norm.use(kernels)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Hidden states `[n, hidden]` of tokens `[n]`."""
+        """Hidden states `[n, hidden]` of tokens `[n]`, int64."""
         found = self._embedding.index_select(0, tokens)
         return found if self._embedding_scale == 1.0 else found.mul_(self._embedding_scale)
 
@@ -215,7 +218,19 @@ class Decoder(Model):
         adapters: AdapterRows | None = None,
         images: ImageInputs | None = None,
     ) -> torch.Tensor:
-        """See `Model.forward`."""
+        """Runs the layers over inputs and stores their keys and values.
+
+        Args:
+            hidden: inputs `[t, hidden]`; overwritten by the layers.
+            positions: `[t]`, int64.
+            attention: what each input attends to, and where its key and value go.
+            outputs: rows `[o]`, int64, whose result is wanted; all of them if None.
+            adapters: of the inputs; none by default.
+            images: what inputs have of images in rows and columns; none by default.
+
+        Returns:
+            Hidden states `[o, hidden]` after the final norm.
+        """
         angles = [self._angles(rope, positions, images) for rope in self._ropes]
         deep = 0 if images is None else images.features.shape[1]
         scale = self._spec.residual_scale
@@ -248,7 +263,9 @@ class Decoder(Model):
         return rope.angles(positions)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits `[n, vocab_size]`, in the model's dtype, or in float32 if they are capped."""
+        """Logits `[n, vocab_size]` of hidden states that `forward` returned, in the model's dtype,
+        or in float32 if they are capped.
+        """
         cap, found = self._spec.logit_softcap, self._head(hidden)
         if self._divided:
             found = self._ranks.joined(found)

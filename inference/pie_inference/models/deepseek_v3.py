@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pie_inference.checkpoints.fields import Fields
-from pie_inference.layers.router import Routing
+from pie_inference.layers.experts import Routing
 from pie_inference.models.spec import (
+    Block,
     Config,
     DecoderSpec,
     ExpertsSpec,
@@ -36,9 +37,10 @@ def deepseek_v3(config: Config) -> DecoderSpec:
     spec = decoder_spec(
         # The part of a head that turns is all that the rope sees.
         {**config, "head_dim": latent.turned, "num_key_value_heads": heads},
-        "DeepseekV3ForCausalLM",
-        activation=fields.text("hidden_act", "silu"),
         feed_forward=dense_then(sigmoid_experts(fields), fields),
+        latent=latent,
+        interleaved=fields.flag("rope_interleave", True),
+        output_bias=latent.bias,
     )
     rope = spec.ropes[0]
     stretched = rope.number("mscale_all_dim", 0.0) if rope.kind != "default" else 0.0
@@ -47,22 +49,12 @@ def deepseek_v3(config: Config) -> DecoderSpec:
         amplitude = 0.1 * stretched * math.log(rope.number("factor")) + 1.0
     scale = (latent.plain + latent.turned) ** -0.5 * amplitude**2
     attention = tuple(replace(option, scale=scale) for option in spec.shape.attention)
-    return replace(
-        spec,
-        shape=replace(
-            spec.shape,
-            attention=attention,
-            kv_heads=1,
-            head_dim=latent.rank + latent.turned,
-            latent=True,
-        ),
-        latent=latent,
-        interleaved=fields.flag("rope_interleave", True),
-        output_bias=latent.bias,
-    )
+    head_dim = latent.rank + latent.turned
+    shape = replace(spec.shape, attention=attention, kv_heads=1, head_dim=head_dim, latent=True)
+    return replace(spec, shape=shape)
 
 
-def dense_then(experts: ExpertsSpec, fields: Fields) -> list[MlpSpec | ExpertsSpec]:
+def dense_then(experts: ExpertsSpec, fields: Fields) -> list[Block]:
     """A dense block in each of the first `first_k_dense_replace` layers, experts in the others."""
     layers = fields.count("num_hidden_layers")
     first = fields.whole("first_k_dense_replace", 3)

@@ -6,13 +6,58 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.attention.base import PreparedAttention
-from pie_inference.layers.delta_rule import gated_delta_rule
 from pie_inference.layers.kernels import Kernels
-from pie_inference.layers.lora import AdapterRows
+from pie_inference.layers.lora import AdapterRows, adapted
 from pie_inference.layers.rope import Angles
 from pie_inference.models.mixer import Mixer
 from pie_inference.models.spec import DeltaSpec
 from pie_inference.models.weights import Weights
+
+CHUNK = 64  # tokens whose corrections are one triangular system
+
+
+def gated_delta_rule(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    decays: torch.Tensor,
+    strengths: torch.Tensor,
+    state: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What tokens read from a state, each after it has written to it.
+
+    Token `t` writes `S = exp(d) S + k uᵀ` with `u = s (v - exp(d) Sᵀ k)`: of its value, that which
+    the state does not give for its key already. Then it reads `Sᵀ q`. A token of decay 0 and
+    strength 0 writes nothing.
+
+    Args:
+        queries: `[batch, heads, tokens, key_dim]`, float32, as are all others.
+        keys: the same shape.
+        values: `[batch, heads, tokens, value_dim]`.
+        decays: logarithms `d`, at most 0, `[batch, heads, tokens]`.
+        strengths: `s`, `[batch, heads, tokens]`.
+        state: `S` before the first, `[batch, heads, key_dim, value_dim]`.
+
+    Returns:
+        What is read, in the shape of the values, and the state after the last.
+    """
+    read = []
+    for first in range(0, keys.shape[2], CHUNK):
+        part = slice(first, first + CHUNK)
+        q, k, v = queries[:, :, part], keys[:, :, part], values[:, :, part]
+        strength = strengths[:, :, part].unsqueeze(-1)
+        since = decays[:, :, part].cumsum(-1)  # of all tokens of the chunk so far
+        faded = since.exp().unsqueeze(-1)
+        # [.., i, j] what is left, when token i comes, of what token j has written
+        left = (since.unsqueeze(-1) - since.unsqueeze(-2)).tril().exp().tril()
+        # Each correction depends on those before it in the chunk: u + (s left k·k) u = s (v - old)
+        known = strength * left * (k @ k.mT)
+        wanted = strength * (v - faded * (k @ state))
+        corrections = torch.linalg.solve_triangular(known, wanted, upper=False, unitriangular=True)
+        read.append(faded * (q @ state) + (left * (q @ k.mT)) @ corrections)
+        lasting = (since[..., -1:] - since).exp().unsqueeze(-1)
+        state = faded[:, :, -1:] * state + (k * lasting).mT @ corrections
+    return torch.cat(read, 2), state
 
 
 class DeltaNet(Mixer):
@@ -26,15 +71,7 @@ class DeltaNet(Mixer):
         prefix: str,
         epsilon: float,
     ) -> None:
-        """Takes what it needs out of the weights.
-
-        Args:
-            delta: sizes.
-            number: of the layer among the recurrent ones.
-            weights: of the model.
-            prefix: of the layer's tensors.
-            epsilon: of its norm.
-        """
+        """Takes what it needs out of the weights, for that one of the recurrent layers."""
         name = f"{prefix}linear_attn."
         self._number, self._delta = number, delta
         self._inputs = weights.linear(*(name + part for part in delta.inputs))
@@ -60,9 +97,7 @@ class DeltaNet(Mixer):
     ) -> torch.Tensor:
         """See `Mixer.__call__`."""
         size = self._delta
-        made = self._inputs(x)
-        if adapters is not None:
-            adapters.add_(made, x, self._inputs)
+        made = adapted(self._inputs, x, adapters)
         if self._order is not None:
             made = made.index_select(1, self._order)
         written, gate = made.tensor_split((size.slot_width,), 1)

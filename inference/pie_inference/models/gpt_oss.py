@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pie_inference.checkpoints.fields import Fields
+from pie_inference.layers.experts import Routing
 from pie_inference.layers.feed_forward import Clamp
-from pie_inference.layers.router import Routing
 from pie_inference.models.spec import (
     Config,
     DecoderSpec,
@@ -33,24 +31,14 @@ def gpt_oss(config: Config) -> DecoderSpec:
         router_bias=True,
         clamp=Clamp(fields.number("swiglu_alpha", 1.702), fields.number("swiglu_limit", 7.0)),
     )
-    spec = decoder_spec(
+    window = fields.optional_count("sliding_window", 128)
+    return decoder_spec(
         config,
-        "GptOssForCausalLM",
         head_dim=64,
         rope_base=150_000.0,
-        windows=layer_windows(
-            config,
-            fields.optional_count("sliding_window", 128),
-            [i % 2 == 0 for i in range(layers)],
-        ),
-        feed_forward=[experts] * layers,
-    )
-    biased = fields.flag("attention_bias", True)
-    attention = tuple(replace(option, sinks=True) for option in spec.shape.attention)
-    return replace(
-        spec,
-        shape=replace(spec.shape, attention=attention),
-        epsilon=fields.number("rms_norm_eps", 1e-5),
-        qkv_bias=biased,
-        output_bias=biased,
+        windows=layer_windows(config, window, [i % 2 == 0 for i in range(layers)]),
+        sinks=True,
+        feed_forward=experts,
+        epsilon=1e-5,
+        biased=True,
     )

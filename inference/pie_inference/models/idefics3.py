@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from tokenizers import Tokenizer
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.checkpoints.loader import read_preprocessing
-from pie_inference.device.upload import upload, upload_index
+from pie_inference.device import upload, upload_index
 from pie_inference.errors import LoadError
 from pie_inference.layers.linear import linear
 from pie_inference.models.decoder import Decoder
-from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
+from pie_inference.models.spec import Config, DecoderSpec, Shapes
+from pie_inference.models.tensors import decoder_tensors
 from pie_inference.models.text_part import text_spec
-from pie_inference.vision.base import ImageEncoder
-from pie_inference.vision.tiles import Tiles, tiles_of_config
+from pie_inference.vision.images import ImageEncoder
+from pie_inference.vision.preprocessing import Tiles, tiles_of_config
 from pie_inference.vision.transformer import (
     VisionSpec,
     VisionTransformer,
@@ -66,8 +66,7 @@ def idefics3(config: Config) -> Idefics3Spec:
             f"config.json: scale_factor {scale} does not divide the patches of a row,"
             f" {vision.image_size // vision.patch_size}"
         )
-    name = str((config.get("architectures") or ["Idefics3ForConditionalGeneration"])[0])
-    return Idefics3Spec(text_spec(config, name, TEXT, "lm_head"), vision, scale)
+    return Idefics3Spec(text_spec(config, TEXT, "lm_head"), vision, scale)
 
 
 def idefics3_tensors(spec: Idefics3Spec) -> Shapes:
@@ -101,12 +100,17 @@ class Idefics3(Decoder):
         projection = linear(weights.pop(CONNECTOR))
         super().__init__(spec.decoder, weights, dtype, device)
 
-        def see(pixels: NDArray[np.float32]) -> torch.Tensor:
-            """Embeds `[tiles * tile_embeds, hidden]` of pixels `[tiles, 3, size, size]`."""
-            seen = tower(upload(pixels, device).to(dtype))
-            return projection(_joined(seen, spec.scale))
+        def encode(images: list[Image.Image]) -> list[torch.Tensor]:
+            return [encoded(image) for image in images]
 
-        self.images = _Images(tiles, layout, see, self.embed, device)
+        def encoded(image: Image.Image) -> torch.Tensor:
+            pixels, rows, columns = tiles(image)  # [tiles, 3, size, size]
+            seen = _joined(tower(upload(pixels, device).to(dtype)), spec.scale)
+            tokens = np.array(layout.tokens(rows, columns))
+            at = upload_index(np.flatnonzero(tokens == layout.image_token), device)
+            return self.embed(upload_index(tokens, device)).index_copy_(0, at, projection(seen))
+
+        self.images = ImageEncoder(layout.rule, encode)
 
 
 def _joined(seen: torch.Tensor, scale: int) -> torch.Tensor:
@@ -117,46 +121,12 @@ def _joined(seen: torch.Tensor, scale: int) -> torch.Tensor:
     return blocks.permute(0, 1, 3, 2, 4, 5).reshape(-1, scale**2 * hidden)
 
 
-class _Images(ImageEncoder):
-    def __init__(
-        self,
-        tiles: Tiles,
-        layout: _Layout,
-        see: Callable[[NDArray[np.float32]], torch.Tensor],
-        embed: Callable[[torch.Tensor], torch.Tensor],
-        device: torch.device,
-    ) -> None:
-        self._tiles = tiles
-        self._layout = layout
-        self._see = see
-        self._embed = embed
-        self._device = device
-
-    @property
-    def rule(self) -> ImageRule:
-        """By the number of tiles."""
-        return self._layout.rule
-
-    def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
-        """Hidden states `[embeds, hidden]` of each image."""
-        return [self._encode(image) for image in images]
-
-    def _encode(self, image: Image.Image) -> torch.Tensor:
-        pixels, rows, columns = self._tiles(image)
-        tokens = np.array(self._layout.tokens(rows, columns))
-        seen = np.flatnonzero(tokens == self._layout.image_token)
-        hidden = self._embed(upload_index(tokens, self._device))
-        return hidden.index_copy_(0, upload_index(seen, self._device), self._see(pixels))
-
-
 class _Layout:
     """The tokens around an image's tiles, which the tokenizer makes of a text."""
 
     def __init__(self, folder: Path, tile_embeds: int, tiles: Tiles) -> None:
-        """Reads the tokenizer, and finds the rule by which the tokens grow with the tiles.
-
-        Raises:
-            LoadError: if it cannot be read, lacks the image token, or there is no such rule.
+        """Reads the tokenizer, and finds the rule by which the tokens grow with the tiles. Raises
+        `LoadError` if it cannot be read, lacks the image token, or there is no such rule.
         """
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

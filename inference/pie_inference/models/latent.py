@@ -7,7 +7,7 @@ import torch
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
-from pie_inference.layers.lora import AdapterRows
+from pie_inference.layers.lora import AdapterRows, adapted
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.models.mixer import Mixer, attended
 from pie_inference.models.spec import DecoderSpec, LatentSpec
@@ -66,20 +66,15 @@ class LatentAttention(Mixer):
     ) -> torch.Tensor:
         """See `Mixer.__call__`."""
         size = self._latent
-        down = self._down(x)
-        if adapters is not None:
-            adapters.add_(down, x, self._down)
+        down = adapted(self._down, x, adapters)
         rest = size.rank + size.turned
         queries, latent, turned = down.tensor_split((-rest, -size.turned), -1)
-        kept = torch.cat([self._norm(latent), turned], -1)  # [t, rank + turned]
-        self._rope.rotate_(kept[:, None, size.rank :], *angles[0])
-        attention.store(self._number, kept)
+        stored = torch.cat([self._norm(latent), turned], -1)  # [t, rank + turned]
+        self._rope.rotate_(stored[:, None, size.rank :], *angles[0])
+        attention.store(self._number, stored)
 
         if self._query_norm is not None and self._query_up is not None:
-            normed = self._query_norm(queries)
-            queries = self._query_up(normed)
-            if adapters is not None:
-                adapters.add_(queries, normed, self._query_up)
+            queries = adapted(self._query_up, self._query_norm(queries), adapters)
         by_head = queries.reshape(x.shape[0], self._heads, size.plain + size.turned)
         absorbed = torch.bmm(by_head[..., : size.plain].transpose(0, 1), self._key_up)
         whole = torch.cat([absorbed.transpose(0, 1), by_head[..., size.plain :]], -1)

@@ -14,14 +14,15 @@ from PIL import Image
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.checkpoints.loader import read_preprocessing
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.errors import LoadError
 from pie_inference.layers.linear import linear
 from pie_inference.models.decoder import Decoder
-from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
+from pie_inference.models.spec import Config, DecoderSpec, Shapes
+from pie_inference.models.tensors import decoder_tensors
 from pie_inference.models.text_part import text_spec
-from pie_inference.vision.base import ImageEncoder
-from pie_inference.vision.preprocessing import Preprocessing, preprocessing
+from pie_inference.vision.images import ImageEncoder
+from pie_inference.vision.preprocessing import preprocessing
 from pie_inference.vision.transformer import (
     VisionSpec,
     VisionTransformer,
@@ -60,9 +61,7 @@ def llava(config: Config) -> LlavaSpec:
     if fields.text("projector_hidden_act", "gelu") != "gelu":
         raise LoadError("config.json: projector_hidden_act other than gelu is not supported")
     return LlavaSpec(
-        decoder=text_spec(
-            config, "LlavaForConditionalGeneration", f"{TEXT}model.", f"{TEXT}lm_head"
-        ),
+        decoder=text_spec(config, f"{TEXT}model.", f"{TEXT}lm_head"),
         vision=vision_spec(fields.table("vision_config"), layer),
         drops_first=strategy == "default",
         projector_bias=fields.flag("multimodal_projector_bias", True),
@@ -81,9 +80,7 @@ def llava_tensors(spec: LlavaSpec) -> Shapes:
 
 
 def llava_rename(spec: LlavaSpec, name: str) -> str | None:
-    """What a stored tensor is called here, or None for one without use. There were several
-    layouts.
-    """
+    """What a stored tensor is called here, in one of several layouts; None for one without use."""
     if name.startswith((f"model.{TEXT}", f"model.{VISION}", f"model.{PROJECTOR}")):
         name = name.removeprefix("model.")
     if name.startswith("lm_head."):
@@ -113,43 +110,19 @@ class Llava(Decoder):
         """Builds the model, taking its tensors out of `weights`."""
         spec = llava(config)
         prepare = preprocessing(read_preprocessing(folder), spec.vision.image_size)
-        self.images = _Images(spec, weights, prepare, dtype, device)
+        tower = VisionTransformer(spec.vision, weights, VISION)
+        first, second = (
+            linear(weights.pop(f"{name}.weight"), weights.pop(f"{name}.bias", None))
+            for name in (f"{PROJECTOR}linear_1", f"{PROJECTOR}linear_2")
+        )
         super().__init__(spec.decoder, weights, dtype, device)
 
+        def encode(images: list[Image.Image]) -> list[torch.Tensor]:
+            pixels = np.stack([prepare(image) for image in images])
+            seen = tower(upload(pixels, device).to(dtype))
+            if spec.drops_first:
+                seen = seen[:, 1:]
+            projected = second(F.gelu(first(seen.reshape(-1, seen.shape[-1]))))
+            return list(torch.split(projected, spec.embeds))
 
-class _Images(ImageEncoder):
-    def __init__(
-        self,
-        spec: LlavaSpec,
-        weights: MutableMapping[str, torch.Tensor],
-        prepare: Preprocessing,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        self._spec = spec
-        self._prepare = prepare
-        self._dtype = dtype
-        self._device = device
-        self._tower = VisionTransformer(spec.vision, weights, VISION)
-        self._projector = [
-            linear(
-                weights.pop(f"{PROJECTOR}{name}.weight"),
-                weights.pop(f"{PROJECTOR}{name}.bias", None),
-            )
-            for name in ("linear_1", "linear_2")
-        ]
-
-    @property
-    def rule(self) -> ImageRule:
-        """The tower's tokens that are used."""
-        return ImageRule(self._spec.embeds)
-
-    def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
-        """Hidden states `[embeds, hidden]` of each image."""
-        pixels = np.stack([self._prepare(image) for image in images])
-        seen = self._tower(upload(pixels, self._device).to(self._dtype))
-        if self._spec.drops_first:
-            seen = seen[:, 1:]
-        first, second = self._projector
-        projected = second(F.gelu(first(seen.reshape(-1, seen.shape[-1]))))
-        return list(torch.split(projected, self._spec.embeds))
+        self.images = ImageEncoder(ImageRule(spec.embeds), encode)

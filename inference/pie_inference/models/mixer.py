@@ -9,7 +9,7 @@ import torch
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
-from pie_inference.layers.lora import AdapterRows
+from pie_inference.layers.lora import AdapterRows, adapted
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.models.spec import DecoderSpec
 from pie_inference.models.weights import Weights
@@ -58,15 +58,8 @@ class GroupedQueryAttention(Mixer):
         ropes: list[Rope],
         output: Linear,
     ) -> None:
-        """Takes what it needs out of the weights.
-
-        Args:
-            spec: of the model.
-            number: of the layer.
-            stored: its number among those with keys and values.
-            weights: of the model.
-            ropes: of the model.
-            output: leads back to the hidden size.
+        """Takes what it needs out of the weights, for a layer of that number, which is the one
+        called `stored` among those with keys and values.
         """
         prefix = f"{spec.prefix}layers.{number}.self_attn."
         normed, rope = spec.query_key_norm, spec.layer_rope[number]
@@ -99,9 +92,7 @@ class GroupedQueryAttention(Mixer):
         """See `Mixer.__call__`."""
         shape = self._shape
         rotated = shape.heads + shape.kv_heads
-        qkv = self._query_key_value(x)
-        if adapters is not None:
-            adapters.add_(qkv, x, self._query_key_value)
+        qkv = adapted(self._query_key_value, x, adapters)
         gate = None
         if self._gated:  # behind each head's query
             both, rest = qkv.tensor_split((2 * shape.heads * shape.head_dim,), 1)

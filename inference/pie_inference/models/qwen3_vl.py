@@ -8,7 +8,7 @@ position, some by row, some by column. Further features of it are added after th
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,22 +17,22 @@ from PIL import Image
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.checkpoints.loader import read_preprocessing
-from pie_inference.device.upload import upload
+from pie_inference.device import upload
 from pie_inference.errors import LoadError
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.decoder import Decoder
-from pie_inference.models.qwen3 import qwen3
-from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
-from pie_inference.vision.base import ImageEncoder
-from pie_inference.vision.blocks import Blocks, blocks_of_config
+from pie_inference.models.qwen import qwen3
+from pie_inference.models.spec import Config, DecoderSpec, Shapes
+from pie_inference.models.tensors import decoder_tensors
 from pie_inference.vision.grid_transformer import (
     GridSpec,
     GridTransformer,
     grid_spec,
     grid_tensors,
 )
-from pie_py.wire.images import ImageRule
+from pie_inference.vision.images import ImageEncoder
+from pie_inference.vision.preprocessing import blocks_of_config
 
 VISION = "model.visual."
 # What a `text_config` may leave out, for it is the default.
@@ -76,11 +76,7 @@ def qwen3_vl(config: Config) -> Qwen3VlSpec:
             f" {len(vision.deep)} layers, does not fit a decoder of {shape.layers} layers with"
             f" {shape.hidden} numbers"
         )
-    shape = replace(
-        shape,
-        architecture="Qwen3VLForConditionalGeneration",
-        image_layers=len(vision.deep),
-    )
+    shape = replace(shape, image_layers=len(vision.deep))
     decoder = replace(decoder, shape=shape, prefix="model.language_model.")
     return Qwen3VlSpec(decoder, vision, _directions(text, shape.head_dim // 2))
 
@@ -122,10 +118,11 @@ class Qwen3Vl(Decoder):
         self._frequencies = spec.decoder.ropes[0].frequencies().to(device)
         self._directions = torch.tensor(spec.directions, device=device)
 
-        def see(image: Image.Image) -> torch.Tensor:
-            return tower(upload(blocks(image), device).to(dtype))
+        def encode(images: list[Image.Image]) -> list[torch.Tensor]:
+            # One after the other, for their shapes differ.
+            return [tower(upload(blocks(image), device).to(dtype)) for image in images]
 
-        self.images = _Images(blocks, see)
+        self.images = ImageEncoder(blocks.rule, encode)
 
     def _angles(self, rope: Rope, positions: torch.Tensor, images: ImageInputs | None) -> Angles:
         """By what inputs turn: those of an image in three directions."""
@@ -134,18 +131,3 @@ class Qwen3Vl(Decoder):
         three = positions[:, None].repeat(1, 3)
         three[images.rows, 1:] += images.places
         return rope.own_angles(three[:, self._directions] * self._frequencies)
-
-
-class _Images(ImageEncoder):
-    def __init__(self, blocks: Blocks, see: Callable[[Image.Image], torch.Tensor]) -> None:
-        self._blocks = blocks
-        self._see = see
-
-    @property
-    def rule(self) -> ImageRule:
-        """By the image's shape."""
-        return self._blocks.rule
-
-    def encode(self, images: list[Image.Image]) -> list[torch.Tensor]:
-        """See `ImageEncoder.encode`; one after the other, for their shapes differ."""
-        return [self._see(image) for image in images]

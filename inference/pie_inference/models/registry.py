@@ -1,9 +1,9 @@
-"""Which family serves which architecture of config.json."""
+"""The architectures of config.json that are served, and the family of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,55 +12,61 @@ import torch
 from pie_inference.checkpoints.quantized import quantization
 from pie_inference.checkpoints.sources import Sources
 from pie_inference.errors import LoadError
-from pie_inference.models.base import Model, ModelShape
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.deepseek_v3 import deepseek_v3, without_prediction
-from pie_inference.models.gemma import gemma
-from pie_inference.models.gemma2 import gemma2
-from pie_inference.models.gemma3 import gemma3, gemma3_rename, gemma3_text, gemma3_within
-from pie_inference.models.glm4 import glm, glm4
-from pie_inference.models.glm4_moe import glm4_moe
-from pie_inference.models.gpt_oss import gpt_oss
-from pie_inference.models.granite import granite
-from pie_inference.models.granite_moe import granite_moe
-from pie_inference.models.idefics3 import (
-    Idefics3,
-    idefics3,
-    idefics3_rename,
-    idefics3_tensors,
+from pie_inference.models.gemma import (
+    gemma,
+    gemma2,
+    gemma3,
+    gemma3_rename,
+    gemma3_text,
+    gemma3_within,
 )
-from pie_inference.models.llama import llama
+from pie_inference.models.glm import glm, glm4, glm4_moe
+from pie_inference.models.gpt_oss import gpt_oss
+from pie_inference.models.idefics3 import Idefics3, idefics3, idefics3_rename, idefics3_tensors
+from pie_inference.models.llama import (
+    granite,
+    granite_moe,
+    llama,
+    mistral,
+    mixtral,
+    olmo2,
+    phi3,
+    smollm3,
+)
 from pie_inference.models.llava import Llava, llava, llava_rename, llava_tensors
-from pie_inference.models.mistral import mistral
-from pie_inference.models.mixtral import mixtral
-from pie_inference.models.olmo2 import olmo2
-from pie_inference.models.phi3 import phi3
-from pie_inference.models.qwen2 import qwen2
-from pie_inference.models.qwen2_moe import qwen2_moe
-from pie_inference.models.qwen3 import qwen3
-from pie_inference.models.qwen3_5 import qwen3_5, qwen3_5_rename, qwen3_5_text
-from pie_inference.models.qwen3_moe import qwen3_moe
-from pie_inference.models.qwen3_next import qwen3_next, qwen3_next_rename
+from pie_inference.models.qwen import (
+    qwen2,
+    qwen2_moe,
+    qwen3,
+    qwen3_5,
+    qwen3_5_rename,
+    qwen3_5_text,
+    qwen3_moe,
+    qwen3_next,
+    qwen3_next_rename,
+)
 from pie_inference.models.qwen3_vl import Qwen3Vl, qwen3_vl, qwen3_vl_tensors, qwen3_vl_text
-from pie_inference.models.smollm3 import smollm3
-from pie_inference.models.spec import Config, DecoderSpec, Shapes, decoder_tensors
-from pie_inference.models.stacked import each_expert
+from pie_inference.models.spec import Config, DecoderSpec, Shapes
+from pie_inference.models.tensors import decoder_tensors, each_expert
 from pie_inference.models.text_part import text_config
+
+Rename = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """How to read, check and build the models of one architecture."""
 
-    shape: Callable[[Config], ModelShape]
     tensors: Callable[[Config], Shapes]
     build: Callable[
-        [Config, MutableMapping[str, torch.Tensor], torch.dtype, torch.device, Path], Model
+        [Config, MutableMapping[str, torch.Tensor], torch.dtype, torch.device, Path], Decoder
     ]
     # How it is read if it is a decoder and nothing else: such models can be divided among ranks.
     decoder: Callable[[Config], DecoderSpec] | None = None
     # A stored tensor's name to the one above, or None for one that is not used.
-    rename: Callable[[Config], Callable[[str], str | None]] = lambda _: str
+    rename: Callable[[Config], Rename] = lambda _: str
     # Stored tensors, renamed, to the ones above, where a checkpoint has them otherwise.
     arrange: Callable[[Config, Sources], Sources] = lambda _, sources: sources
     # The configuration of the language model, if it is a part of the whole.
@@ -69,10 +75,10 @@ class Architecture:
 
 def _decoder(
     read: Callable[[Config], DecoderSpec],
-    rename: Callable[[Config], Callable[[str], str | None]] = lambda _: str,
+    rename: Callable[[Config], Rename] = lambda _: str,
+    text: Callable[[Config], Config] = lambda config: config,
 ) -> Architecture:
     return Architecture(
-        shape=lambda config: read(config).shape,
         tensors=lambda config: decoder_tensors(read(config)),
         build=lambda config, weights, dtype, device, _: Decoder(
             read(config), weights, dtype, device
@@ -80,12 +86,12 @@ def _decoder(
         decoder=read,
         rename=rename,
         arrange=lambda config, sources: each_expert(read(config), sources),
+        text=text,
     )
 
 
-_QWEN3_5 = replace(_decoder(qwen3_5, lambda _: qwen3_5_rename), text=qwen3_5_text)
+_QWEN3_5 = _decoder(qwen3_5, lambda _: qwen3_5_rename, qwen3_5_text)
 _IDEFICS3 = Architecture(
-    shape=lambda config: idefics3(config).decoder.shape,
     tensors=lambda config: idefics3_tensors(idefics3(config)),
     build=Idefics3,
     rename=lambda _: idefics3_rename,
@@ -110,29 +116,18 @@ ARCHITECTURES = {
     "Gemma2ForCausalLM": _decoder(gemma2),
     "Gemma3ForCausalLM": _decoder(gemma3),
     "DeepseekV3ForCausalLM": _decoder(deepseek_v3, without_prediction),
-    "Gemma3ForConditionalGeneration": Architecture(
-        shape=lambda config: gemma3_within(config).shape,
-        tensors=lambda config: decoder_tensors(gemma3_within(config)),
-        build=lambda config, weights, dtype, device, _: Decoder(
-            gemma3_within(config), weights, dtype, device
-        ),
-        decoder=gemma3_within,
-        rename=lambda _: gemma3_rename,
-        text=gemma3_text,
-    ),
+    "Gemma3ForConditionalGeneration": _decoder(gemma3_within, lambda _: gemma3_rename, gemma3_text),
     "MixtralForCausalLM": _decoder(mixtral),
     "Qwen3MoeForCausalLM": _decoder(qwen3_moe),
     "Qwen3NextForCausalLM": _decoder(qwen3_next, qwen3_next_rename),
     "Qwen3_5ForCausalLM": _QWEN3_5,
     "Qwen3_5ForConditionalGeneration": _QWEN3_5,
     "Qwen3VLForConditionalGeneration": Architecture(
-        shape=lambda config: qwen3_vl(config).decoder.shape,
         tensors=lambda config: qwen3_vl_tensors(qwen3_vl(config)),
         build=Qwen3Vl,
         text=qwen3_vl_text,
     ),
     "LlavaForConditionalGeneration": Architecture(
-        shape=lambda config: llava(config).decoder.shape,
         tensors=lambda config: llava_tensors(llava(config)),
         build=Llava,
         rename=lambda config: partial(llava_rename, llava(config)),
@@ -143,11 +138,9 @@ ARCHITECTURES = {
 }
 
 
-def architecture_of(config: Config) -> Architecture:
-    """The architecture that a config.json names.
-
-    Raises:
-        LoadError: if it names none that is supported, or its quantization is not.
+def architecture_of(config: Config) -> str:
+    """The architecture that a config.json names: a key of `ARCHITECTURES`. Raises `LoadError` if it
+    names none that is supported, or its quantization is not.
     """
     quantization(config)  # refuses a method that is not known
     names = config.get("architectures") or []
@@ -155,7 +148,7 @@ def architecture_of(config: Config) -> Architecture:
         raise LoadError(f"config.json: 'architectures' is {names!r}, not a list")
     for name in names:
         if name in ARCHITECTURES:
-            return ARCHITECTURES[name]
+            return str(name)
     raise LoadError(
         f"config.json: architecture {', '.join(map(str, names)) or 'unnamed'} is not supported"
         f" (supported: {', '.join(ARCHITECTURES)})"

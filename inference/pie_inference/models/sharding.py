@@ -1,6 +1,4 @@
-"""A rank's part of a decoder: some heads, a part of the inner size, some of the vocabulary's
-logits.
-"""
+"""A rank's part of a decoder: some heads, some of the inner size and of the logits."""
 
 from __future__ import annotations
 
@@ -10,15 +8,13 @@ from dataclasses import replace
 import torch
 
 from pie_inference.errors import LoadError
-from pie_inference.models.spec import DecoderSpec, ExpertsSpec, MlpSpec
+from pie_inference.models.spec import Block, DecoderSpec, MlpSpec
 from pie_inference.parallel.ranks import Ranks
 
 
 def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
-    """What each of so many ranks has of a decoder.
-
-    Raises:
-        LoadError: if heads or inner sizes do not divide among them.
+    """What each of so many ranks has of a decoder. Raises `LoadError` if heads or inner sizes do
+    not divide among them.
     """
     shape = spec.shape
     whole = [spec.whole_norm, len(spec.attention_names) == 1, shape.sinks, shape.latent]
@@ -27,8 +23,8 @@ def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
         whole.append(block.up is None or getattr(block, "shared", None) is not None)
     if any(whole):
         raise LoadError(
-            f"tensor_parallel_size: {shape.architecture} cannot be divided among ranks; run it on"
-            " one device"
+            "tensor_parallel_size: models of this architecture cannot be divided among ranks; run"
+            " it on one device"
         )
     for count, what in (
         (shape.heads, "attention heads"),
@@ -83,7 +79,7 @@ def divides_head(spec: DecoderSpec, size: int) -> bool:
     return spec.shape.vocab_size % size == 0
 
 
-def _blocks(block: MlpSpec | ExpertsSpec) -> list[MlpSpec]:
+def _blocks(block: Block) -> list[MlpSpec]:
     if isinstance(block, MlpSpec):
         return [block]
     return [block.expert(number) for number in range(block.experts)]

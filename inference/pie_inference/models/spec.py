@@ -1,4 +1,4 @@
-"""What tells one decoder from another, read from config.json: a family's file fills it in."""
+"""The differences between decoders, read from config.json."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from pie_inference.attention.base import AttentionOptions
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
+from pie_inference.layers.experts import Routing
 from pie_inference.layers.feed_forward import Activation, Clamp
 from pie_inference.layers.rope_scaling import RopeSpec, rope_spec
-from pie_inference.layers.router import Routing
-from pie_inference.models.base import ModelShape, RecurrentShape
+from pie_inference.models.shape import ModelShape, RecurrentShape
 
 Config = Mapping[str, Any]
 Shapes = dict[str, tuple[int, ...]]
@@ -149,6 +149,9 @@ class ExpertsSpec:
         return MlpSpec(self.inner, self.bias, gate, up, down)
 
 
+Block = MlpSpec | ExpertsSpec
+
+
 def stacked_experts(names: StackedNames, router: str, **more: Any) -> ExpertsSpec:
     """Experts whose tensors a checkpoint has together; for arguments see `ExpertsSpec`."""
     gate_up, down = (name.removesuffix(".weight") for name in (names.gate_up, names.down))
@@ -181,13 +184,11 @@ BOTH_SIDES = NormNames(
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """A decoder: RMSNorm, rotary grouped-query attention and gated feed-forward, and its
-    variants.
-    """
+    """A decoder: RMSNorm, rotary grouped-query attention, gated feed-forward, and variants."""
 
     shape: ModelShape
     epsilon: float  # of the norms
-    feed_forward: tuple[MlpSpec | ExpertsSpec, ...]  # a layer each
+    feed_forward: tuple[Block, ...]  # a layer each
     ropes: tuple[RopeSpec, ...]
     layer_rope: tuple[int | None, ...]  # which of the ropes, a layer each; None: positions unseen
     activation: Activation
@@ -214,43 +215,76 @@ class DecoderSpec:
 
 def decoder_spec(
     config: Config,
-    architecture: str,
     *,
     head_dim: int | None = None,
     rope_base: float = 10_000.0,
     tied: bool = False,
-    activation: str = "silu",
+    activation: str | None = None,
     windows: Sequence[int | None] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
-    feed_forward: Sequence[MlpSpec | ExpertsSpec] | None = None,
+    sinks: bool = False,
+    feed_forward: Block | Sequence[Block] | None = None,
     partial: float | None = None,
+    epsilon: float = 1e-6,
+    biased: bool | None = None,
+    **more: Any,
 ) -> DecoderSpec:
-    """Reads what all families have.
+    """Reads what all families have from config.json; `more` are fields of `DecoderSpec`.
 
-    Args:
-        config: config.json.
-        architecture: name of the family.
-        head_dim: default; by default the hidden size is divided among the heads.
-        rope_base: default of `rope_theta`.
-        tied: default of `tie_word_embeddings`.
-        activation: name of the activation, as config.json has it.
-        windows: sliding windows, one for each layer; by default there are none.
-        scale: of attention scores.
-        softcap: of attention scores.
-        feed_forward: one for each layer; by default dense ones of `intermediate_size`.
-        partial: default of `partial_rotary_factor`; None for a family that turns whole heads.
+    `windows`, of each layer, `scale`, `softcap` and `sinks` are those of `AttentionOptions`. The
+    others are defaults of the configuration's own fields:
 
-    Raises:
-        LoadError: if a value lacks, is of the wrong kind, or does not fit the others.
+    - `head_dim`: without it, the hidden size is divided among the heads.
+    - `rope_base` of `rope_theta`, `tied` of `tie_word_embeddings`, `epsilon` of `rms_norm_eps`.
+    - `activation` in the place of `hidden_act`.
+    - `feed_forward` of all layers, or one for each: else dense, of `intermediate_size`.
+    - `partial` of `partial_rotary_factor`; None for a family that turns whole heads.
+    - `biased` of `attention_bias`; None for a family that does not have it.
+
+    Raises `LoadError` if a value lacks, is of the wrong kind, or does not fit the others.
     """
     fields = Fields(config)
+    activation = activation or fields.text("hidden_act", "silu")
     if activation not in ACTIVATION_NAMES:
         raise LoadError(
             f"config.json: activation {activation!r} is not supported"
             f" (supported: {', '.join(ACTIVATION_NAMES)})"
         )
     layers, sizes = fields.count("num_hidden_layers"), _head_sizes(fields, head_dim)
+    rope = _rope(config, sizes.head_dim, rope_base, partial)
+    if feed_forward is None:
+        feed_forward = MlpSpec(fields.count("intermediate_size"))
+    blocks = feed_forward if isinstance(feed_forward, Sequence) else [feed_forward] * layers
+    if biased is not None:
+        bias = fields.flag("attention_bias", biased)
+        more = {"qkv_bias": bias, "output_bias": bias, **more}
+    shape = ModelShape(
+        attention=tuple(
+            AttentionOptions(scale, softcap, window, sinks)
+            for window in (windows if windows is not None else [None] * layers)
+        ),
+        hidden=sizes.hidden,
+        heads=sizes.heads,
+        kv_heads=sizes.kv_heads,
+        head_dim=sizes.head_dim,
+        vocab_size=fields.count("vocab_size"),
+        max_position=rope.positions,
+    )
+    return DecoderSpec(
+        shape=shape,
+        epsilon=fields.number("rms_norm_eps", epsilon),
+        feed_forward=tuple(blocks),
+        ropes=(rope,),
+        layer_rope=more.pop("layer_rope", (0,) * layers),
+        activation=ACTIVATION_NAMES[activation],
+        tied=fields.flag("tie_word_embeddings", tied),
+        **more,
+    )
+
+
+def _rope(config: Config, head_dim: int, base: float, partial: float | None) -> RopeSpec:
+    fields = Fields(config)
     # Transformers 5 writes `rope_parameters`; earlier ones `rope_theta` and `rope_scaling`.
     turning = fields.table("rope_parameters") or fields.table("rope_scaling")
     named = {"partial_rotary_factor": partial, "original_max_position_embeddings": None}
@@ -259,35 +293,14 @@ def decoder_spec(
             turning = {name: value, **turning}
     if partial is None and turning.get("partial_rotary_factor", 1.0) != 1.0:
         raise LoadError(
-            f"config.json: partial_rotary_factor other than 1 is not supported for {architecture}"
+            "config.json: partial_rotary_factor other than 1 is not supported for this architecture"
         )
-    rope = rope_spec(
+    return rope_spec(
         turning,
-        head_dim=sizes.head_dim,
-        base=fields.number("rope_theta", rope_base),
+        head_dim=head_dim,
+        base=fields.number("rope_theta", base),
         trained=fields.count("max_position_embeddings", 2048),
         longest=fields.optional_count(LONGEST, None),
-    )
-    windows = windows if windows is not None else [None] * layers
-    if feed_forward is None:
-        feed_forward = [MlpSpec(fields.count("intermediate_size"))] * layers
-    return DecoderSpec(
-        shape=ModelShape(
-            architecture=architecture,
-            attention=tuple(AttentionOptions(scale, softcap, window) for window in windows),
-            hidden=sizes.hidden,
-            heads=sizes.heads,
-            kv_heads=sizes.kv_heads,
-            head_dim=sizes.head_dim,
-            vocab_size=fields.count("vocab_size"),
-            max_position=rope.positions,
-        ),
-        epsilon=fields.number("rms_norm_eps", 1e-6),
-        feed_forward=tuple(feed_forward),
-        ropes=(rope,),
-        layer_rope=(0,) * layers,
-        activation=ACTIVATION_NAMES[activation],
-        tied=fields.flag("tie_word_embeddings", tied),
     )
 
 
@@ -313,10 +326,8 @@ def _head_sizes(fields: Fields, default: int | None) -> _HeadSizes:
 
 
 def with_states(spec: DecoderSpec, delta: DeltaSpec, recurrent: Sequence[bool]) -> DecoderSpec:
-    """The same decoder, some of whose layers are delta nets.
-
-    Raises:
-        LoadError: if its heads do not divide, or no layer has attention.
+    """The same decoder, some of whose layers are delta nets. Raises `LoadError` if its heads do not
+    divide, or no layer has attention.
     """
     if delta.value_heads % delta.key_heads:
         raise LoadError(
@@ -353,15 +364,8 @@ def window_in_use(fields: Fields, default: int | None) -> int | None:
 def layer_windows(
     config: Config, window: int | None, default: Sequence[bool] | None = None
 ) -> list[int | None]:
-    """Windows a layer, by `layer_types`.
-
-    Args:
-        config: config.json.
-        window: of the layers that have one.
-        default: which have one, if there is no `layer_types`; all by default.
-
-    Raises:
-        LoadError: for a type that is not known, or too few or many of them.
+    """Windows of the layers, by `layer_types`; without it, of those where `default` is true, or of
+    all. Raises `LoadError` for a type that is not known, or too few or many of them.
     """
     fields = Fields(config)
     layers = fields.count("num_hidden_layers")
@@ -377,112 +381,3 @@ def layer_windows(
             )
         sliding = [t == "sliding_attention" for t in types]
     return [window if slides else None for slides in sliding]
-
-
-def decoder_tensors(spec: DecoderSpec) -> Shapes:
-    """Names and shapes of the tensors that a checkpoint must have."""
-    shape = spec.shape
-    tensors: Shapes = {
-        f"{spec.prefix}embed_tokens.weight": (shape.vocab_size, shape.hidden),
-        f"{spec.prefix}norm.weight": (shape.hidden,),
-    }
-    if not spec.tied:
-        tensors[f"{spec.head}.weight"] = (shape.vocab_size, shape.hidden)
-    for i in range(len(spec.feed_forward)):
-        for name, size in _layer_tensors(spec, i).items():
-            tensors[f"{spec.prefix}layers.{i}.{name}"] = size
-    return tensors
-
-
-def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
-    s = spec.shape
-    tensors: Shapes = {f"{norm}.weight": (s.hidden,) for norm in spec.norms if norm}
-    if spec.delta is not None and spec.recurrent[layer]:
-        tensors |= _delta_tensors(spec.delta, s.hidden)
-    elif spec.latent is not None:
-        tensors |= _latent_tensors(spec, spec.latent)
-    else:
-        tensors |= _attention_tensors(spec)
-    block = spec.feed_forward[layer]
-    if isinstance(block, MlpSpec):
-        return tensors | _mlp_tensors(block, s.hidden)
-    tensors[f"{block.router}.weight"] = (block.experts, s.hidden)
-    if block.router_bias:
-        tensors[f"{block.router}.bias"] = (block.experts,)
-    if block.routing.corrected:
-        tensors[f"{block.router}.e_score_correction_bias"] = (block.experts,)
-    for number in range(block.experts):
-        tensors |= _mlp_tensors(block.expert(number), s.hidden)
-    if block.shared is not None:
-        tensors |= _mlp_tensors(block.shared, s.hidden)
-        if block.shared_gate:
-            tensors[f"{block.shared_gate}.weight"] = (1, s.hidden)
-    return tensors
-
-
-def _delta_tensors(delta: DeltaSpec, hidden: int) -> Shapes:
-    values = delta.value_heads * delta.value_dim
-    sizes: Shapes = {
-        **{f"{name}.weight": (size, hidden) for name, size in delta.inputs.items()},
-        "conv1d.weight": (delta.mixed, 1, delta.kernel),
-        "A_log": (delta.value_heads,),
-        "dt_bias": (delta.value_heads,),
-        "norm.weight": (delta.value_dim,),
-        "out_proj.weight": (hidden, values),
-    }
-    return {f"linear_attn.{name}": size for name, size in sizes.items()}
-
-
-def _latent_tensors(spec: DecoderSpec, latent: LatentSpec) -> Shapes:
-    hidden, heads = spec.shape.hidden, spec.shape.heads
-    queries = heads * (latent.plain + latent.turned)
-    sizes: Shapes = {
-        "kv_a_proj_with_mqa.weight": (latent.rank + latent.turned, hidden),
-        "kv_a_layernorm.weight": (latent.rank,),
-        "kv_b_proj.weight": (heads * (latent.plain + latent.value), latent.rank),
-        "o_proj.weight": (hidden, heads * latent.value),
-    }
-    if latent.query_rank is None:
-        sizes["q_proj.weight"] = (queries, hidden)
-    else:
-        sizes["q_a_proj.weight"] = (latent.query_rank, hidden)
-        sizes["q_a_layernorm.weight"] = (latent.query_rank,)
-        sizes["q_b_proj.weight"] = (queries, latent.query_rank)
-    if latent.bias:
-        biased = ("kv_a_proj_with_mqa", "o_proj", "q_a_proj")
-        found = [name for name in biased if f"{name}.weight" in sizes]
-        sizes |= {f"{name}.bias": sizes[f"{name}.weight"][:1] for name in found}
-    return {f"self_attn.{name}": size for name, size in sizes.items()}
-
-
-def _attention_tensors(spec: DecoderSpec) -> Shapes:
-    s = spec.shape
-    query, key = s.heads * s.head_dim, s.kv_heads * s.head_dim
-    queries = 2 * query if spec.output_gate else query
-    rows = (queries, key, key) if len(spec.attention_names) == 3 else (query + 2 * key,)
-    tensors: Shapes = {"self_attn.o_proj.weight": (s.hidden, query)}
-    for name, size in zip(spec.attention_names, rows, strict=True):
-        tensors[f"self_attn.{name}.weight"] = (size, s.hidden)
-        if spec.qkv_bias:
-            tensors[f"self_attn.{name}.bias"] = (size,)
-    if spec.output_bias:
-        tensors["self_attn.o_proj.bias"] = (s.hidden,)
-    if s.sinks:
-        tensors["self_attn.sinks"] = (s.heads,)
-    if spec.query_key_norm:
-        sizes = (query, key) if spec.whole_norm else (s.head_dim, s.head_dim)
-        tensors["self_attn.q_norm.weight"], tensors["self_attn.k_norm.weight"] = (
-            (size,) for size in sizes
-        )
-    return tensors
-
-
-def _mlp_tensors(mlp: MlpSpec, hidden: int) -> Shapes:
-    sizes = {mlp.gate: (mlp.inner if mlp.up else 2 * mlp.inner, hidden)}
-    if mlp.up:
-        sizes[mlp.up] = (mlp.inner, hidden)
-    sizes[mlp.down] = (hidden, mlp.inner)
-    tensors: Shapes = {f"{name}.weight": size for name, size in sizes.items()}
-    if mlp.bias:
-        tensors |= {f"{name}.bias": size[:1] for name, size in sizes.items()}
-    return tensors

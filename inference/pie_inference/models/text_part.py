@@ -8,10 +8,8 @@ from typing import Any
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
-from pie_inference.models.llama import llama
-from pie_inference.models.mistral import mistral
-from pie_inference.models.qwen2 import qwen2
-from pie_inference.models.qwen3 import qwen3
+from pie_inference.models.llama import llama, mistral
+from pie_inference.models.qwen import qwen2, qwen3
 from pie_inference.models.spec import Config, DecoderSpec
 
 DECODERS: dict[str, Callable[[Config], DecoderSpec]] = {
@@ -39,10 +37,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def text_config(config: Config) -> Config:
-    """The configuration of the language model, as its family reads it.
-
-    Raises:
-        LoadError: if it is of a family that is not supported within another model.
+    """The configuration of the language model, as its family reads it. Raises `LoadError` if it is
+    of a family that is not supported within another model.
     """
     text = Fields(config).table("text_config")
     kind = str(text.get("model_type", "llama"))
@@ -56,9 +52,7 @@ def text_config(config: Config) -> Config:
     return {**_SIZES, **_DEFAULTS[kind], **text, **own}
 
 
-def text_spec(config: Config, architecture: str, prefix: str, head: str) -> DecoderSpec:
+def text_spec(config: Config, prefix: str, head: str) -> DecoderSpec:
     """The language model, with the names that its tensors have within the whole."""
     text = text_config(config)
-    spec = DECODERS[text["model_type"]](text)
-    shape = replace(spec.shape, architecture=architecture)
-    return replace(spec, shape=shape, prefix=prefix, head=head)
+    return replace(DECODERS[text["model_type"]](text), prefix=prefix, head=head)

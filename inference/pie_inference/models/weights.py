@@ -6,9 +6,7 @@ from collections.abc import MutableMapping
 
 import torch
 
-from pie_inference.layers import int8_linear
-from pie_inference.layers.int8_linear import Int8Linear
-from pie_inference.layers.linear import Linear, linear
+from pie_inference.layers.linear import Int8Linear, Linear, linear, worth_int8
 from pie_inference.layers.lora import LinearSite
 from pie_inference.layers.rms_norm import RmsNorm
 
@@ -54,12 +52,8 @@ class Weights:
         into: torch.Tensor | None = None,
         bias_into: torch.Tensor | None = None,
     ) -> Linear:
-        """One product in the place of several that have the same input.
-
-        Args:
-            names: of the products.
-            into: where the weights are put `[out, in]`; by default anywhere.
-            bias_into: where the biases are put `[out]`.
+        """One product in the place of several that have the same input. Weights `[out, in]` and
+        biases `[out]` are put where there is a place for them.
         """
         scale = self._int8_scale(names)
         take = self.tensor if scale is None else self._tensors.pop
@@ -82,12 +76,10 @@ class Weights:
         return made
 
     def _int8_scale(self, names: tuple[str, ...]) -> torch.Tensor | None:
-        """The scales `[out]` of a product in int8, taken; None unless all its weights have some and
-        it is large enough.
-        """
+        """The scales `[out]`, taken, of a product in int8; None unless all weights have some."""
         weights = [f"{name}.weight" for name in names]
         if not all(f"{name}_scale" in self._tensors for name in weights):
             return None
-        if sum(self._tensors[name].numel() for name in weights) < int8_linear.SMALLEST:
+        if not worth_int8(sum(self._tensors[name].numel() for name in weights)):
             return None
         return torch.cat([self._tensors.pop(f"{name}_scale") for name in weights]).view(-1)

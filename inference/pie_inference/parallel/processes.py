@@ -1,6 +1,4 @@
-"""Processes of ranks on this machine, told by the one that has started them: the first rank, or the
-host of a machine where the first one is not.
-"""
+"""Processes of ranks on this machine, with sockets for what the first rank passes on."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from pie_py.config.processes import python_command
 LINGER_MS = 2000  # for the last message
 
 
-class Ended(NamedTuple):
+class FailedRank(NamedTuple):
     """A rank that has failed."""
 
     rank: int
@@ -38,40 +36,33 @@ class RankProcesses:
         config: str,
         meeting: str | None = None,
     ) -> None:
-        """Starts them.
-
-        Args:
-            context: of their sockets.
-            ranks: their numbers.
-            config: the worker's own, as JSON.
-            meeting: where all ranks meet; a file if they are all here.
-        """
+        """Starts them with the worker's configuration, as JSON; by default they meet in a file."""
         self._folder = Path(tempfile.mkdtemp(prefix="pie-"))
         self.meeting = meeting or f"file://{self._folder}/meeting"
         self._sockets: list[zmq.Socket[bytes]] = []
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         for rank in ranks:
-            ear = f"ipc://{self._folder}/rank-{rank}"
+            endpoint = f"ipc://{self._folder}/rank-{rank}"
             socket = context.socket(zmq.PUSH)
             socket.setsockopt(zmq.SNDHWM, 0)
             socket.setsockopt(zmq.LINGER, LINGER_MS)
-            socket.bind(ear)
+            socket.bind(endpoint)
             self._sockets.append(socket)
-            command = python_command("-m", "pie_inference", "--follow", ear)
+            command = python_command("-m", "pie_inference", "--follow", endpoint)
             command += ["--meeting", self.meeting, "--rank", str(rank), "--config", config]
             self._processes[rank] = subprocess.Popen(command, stdout=sys.stderr)
 
     def pass_on(self, frame: bytes) -> None:
-        """Tells them what the first rank has been told."""
+        """Sends them what the first rank was sent."""
         for socket in self._sockets:
-            with suppress(zmq.Again):  # it has ended, which `failed` tells
+            with suppress(zmq.Again):  # it has ended: see `failed`
                 socket.send(frame, zmq.NOBLOCK)
 
-    def failed(self) -> Ended | None:
-        """One that has ended with a failure; without one they end only when told to."""
+    def failed(self) -> FailedRank | None:
+        """One that has ended with a failure; without one they end only at `Stop`."""
         for rank, process in self._processes.items():
             if code := process.poll():
-                return Ended(rank, code)
+                return FailedRank(rank, code)
         return None
 
     def close(self, patience: float = 2.0) -> None:

@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from pie_inference.errors import LoadError
-from pie_inference.parallel.meeting import PATIENCE, Meeting
+from pie_inference.layers.feed_forward import FeedForward
+from pie_inference.layers.kernels import Kernels
+from pie_inference.layers.linear import Linear
+from pie_inference.layers.lora import AdapterRows
+
+PATIENCE = timedelta(minutes=10)  # for another rank: loading takes minutes
+
+
+class Meeting:
+    """A file of the machine that all are on, `file://PATH`, or a port of the first one's."""
+
+    def __init__(self, place: str) -> None:
+        """The file does not exist yet; the port is one that the first rank has opened."""
+        self.place = place
+        self._opened: Store | None = None
+
+    @classmethod
+    def open(cls, address: str) -> Meeting:
+        """Opens a free port at an address of this machine, and at no other."""
+        listener = socket.create_server((address, 0))
+        port = listener.getsockname()[1]
+        meeting = cls(f"tcp://{address}:{port}")
+        meeting._opened = TCPStore(
+            address,
+            port,
+            is_master=True,
+            timeout=PATIENCE,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
+        return meeting
+
+    def store(self, size: int) -> Store:
+        """What so many ranks find each other by."""
+        if self._opened is not None:
+            return self._opened
+        if self.place.startswith("file://"):
+            return FileStore(self.place.removeprefix("file://"), size)
+        address, _, port = self.place.removeprefix("tcp://").rpartition(":")
+        return TCPStore(address, int(port), timeout=PATIENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +65,8 @@ class Ranks:
     def join(
         cls, rank: int, size: int, meeting: Meeting, device: torch.device, local_rank: int
     ) -> Ranks:
-        """Waits until all have come.
-
-        Args:
-            rank: of this process.
-            size: how many there are.
-            meeting: where, the same for all.
-            device: that this one computes on.
-            local_rank: of this process, among those of its machine.
-
-        Raises:
-            LoadError: if the first one computes on another kind of device.
+        """Waits until all have come to the meeting. Raises `LoadError` if the first one computes on
+        another kind of device.
         """
         store = meeting.store(size)
         if rank == 0:
@@ -85,3 +118,33 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+class SummedLinear(Linear):
+    """A product of which each rank has some of the inputs."""
+
+    def __init__(self, part: Linear, ranks: Ranks) -> None:
+        """Takes this rank's part."""
+        self._part = part
+        self._ranks = ranks
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """`y` `[n, out]`, the same on every rank."""
+        return self._ranks.sum_(self._part(x))
+
+
+class SummedFeedForward(FeedForward):
+    """A block of which each rank has a part of the inner size."""
+
+    def __init__(self, part: FeedForward, ranks: Ranks) -> None:
+        """Takes this rank's part."""
+        self._part = part
+        self._ranks = ranks
+
+    def use(self, kernels: Kernels) -> None:
+        """See `FeedForward.use`."""
+        self._part.use(kernels)
+
+    def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
+        """`y` `[t, hidden]`, the same on every rank."""
+        return self._ranks.sum_(self._part(x, adapters).contiguous())

@@ -1,5 +1,4 @@
-"""The other ranks of a worker, started and told by the first: it alone talks to the control
-process.
+"""The other ranks of a worker, started by the first, which alone talks to the control process.
 
 What it is sent it passes on, before it acts on it: all ranks run the same plans in the same order,
 and get the same tokens. A rank that ends takes the first with it, which the control process sees as
@@ -19,20 +18,19 @@ import torch
 import zmq
 
 from pie_inference.errors import LoadError
-from pie_inference.parallel.meeting import Meeting
 from pie_inference.parallel.processes import RankProcesses
-from pie_inference.parallel.ranks import Ranks
+from pie_inference.parallel.ranks import Meeting, Ranks
 
 log = structlog.get_logger("pie.worker")
 
-WATCH_SECONDS = 0.2  # how often to look whether the others live
+WATCH_SECONDS = 0.2  # how often to look whether other processes live
 
 
 class RemoteRanks(Protocol):
     """Ranks of another machine."""
 
     def pass_on(self, frame: bytes) -> None:
-        """Tells them what the first rank has been told."""
+        """Sends them what the first rank was sent."""
 
     def failure(self) -> str | None:
         """Why the worker has to end; None while all is well."""
@@ -47,7 +45,7 @@ class Team:
     def __init__(
         self, here: RankProcesses, meeting: Meeting, remote: Sequence[RemoteRanks] = ()
     ) -> None:
-        """Takes them, who have been started, and where all meet."""
+        """Takes the others, started, and where all meet."""
         self._over = False
         self._here = here
         self._remote = remote
@@ -55,7 +53,7 @@ class Team:
         threading.Thread(target=self._watch, name="team-watch", daemon=True).start()
 
     def pass_on(self, frame: bytes) -> None:
-        """Tells the others what this one has been told."""
+        """Sends the others what this one was sent."""
         for remote in self._remote:
             remote.pass_on(frame)
         self._here.pass_on(frame)
@@ -82,29 +80,14 @@ class Team:
 
 
 def start_team(context: zmq.Context[zmq.Socket[bytes]], size: int, config: str) -> Team:
-    """Starts the other ranks on this machine.
-
-    Args:
-        context: of their sockets.
-        size: of all ranks.
-        config: the worker's own, as JSON.
-    """
+    """Starts the other ranks of so many here, with the worker's configuration, as JSON."""
     here = RankProcesses(context, range(1, size), config)
     return Team(here, Meeting(here.meeting))
 
 
 def join(rank: int, size: int, meeting: Meeting, on_cpu: bool, each: int) -> Ranks:
-    """Waits for the other ranks.
-
-    Args:
-        rank: of this process.
-        size: of all.
-        meeting: where they meet.
-        on_cpu: whether they compute there.
-        each: how many there are on each machine.
-
-    Raises:
-        LoadError: if others compute on other devices.
+    """Waits for the other ranks, of which there are `each` on each machine. Raises `LoadError` if
+    others compute on other devices.
     """
     local_rank = rank % each
     if on_cpu:

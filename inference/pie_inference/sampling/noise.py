@@ -32,11 +32,8 @@ def coins(seeds: NDArray[np.uint64], steps: NDArray[np.uint32]) -> Float32:
 
 
 def numbers(start: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Random 64-bit words `[n, m]` as int64.
-
-    Args:
-        start: int64 `[n, 1]`, the bits of `starts`.
-        tokens: ids, int64 `[n, m]` or `[m]`.
+    """Random 64-bit words `[n, m]` as int64, of the bits of `starts`, int64 `[n, 1]`, and the ids
+    of tokens, int64 `[n, m]` or `[m]`.
     """
     # int64 wraps around as uint64 does; only its shifts bring in copies of the sign. In place: on a
     # CPU fresh memory takes as long as the arithmetic.

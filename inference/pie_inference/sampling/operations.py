@@ -7,50 +7,129 @@ may know of them, and returns others; minus infinity is what is ruled out. None 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn.functional import pad
 
-from pie_inference.sampling.noise import numbers
+from pie_inference.device import upload
+from pie_inference.sampling.noise import coins, numbers
+from pie_inference.sampling.pool import Choices, SamplerPool, allowed
 from pie_inference.sampling.remembered import TIMES
-from pie_py.wire.operations import MATCH, Operation
+from pie_py.wire.operations import HISTORY, MATCH, Operation
+from pie_py.wire.plan import Float32
 
 _NONE = -torch.inf
 
 
-class Known(Protocol):
-    """What is known of rows, and the arguments of one of their operations."""
+class Known:
+    """What is known of rows with the same operations, and the arguments of one of these."""
+
+    def __init__(self, pool: SamplerPool, choices: Choices, rows: NDArray[np.intp]) -> None:
+        self._pool = pool
+        self._choices = choices
+        self._rows = rows
+        self._samplers = choices.samplers[rows]
+        self._programs = [pool.programs[sampler] for sampler in self._samplers.tolist()]
+        self._counts: torch.Tensor | None = None
+        self.place = 0  # of the operation among those of the rows
 
     def argument(self, index: int) -> torch.Tensor:
         """Float32 `[n, 1]`."""
+        return self._column(self._arguments(index))
 
     def most(self, index: int) -> int:
         """The largest of an argument."""
+        return int(self._arguments(index).max())
 
     def key(self, index: int) -> torch.Tensor:
         """Two arguments as the halves of a number of 48 bits: int64 `[n, 1]`."""
+        low, high = (self._arguments(i).astype(np.int64) for i in (index, index + 1))
+        return self._column(low | high << 24)
 
     def bias(self, values: torch.Tensor) -> torch.Tensor:
         """The logits, with the numbers of the operation's tokens added in place."""
+        pairs = [program.tokens[self.place] for program in self._programs]
+        lengths = [len(tokens) for tokens, _ in pairs]
+        index = self._pool.index
+        rows = index(np.repeat(np.arange(len(pairs)), lengths))
+        tokens = index(np.concatenate([tokens for tokens, _ in pairs]))
+        added = upload(np.concatenate([numbers for _, numbers in pairs]), self._pool.device)
+        values[rows, tokens] += added
+        return values
 
     def tokens(self) -> torch.Tensor:
         """Which tokens the operation has: bool `[n, vocabulary]`."""
+        found = np.zeros((len(self._rows), self._pool.vocabulary), np.bool_)
+        for row, program in zip(found, self._programs, strict=True):
+            row[program.tokens[self.place][0]] = True
+        return upload(found, self._pool.device)
 
     def counts(self) -> torch.Tensor:
         """`RememberedTokens.counts`."""
+        if self._counts is None:
+            self._counts = self._pool.remembered.counts(self._pool.rows[self._samplers])
+        return self._counts
 
     def newest(self, most: int | None = None) -> torch.Tensor:
         """`RememberedTokens.newest`, of all that there are by default."""
+        pool = self._pool
+        lengths = pool.given[self._samplers] + self._choices.steps[self._rows]
+        if most is None:
+            most = max(1, min(HISTORY, int(lengths.max())))
+        return pool.remembered.newest(pool.rows[self._samplers], lengths, most)
 
     def coins(self) -> torch.Tensor:
         """A random number of each row, 0 up to 1, float32 `[n, 1]`."""
+        steps = self._choices.steps[self._rows]
+        return self._column(coins(self._pool.seeds[self._samplers], steps))
 
     def allowed(self) -> torch.Tensor | None:
         """What the choices' masks allow: bool `[n, vocabulary]`; None if no row has one."""
+        masked = self._choices.masked[self._rows]
+        if not (masked >= 0).any():
+            return None
+        words = np.full((len(masked), self._choices.masks.shape[1]), 0xFFFFFFFF, np.uint32)
+        words[masked >= 0] = self._choices.masks[masked[masked >= 0]]
+        return allowed(words, self._pool)
 
     def other(self, index: int) -> torch.Tensor | None:
         """Logits to be mixed in, zeros for rows without: `[n, vocabulary]`; None if no row has."""
+        mixed = self._choices.mixed
+        if not mixed.size or not (mixed[self._rows, index] != -1).any():
+            return None
+        rows = mixed[self._rows, index]
+        found = self._choices.saved.read(self._pool.index(rows.clip(0)), self._pool.vocabulary)
+        found = found.masked_fill(self._column(rows == -1), 0)
+        return found.masked_fill(self._column(rows < -1), torch.nan)  # there are none to be had
+
+    def _arguments(self, index: int) -> Float32:
+        return np.array([p.arguments[self.place, index] for p in self._programs], np.float32)
+
+    def _column(self, numbers: NDArray[Any]) -> torch.Tensor:
+        return upload(np.ascontiguousarray(numbers), self._pool.device)[:, None]
+
+
+def adjust(pool: SamplerPool, logits: torch.Tensor, choices: Choices) -> None:
+    """Does to float32 logits `[n, vocabulary]`, in place, what their samplers do."""
+    alike: dict[tuple[Operation, ...], list[int]] = {}
+    for i, sampler in enumerate(choices.samplers.tolist()):
+        alike.setdefault(pool.programs[sampler].operations, []).append(i)
+    for operations, rows in alike.items():
+        if not operations:
+            continue
+        index = None if len(rows) == len(logits) else pool.index(np.array(rows))
+        values = logits if index is None else logits[index]
+        known = Known(pool, choices, np.array(rows))
+        for place, operation in enumerate(operations):
+            known.place = place
+            values = OPERATIONS[operation](values, known)
+        if index is None:
+            logits.copy_(values)
+        else:
+            logits[index] = values
 
 
 def _mix(values: torch.Tensor, known: Known) -> torch.Tensor:
@@ -114,12 +193,8 @@ def _dry(values: torch.Tensor, known: Known) -> torch.Tensor:
 
 
 def repetitions(newest: torch.Tensor, most: int, breaks: torch.Tensor) -> torch.Tensor:
-    """How many tokens before each place are the last ones of its text: int64 `[n, m]`.
-
-    Args:
-        newest: tokens `[n, m]`.
-        most: that are compared.
-        breaks: where a repetition ends, `[n, m]`.
+    """How many tokens, `most` at most, before each place of `[n, m]` are the last ones of its text:
+    int64 `[n, m]`. A repetition ends where it `breaks`.
     """
     if most == 0:
         return torch.zeros_like(newest)

@@ -10,12 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.upload import upload, upload_index
+from pie_inference.device import upload, upload_index
 from pie_inference.sampling.choose import Parameters
-from pie_inference.sampling.kept_logits import KeptLogits
-from pie_inference.sampling.noise import coins
-from pie_inference.sampling.operations import OPERATIONS
-from pie_inference.sampling.remembered import RememberedTokens
+from pie_inference.sampling.remembered import RememberedTokens, SavedLogits
 from pie_py.wire.operations import ARGUMENTS, COUNTING, HISTORY, LOOKING_BACK, Operation
 from pie_py.wire.plan import Float32, Int32
 
@@ -48,8 +45,8 @@ class Choices:
     steps: NDArray[np.uint32]  # [n] how many tokens each sampler has chosen before
     masked: Int32  # [n] row of masks, or -1
     masks: NDArray[np.uint32]  # [m, w] bit t % 32 of word t // 32 allows token t
-    mixed: Int32  # [n, OTHERS] rows of kept logits, or -1; empty if there are none
-    kept: KeptLogits
+    mixed: Int32  # [n, OTHERS] rows of saved logits, or -1; empty if there are none
+    saved: SavedLogits
 
 
 _NOTHING = Program()
@@ -129,11 +126,11 @@ class SamplerPool:
         counted = self._counting[samplers]
         if counted.any():
             fresh, old = counted & generated, counted & ~generated
-            self.remembered.count(rows[fresh], self._index(tokens[fresh]))
+            self.remembered.count(rows[fresh], self.index(tokens[fresh]))
             self.remembered.count_given(rows[old], tokens[old])
         newest = self._looking_back[samplers] & (left < HISTORY)
         if newest.any():
-            self.remembered.note(rows[newest], known[newest], self._index(tokens[newest]))
+            self.remembered.note(rows[newest], known[newest], self.index(tokens[newest]))
 
     def parameters(self, samplers: Int32, steps: NDArray[np.uint32]) -> Parameters:
         """The parameters of samplers, for `choose`."""
@@ -150,134 +147,36 @@ class SamplerPool:
         """Whether one of the samplers does not just take the most likely token."""
         return bool(self._drawing[samplers].any())
 
-    def adjust(self, logits: torch.Tensor, choices: Choices) -> None:
-        """Does to float32 logits `[n, vocabulary]`, in place, what their samplers do."""
-        alike: dict[tuple[Operation, ...], list[int]] = {}
-        for i, sampler in enumerate(choices.samplers.tolist()):
-            alike.setdefault(self.programs[sampler].operations, []).append(i)
-        for operations, rows in alike.items():
-            if not operations:
-                continue
-            index = None if len(rows) == len(logits) else self._index(np.array(rows))
-            values = logits if index is None else logits[index]
-            known = _Known(self, choices, np.array(rows))
-            for place, operation in enumerate(operations):
-                known.place = place
-                values = OPERATIONS[operation](values, known)
-            if index is None:
-                logits.copy_(values)
-            else:
-                logits[index] = values
-
     def note(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:
         """Keeps, and remembers, what samplers have chosen: `[n]`, -1 for nothing."""
-        self.tokens.index_copy_(0, self._index(samplers), tokens)
+        self.tokens.index_copy_(0, self.index(samplers), tokens)
         self.remember(samplers, steps, tokens)
 
     def remember(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:
         """Remembers what samplers have chosen, `[n]`, for their operations."""
         counted = np.flatnonzero(self._counting[samplers])
         if counted.size:
-            chosen = tokens[self._index(counted)].to(torch.int64)
+            chosen = tokens[self.index(counted)].to(torch.int64)
             self.remembered.count(self.rows[samplers[counted]], chosen)
-        kept = np.flatnonzero(self._looking_back[samplers])
-        if kept.size:
-            some = samplers[kept]
-            places = self.given[some] + steps[kept]
-            chosen = tokens[self._index(kept)].to(torch.int64)
+        noting = np.flatnonzero(self._looking_back[samplers])
+        if noting.size:
+            some = samplers[noting]
+            places = self.given[some] + steps[noting]
+            chosen = tokens[self.index(noting)].to(torch.int64)
             self.remembered.note(self.rows[some], places, chosen)
 
     def forget(self, samplers: Int32) -> None:
         """Forgets what samplers have chosen last."""
         if samplers.size:
-            self.tokens[self._index(samplers)] = -1
+            self.tokens[self.index(samplers)] = -1
 
-    def _index(self, array: NDArray[np.integer[Any]]) -> torch.Tensor:
+    def index(self, array: NDArray[np.integer[Any]]) -> torch.Tensor:
+        """Indices as int64 on the pool's device."""
         return upload_index(array, self.device)
 
 
-class _Known:
-    """What operations may know of rows with the same operations: see `operations.Known`."""
-
-    def __init__(self, pool: SamplerPool, choices: Choices, rows: NDArray[np.intp]) -> None:
-        self._pool = pool
-        self._choices = choices
-        self._rows = rows
-        self._samplers = choices.samplers[rows]
-        self._programs = [pool.programs[sampler] for sampler in self._samplers.tolist()]
-        self._counts: torch.Tensor | None = None
-        self.place = 0  # of the operation among those of the rows
-
-    def argument(self, index: int) -> torch.Tensor:
-        return self._column(self._arguments(index))
-
-    def most(self, index: int) -> int:
-        return int(self._arguments(index).max())
-
-    def key(self, index: int) -> torch.Tensor:
-        low, high = (self._arguments(i).astype(np.int64) for i in (index, index + 1))
-        return self._column(low | high << 24)
-
-    def bias(self, values: torch.Tensor) -> torch.Tensor:
-        pairs = [program.tokens[self.place] for program in self._programs]
-        lengths = [len(tokens) for tokens, _ in pairs]
-        index = self._pool._index
-        rows = index(np.repeat(np.arange(len(pairs)), lengths))
-        tokens = index(np.concatenate([tokens for tokens, _ in pairs]))
-        added = upload(np.concatenate([numbers for _, numbers in pairs]), self._pool.device)
-        values[rows, tokens] += added
-        return values
-
-    def tokens(self) -> torch.Tensor:
-        found = np.zeros((len(self._rows), self._pool.vocabulary), np.bool_)
-        for row, program in zip(found, self._programs, strict=True):
-            row[program.tokens[self.place][0]] = True
-        return upload(found, self._pool.device)
-
-    def counts(self) -> torch.Tensor:
-        if self._counts is None:
-            self._counts = self._pool.remembered.counts(self._pool.rows[self._samplers])
-        return self._counts
-
-    def newest(self, most: int | None = None) -> torch.Tensor:
-        pool = self._pool
-        lengths = pool.given[self._samplers] + self._choices.steps[self._rows]
-        if most is None:
-            most = max(1, min(HISTORY, int(lengths.max())))
-        return pool.remembered.newest(pool.rows[self._samplers], lengths, most)
-
-    def coins(self) -> torch.Tensor:
-        steps = self._choices.steps[self._rows]
-        return self._column(coins(self._pool.seeds[self._samplers], steps))
-
-    def allowed(self) -> torch.Tensor | None:
-        masked = self._choices.masked[self._rows]
-        if not (masked >= 0).any():
-            return None
-        words = np.full((len(masked), self._choices.masks.shape[1]), 0xFFFFFFFF, np.uint32)
-        words[masked >= 0] = self._choices.masks[masked[masked >= 0]]
-        return allowed(words, self._pool)
-
-    def other(self, index: int) -> torch.Tensor | None:
-        mixed = self._choices.mixed
-        if not mixed.size or not (mixed[self._rows, index] != -1).any():
-            return None
-        rows = mixed[self._rows, index]
-        found = self._choices.kept.read(self._pool._index(rows.clip(0)), self._pool.vocabulary)
-        found = found.masked_fill(self._column(rows == -1), 0)
-        return found.masked_fill(self._column(rows < -1), torch.nan)  # there are none to be had
-
-    def _arguments(self, index: int) -> Float32:
-        return np.array([p.arguments[self.place, index] for p in self._programs], np.float32)
-
-    def _column(self, numbers: NDArray[Any]) -> torch.Tensor:
-        return upload(np.ascontiguousarray(numbers), self._pool.device)[:, None]
-
-
 def allowed(words: NDArray[np.uint32], pool: SamplerPool) -> torch.Tensor:
-    """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32` is token
-    `t`.
-    """
+    """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32`."""
     octets = upload(np.ascontiguousarray(words).view(np.uint8), pool.device)
     shifts = torch.arange(8, dtype=torch.uint8, device=pool.device)
     bits = (octets[:, :, None] >> shifts) & 1

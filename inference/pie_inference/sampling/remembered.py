@@ -1,4 +1,4 @@
-"""What samplers remember of their texts: how often each token occurs, and the newest tokens."""
+"""The memory of sampling: counts of a text's tokens, its newest ones, and saved logits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device.upload import upload_index
-from pie_inference.memory.zeros import zeros
-from pie_py.wire.operations import HISTORY
+from pie_inference.device import upload_index, zeros
+from pie_py.wire.operations import HISTORY, LOGIT_ROWS
 
 GIVEN = 1 << 30  # bit of a count: the token occurs in the text that was given
 TIMES = GIVEN - 1
@@ -20,7 +19,7 @@ _Rows = NDArray[np.integer[Any]]
 class RememberedTokens:
     """A row of counts and a ring of tokens for each sampler that needs them.
 
-    Where a token goes is told by its number in the text, so a text that is cut back and goes on
+    A token's place is its number in the text, so a text that is cut back and goes on
     overwrites what was cut off. Both tables are allocated with their first use.
     """
 
@@ -58,12 +57,8 @@ class RememberedTokens:
         self._newest_table().view(-1).index_copy_(0, cells, tokens.to(torch.int32))
 
     def newest(self, rows: _Rows, lengths: _Rows, most: int) -> torch.Tensor:
-        """The last tokens of texts, int64 `[n, most]`; -1 before their beginning.
-
-        Args:
-            rows: `[n]`.
-            lengths: of the texts, `[n]`.
-            most: tokens; no more than `HISTORY` are remembered.
+        """The last tokens of texts of such lengths, int64 `[n, most]`; -1 before their beginning.
+        No more than `HISTORY` are remembered.
         """
         table = self._newest_table()
         places = self._index(lengths - most)[:, None] + torch.arange(most, device=self._device)
@@ -82,3 +77,27 @@ class RememberedTokens:
 
     def _index(self, array: _Rows) -> torch.Tensor:
         return upload_index(array, self._device)
+
+
+class SavedLogits:
+    """Float32 rows, which all models of a worker share; allocated with the first use."""
+
+    def __init__(self, vocabulary: int, device: torch.device) -> None:
+        """Takes the largest vocabulary, and where the rows are to lie."""
+        self._shape = (LOGIT_ROWS, vocabulary)
+        self._device = device
+        self._rows: torch.Tensor | None = None
+
+    def put(self, rows: torch.Tensor, logits: torch.Tensor) -> None:
+        """Keeps logits `[n, vocabulary of their model]` in rows `[n]`."""
+        table = self._table()
+        table[rows.to(self._device), : logits.shape[1]] = logits.to(self._device, torch.float32)
+
+    def read(self, rows: torch.Tensor, vocabulary: int) -> torch.Tensor:
+        """The first logits of rows `[n]`, on the device of the row numbers."""
+        return self._table()[rows.to(self._device), :vocabulary].to(rows.device)
+
+    def _table(self) -> torch.Tensor:
+        if self._rows is None:
+            self._rows = torch.full(self._shape, torch.nan, device=self._device)
+        return self._rows

@@ -13,14 +13,13 @@ from pie_inference.calibration import threads
 from pie_inference.calibration.costs import measure
 from pie_inference.calibration.threads import Threads
 from pie_inference.calibration.trial import run_trial
-from pie_inference.device.current import current
-from pie_inference.device.future import DeviceFuture, completed
+from pie_inference.device import DeviceFuture, completed, current
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.handlers import HANDLERS
-from pie_inference.handlers.clear import clear
+from pie_inference.handlers.base import ServedModel
+from pie_inference.handlers.pages import clear
 from pie_inference.loading.assembly import load_models
 from pie_inference.parallel.ranks import ALONE, Ranks
-from pie_inference.served_model import ServedModel
 from pie_inference.serving.flight import Flight, has_values
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
@@ -41,7 +40,7 @@ log = structlog.get_logger("pie.worker")
 # How long a batch that others wait for has to take for a message of its own to pay that brings
 # earlier results.
 LONG_NS = 2_000_000
-# The same of a further step of a plan: as many messages tell of steps as if each were a plan.
+# The same of a further step of a plan: steps have as many messages as if each were a plan.
 STEP_NS = 200_000
 
 
@@ -51,16 +50,9 @@ class Engine:
     def __init__(
         self, configs: Sequence[ModelConfig], ranks: Ranks = ALONE, fixed_threads: bool = True
     ) -> None:
-        """Loads every model, or this rank's part of it, and sizes its pools.
-
-        Args:
-            configs: of the models.
-            ranks: that compute them together.
-            fixed_threads: whether PyTorch's number of threads stays as it is; else it is chosen for
-                each forward.
-
-        Raises:
-            LoadError: if one of them cannot be served.
+        """Loads every model, or this rank's part of it, and sizes its pools. Unless PyTorch's
+        number of threads is fixed, it is chosen for each forward. Raises `LoadError` if one of them
+        cannot be served.
         """
         self._models: dict[str, ServedModel] = {}
         self._threads: dict[str, Threads] = {}
@@ -91,22 +83,23 @@ class Engine:
         return ", ".join(sorted({str(model.device) for model in self._models.values()}))
 
     def load_adapter(self, order: LoadAdapter) -> AdapterDone:
-        """Loads an adapter and tells how it went."""
+        """Loads an adapter; the answer says what was wrong with it."""
+        return AdapterDone(order.model, order.slot, self._load_adapter(order))
+
+    def _load_adapter(self, order: LoadAdapter) -> str | None:
         model = self._models.get(order.model)
         if model is None:
-            return AdapterDone(order.model, order.slot, f"this worker has no model {order.model!r}")
+            return f"this worker has no model {order.model!r}"
         if model.ranks.size > 1:
-            text = "adapters need a worker with tensor_parallel_size 1"
-            return AdapterDone(order.model, order.slot, text)
+            return "adapters need a worker with tensor_parallel_size 1"
         try:
             model.adapters.load(order.slot, Path(order.folder))
         except LoadError as error:
-            return AdapterDone(order.model, order.slot, str(error))
+            return str(error)
         except Exception as error:  # a folder must not end the worker, whatever is in it
             log.exception("an adapter cannot be loaded", folder=order.folder)
-            text = f"adapter {order.folder}: {type(error).__name__}: {error}"
-            return AdapterDone(order.model, order.slot, text)
-        return AdapterDone(order.model, order.slot, None)
+            return f"adapter {order.folder}: {type(error).__name__}: {error}"
+        return None
 
     def unload_adapter(self, order: UnloadAdapter) -> None:
         """Forgets an adapter."""
@@ -117,18 +110,16 @@ class Engine:
         """A model, to measure it."""
         return self._models[name]
 
-    @property
-    def flies(self) -> bool:
-        """Whether plans are for `start`, since a GPU computes while the host goes on, or for
-        `run`.
-        """
-        return any(model.device.type == "cuda" for model in self._models.values())
-
-    def start(self, plan: Plan) -> Flight | PlanResult:
-        """Hands a plan to its GPU, or runs it if its model is on the CPU."""
+    def start(
+        self,
+        plan: Plan,
+        send: Callable[[PlanResult], None] = lambda part: None,
+        look: Callable[[], bool] = lambda: False,
+    ) -> Flight | PlanResult:
+        """Hands a plan to its GPU, or runs it (see `run`) if its model is on the CPU."""
         model = self._models.get(plan.model)
         if model is None or model.device.type != "cuda":
-            return self.run(plan)
+            return self.run(plan, send, look)
         before = self._flights.get(model.device)
         flight = Flight(plan, model.cache.page_size, model.device, before)
         self._flights[model.device] = flight
@@ -145,20 +136,20 @@ class Engine:
     def run(
         self,
         plan: Plan,
-        tell: Callable[[PlanResult], None] = lambda part: None,
+        send: Callable[[PlanResult], None] = lambda part: None,
         look: Callable[[], bool] = lambda: False,
     ) -> PlanResult:
         """Runs the batches of a plan in order. One that fails does not keep the next from running.
 
         Args:
             plan: what to run.
-            tell: takes results that are ready while a long batch, or a further step, is still to
+            send: takes results that are ready while a long batch, or a further step, is still to
                 come.
             look: called behind each long batch: what is to be run next may have come meanwhile.
-                Tells whether the plan has been cut, so that no further step of it begins.
+                Returns whether the plan has been cut, so that no further step of it begins.
 
         Returns:
-            The results that `tell` was not given.
+            The results that were not sent.
         """
         start = time.perf_counter_ns()
         idle = start - self._ended_ns if self._ended_ns else 0
@@ -166,14 +157,14 @@ class Engine:
         if model is None:
             error = f"this worker has no model {plan.model!r}"
             return PlanResult(plan.id, plan.model, [BatchResult(error) for _ in plan.batches])
-        answer = _Answer(plan, tell)
+        answer = _Answer(plan, send)
         with torch.inference_mode():
             for number, step in enumerate(steps_of(plan, model.cache.page_size)):
                 if number:
                     if look():
                         break
                     if self._long_ns.get(Forward.kind, 0) >= STEP_NS:
-                        answer.tell()
+                        answer.send()
                 self._run_step(model, step, answer, look)
         self._ended_ns = time.perf_counter_ns()
         return answer.rest(idle)
@@ -189,7 +180,7 @@ class Engine:
                 answer.results.append(_run(model, batch))
                 continue
             if self._long_ns.get(batch.kind, 0) >= LONG_NS and any(map(has_values, answer.results)):
-                answer.tell()
+                answer.send()
             result = _run(model, batch)
             answer.results.append(result)
             self._long_ns[batch.kind] = result.nanoseconds
@@ -197,23 +188,23 @@ class Engine:
 
 
 class _Answer:
-    """The results of a plan, told in parts."""
+    """The results of a plan, sent in parts."""
 
-    def __init__(self, plan: Plan, tell: Callable[[PlanResult], None]) -> None:
-        self.results: list[BatchResult] = []  # that are not told
+    def __init__(self, plan: Plan, send: Callable[[PlanResult], None]) -> None:
+        self.results: list[BatchResult] = []  # that are not sent
         self._plan = plan
-        self._tell = tell
+        self._send = send
         self._first = 0  # of these
 
-    def tell(self) -> None:
-        """Tells what is there, before the plan's end."""
+    def send(self) -> None:
+        """Sends what is there, before the plan's end."""
         plan = self._plan
-        self._tell(PlanResult(plan.id, plan.model, self.results, self._first, last=False))
+        self._send(PlanResult(plan.id, plan.model, self.results, self._first, last=False))
         self._first += len(self.results)
         self.results = []
 
     def rest(self, idle_ns: int) -> PlanResult:
-        """What was not told, at the plan's end."""
+        """What was not sent, at the plan's end."""
         plan = self._plan
         return PlanResult(plan.id, plan.model, self.results, self._first, idle_ns=idle_ns)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pie_inference.device.fence import passed
-from pie_inference.device.future import DeviceFuture
+from pie_inference.device import DeviceFuture, passed
 from pie_py.wire.plan import Batch, BatchResult, Plan, PlanResult
 from pie_py.wire.steps import count_steps, steps_of
 
@@ -36,7 +35,7 @@ class Flight:
         self._pending: list[DeviceFuture[BatchResult]] = []
         self._marks = [self._mark()]  # on the device: the start, and each batch's end
         self._before = None if before is None else before._marks[-1]
-        self._told = 0
+        self._sent = 0
 
     @property
     def has_more(self) -> bool:
@@ -46,7 +45,7 @@ class Flight:
     @property
     def steps(self) -> int:
         """Steps that have begun and are not done."""
-        return sum(end > self._told and not self._done(end - 1) for end in self._ends)
+        return sum(end > self._sent and not self._done(end - 1) for end in self._ends)
 
     def next_step(self) -> list[Batch]:
         """The batches of the next step, which begins now."""
@@ -66,26 +65,23 @@ class Flight:
         self._marks.append(self._mark())
 
     def take(self, wait: bool = False) -> PlanResult | None:
-        """Results that have not been told, if it is time to: the last ones, or such as others wait
-        for.
-
-        Args:
-            wait: for the last ones.
+        """Results that have not been sent, if it is time to: the last ones, for which it may
+        `wait`, or such as others wait for.
         """
         if wait:
             self._marks[-1].synchronize()
             return self._part(len(self._pending), last=True)
         ended = passed(self._marks[-1]) and all(
-            later.ready for later in self._pending[self._told :]
+            later.ready for later in self._pending[self._sent :]
         )
         if ended and not self._left:
             return self._part(len(self._pending), last=True)
-        ready = self._told
+        ready = self._sent
         while ready < len(self._pending) and self._done(ready):
             ready += 1
         if not any(self._long[ready:]) and not self._left:
             return None  # the rest comes soon
-        fresh = self._pending[self._told : ready]
+        fresh = self._pending[self._sent : ready]
         if any(has_values(later.get()) for later in fresh):
             return self._part(ready, last=False)
         return None
@@ -94,7 +90,7 @@ class Flight:
         return passed(self._marks[number + 1]) and self._pending[number].ready
 
     def _part(self, end: int, last: bool) -> PlanResult:
-        first, self._told = self._told, end
+        first, self._sent = self._sent, end
         results: list[BatchResult] = []
         for number in range(first, end):
             result = self._pending[number].get()

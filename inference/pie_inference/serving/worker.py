@@ -20,9 +20,8 @@ import zmq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from pie_inference.errors import LoadError
-from pie_inference.parallel.meeting import Meeting
-from pie_inference.parallel.ranks import ALONE
-from pie_inference.parallel.team import Team, check_devices, join, start_team
+from pie_inference.parallel.ranks import ALONE, Meeting
+from pie_inference.parallel.team import WATCH_SECONDS, Team, check_devices, join, start_team
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
 from pie_py.config.logs import LogConfig, set_up_logs
@@ -46,7 +45,6 @@ from pie_py.wire.zmq_socket import has_input
 log = structlog.get_logger("pie.worker")
 
 SPIN_SECONDS = 200e-6  # after a plan the next one is near: being woken costs more than looking
-PARENT_SECONDS = 0.5  # how often to look whether the parent lives
 LINGER_MS = 5000  # for the last message
 GRACE_SECONDS = 10
 STEPS_AHEAD = 2  # steps of plans that a GPU has been given: the one that it runs, and one more
@@ -58,7 +56,7 @@ PR_SET_THP_DISABLE = 41  # Linux's prctl.h
 
 
 class WorkerConfig(BaseModel):
-    """What the control process tells a worker on its command line."""
+    """What the control process gives a worker on its command line."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -77,11 +75,9 @@ class WorkerConfig(BaseModel):
 
     @property
     def fixed_threads(self) -> bool:
-        """Whether the number of PyTorch's threads is configured; ranks share the cores as they
-        are.
-        """
-        told = self.threads is not None or "OMP_NUM_THREADS" in os.environ
-        return told or self.tensor_parallel_size > 1
+        """Whether the number of PyTorch's threads is configured, or ranks share the cores."""
+        configured = self.threads is not None or "OMP_NUM_THREADS" in os.environ
+        return configured or self.tensor_parallel_size > 1
 
     @property
     def on_cpu(self) -> bool:
@@ -94,12 +90,8 @@ def run(
     config: WorkerConfig,
     start: Callable[[zmq.Context[zmq.Socket[bytes]], int, str], Team] = start_team,
 ) -> int:
-    """Connects to the control process, loads the models and runs plans until told to stop.
-
-    Args:
-        endpoint: of the control process.
-        config: the worker's.
-        start: starts the other ranks.
+    """Connects to the control process, loads the models and runs plans until it is to stop. `start`
+    starts the other ranks.
 
     Returns:
         The process's exit status: 0 after `Stop`, 1 if the models cannot be loaded.
@@ -129,10 +121,7 @@ def run(
             return 1
         send(socket, Hello(os.getpid(), engine.device, engine.descriptions))
         with observing(config.observer, "worker", sys.modules[__name__]):
-            if engine.flies:
-                _serve_flying(socket, engine, team)
-            else:
-                _serve(socket, engine, team)
+            _serve(socket, engine, team)
         return 0
     finally:
         if team is not None:
@@ -140,20 +129,13 @@ def run(
         context.destroy(LINGER_MS)  # sockets of a team that was not made, too
 
 
-def follow(ear: str, meeting: str, rank: int, config: WorkerConfig) -> int:
-    """Computes as a rank other than the first, until told to stop.
-
-    Args:
-        ear: endpoint where it hears what the first rank is told.
-        meeting: where all ranks meet.
-        rank: its own.
-        config: the worker's.
-    """
+def follow(endpoint: str, meeting: str, rank: int, config: WorkerConfig) -> int:
+    """Computes as a further rank what comes to `endpoint` from the first, until `Stop`."""
     _settle(config)
     context = zmq.Context()
     socket = context.socket(zmq.PULL)
     socket.setsockopt(zmq.RCVHWM, 0)
-    socket.connect(ear)
+    socket.connect(endpoint)
     try:
         size, each = config.tensor_parallel_size, config.local_ranks
         try:
@@ -162,7 +144,7 @@ def follow(ear: str, meeting: str, rank: int, config: WorkerConfig) -> int:
             engine = Engine(config.models, ranks)
         except LoadError as error:
             log.error("a rank cannot serve its part", rank=rank, reason=str(error))
-            time.sleep(GRACE_SECONDS)  # the first rank finds the same, mostly, and tells it
+            time.sleep(GRACE_SECONDS)  # the first rank finds the same, mostly, and reports it
             return 1
         flights: deque[Flight] = deque()
         while True:
@@ -251,30 +233,16 @@ class _Inbox:
 
 
 def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
-    """Answers plans until `Stop`. One that has come while another ran has been read by its end."""
-    inbox = _Inbox(socket, team)
-
-    def tell(part: PlanResult) -> None:
-        send(socket, part)
-
-    while True:
-        match inbox.take():
-            case Plan() as plan:
-                send(socket, engine.run(plan, tell, partial(inbox.is_cut, plan)))
-            case Stop():
-                return
-            case other:
-                _obey(socket, engine, other)
-
-
-def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None:
-    """As `_serve`, for a GPU: prepares and hands over the next plan meanwhile."""
+    """Answers plans until `Stop`. One that has come while another ran has been read by its end; the
+    next one of a GPU is prepared and handed over meanwhile.
+    """
+    answer = partial(send, socket)
     flights: deque[Flight] = deque()
     inbox = _Inbox(socket, team)
 
     def land(wait: bool = False) -> None:
         while flights and (part := flights[0].take(wait)):
-            send(socket, part)
+            answer(part)
             if part.last:
                 flights.popleft()
 
@@ -296,10 +264,13 @@ def _serve_flying(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) 
             continue
         match inbox.take():
             case Plan() as plan:
-                started = engine.start(plan)
+                if flights:  # answers come in the order of the plans, so parts of this one must not
+                    started = engine.start(plan)
+                else:
+                    started = engine.start(plan, answer, partial(inbox.is_cut, plan))
                 if isinstance(started, PlanResult):
-                    land(wait=True)  # answers come in the order of the plans
-                    send(socket, started)
+                    land(wait=True)
+                    answer(started)
                 else:
                     flights.append(started)
             case Stop():
@@ -343,7 +314,7 @@ def _exit_with_parent() -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(PARENT_SECONDS)
+            time.sleep(WATCH_SECONDS)
         os._exit(1)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
 from pie_inference.layers.linear import Linear
-from pie_inference.vision.layer import ACTIVATIONS, Norm, VisionLayer, take_linear, take_norm
+from pie_inference.vision.layer import ACTIVATIONS, Norm, take_layer, take_linear, take_norm
 
 EPSILON = 1e-6  # of the norms
 # What checkpoints leave out of `vision_config`, for it is the default.
@@ -55,11 +55,7 @@ class GridSpec:
 
 
 def grid_spec(config: Mapping[str, Any]) -> GridSpec:
-    """Reads a `vision_config`.
-
-    Raises:
-        LoadError: for what is not supported or does not fit.
-    """
+    """Reads a `vision_config`. Raises `LoadError` for what is not supported or does not fit."""
     where = "config.json: vision_config"
     fields = Fields({**_DEFAULTS, **config}, where)
     rope = fields.table("rope_parameters")
@@ -138,16 +134,14 @@ class GridTransformer:
 
         self._patches = take_linear(take, "patch_embed.proj")
         self._positions = take("pos_embed.weight")
+        names = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.linear_fc1", "mlp.linear_fc2")
         self._layers = [
-            VisionLayer(
-                norm1=take_norm(take, f"blocks.{i}.norm1", EPSILON),
-                query_key_value=take_linear(take, f"blocks.{i}.attn.qkv"),
-                output=take_linear(take, f"blocks.{i}.attn.proj"),
-                norm2=take_norm(take, f"blocks.{i}.norm2", EPSILON),
-                up=take_linear(take, f"blocks.{i}.mlp.linear_fc1"),
-                down=take_linear(take, f"blocks.{i}.mlp.linear_fc2"),
-                heads=spec.heads,
-                activation=ACTIVATIONS[spec.activation],
+            take_layer(
+                take,
+                [f"blocks.{i}.{name}" for name in names],
+                EPSILON,
+                spec.heads,
+                spec.activation,
             )
             for i in range(spec.layers)
         ]
@@ -158,13 +152,8 @@ class GridTransformer:
         }
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Embeds of an image, row by row, and their further features behind them.
-
-        Args:
-            pixels: `[3, height, width]`, whole embeds of them.
-
-        Returns:
-            `[embeds, (1 + deep) * out]`.
+        """Embeds of an image `[3, height, width]`, row by row, and their further features behind
+        them: `[embeds, (1 + deep) * out]`.
         """
         spec = self._spec
         rows, columns = pixels.shape[1] // spec.patch, pixels.shape[2] // spec.patch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -47,13 +47,8 @@ class VisionLayer:
     def __call__(
         self, x: torch.Tensor, images: int, angles: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Hidden states `[images * tokens, hidden]` of as many.
-
-        Args:
-            x: the hidden states.
-            images: so many, equally large.
-            angles: by which queries and keys are turned `[images * tokens, head_dim / 2]`; None if
-                they are not.
+        """Hidden states `[images * tokens, hidden]` of as many, of equally large images. Queries
+        and keys turn by angles `[images * tokens, head_dim / 2]`, if there are any.
         """
         qkv = self.query_key_value(self.norm1(x)).view(len(x), 3, self.heads, -1)
         if angles is not None:
@@ -63,6 +58,29 @@ class VisionLayer:
         seen = F.scaled_dot_product_attention(parts[0], parts[1], parts[2])
         x = self.output.add_to(x, seen.transpose(1, 2).reshape(len(x), -1))
         return self.down.add_to(x, self.activation(self.up(self.norm2(x))))
+
+
+def take_layer(
+    take: Callable[[str], torch.Tensor],
+    names: Sequence[str],
+    epsilon: float,
+    heads: int,
+    activation: str,
+) -> VisionLayer:
+    """A layer of tensors of these names: the first norm, query, key and value (together, or each),
+    output, the second norm, up, down.
+    """
+    norm1, *query_key_value, output, norm2, up, down = names
+    return VisionLayer(
+        norm1=take_norm(take, norm1, epsilon),
+        query_key_value=take_linear(take, *query_key_value),
+        output=take_linear(take, output),
+        norm2=take_norm(take, norm2, epsilon),
+        up=take_linear(take, up),
+        down=take_linear(take, down),
+        heads=heads,
+        activation=ACTIVATIONS[activation],
+    )
 
 
 def take_norm(take: Callable[[str], torch.Tensor], name: str, epsilon: float) -> Norm:

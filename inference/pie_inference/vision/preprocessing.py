@@ -1,4 +1,4 @@
-"""What checkpoints do to an image before their vision tower sees it: resize, crop, normalize."""
+"""Preprocessing of images for a vision tower, as checkpoints say: resize, cut, normalize."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from PIL import Image
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
+from pie_inference.vision.grid_transformer import GridSpec
+from pie_py.wire.images import MAX_LONGEST, ImageRule, ImageSize, tiling
 
 # Means and deviations that checkpoints leave out, by what their processor is called.
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -37,14 +39,9 @@ class Normalization:
 
 
 def normalization(config: Mapping[str, Any], *, plain: bool) -> Normalization:
-    """Reads the normalization of a preprocessor_config.json.
-
-    Args:
-        config: its values.
-        plain: whether means and deviations of 0.5 are the default, or those of CLIP.
-
-    Raises:
-        LoadError: if there is none, or for values that make no sense.
+    """Reads the normalization of a preprocessor_config.json. Means and deviations are by default
+    0.5 if `plain`, else those of CLIP. Raises `LoadError` if there is none, or for values that make
+    no sense.
     """
     fields = Fields(config, "preprocessor_config.json")
     for step in ("do_rescale", "do_normalize"):
@@ -88,10 +85,8 @@ class Preprocessing:
 
 
 def values_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The values of a preprocessor_config.json; a processor_config.json has them in a table.
-
-    Raises:
-        LoadError: if images are to keep their size, which the tower may not take.
+    """The values of a preprocessor_config.json; a processor_config.json has them in a table. Raises
+    `LoadError` if images are to keep their size, which the tower may not take.
     """
     table = config.get("image_processor")
     values = table if isinstance(table, dict) else config
@@ -101,14 +96,8 @@ def values_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def preprocessing(config: Mapping[str, Any], size: int) -> Preprocessing:
-    """Reads a preprocessor_config.json.
-
-    Args:
-        config: its values; they may lie below `image_processor`, as in a processor_config.json.
-        size: of the images that the vision tower takes.
-
-    Raises:
-        LoadError: for what is not supported.
+    """Reads a preprocessor_config.json, for a vision tower that takes images of that size. Raises
+    `LoadError` for what is not supported.
     """
     config = values_of(config)
     fields = Fields(config, WHERE)
@@ -171,11 +160,7 @@ def _as_pixel(mean: tuple[float, ...]) -> tuple[int, int, int]:
 
 
 def resampling(config: Mapping[str, Any], default: Image.Resampling) -> Image.Resampling:
-    """The filter of a preprocessor_config.json.
-
-    Raises:
-        LoadError: if there is no such filter.
-    """
+    """The filter of a preprocessor_config.json. Raises `LoadError` if there is no such filter."""
     number: Any = config.get("resample", int(default))
     try:
         return Image.Resampling(number)
@@ -194,3 +179,98 @@ def _centre(image: Image.Image, size: int) -> Image.Image:
     """The middle of an image, with black around it if it is smaller."""
     left, top = (image.width - size) // 2, (image.height - size) // 2
     return image.crop((left, top, left + size, top + size))
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How the images of a checkpoint are cut and prepared."""
+
+    size: int  # height and width of a tile, pixels
+    longest: int  # what the longer side is resized to first
+    cuts: bool  # whether larger images are cut
+    resample: Image.Resampling
+    normalize: Normalization
+
+    @property
+    def most(self) -> int:
+        """Tiles in a row, or a column, at most; 0 if nothing is cut."""
+        cuts = self.cuts and self.longest > self.size
+        return -(-min(self.longest, MAX_LONGEST) // self.size) if cuts else 0
+
+    def __call__(self, image: Image.Image) -> tuple[NDArray[np.float32], int, int]:
+        """Pixels `[tiles, 3, size, size]` of an RGB image, the whole last; rows and columns."""
+        tile = self.size, self.size
+        plan = tiling(ImageSize(*image.size), self.longest, self.size)
+        image = image.resize((plan.resized.width, plan.resized.height), self.resample)
+        if not self.most:
+            return self.normalize(image.resize(tile, self.resample))[None], 0, 0
+        image = image.resize((plan.fitted.width, plan.fitted.height), self.resample)
+        cut = [
+            image.crop((x, y, x + self.size, y + self.size))
+            for y in range(0, plan.fitted.height, self.size)
+            for x in range(0, plan.fitted.width, self.size)
+        ]
+        cut.append(image.resize(tile, self.resample))
+        return np.stack([self.normalize(part) for part in cut]), plan.rows, plan.columns
+
+
+def tiles_of_config(config: Mapping[str, Any], size: int) -> Tiles:
+    """Reads a preprocessor_config.json, for a vision tower that takes images of that size. Raises
+    `LoadError` for what is not supported.
+    """
+    config = values_of(config)
+    fields = Fields(config, WHERE)
+    tile = Fields(fields.table("max_image_size"), f"{WHERE}: max_image_size")
+    if (found := tile.count("longest_edge", 364)) != size:
+        raise LoadError(f"{WHERE}: tiles of {found} pixels, but the vision tower takes {size}")
+    longest = Fields(fields.table("size"), f"{WHERE}: size").count("longest_edge", 4 * 364)
+    return Tiles(
+        size=size,
+        longest=longest,
+        cuts=fields.flag("do_image_splitting", True),
+        resample=resampling(config, Image.Resampling.LANCZOS),
+        normalize=normalization(config, plain=True),
+    )
+
+
+# Pixels of an image, where nothing is said.
+_LEAST, _MOST = 56 * 56, 28 * 28 * 1280
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How the images of a checkpoint are prepared."""
+
+    rule: ImageRule
+    resample: Image.Resampling
+    normalize: Normalization
+
+    def __call__(self, image: Image.Image) -> NDArray[np.float32]:
+        """Pixels `[3, height, width]` of an RGB image."""
+        rows, columns = self.rule.grid(ImageSize(*image.size))
+        side = self.rule.block
+        return self.normalize(image.resize((columns * side, rows * side), self.resample))
+
+
+def blocks_of_config(config: Mapping[str, Any], spec: GridSpec) -> Blocks:
+    """Reads a preprocessor_config.json, for a vision tower. Raises `LoadError` for what is not
+    supported, or does not fit the tower.
+    """
+    config = values_of(config)
+    fields = Fields(config, WHERE)
+    sides = fields.count("patch_size", 14), fields.count("merge_size", 2)
+    if sides != (spec.patch, spec.merge):
+        raise LoadError(
+            f"{WHERE}: patch_size {sides[0]} and merge_size {sides[1]}, but the vision tower has"
+            f" {spec.patch} and {spec.merge}"
+        )
+    size = Fields(fields.table("size"), f"{WHERE}: size")
+    least = fields.count("min_pixels", size.count("shortest_edge", _LEAST))
+    most = fields.count("max_pixels", size.count("longest_edge", _MOST))
+    if not (spec.patch * spec.merge) ** 2 <= most >= least:
+        raise LoadError(f"{WHERE}: images of {least} to {most} pixels are not supported")
+    return Blocks(
+        rule=ImageRule(block=spec.patch * spec.merge, least=least, most=most),
+        resample=resampling(config, Image.Resampling.BICUBIC),
+        normalize=normalization(config, plain=False),
+    )

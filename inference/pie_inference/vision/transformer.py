@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
-from pie_inference.vision.layer import ACTIVATIONS, Norm, VisionLayer, take_linear, take_norm
+from pie_inference.vision.layer import ACTIVATIONS, Norm, take_layer, take_norm
 
 # What checkpoints leave out of `vision_config`, for it is the default.
 _IDEFICS = {
@@ -64,14 +64,8 @@ class VisionSpec:
 
 
 def vision_spec(config: Mapping[str, Any], layer: int) -> VisionSpec:
-    """Reads a `vision_config`.
-
-    Args:
-        config: its values.
-        layer: whose result is wanted: 0 is the embedding, a negative one counts from the last.
-
-    Raises:
-        LoadError: for what is not supported or does not fit.
+    """Reads a `vision_config`. The result of that layer is wanted: 0 is the embedding, a negative
+    one counts from the last. Raises `LoadError` for what is not supported or does not fit.
     """
     kind = config.get("model_type")
     if kind not in DEFAULTS:
@@ -159,18 +153,15 @@ class VisionTransformer:
             self._first_norm = take_norm(take, "pre_layrnorm", epsilon)
         else:
             self._patch_bias = take("embeddings.patch_embedding.bias")
+        names = ["layer_norm1", *(f"self_attn.{n}_proj" for n in ("q", "k", "v", "out"))]
+        names += ["layer_norm2", "mlp.fc1", "mlp.fc2"]
         self._layers = [
-            VisionLayer(
-                norm1=take_norm(take, f"encoder.layers.{i}.layer_norm1", epsilon),
-                query_key_value=take_linear(
-                    take, *(f"encoder.layers.{i}.self_attn.{n}_proj" for n in "qkv")
-                ),
-                output=take_linear(take, f"encoder.layers.{i}.self_attn.out_proj"),
-                norm2=take_norm(take, f"encoder.layers.{i}.layer_norm2", epsilon),
-                up=take_linear(take, f"encoder.layers.{i}.mlp.fc1"),
-                down=take_linear(take, f"encoder.layers.{i}.mlp.fc2"),
-                heads=spec.heads,
-                activation=ACTIVATIONS[spec.activation],
+            take_layer(
+                take,
+                [f"encoder.layers.{i}.{name}" for name in names],
+                epsilon,
+                spec.heads,
+                spec.activation,
             )
             for i in range(spec.layers)
         ]

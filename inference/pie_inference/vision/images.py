@@ -1,13 +1,27 @@
-"""Decodes image files, which come from users and may be malformed or hostile."""
+"""The interface of models that read images, and the decoding of image files."""
 
 from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 
+import torch
 from PIL import Image, ImageOps
 
-from pie_py.wire.images import FORMATS, ImageSize, upright_size
+from pie_py.wire.images import FORMATS, ImageRule, ImageSize, upright_size
+
+
+@dataclass(frozen=True, slots=True)
+class ImageEncoder:
+    """Turns images into embeds."""
+
+    rule: ImageRule  # how many embeds and positions an image takes
+    # Hidden states `[embeds, hidden]` of each image, ready to be inputs beside embedded tokens.
+    # Behind each is what is added after the model's first `image_layers` layers:
+    # `[embeds, (1 + image_layers) * hidden]`.
+    encode: Callable[[list[Image.Image]], list[torch.Tensor]]
 
 
 class BadImage(Exception):
@@ -19,7 +33,7 @@ def decode_image(data: bytes, size: ImageSize) -> Image.Image:
 
     Args:
         data: the file.
-        size: that its header tells, which has been checked: a file may name another one later.
+        size: of its header, which has been checked: a file may name another one later.
 
     Raises:
         BadImage: if it cannot be decoded.

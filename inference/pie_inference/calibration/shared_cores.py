@@ -1,4 +1,4 @@
-"""How many threads compute while other processes want the cores, too.
+"""The number of threads that compute while other processes want the cores, too.
 
 PyTorch's threads meet at the end of every kernel. If another process runs on the core of one of
 them, all wait for it there, for the 3 ms of a turn of the system's scheduler, though a kernel takes
@@ -33,7 +33,7 @@ class SharedCores:
         waited: Callable[[bool], float] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Takes what tells the seconds that the threads have waited for cores, and a clock.
+        """Takes a count of the seconds that the threads have waited for cores, and a clock.
 
         `waited` gets whether a forward begins.
         """
@@ -78,7 +78,7 @@ class SharedCores:
 
 
 class RunQueues:
-    """What Linux tells of each thread's time in the queues of its scheduler.
+    """Each thread's time in the queues of Linux's scheduler.
 
     Elsewhere, and where the kernel does not count it, the threads never seem to wait.
     """
@@ -89,9 +89,7 @@ class RunQueues:
 
     def waited(self, look_for_threads: bool) -> float:
         """Seconds that the threads of this process, all together, have waited for a core so far.
-
-        Args:
-            look_for_threads: whether there may be new ones since the last time.
+        There may be new ones since the last time if it is to `look_for_threads`.
         """
         if look_for_threads:
             self._open()

@@ -1,4 +1,4 @@
-"""Which attention a model is served with."""
+"""The device, the attention and the dtype of keys and values that a model is served with."""
 
 from __future__ import annotations
 
@@ -9,14 +9,39 @@ import structlog
 import torch
 
 from pie_inference.errors import LoadError
-from pie_inference.models.base import ModelShape
+from pie_inference.models.shape import ModelShape
+from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_py.config.model import ModelConfig
 
 log = structlog.get_logger("pie.worker")
-
 HEAD_DIMS = (64, 128, 256)  # that FlashInfer's kernels are for
 FP8 = torch.float8_e4m3fn
 FP8_CAPABILITY = (8, 9)  # of chips with 8-bit floats
+
+
+def choose_device(wanted: str, ranks: Ranks = ALONE) -> torch.device:
+    """The device that a configuration's `device` names. Each rank gets a GPU of its own. Raises
+    `LoadError` if there is no such device.
+    """
+    if ranks.size > 1 and wanted != "cpu" and torch.cuda.is_available():
+        if wanted not in ("auto", "cuda"):
+            raise LoadError(f"device {wanted!r}: with tensor_parallel_size it is cuda, cpu or auto")
+        wanted = f"cuda:{ranks.local_rank}"
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise LoadError(f"device {wanted!r}: {error}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise LoadError(f"device {wanted!r} is not supported; use cpu, cuda, cuda:N or auto")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise LoadError(
+            f"there is no device {wanted!r}: {torch.cuda.device_count()} CUDA devices are visible"
+        )
+    if device.type == "cuda" and device.index is None:  # one device has one name
+        device = torch.device("cuda", torch.cuda.current_device())
+    return device
 
 
 def unsuited(shape: ModelShape, dtype: torch.dtype) -> str | None:
@@ -41,10 +66,7 @@ def flashinfer_for(
     config: ModelConfig, shape: ModelShape, dtype: torch.dtype, device: torch.device
 ) -> ModuleType | None:
     """The module `flashinfer` if a model is to be served with it, else None: by PyTorch's
-    attention.
-
-    Raises:
-        LoadError: if the configuration wants it and it cannot be.
+    attention. Raises `LoadError` if the configuration wants it and it cannot be.
     """
     if config.attention == "torch":
         return None
@@ -62,10 +84,8 @@ def flashinfer_for(
 
 
 def stored_dtype(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """The dtype of keys and values in the pool.
-
-    Raises:
-        LoadError: if the chip lacks the one wanted.
+    """The dtype of keys and values in the pool. Raises `LoadError` if the chip lacks the one
+    wanted.
     """
     if config.kv_dtype == "auto":
         return dtype

@@ -1,0 +1,293 @@
+"""Adapters: LoRAs, as PEFT saves them, which each sequence may have, or not."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from pie_inference.errors import BadBatch, LoadError
+from pie_inference.layers.linear import Linear
+from pie_inference.layers.lora import Adapter, AdapterRows, LinearSite, LowRank
+
+# What changes nothing at inference, or is read below. Whatever else a config sets is refused:
+# variants of LoRA compute something else with the same tensors.
+KNOWN = {
+    "alpha_pattern",
+    "auto_mapping",
+    "base_model_name_or_path",
+    "bias",
+    "ensure_weight_tying",
+    "eva_config",
+    "exclude_modules",
+    "inference_mode",
+    "init_lora_weights",
+    "layers_pattern",
+    "layers_to_transform",
+    "lora_alpha",
+    "lora_dropout",
+    "megatron_config",
+    "megatron_core",
+    "peft_type",
+    "peft_version",
+    "qalora_group_size",
+    "r",
+    "rank_pattern",
+    "revision",
+    "target_modules",
+    "task_type",
+    "use_rslora",
+    "velora_config",
+}
+NAMES = {"use_dora": "DoRA", "modules_to_save": "replaced modules (modules_to_save)"}
+# These initialisations change the weights of the model below the adapter.
+CHANGING = ("pissa", "olora", "corda", "loftq", "lora_ga")
+
+
+@dataclass(frozen=True, slots=True)
+class LoraConfig:
+    """How the tensors of an adapter are to be used."""
+
+    rank: int
+    alpha: float
+    rank_stabilized: bool  # scale `alpha / sqrt(rank)` (Kalajdzievski 2023), else `alpha / rank`
+    rank_pattern: Mapping[str, int]
+    alpha_pattern: Mapping[str, float]
+    targets: str | tuple[str, ...]
+
+    def covers(self, module: str) -> bool:
+        """Whether `target_modules` names a module."""
+        if isinstance(self.targets, str):
+            every = self.targets.lower() == "all-linear"
+            return every or re.fullmatch(self.targets, module) is not None
+        return any(module == t or module.endswith(f".{t}") for t in self.targets)
+
+    def rank_of(self, module: str) -> int:
+        """Rank of a module's tensors."""
+        return int(_by_pattern(self.rank_pattern, module, self.rank))
+
+    def scale_of(self, module: str) -> float:
+        """What the product of a module's tensors is multiplied by."""
+        alpha = float(_by_pattern(self.alpha_pattern, module, self.alpha))
+        rank = self.rank_of(module)
+        return alpha / (math.sqrt(rank) if self.rank_stabilized else rank)
+
+
+def lora_config(config: Mapping[str, Any]) -> LoraConfig:
+    """Reads an adapter_config.json. Raises `LoadError` for what is wrong in it, and what is not
+    supported.
+    """
+    kind = str(config.get("peft_type"))
+    if kind != "LORA":
+        raise LoadError(f"adapter_config.json: peft_type {kind!r} is not supported (LORA is)")
+    if config.get("bias", "none") != "none":
+        raise LoadError(f"adapter_config.json: bias {config['bias']!r} is not supported (none is)")
+    start = config.get("init_lora_weights")
+    if isinstance(start, str) and start.lower().startswith(CHANGING):
+        raise LoadError(
+            f"adapter_config.json: init_lora_weights {start!r} changes the model's own weights;"
+            " convert the adapter to a plain one (path_initial_model_for_weight_conversion of PEFT)"
+        )
+    for key, value in config.items():
+        if key not in KNOWN and value not in (None, False, 0, "", [], {}):
+            raise LoadError(f"adapter_config.json: {NAMES.get(key, key)} is not supported")
+    try:
+        return _read(config)
+    except (KeyError, TypeError, ValueError, re.error) as error:
+        raise LoadError(f"adapter_config.json cannot be read: {error!r}") from None
+
+
+def _read(config: Mapping[str, Any]) -> LoraConfig:
+    targets = config["target_modules"]
+    if isinstance(targets, str):
+        re.compile(targets if targets.lower() != "all-linear" else "")
+    patterns = {name: dict(config.get(name) or {}) for name in ("rank_pattern", "alpha_pattern")}
+    for pattern in (*patterns["rank_pattern"], *patterns["alpha_pattern"]):
+        re.compile(pattern)
+    ranks = {str(k): int(v) for k, v in patterns["rank_pattern"].items()}
+    if min(int(config["r"]), *ranks.values(), 1 << 30) < 1:
+        raise ValueError("a rank is below 1")
+    return LoraConfig(
+        rank=int(config["r"]),
+        alpha=float(config.get("lora_alpha", 8)),
+        rank_stabilized=bool(config.get("use_rslora", False)),
+        rank_pattern=ranks,
+        alpha_pattern={str(k): float(v) for k, v in patterns["alpha_pattern"].items()},
+        targets=targets if isinstance(targets, str) else tuple(map(str, targets)),
+    )
+
+
+def _by_pattern(patterns: Mapping[str, float], module: str, default: float) -> float:
+    for pattern, value in patterns.items():
+        if re.match(rf"(.*\.)?({pattern})$", module):
+            return value
+    return default
+
+
+CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
+_TENSOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])\.weight")
+
+
+def load_adapter(
+    folder: Path,
+    sites: Mapping[str, LinearSite],
+    rename: Callable[[str], str | None],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Adapter:
+    """Reads an adapter from a folder, for a model. `sites` are by the name of the module in its
+    checkpoint, and `rename` leads from the name of a tensor there to the one that the model uses.
+    Raises `LoadError` naming the folder and what is wrong, unsupported, or does not fit the model.
+    """
+    try:
+        config = lora_config(_read_config(folder))
+        pairs = _read_pairs(folder / TENSOR_FILE)
+        return _assemble(config, pairs, sites, rename, dtype, device)
+    except LoadError as error:
+        raise LoadError(f"adapter {folder}: {error}") from None
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    try:
+        value = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LoadError(f"there is no {CONFIG_FILE}; name a folder that PEFT has saved") from None
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{CONFIG_FILE} cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise LoadError(f"{CONFIG_FILE} holds no JSON object")
+    return value
+
+
+def _read_pairs(file: Path) -> dict[str, dict[str, torch.Tensor]]:
+    """The matrices `A` `[r, in]` and `B` `[out, r]` of each module."""
+    if not file.is_file():
+        raise LoadError(f"there is no {TENSOR_FILE}; save the adapter with safetensors")
+    pairs: dict[str, dict[str, torch.Tensor]] = {}
+    try:
+        with safe_open(file, framework="pt", device="cpu") as opened:
+            for name in opened.keys():  # noqa: SIM118 - not a mapping
+                match = _TENSOR.fullmatch(name)
+                if match is None:
+                    raise LoadError(f"tensor {name} is not of a LoRA of a linear layer")
+                pairs.setdefault(match[1], {})[match[2]] = opened.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise LoadError(f"{TENSOR_FILE} cannot be read: {error}") from None
+    if not pairs:
+        raise LoadError(f"{TENSOR_FILE} is empty")
+    return pairs
+
+
+def _assemble(
+    config: LoraConfig,
+    pairs: Mapping[str, Mapping[str, torch.Tensor]],
+    sites: Mapping[str, LinearSite],
+    rename: Callable[[str], str | None],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Adapter:
+    """Puts the modules of one layer side by side: one product of each kind, as the layer has."""
+    layers: dict[Linear, list[tuple[LinearSite, torch.Tensor, torch.Tensor]]] = {}
+    for module, pair in pairs.items():
+        renamed = rename(f"{module}.weight")
+        site = None if renamed is None else sites.get(renamed.removesuffix(".weight"))
+        if site is None:
+            raise LoadError(
+                f"module {module} cannot be adapted: the model has no such linear layer in its"
+                " blocks"
+            )
+        if not config.covers(module):
+            raise LoadError(f"module {module} has tensors, but target_modules does not name it")
+        down, up = _checked(module, pair, site, config.rank_of(module))
+        up = up.float() * config.scale_of(module)
+        layers.setdefault(site.linear, []).append((site, down.float(), up))
+    return {layer: _joined(parts, dtype, device) for layer, parts in layers.items()}
+
+
+def _checked(
+    module: str, pair: Mapping[str, torch.Tensor], site: LinearSite, rank: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if set(pair) != {"A", "B"}:
+        raise LoadError(f"module {module} has one of lora_A and lora_B; it needs both")
+    for name, shape in (("A", (rank, site.inputs)), ("B", (site.size, rank))):
+        found = tuple(pair[name].shape)
+        if found != shape:
+            raise LoadError(
+                f"module {module}: lora_{name} is {list(found)}, and the model and the rank want"
+                f" {list(shape)}"
+            )
+        if not pair[name].is_floating_point():
+            raise LoadError(f"module {module}: lora_{name} holds {pair[name].dtype}")
+    return pair["A"], pair["B"]
+
+
+def _joined(
+    parts: list[tuple[LinearSite, torch.Tensor, torch.Tensor]],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> LowRank:
+    total = sum(down.shape[0] for _, down, _ in parts)
+    joined = torch.zeros(total, parts[0][0].outputs)
+    at = 0
+    for site, down, up in parts:
+        joined[at : at + down.shape[0], site.start : site.start + site.size] = up.t()
+        at += down.shape[0]
+    downs = torch.cat([down for _, down, _ in parts]).t().contiguous()
+    return LowRank(downs.to(device, dtype), joined.to(device, dtype))
+
+
+class AdapterTable:
+    """Loads and forgets adapters, and finds which rows of a batch have one."""
+
+    def __init__(
+        self,
+        sites: Mapping[str, LinearSite],
+        rename: Callable[[str], str | None],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """Takes what `load_adapter` needs of the model."""
+        self._sites = sites
+        self._rename = rename
+        self._dtype = dtype
+        self._device = device
+        self._adapters: dict[int, Adapter] = {}
+
+    def load(self, slot: int, folder: Path) -> None:
+        """Reads an adapter into a slot. Raises `LoadError` if it is wrong, not supported, does not
+        fit, or there is no memory for it.
+        """
+        try:
+            with torch.inference_mode():
+                self._adapters[slot] = load_adapter(
+                    folder, self._sites, self._rename, self._dtype, self._device
+                )
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise LoadError(f"adapter {folder}: not enough memory: {error}") from None
+
+    def unload(self, slot: int) -> None:
+        """Forgets an adapter."""
+        self._adapters.pop(slot, None)
+
+    def rows(
+        self, slots: NDArray[np.int32], outputs: NDArray[np.int32] | None = None
+    ) -> AdapterRows | None:
+        """Rows `[t]` of a batch by the slots of their adapters, -1 for none; `outputs` are its
+        outputs' rows. Raises `BadBatch` for a slot without adapter.
+        """
+        used = np.unique(slots[slots >= 0]).tolist()
+        if not used:
+            return None
+        missing = [slot for slot in used if slot not in self._adapters]
+        if missing:
+            raise BadBatch(f"forward: there is no adapter {missing[0]}")
+        return AdapterRows(slots, self._adapters, self._device, outputs)

@@ -1,1 +1,0 @@
-"""Adapters: small changes of a model's weights that each sequence may have, or not."""

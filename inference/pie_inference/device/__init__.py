@@ -1,1 +1,0 @@
-"""What is said to a device and heard from it: uploads, results under way, order between both."""
