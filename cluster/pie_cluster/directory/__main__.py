@@ -9,11 +9,9 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-import os
 import random
 import secrets
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -58,7 +56,7 @@ from pie_cluster.wire.messages import (
     encode,
 )
 from pie_cluster.wire.sockets import Gate, member_router
-from pie_py.config.child import tell_error, tell_ready
+from pie_py.config.child import exit_with_parent, report_error, report_ready
 from pie_py.config.keys import KeyProblem, KeyStore, KnownUsers
 from pie_py.config.policies import UnknownPolicy
 
@@ -258,17 +256,6 @@ class DirectoryServer:
         ]
 
 
-def _leave_with_parent() -> None:
-    """Ends this process once standard input does: its parent is gone."""
-
-    def wait() -> None:
-        while sys.stdin.buffer.read(4096):
-            pass
-        os._exit(0)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def main() -> int:
     """Serves until killed, or (with `--with-parent`) until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m pie_cluster.directory")
@@ -280,14 +267,14 @@ def main() -> int:
     try:
         server = DirectoryServer(config)
     except (KeyProblem, LivesUnusable, UnknownPolicy) as error:
-        tell_error(str(error))
+        report_error(str(error))
         return 1
     except zmq.ZMQError as error:
-        tell_error(f"the directory cannot listen on {config.endpoint}: {error.strerror}")
+        report_error(f"the directory cannot listen on {config.endpoint}: {error.strerror}")
         return 1
     if options.with_parent:
-        _leave_with_parent()
-    tell_ready(server.endpoint)
+        exit_with_parent()
+    report_ready(server.endpoint)
     server.serve()
     return 0
 

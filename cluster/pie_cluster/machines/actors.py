@@ -37,7 +37,7 @@ from pie_cluster.machines.settings import (
     waiting,
 )
 from pie_cluster.wire.messages import Begin, NodeList, Nodes
-from pie_py.config.child import tell_ready
+from pie_py.config.child import exit_with_parent, report_ready
 
 log = logging.getLogger("pie.actors")
 
@@ -98,7 +98,6 @@ class RanksActor:
     def __init__(self, node: str) -> None:
         """Starts keeping."""
         self._keeper = RankKeeper(node, Path(os.environ["PIE_PY_CLUSTER_FOLDER"]))
-        threading.Thread(target=self._keeper.run, daemon=True).start()
 
     def endpoint(self) -> str:
         """Where the host listens; empty until it does."""
@@ -298,6 +297,7 @@ def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
 
 def main() -> int:
     """Places the nodes of a machine."""
+    exit_with_parent()
     folder = Path(sys.argv[1])
     token = Token.read(folder / "token.json")
     machine = Machine.model_validate_json((folder / "machine.json").read_text())
@@ -312,7 +312,7 @@ def main() -> int:
     except (LookupError, DirectoryAway, DirectoryRefuses) as error:
         log.warning("%s", error)
         return 1  # the machine's keeper tries again
-    tell_ready(machine.host)
+    report_ready(machine.host)
     return 0
 
 

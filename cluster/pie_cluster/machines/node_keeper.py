@@ -13,17 +13,22 @@ from pathlib import Path
 
 from pie_cluster.config import FurtherRanks, MemberConfig, read_member_pair
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.kept import Child
-from pie_cluster.machines.settings import Machine, Token, member_keys_file, waiting
+from pie_cluster.machines.settings import (
+    Machine,
+    Token,
+    member_keys_file,
+    waiting,
+    without_ray,
+)
 from pie_cluster.wire.messages import Begin, Begun
+from pie_py.config.processes import Backoff, Child
 from pie_py.config.server import ServerConfig
 
 log = logging.getLogger("pie.node")
 
 START_SECONDS = 600.0  # to load a model
 STILL_SECONDS = 10.0  # that a control loop may say nothing before its process is ended
-FIRST_PAUSE, MOST_PAUSE = 0.1, 30.0  # before another life; twice as long each time
-WELL_SECONDS = 10.0  # a life that lasted so long was well
+FIRST_PAUSE = 0.1
 LOOK_SECONDS = 0.25
 HOSTS_SECONDS = 10.0  # for hosts of ranks to start, before it is said that they are missing
 BEGIN_SECONDS = 5.0  # to wait for a life's number, before it is asked for again
@@ -67,7 +72,7 @@ class NodeKeeper:
 
     def run(self) -> str:
         """Keeps the node until it is drained, or `stop`; returns why it has ended."""
-        reason, pause = self._reason, FIRST_PAUSE
+        reason, backoff = self._reason, Backoff(first=FIRST_PAUSE)
         pair = None if self._keys is None else read_member_pair(self._keys)
         with Directory(self._token.directory, pair) as directory:
             while not self._stop.is_set():
@@ -87,16 +92,13 @@ class NodeKeeper:
                 if hosts is None:  # which the directory shows from now on
                     self._await_hosts(None)
                     continue
-                began = time.monotonic()
+                backoff.start()
                 self.life = f"{self._node}.{incarnation}"
                 reason, drained = self._live(incarnation, hosts)
                 log.warning("%s has ended: %s", self.life, reason)
                 if drained:
                     return reason
-                if time.monotonic() - began > WELL_SECONDS:
-                    pause = FIRST_PAUSE
-                self._stop.wait(pause)
-                pause = min(2 * pause, MOST_PAUSE)
+                self._stop.wait(backoff.pause())
         return "stopped"
 
     def stop(self) -> None:
@@ -127,15 +129,18 @@ class NodeKeeper:
         try:
             log_file.parent.mkdir(parents=True, exist_ok=True)
             config = self._config(incarnation, hosts)
-            child = Child("pie_control", config.model_dump_json(), log_file)
+            options = ("--with-parent", "--config", config.model_dump_json())
+            child = Child("pie_control", *options, log=log_file, env=without_ray())
         except OSError as error:
             return f"its control process cannot be started: {error}", False
-        self.pid = child.process.pid
-        try:
-            return self._listen(child, hosts)
-        finally:
-            child.stop() if self._stop.is_set() else child.kill()
-            self.pid = None
+        with child:
+            self.pid = child.pid
+            try:
+                return self._listen(child, hosts)
+            finally:
+                if not self._stop.is_set():
+                    child.kill()
+                self.pid = None
 
     def _listen(self, child: Child, hosts: tuple[str, ...]) -> tuple[str, bool]:
         patience, heard, left = START_SECONDS, time.monotonic(), ""

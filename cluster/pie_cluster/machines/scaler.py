@@ -17,6 +17,7 @@ from pie_cluster.machines.actors import ask_for_node, connect, give_up_node, pla
 from pie_cluster.machines.autoscale import Autoscale, Autoscaler
 from pie_cluster.machines.settings import Machine, Token, member_keys_file
 from pie_cluster.wire.messages import Allot, Allotted, Drain, NodeList, Nodes
+from pie_py.config.child import exit_with_parent
 
 log = logging.getLogger("pie.scaler")
 
@@ -70,6 +71,7 @@ class Scaler:
 
 def main() -> None:
     """Looks until the process ends."""
+    exit_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     folder = Path(sys.argv[1])
     token = Token.read(folder / "token.json")

@@ -256,3 +256,8 @@ def member_keys_file(folder: Path, token: Token) -> Path | None:
     if not path.exists() or path.read_text(encoding="utf-8") != text:  # of another cluster
         write_private(path, text)
     return path
+
+
+def without_ray() -> dict[str, str]:
+    """This process's environment, without what Ray adds for processes of its own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
