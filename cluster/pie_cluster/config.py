@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import Field, NonNegativeInt
 
-from pie_py.config.extension import ExtensionConfig
 from pie_py.config.keys import KeyPair, KeyProblem
+from pie_py.config.plugins import ExtensionConfig
 from pie_py.config.section import Section
 from pie_py.config.server import ServerConfig
 

@@ -24,7 +24,7 @@ from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
 from pie_py.config.model import EMBEDDED_MODEL, ModelConfig
-from pie_py.config.observer import ObserverConfig
+from pie_py.config.plugins import ObserverConfig
 
 KEPT = Path(__file__).parent / "hot_path.json"  # calls per token, by case; of the embedded model
 PROCESSES = ("control", "worker")

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pie_py.build.errors import BuildError
+from pie_py.build import BuildError
 from pie_py.build.folders import locked, put_in_place
 from pie_py.config.shipped_files import shipped_folder
 

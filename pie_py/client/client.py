@@ -20,8 +20,7 @@ from pie_py.build.modules import read_program
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
-from pie_py.client.instance import Instance
-from pie_py.client.log_parts import read_log
+from pie_py.client.instance import Instance, read_log
 from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
 from pie_py.client.routes import OneServer, Redirected, ResultKept, Route
 from pie_py.client.server_process import local_endpoint

@@ -31,7 +31,7 @@ from pie_cluster.wire.messages import (
     decode_to_node,
     encode,
 )
-from pie_py.config.policies import UnknownPolicy
+from pie_py.config.plugins import UnknownPolicy
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 8))))

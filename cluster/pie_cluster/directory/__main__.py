@@ -58,7 +58,7 @@ from pie_cluster.wire.messages import (
 from pie_cluster.wire.sockets import Gate, member_router
 from pie_py.config.child import exit_with_parent, report_error, report_ready
 from pie_py.config.keys import KeyProblem, KeyStore, KnownUsers
-from pie_py.config.policies import UnknownPolicy
+from pie_py.config.plugins import UnknownPolicy
 
 log = logging.getLogger("pie.directory")
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from pie_cluster.directory.node import FULL, Node
 from pie_cluster.directory.table import Table
-from pie_py.config.policies import named_policy
+from pie_py.config.plugins import named_policy
 
 
 class Launch(NamedTuple):

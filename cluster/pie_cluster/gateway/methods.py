@@ -42,8 +42,8 @@ from pie_py import __version__
 from pie_py.client.errors import ClientError
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
+from pie_py.config.shipped_files import contract_version
 from pie_py.wire import methods
-from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL, Request
 
 if TYPE_CHECKING:

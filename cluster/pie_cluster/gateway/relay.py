@@ -28,7 +28,7 @@ from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.endpoint import EndpointRefused
 from pie_py.config.endpoint import BadEndpoint, parse_endpoint
 from pie_py.config.keys import KeyStore
-from pie_py.config.quotas import Quotas
+from pie_py.config.limits import Quotas
 from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.cluster")

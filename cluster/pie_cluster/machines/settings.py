@@ -23,7 +23,7 @@ from pydantic import (
 from pie_cluster.directory.policies import load_policy
 from pie_cluster.machines.autoscale import Autoscale
 from pie_py.config.gateway import GatewayConfig
-from pie_py.config.policies import UnknownPolicy
+from pie_py.config.plugins import UnknownPolicy
 from pie_py.config.server import ServerConfig
 
 TOKEN_FILE = "token.json"
