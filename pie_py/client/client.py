@@ -22,7 +22,7 @@ from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, insta
 from pie_py.client.functions import Function, answer
 from pie_py.client.instance import Instance, read_log
 from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
-from pie_py.client.routes import OneServer, Redirected, ResultKept, Route
+from pie_py.client.routes import Redirected, ResultKept, Route
 from pie_py.client.server_process import local_endpoint
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
@@ -129,7 +129,7 @@ class Client:
         if connection.session.facts.get("cluster"):
             self._found = Redirected(connection, key, self._patience, tasks, relay=self._relay)
         else:
-            self._found = OneServer(connection)
+            self._found = Route(connection)
         return self
 
     async def __aexit__(

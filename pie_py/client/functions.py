@@ -17,7 +17,7 @@ from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import anyio
 import anyio.abc
@@ -25,11 +25,8 @@ import anyio.to_thread
 
 from pie_py.build.modules import read_program
 from pie_py.client.errors import ClientError
+from pie_py.client.instance import Instance, Launcher
 from pie_py.config.shipped_files import shipped_folder
-
-if TYPE_CHECKING:
-    from pie_py.client.client import Client
-    from pie_py.client.instance import Instance
 
 MOST_CHARACTERS = 1 << 18  # of a result that are sent; the model gets to see fewer
 DEFAULT_SECONDS = 0.1
@@ -155,7 +152,7 @@ def _program(mode: Mode) -> bytes:
 
 
 async def answer(
-    client: Client,
+    client: Launcher,
     request: str,
     functions: Sequence[Function | Callable[..., Any]] = (),
     *,

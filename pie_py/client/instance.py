@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 import anyio
 
@@ -157,3 +157,13 @@ async def read_log(
         lines += found["lines"]
     found["lines"] = lines
     return found
+
+
+class Launcher(Protocol):
+    """A client, for those who launch with it programs of their own."""
+
+    async def upload(self, program: bytes, name: str) -> str:
+        """Uploads a program and returns its content hash."""
+
+    async def launch(self, program: str, args: Sequence[str]) -> Instance:
+        """Starts an instance of it."""

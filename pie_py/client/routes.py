@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.abc
@@ -39,18 +39,22 @@ class ResultKept(RpcError):
         self.text = text
 
 
-class Route(Protocol):
-    """Which connections lead to instances."""
+class Route:
+    """Which connections lead to instances: to one server, all of them are at its connection."""
 
-    server: Connection  # to what the client was told to connect to
+    def __init__(self, server: Connection) -> None:
+        """Takes the connection to what the client was told to connect to."""
+        self.server = server
 
     async def of_instance(self, instance: str) -> tuple[Connection, str]:
         """The connection to where an instance is, and its id there."""
+        return self.server, instance
 
     async def moved(self, instance: str, text: str) -> tuple[Connection, str] | None:
         """As `of_instance`, of one that has ended with a text and goes on elsewhere; None if it
         does not.
         """
+        return None
 
     async def launch(
         self,
@@ -61,41 +65,14 @@ class Route(Protocol):
         recorded: bool,
     ) -> Value:
         """Has `start` launch a program, by its name or hash, at a connection."""
-
-    async def end_of(self, instance: str) -> dict[str, str]:
-        """`state` and `text` of an instance, once it has ended for good."""
-
-
-class OneServer:
-    """All instances are where the client has connected to."""
-
-    def __init__(self, server: Connection) -> None:
-        self.server = server
-
-    async def of_instance(self, instance: str) -> tuple[Connection, str]:
-        """The server."""
-        return self.server, instance
-
-    async def moved(self, instance: str, text: str) -> None:
-        """No instance goes on elsewhere."""
-
-    async def launch(
-        self,
-        program: str,
-        near: str | None,
-        start: Callable[[Connection, str], Awaitable[Value]],
-        *,
-        recorded: bool,
-    ) -> Value:
-        """Launches at the server."""
         return await start(self.server, program)
 
     async def end_of(self, instance: str) -> dict[str, str]:
-        """How an instance ends."""
+        """`state` and `text` of an instance, once it has ended for good."""
         return await self.server.ask(methods.Result(instance))
 
 
-class Redirected:
+class Redirected(Route):
     """A gateway says where instances are; there is one connection to each node that has some."""
 
     def __init__(
@@ -116,7 +93,7 @@ class Redirected:
             tasks: run the connections.
             relay: they go through the gateway: nodes are not reached from here.
         """
-        self.server = gateway
+        super().__init__(gateway)
         self._key = key
         self._patience = patience
         self._tasks = tasks

@@ -68,10 +68,6 @@ class NodeActor:
         self._keeper = NodeKeeper(node, self._folder, find, ACTOR_ENDED if is_another else "")
         threading.Thread(target=self._keep, daemon=True).start()
 
-    def facts(self) -> dict[str, Any]:
-        """Its life, and the process identifiers of actor and control process."""
-        return {"life": self._keeper.life, "actor": os.getpid(), "control": self._keeper.pid}
-
     def _keep(self) -> None:
         self._keeper.run()
         # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
@@ -264,13 +260,6 @@ def _start(kind: type[Any], name: str, node: str, gpus: int, where: Strategy) ->
         scheduling_strategy=where,
     )
     actor.remote(node)
-
-
-def node_facts(node: str, seconds: float = 10.0) -> dict[str, Any]:
-    """What a node's actor tells of itself."""
-    actor = ray.get_actor(PREFIX + node, namespace=NAMESPACE)
-    facts: Any = ray.get(actor.facts.remote(), timeout=seconds)
-    return dict(facts)
 
 
 def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:

@@ -61,8 +61,6 @@ class NodeKeeper:
         """
         self._find_hosts = find_hosts
         self._reason = reason
-        self.life = ""
-        self.pid: int | None = None  # of the control process
         self._node = node
         self._folder = folder
         self._token = Token.read(folder / "token.json")
@@ -93,9 +91,8 @@ class NodeKeeper:
                     self._await_hosts(None)
                     continue
                 backoff.start()
-                self.life = f"{self._node}.{incarnation}"
                 reason, drained = self._live(incarnation, hosts)
-                log.warning("%s has ended: %s", self.life, reason)
+                log.warning("%s.%s has ended: %s", self._node, incarnation, reason)
                 if drained:
                     return reason
                 self._stop.wait(backoff.pause())
@@ -134,13 +131,11 @@ class NodeKeeper:
         except OSError as error:
             return f"its control process cannot be started: {error}", False
         with child:
-            self.pid = child.pid
             try:
                 return self._listen(child, hosts)
             finally:
                 if not self._stop.is_set():
                     child.kill()
-                self.pid = None
 
     def _listen(self, child: Child, hosts: tuple[str, ...]) -> tuple[str, bool]:
         patience, heard, left = START_SECONDS, time.monotonic(), ""
