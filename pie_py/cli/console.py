@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+LOOK_SECONDS = 0.3  # between two looks at what is followed
+
 
 def say(text: str) -> None:
     """Tells the user something, on standard error."""

@@ -11,7 +11,7 @@ import click
 
 from pie_py.cli.arguments import PassingCommand, with_files
 from pie_py.cli.connect import EXIT_FAILED, errors_shown, json_option, server_options, with_client
-from pie_py.cli.console import say, table
+from pie_py.cli.console import LOOK_SECONDS, say, table
 from pie_py.client import RpcError, sync
 
 COLUMNS = {
@@ -105,9 +105,6 @@ def attach(instance: str, endpoint: str | None, key: str | None, relay: bool | N
     sys.exit(status)
 
 
-POLL_SECONDS = 0.3
-
-
 @click.command("logs")
 @click.argument("instance")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the instance ends.")
@@ -124,7 +121,7 @@ def logs(client: sync.Client, instance: str, follow: bool, as_json: bool) -> Non
             after = found["next"]
             if not follow or found["ended"]:
                 return
-            time.sleep(POLL_SECONDS)
+            time.sleep(LOOK_SECONDS)
 
 
 def _log_line(line: dict[str, object]) -> str:

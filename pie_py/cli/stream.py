@@ -17,13 +17,12 @@ import anyio.to_thread
 
 from pie_py.build.modules import read_modules
 from pie_py.cli.connect import EXIT_INTERRUPTED
-from pie_py.cli.console import say
+from pie_py.cli.console import LOOK_SECONDS, say
 from pie_py.client import ClientError, Instance
 from pie_py.wire.modules import pack
 
 DEBUGGER = Path(__file__).parent / "guests" / "pie_debugger.py"
 MARK = b"\0pdb "  # begins what pdb in a program sends
-POLL_SECONDS = 0.3
 
 
 class Output:
@@ -57,7 +56,7 @@ class LogLines:
         """Shows new lines now and then, until it is cancelled."""
         with suppress(ClientError):  # the reader of the messages gets it, too
             while True:
-                await anyio.sleep(POLL_SECONDS)
+                await anyio.sleep(LOOK_SECONDS)
                 await self.show_new()
 
     async def show_new(self) -> None:

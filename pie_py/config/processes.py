@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+LOAD_SECONDS = 600.0  # for a model to be loaded, before a process that serves it is ready
 STOP_SECONDS = 10.0
 MOST_LINE = 1 << 20
 

@@ -45,7 +45,6 @@ NAMESPACE = "pie"
 PREFIX = "node-"
 RANKS_PREFIX = "ranks-"
 DROP_SECONDS = 1.0  # before another try to note that a node is drained
-ASK_SECONDS = 5.0
 HOST_SECONDS = 10.0  # without an answer, after which an actor's machine is taken for lost
 AGAIN_SECONDS = 1.0  # between two questions to it
 NODE_ROOM = {"pie_node": 1}
@@ -271,12 +270,12 @@ def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
     """
     keys, names = member_keys_file(folder, token), Names(folder)
     with Directory(token.directory, None if keys is None else read_member_pair(keys)) as directory:
-        answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+        answer = directory.ask(Nodes(directory.next_number))
         assert isinstance(answer, NodeList)
         for name in set(names.read()) - {node.node for node in answer.nodes}:
             question = Begin(directory.next_number, name, waiting(token, machine))
             try:
-                directory.ask(question, ASK_SECONDS)
+                directory.ask(question)
             except DirectoryRefuses as error:
                 if error.code != "drained":  # where another machine had it
                     raise
