@@ -1,4 +1,4 @@
-"""What a process of a cluster must know of it, and the keys that its members share."""
+"""Settings of a cluster's processes, and the keys that its members share."""
 
 from __future__ import annotations
 

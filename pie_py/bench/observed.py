@@ -1,4 +1,4 @@
-"""What observers of a process share: to put a function around a public one, and to count tokens."""
+"""Helpers of observers: to put a function around a public one, and to count tokens."""
 
 from __future__ import annotations
 

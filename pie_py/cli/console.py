@@ -1,4 +1,4 @@
-"""What the commands write: answers to standard output, all else to standard error."""
+"""The commands' output: answers to standard output, all else to standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one instance may use, and what one user may take of a server that others use, too."""
+"""Limits of one instance, and quotas of one user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the replaying model answers: a script, which a test writes and the worker reads."""
+"""The script of the replaying model, which a test writes and the worker reads."""
 
 from __future__ import annotations
 

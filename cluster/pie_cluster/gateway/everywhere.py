@@ -1,4 +1,4 @@
-"""What is set at the gateway and holds on every node: adapters, and users' MCP servers.
+"""Settings at the gateway that hold on every node: adapters, and users' MCP servers.
 
 The gateway keeps it in the cluster's data folder, as one server does in its own. Each node is told
 when it is set, and a life that the gateway has not told yet, soon after it has joined. Nodes keep

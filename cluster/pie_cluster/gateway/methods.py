@@ -1,4 +1,4 @@
-"""What clients may ask of a cluster's gateway.
+"""Methods of a cluster's gateway.
 
 It keeps programs, says where launches go, and tells of all nodes at once. What belongs to one
 instance is asked of its node.

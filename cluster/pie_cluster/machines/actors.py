@@ -1,4 +1,4 @@
-"""What runs in Ray: one actor per node, which keeps its control process; and where a node's ranks
+"""Ray's actors: one per node, which keeps its control process; and where a node's ranks
 are on several machines, one for each of the others, which keeps the host of the ranks there.
 
 `python -m pie_cluster.machines.actors FOLDER` has Ray place the nodes of a machine's folder that

@@ -1,4 +1,4 @@
-"""What an operator does with a cluster: up, join, status, drain, down."""
+"""Operators' commands for a cluster: up, join, status, drain, down."""
 
 from __future__ import annotations
 

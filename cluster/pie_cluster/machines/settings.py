@@ -1,4 +1,4 @@
-"""What a cluster is made of, from a file; and what its machines must know, on disk."""
+"""Settings of a cluster, from a file, and those of its machines, on disk."""
 
 from __future__ import annotations
 

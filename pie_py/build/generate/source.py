@@ -1,4 +1,4 @@
-"""What the generators share: the contract, the line that says "generated", names, formatting."""
+"""Helpers of the generators: the contract, the line that says "generated", names, formatting."""
 
 from __future__ import annotations
 

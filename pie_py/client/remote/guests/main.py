@@ -1,5 +1,5 @@
-"""What runs in the inferlet: calls the caller's function, or a class's methods one by one, and
-tells what becomes of it in messages: bytes that begin with a mark.
+"""The program that runs in the inferlet: calls the caller's function, or a class's methods one by
+one, and answers in messages: bytes that begin with a mark.
 """
 
 from __future__ import annotations
