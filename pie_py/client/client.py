@@ -22,7 +22,7 @@ from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, insta
 from pie_py.client.functions import Function, answer
 from pie_py.client.instance import Instance, read_log
 from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
-from pie_py.client.routes import Redirected, ResultKept, Route
+from pie_py.client.routes import Redirected, ResultStored, Route
 from pie_py.client.server_process import local_endpoint
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
@@ -341,8 +341,8 @@ class Client:
             )
         # Hashing a large one would hold up the event loop.
         digest = (await anyio.to_thread.run_sync(hashlib.sha256, data)).hexdigest()
-        kept = await connection.ask(methods.Upload(digest, name, len(data)))
-        for offset in range(0, len(data), CHUNK_BYTES) if kept is None else ():
+        known = await connection.ask(methods.Upload(digest, name, len(data)))
+        for offset in range(0, len(data), CHUNK_BYTES) if known is None else ():
             chunk = data[offset : offset + CHUNK_BYTES]
             await connection.ask(methods.UploadChunk(digest, offset, chunk))
         return digest
@@ -437,9 +437,9 @@ class Client:
             instance, text = await self._attach_at(*await self._route.of_instance(instance_id))
             moved = await self._route.moved(instance_id, text)
             return instance if moved is None else (await self._attach_at(*moved))[0]
-        except ResultKept as kept:
+        except ResultStored as ended:
             stream = Stream(self._connected.session, instance_id)
-            stream.finish(kept.state, kept.text)
+            stream.finish(ended.state, ended.text)
             return Instance(self._connected, "", stream)
 
     async def _attach_at(self, connection: Connection, instance_id: str) -> tuple[Instance, str]:

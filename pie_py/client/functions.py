@@ -172,7 +172,7 @@ async def answer(
         mode: asynchronous calls, or one of the ways to compare them with.
         options: further ones of the inferlet `async_function_calling`.
         tasks: what the user says meanwhile; each becomes an interrupt as it comes.
-        on_event: told of what happens.
+        on_event: gets each event.
 
     Returns:
         `text`, the model's last words, and the record of calls, times and tokens.
@@ -182,12 +182,12 @@ async def answer(
         ClientError: no server.
     """
     hosted = [one if isinstance(one, Function) else Function(one) for one in functions]
-    told = [*(one.specification() for one in hosted), *map(dict, tools)]
+    specifications = [*(one.specification() for one in hosted), *map(dict, tools)]
     source = await anyio.to_thread.run_sync(_program, mode)
     program = await client.upload(source, name=f"async_function_calling-{mode}")
     given = ["--events", "--request", request, *options]
-    if told:
-        given += ["--tools", json.dumps(told)]
+    if specifications:
+        given += ["--tools", json.dumps(specifications)]
     if tasks is not None:
         given.append("--interactive")
     instance = await client.launch(program, given)

@@ -28,13 +28,11 @@ BUSY_SECONDS = 1.0  # before the gateway is asked again where an instance goes o
 NODE_LOST = "node-lost: "  # what texts of instances begin with that have ended with their node
 
 
-class ResultKept(RpcError):
+class ResultStored(RpcError):
     """An instance has ended with its node, and how it has ended is all that is left of it."""
 
     def __init__(self, instance: str, state: str, text: str) -> None:
-        super().__init__(
-            "node-lost", f"{instance} has ended; what is kept is its result: ask for that"
-        )
+        super().__init__("node-lost", f"{instance} has ended; its result is stored: ask for that")
         self.state = state
         self.text = text
 
@@ -43,7 +41,7 @@ class Route:
     """Which connections lead to instances: to one server, all of them are at its connection."""
 
     def __init__(self, server: Connection) -> None:
-        """Takes the connection to what the client was told to connect to."""
+        """Takes the connection to the server that the client was given."""
         self.server = server
 
     async def of_instance(self, instance: str) -> tuple[Connection, str]:
@@ -107,18 +105,18 @@ class Redirected(Route):
 
         Args:
             instance: its id.
-            lost: that node has told that the instance has ended with `node-lost`.
+            lost: that node has answered that the instance has ended with `node-lost`.
 
         Raises:
             RpcError: `node-lost` if that node has ended; `not-found` of an id of no cluster.
-            ResultKept: if it has ended, and its result was kept.
+            ResultStored: if it has ended, and its result was stored.
         """
         known = self._known(instance.rpartition("@")[2])
         if known is not None and not lost:
             return known, instance
         there = await self._ask(methods.Where(instance, lost=lost))
         if "state" in there:
-            raise ResultKept(instance, there["state"], there["text"])
+            raise ResultStored(instance, there["state"], there["text"])
         return await self._reach(there), there.get("instance", instance)
 
     async def launch(
@@ -165,13 +163,13 @@ class Redirected(Route):
         """Where an instance goes on that has ended with a text; None if it does not.
 
         Raises:
-            ResultKept: if it has ended there, too.
+            ResultStored: if it has ended there, too.
         """
         if not text.startswith(NODE_LOST):
             return None
         try:
             return await self.of_instance(instance, lost=True)
-        except ResultKept:
+        except ResultStored:
             raise
         except RpcError as error:
             if error.code != "node-lost":
@@ -182,8 +180,8 @@ class Redirected(Route):
         """How an instance ends, in its last run if it is launched again."""
         try:
             return await self._last_end(*await self.of_instance(instance))
-        except ResultKept as kept:
-            return {"state": kept.state, "text": kept.text}
+        except ResultStored as ended:
+            return {"state": ended.state, "text": ended.text}
 
     async def _last_end(self, connection: Connection, present: str) -> dict[str, str]:
         while True:
@@ -200,7 +198,7 @@ class Redirected(Route):
             except RpcError as error:
                 if error.code != "busy":
                     raise
-                await anyio.sleep(BUSY_SECONDS)  # its next run is to come, or it cannot be told
+                await anyio.sleep(BUSY_SECONDS)  # its next run is to come
                 continue
             if moved is not None:
                 connection, present = moved
@@ -250,9 +248,9 @@ class Redirected(Route):
 
     async def _by_relay(self, life: str) -> Relay:
         """The gateway as the way to a node, at the host by which it is reached from here."""
-        told = await self._ask(methods.Relay(life))
-        endpoint = parse_endpoint(f"tcp://{self.server.endpoint.host}:{told['port']}")
-        return Relay(endpoint, told["ticket"])
+        relay = await self._ask(methods.Relay(life))
+        endpoint = parse_endpoint(f"tcp://{self.server.endpoint.host}:{relay['port']}")
+        return Relay(endpoint, relay["ticket"])
 
     async def _connect(self, life: str, there: dict[str, Any]) -> Connection:
         endpoint, key = self._way(there)

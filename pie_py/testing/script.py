@@ -39,9 +39,9 @@ class ScriptFile:
         except FileNotFoundError:
             return ()
         if changed != self._read_ns:
-            told = json.loads(self._path.read_text(encoding="utf-8"))
+            lines = json.loads(self._path.read_text(encoding="utf-8"))
             self._lines = tuple(
-                Line(one["text"], tuple(one["tokens"]), one["when"]) for one in told
+                Line(one["text"], tuple(one["tokens"]), one["when"]) for one in lines
             )
             self._read_ns = changed
         return self._lines

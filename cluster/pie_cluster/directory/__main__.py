@@ -20,8 +20,7 @@ import zmq
 from pydantic import BaseModel, ConfigDict
 
 from pie_cluster.config import read_member_pair
-from pie_cluster.directory.directory import Directory, Refusal, Remove
-from pie_cluster.directory.directory import Place as Request
+from pie_cluster.directory.directory import Directory, PlacementRequest, Refusal, Remove
 from pie_cluster.directory.followers import Followers
 from pie_cluster.directory.lives import Lives, LivesUnusable
 from pie_cluster.directory.names import Life
@@ -37,16 +36,16 @@ from pie_cluster.wire.messages import (
     Fenced,
     Follow,
     Join,
+    NodeAddress,
     NodeFacts,
     NodeList,
     Nodes,
     NotOfCluster,
-    Place,
     Placed,
+    PlaceLaunch,
     Question,
     Refused,
     Report,
-    There,
     ToDirectory,
     ToNode,
     User,
@@ -200,8 +199,8 @@ class DirectoryServer:
     def _answer_question(self, asked: Question, sender: bytes, now: float) -> Answer:
         directory, number = self._directory, asked.number
         match asked:
-            case Place(_, user, program, near, parent, avoid):
-                there = directory.place(Request(user, program, near, parent, avoid), now)
+            case PlaceLaunch(_, user, program, near, parent, avoid):
+                there = directory.place(PlacementRequest(user, program, near, parent, avoid), now)
             case Where(_, instance, broken):
                 there = directory.where(instance, now, broken=broken)
             case Begin(_, node, reason):
@@ -233,7 +232,7 @@ class DirectoryServer:
             case UserOf(_, key):
                 users = {} if self._users is None else self._users.look()
                 return User(number, users.get(key, ""))
-        return There(
+        return NodeAddress(
             number, there.life.node, there.life.incarnation, there.endpoint, there.public_key
         )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pie_cluster.config import member_of
-from pie_cluster.gateway.everywhere import Everywhere
+from pie_cluster.gateway.everywhere import ClusterSettings
 from pie_cluster.gateway.methods import GatewayMethods
 from pie_cluster.gateway.placements import Placements
 from pie_cluster.gateway.relay import Relay
@@ -75,7 +75,7 @@ class Gateway:
             from pie_cluster.gateway.restarts import Restarts  # needs psycopg
 
             self._restarts = Restarts(config.store.database, self._directory, self._links, clock)
-        self._everywhere = Everywhere(config.data_folder, self._directory, self._links)
+        self._everywhere = ClusterSettings(config.data_folder, self._directory, self._links)
         self._relay = Relay(self._directory, config, member.relay_port)
         shares = Shares.of(config)
         methods = partial(

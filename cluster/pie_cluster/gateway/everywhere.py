@@ -53,7 +53,7 @@ def mcp_server(user: str, name: str, fields: Mapping[str, Any]) -> Setting:
     return Setting("register-mcp", {**fields, **whose}, "unregister-mcp", whose)
 
 
-class Everywhere:
+class ClusterSettings:
     """Brings nodes to what is set."""
 
     def __init__(self, folder: Path, directory: DirectoryLink, links: NodeLinks) -> None:

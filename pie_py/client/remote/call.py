@@ -67,14 +67,14 @@ class Call:
             if not isinstance(message, bytes) or not message.startswith(MARK):
                 _print(message)
                 continue
-            told = json.loads(message[len(MARK) :])
-            if told["kind"] in ("out", "err"):
-                print(told["text"], end="", file=getattr(sys, f"std{told['kind']}"))
-            elif told["n"] == self._number:
-                if told["kind"] == "raise":
-                    raise rebuilt(told, self._reach.types, self._reach.origin)
-                value = loads(told["value"], self._reach.types.__getitem__)
-                if told["kind"] == "return":
+            report = json.loads(message[len(MARK) :])
+            if report["kind"] in ("out", "err"):
+                print(report["text"], end="", file=getattr(sys, f"std{report['kind']}"))
+            elif report["n"] == self._number:
+                if report["kind"] == "raise":
+                    raise rebuilt(report, self._reach.types, self._reach.origin)
+                value = loads(report["value"], self._reach.types.__getitem__)
+                if report["kind"] == "return":
                     self._returned = value
                     return
                 yield value
