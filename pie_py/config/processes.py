@@ -117,9 +117,13 @@ class Child:
         return self._process.wait()
 
     def ask_to_end(self) -> None:
-        """Closes its standard input, as the end of this process does."""
+        """Closes its standard input, as the end of this process does; of one that does not report,
+        which may not look there yet, sends SIGTERM.
+        """
         assert self._process.stdin is not None
         self._process.stdin.close()
+        if self._process.stdout is None:
+            self.terminate()
 
     def stop(self, seconds: float = STOP_SECONDS) -> int:
         """Has it end in order, and kills it after so long; returns its exit status."""
