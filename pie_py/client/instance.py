@@ -160,7 +160,7 @@ async def read_log(
 
 
 class Launcher(Protocol):
-    """A client, for those who launch with it programs of their own."""
+    """A client, as far as programs of its modules are launched with it."""
 
     async def upload(self, program: bytes, name: str) -> str:
         """Uploads a program and returns its content hash."""

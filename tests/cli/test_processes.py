@@ -116,11 +116,16 @@ def test_a_child_that_cannot_be_started_is_tried_again(module: str, tmp_path: Pa
         log.parent.mkdir(exist_ok=True)
 
     begun: queue.Queue[int] = queue.Queue()
+
+    def attend(child: Child) -> None:
+        begun.put(child.pid)
+        child.wait()
+
     supervisor = Supervisor(
         "it",
         lambda: Child(module, log=log),
         on_lost,
-        attend=lambda child: (begun.put(child.pid), child.wait()),
+        attend=attend,
         backoff=Backoff(first=0.01),
     )
     assert "cannot be started" in lost.get(timeout=20)
