@@ -6,6 +6,8 @@ from pie_py.bench.benchmark import Benchmarks
 
 MODULES = {
     "compare": "benchmarks.compare",
+    "starts": "benchmarks.starts",
+    "calls": "benchmarks.calls",
     "stages": "benchmarks.tracing.stages",
     "run-ahead": "benchmarks.run_ahead",
     "prefix": "benchmarks.prefix",

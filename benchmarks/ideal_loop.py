@@ -1,4 +1,4 @@
-"""What a monolithic decode loop reaches at best: the peer `ideal` of `compare`.
+"""A monolithic decode loop at its best: the peer `ideal` of `compare`.
 
 A hand-written PyTorch loop with a static cache, one model, one batch of equal lengths, greedy, no
 server, no tokens leaving the process. A process of its own (`benchmarks.peers`).

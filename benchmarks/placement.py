@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from pie_cluster.directory.directory import Directory, Place
+from pie_cluster.directory.directory import Directory, PlacementRequest
 from pie_cluster.directory.policies import POLICIES
 from pie_cluster.wire.messages import (
     CLUSTER_PROTOCOL,
@@ -84,7 +84,7 @@ def _decision(settings: Settings, nodes: int, policy: str) -> float:
         for place in places:
             directory.place(place, 0.0)
 
-    places = [Place(user(), "program") for _ in range(settings.launches)]
+    places = [PlacementRequest(user(), "program") for _ in range(settings.launches)]
     return _median(one_round, settings.rounds) / settings.launches
 
 

@@ -1,4 +1,4 @@
-"""What the plots of benchmarks share."""
+"""Helpers of the benchmarks' plots."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from random import Random
 import zmq
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.machines.kept import Child
 from pie_cluster.wire.messages import CLUSTER_PROTOCOL, Join, Load, Renewed, decode_to_node, encode
 from pie_cluster.wire.messages import Report as NodeReport
 from pie_cluster.wire.sockets import member_dealer
@@ -27,6 +26,7 @@ from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import cpu_seconds
+from pie_py.config.processes import Child
 from pie_py.config.server import ServerConfig
 from pie_py.wire.zmq_socket import has_input
 
@@ -95,13 +95,11 @@ class _Nodes:
 @contextmanager
 def _started(module: str, config: str, folder: Path) -> Iterator[tuple[str, int]]:
     """A process that serves: its endpoint and its identifier."""
-    child = Child(module, config, folder / "log")
-    try:
-        told = child.next_line(START_SECONDS)
-        assert told is not None, f"{module} does not start"
-        yield told["endpoint"], child.process.pid
-    finally:
-        child.stop()
+    options = ("--with-parent", "--config", config)
+    with Child(module, *options, log=folder / "log") as child:
+        report = child.next_line(START_SECONDS)
+        assert report is not None, f"{module} does not start"
+        yield report["endpoint"], child.pid
 
 
 def _shares(nodes: _Nodes, settings: Settings, pids: list[int]) -> list[float]:

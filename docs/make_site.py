@@ -24,7 +24,7 @@ from typing import Any
 import click
 import make_results
 
-from pie_py.build.generate import api_page
+from pie_py.build.generate.pages import render_api
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -62,7 +62,7 @@ def assemble(folder: Path) -> None:
         "reference/client.md": _docstrings("The client and its test plugin", OF_CLIENT),
         "reference/configuration.md": configuration(),
         "cli.md": command_line(),
-        "api.md": api_page.render(),
+        "api.md": render_api(),
         "records.md": make_results.records(),
     }
     for name, text in {**techniques, **reference, **dict(_of_the_root())}.items():

@@ -1,4 +1,4 @@
-"""What latencies should be, by the formulas of AsyncLM, section 6.3, for independent calls."""
+"""Latencies by the formulas of AsyncLM, section 6.3, for independent calls."""
 
 from __future__ import annotations
 

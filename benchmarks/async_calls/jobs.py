@@ -1,4 +1,4 @@
-"""What is to be done in a run: tasks of the user, and the calls that they need."""
+"""Tasks of the user in a run, and the calls that they need."""
 
 from __future__ import annotations
 

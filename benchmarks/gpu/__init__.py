@@ -1,1 +1,1 @@
-"""What a worker reaches on a GPU, without a server: phases of `gpu`, a process each."""
+"""A worker on a GPU, without a server: phases of `gpu`, a process each."""

@@ -1,4 +1,4 @@
-"""What is measured of one model, each in a process of its own."""
+"""Measurements of one model, each in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What client-side scripts use: an OpenAI-style endpoint at a distance, tools, calls at once."""
+"""An OpenAI-style endpoint at a distance for client-side scripts, with tools and calls at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared: programs and scripts of the same logic, with the options that both take."""
+"""Pairs to compare: programs and scripts of the same logic, with the options that both take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pairs talk to: our gateway or vLLM's server, and tools."""
+"""Servers of the pairs: our gateway or vLLM's, and tools."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a policy of placements would do, in simulated time."""
+"""Policies of placements in simulated time."""

@@ -20,7 +20,7 @@ from pie_cluster.directory.policies import POLICIES, load_policy
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
-from pie_py.config.policies import UnknownPolicy
+from pie_py.config.plugins import UnknownPolicy
 
 BASELINE = "two-choices"
 

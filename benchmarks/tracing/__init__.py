@@ -1,1 +1,1 @@
-"""Where the time of one token goes: a clock of stages, and the benchmark that reads it."""
+"""The time of one token by stages: a clock, and the benchmark that reads it."""

@@ -1,4 +1,4 @@
-"""Observers of both processes (`pie_py.wire.observer`) that keep a clock of stages."""
+"""Observers of both processes (`pie_py.config.plugins`) that keep a clock of stages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pie_py.wire.observer import Process
+from pie_py.config.plugins import Process
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
 from pie_py.config.model import ModelConfig
-from pie_py.config.observer import ObserverConfig
+from pie_py.config.plugins import ObserverConfig
 
 IDLE = "idle"
 WAY_BACK = (

@@ -1,4 +1,4 @@
-"""What a process of a cluster must know of it, and the keys that its members share."""
+"""Settings of a cluster's processes, and the keys that its members share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import Field, NonNegativeInt
 
-from pie_py.config.extension import ExtensionConfig
 from pie_py.config.keys import KeyPair, KeyProblem
+from pie_py.config.plugins import ExtensionConfig
 from pie_py.config.section import Section
 from pie_py.config.server import ServerConfig
 

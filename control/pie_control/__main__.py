@@ -10,7 +10,7 @@ import trio
 
 from pie_control import allocator, open_files
 from pie_control.server import serve
-from pie_py.config.child import read_options, tell_error, tell_ready
+from pie_py.config.child import read_options, report_error, report_ready
 from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.server")
@@ -30,7 +30,7 @@ def main() -> int:
     try:
         trio.run(_run, config, with_parent, ready)
     except Exception as error:  # what the server's tasks raise comes in groups
-        tell_error(str(_first(error)))
+        report_error(str(_first(error)))
         if ready.is_set():  # the parent reads no more, and it is a fault of ours
             log.error("the server has failed", exc_info=True)
         else:
@@ -51,7 +51,7 @@ async def _run(config: ServerConfig, with_parent: bool, ready: trio.Event) -> No
             nursery.cancel_scope.cancel()
 
         endpoint = await nursery.start(run)
-        tell_ready(endpoint)
+        report_ready(endpoint)
         ready.set()
 
 

@@ -24,8 +24,8 @@ from pie_control.rpc.server import RpcServer
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
 from pie_control.wiring import Wiring
 from pie_control.worker.link import WorkerLink
+from pie_py.config.plugins import observing
 from pie_py.config.server import ServerConfig
-from pie_py.wire.observer import observing
 
 log = structlog.get_logger("pie.server")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pie_control.errors import ApiError
-from pie_py.config.quotas import Quota, Quotas
+from pie_py.config.limits import Quota, Quotas
 from pie_py.config.server import ServerConfig
 
 Held = Callable[[str], int]

@@ -7,7 +7,7 @@ import sys
 
 from pie_gateway.listening import CannotServe
 from pie_gateway.serving import serve
-from pie_py.config.child import read_options, tell_error, tell_ready
+from pie_py.config.child import read_options, report_error, report_ready
 
 
 def main() -> int:
@@ -17,9 +17,9 @@ def main() -> int:
     """
     config, with_parent = read_options("pie_gateway")
     try:
-        asyncio.run(serve(config, with_parent=with_parent, on_ready=tell_ready))
+        asyncio.run(serve(config, with_parent=with_parent, on_ready=report_ready))
     except CannotServe as error:
-        tell_error(str(error))
+        report_error(str(error))
         return 1
     return 0
 

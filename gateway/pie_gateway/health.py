@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from pie_gateway.http.answers import json_response
 from pie_py import __version__
-from pie_py.wire.contract import contract_version
+from pie_py.config.shipped_files import contract_version
 
 
 class Version(msgspec.Struct):

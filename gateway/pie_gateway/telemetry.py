@@ -14,7 +14,7 @@ from anyio import to_thread
 from pie_gateway.listening import CannotServe
 from pie_py import __version__
 from pie_py.client import Client, ClientError
-from pie_py.config.telemetry import TelemetryConfig
+from pie_py.config.gateway import TelemetryConfig
 
 log = structlog.get_logger("pie.telemetry")
 

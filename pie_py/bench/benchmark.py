@@ -21,7 +21,7 @@ from rich.progress import Progress as Bars
 
 from pie_py.bench.options import click_options
 from pie_py.bench.report import Report, environment
-from pie_py.build.errors import BuildError
+from pie_py.build import BuildError
 from pie_py.client.errors import ClientError
 from pie_py.client.server_process import ServerFailed
 

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from pie_py.bench.observed import after_plans_decoded, after_plans_sent, replace
-from pie_py.wire.observer import Process
+from pie_py.config.plugins import Process
 
 COUNTS = 500  # newest ones kept
 PLANS_PER_COUNT = 8

@@ -6,9 +6,7 @@ from pie_py.bench.benchmark import Benchmarks
 
 MODULES = {
     "launch": "pie_py.bench.launch",
-    "starts": "pie_py.bench.starts",
     "idle": "pie_py.bench.idle",
-    "calls": "pie_py.bench.calls",
     "fairness": "pie_py.bench.fairness",
     "hot-path": "pie_py.bench.hot_path",
 }
@@ -16,5 +14,5 @@ MODULES = {
 command = Benchmarks(
     MODULES,
     name="bench",
-    help="Measure this machine: launches, calls, time between tokens. Each starts its own server.",
+    help="Measure this machine: launches, instances that wait, tokens. Each starts its own server.",
 )

@@ -2,8 +2,9 @@
 process.
 
 Numbers of calls hardly depend on the machine or on what else it does, unlike times; so they show
-what makes the path of a token more expensive, as a ratio to the numbers kept beside this file. They
-are not times: a call may be cheap or expensive, and loops within a function do not show.
+what makes the path of a token more expensive, as a ratio to the accepted numbers in the file beside
+this one. They are not times: a call may be cheap or expensive, and loops within a function do not
+show.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
 from pie_py.config.model import EMBEDDED_MODEL, ModelConfig
-from pie_py.config.observer import ObserverConfig
+from pie_py.config.plugins import ObserverConfig
 
-KEPT = Path(__file__).parent / "hot_path.json"  # calls per token, by case; of the embedded model
+# Calls per token, by case; of the embedded model.
+ACCEPTED = Path(__file__).parent / "hot_path.json"
 PROCESSES = ("control", "worker")
 OURSELVES = ("bench/observed.py", "bench/call_counts.py", "_lsprof")
 ALL = "all"
@@ -44,7 +46,7 @@ class Settings:
     functions: int = options.count(
         "--functions", 0, "How many of the most called functions to name.", least=0
     )
-    limit: float = options.real("--limit", 1.1, "Highest ratio to the kept numbers.")
+    limit: float = options.real("--limit", 1.1, "Highest ratio to the accepted numbers.")
     save: bool = options.option("--save", is_flag=True, help="Keep these numbers for later runs.")
 
 
@@ -81,29 +83,31 @@ def hot_path(settings: Settings, progress: Progress) -> Report:
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         runs = _decode(settings, Path(folder), progress)
         counts = {process: _read(Path(folder) / f"{process}.json") for process in PROCESSES}
-    kept = _kept(settings.model)
+    accepted = _accepted(settings.model)
     report = Report(
         "Calls of functions for one token",
-        ["function", "guest", "at once", "process", "calls per token", "kept", "ratio"],
-        notes=["Of Python and of C; what is kept was measured with the embedded model."],
+        ["function", "guest", "at once", "process", "calls per token", "accepted", "ratio"],
+        notes=["Of Python and of C; accepted numbers were measured with the embedded model."],
     )
-    found = dict(kept)
+    found = dict(accepted)
     for (language, count), run in runs.items():
         for process in PROCESSES:
             calls = calls_a_token(counts[process], run.window)
             case = f"{language} {count} {process}"
-            total, before = sum(calls.values()), kept.get(case)
+            total, before = sum(calls.values()), accepted.get(case)
             ratio = None if before is None else total / before
             report.rows.append([ALL, language, count, process, total, before, ratio])
             if ratio is not None:
-                report.goals.append(Goal(f"calls over those kept, {case}", ratio, settings.limit))
+                report.goals.append(
+                    Goal(f"calls over those accepted, {case}", ratio, settings.limit)
+                )
             most = sorted(calls.items(), key=lambda item: -item[1])[: settings.functions]
             report.rows += [
                 [name, language, count, process, number, None, None] for name, number in most
             ]
             found[case] = round(total, 1)
     if settings.save:
-        KEPT.write_text(json.dumps(found, indent=2) + "\n")
+        ACCEPTED.write_text(json.dumps(found, indent=2) + "\n")
     return report
 
 
@@ -129,11 +133,11 @@ def _read(file: Path) -> list[Count]:
     return [Count(*count) for count in json.loads(file.read_text())]
 
 
-def _kept(model: ModelConfig) -> dict[str, float]:
+def _accepted(model: ModelConfig) -> dict[str, float]:
     """Calls per token of every case, if they are this model's."""
-    if model.source != EMBEDDED_MODEL or not KEPT.is_file():
+    if model.source != EMBEDDED_MODEL or not ACCEPTED.is_file():
         return {}
-    numbers: dict[str, float] = json.loads(KEPT.read_text())
+    numbers: dict[str, float] = json.loads(ACCEPTED.read_text())
     return numbers
 
 

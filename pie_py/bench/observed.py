@@ -1,4 +1,4 @@
-"""What observers of a process share: to put a function around a public one, and to count tokens."""
+"""Helpers of observers: to put a function around a public one, and to count tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def replace(owner: Any, name: str, change: Callable[[Any], Any]) -> None:
     setattr(owner, name, change(getattr(owner, name)))
 
 
-def after_plans_sent(link: Any, told: Callable[[int, int], None]) -> None:
+def after_plans_sent(link: Any, on_plan: Callable[[int, int], None]) -> None:
     """Has `WorkerLink` report each plan sent: its number, and the tokens asked for so far."""
     tokens = 0
 
@@ -32,14 +32,14 @@ def after_plans_sent(link: Any, told: Callable[[int, int], None]) -> None:
             function(link, message)
             if isinstance(message, Plan):
                 tokens += tokens_of(message)
-                told(message.id, tokens)
+                on_plan(message.id, tokens)
 
         return run
 
     replace(link, "order", order)
 
 
-def after_plans_decoded(worker: Any, told: Callable[[int, int], None]) -> None:
+def after_plans_decoded(worker: Any, on_plan: Callable[[int, int], None]) -> None:
     """Has the worker report each plan received: its number, and the tokens asked for before."""
     tokens = 0
 
@@ -48,7 +48,7 @@ def after_plans_decoded(worker: Any, told: Callable[[int, int], None]) -> None:
             nonlocal tokens
             message = function(frame)
             if isinstance(message, Plan):
-                told(message.id, tokens)
+                on_plan(message.id, tokens)
                 tokens += tokens_of(message)
             return message
 

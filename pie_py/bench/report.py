@@ -1,4 +1,4 @@
-"""What a benchmark gives: figures in a table, with goals and the machine that they hold for."""
+"""Reports of benchmarks: figures in a table, with goals and the machine that they hold for."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from pie_py.client.server_process import ServerProcess
 from pie_py.config.keys import ClientKey, KeyStore
+from pie_py.config.limits import Quota
 from pie_py.config.logs import LogConfig
 from pie_py.config.model import ModelConfig
-from pie_py.config.quotas import Quota
 from pie_py.config.server import ServerConfig
 
 

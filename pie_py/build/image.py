@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from struct import Struct
 
 _MAGIC = b"\0asm"
 _HEADER = 8  # bytes of magic number and version
 _CUSTOM, _CORE_MODULE, _DATA = 0, 1, 11  # sections: of both, of a component, of a core module
 _CORE_INSTANCE, _COMPONENT, _MEMORY = 2, 4, 5  # two of a component, one of a core module
 _I32_CONST, _END = 0x41, 0x0B
+
+_LISTED = b"\0\1immortal list:"
+_HEAD = Struct("<II")  # numbers that follow; the count of an object that is immortal
+_OBJECT = Struct("<II")  # how every object begins: count and type
+
+# Of objects that have died since they were listed, the allocator has made something else: at their
+# count stands the address of the next free block, or 0. No address is as low.
+_LOWEST_ADDRESS = 1 << 18
 
 
 class Image:
@@ -144,3 +153,33 @@ def _signed(data: bytearray, position: int) -> tuple[int, int]:
     result, position = _unsigned(data, position)
     bits = 7 * (position - start)
     return result - (1 << bits) if result >> (bits - 1) else result, position
+
+
+def make_immortal(component: bytes) -> bytes:
+    """The component with all objects immortal that it lists, so that instances share their pages.
+
+    CPython writes the reference count of an object that it only looks at, unless the object is
+    immortal (PEP 683), which an object is whose count is large enough. `inferlet._guest.image`
+    lists the objects that there are.
+
+    Raises:
+        ValueError: if there is no list.
+    """
+    image = Image(component)
+    data = image.component
+    start = data.find(_LISTED)
+    if start < 0:
+        raise ValueError("the component does not list its objects")
+    start += len(_LISTED)
+    count, immortal = _HEAD.unpack_from(data, start)
+    start += _HEAD.size
+    end = start + 4 * count
+    for address, kind in _OBJECT.iter_unpack(bytes(data[start:end])):
+        place = image.find(address)
+        if place is None:
+            continue
+        references, found_kind = _OBJECT.unpack_from(data, place)
+        if found_kind == kind and 0 < references < _LOWEST_ADDRESS:
+            _OBJECT.pack_into(data, place, immortal, kind)
+    data[start:end] = bytes(end - start)
+    return bytes(data)

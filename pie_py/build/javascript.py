@@ -21,12 +21,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pie_py.build.errors import BuildError
+from pie_py.build import BUILD_SECONDS, BuildError
 from pie_py.build.folders import locked, put_in_place
 from pie_py.config.shipped_files import shipped_folder
 
 OLDEST_NODE = 20
-BUILD_SECONDS = 600.0
 HOW_TO_MEND = f"""\
 JavaScript needs Node.js {OLDEST_NODE} or newer, with npm, to build its runtime once. Install it, or
     pip install 'pie-py[js]'

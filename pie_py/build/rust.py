@@ -17,8 +17,8 @@ from typing import Any
 
 import platformdirs
 
+from pie_py.build import BuildError
 from pie_py.build.component import ComponentError, make_component, without_lines
-from pie_py.build.errors import BuildError
 from pie_py.config.shipped_files import shipped_folder
 
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -1,5 +1,5 @@
-"""The command line. A command is a module of this package with a click command named `command`, or
-an entry point of a package that extends pie_py.
+"""The command line: click commands of the modules that `COMMANDS` names, and entry points of other
+packages.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pie_py import __version__
 from pie_py.cli.connect import EXIT_INTERRUPTED
 from pie_py.cli.examples import with_example
+from pie_py.config.shipped_files import contract_version
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -21,31 +23,31 @@ if TYPE_CHECKING:
 # Modules are imported when their command is used: starting fast matters more than finding typos
 # early.
 COMMANDS = {
-    "run": "pie_py.cli.run",
-    "serve": "pie_py.cli.serve",
-    "new": "pie_py.cli.new",
-    "test": "pie_py.cli.test",
-    "build": "pie_py.cli.build",
-    "upload": "pie_py.cli.upload",
-    "launch": "pie_py.cli.launch",
-    "ps": "pie_py.cli.ps",
-    "attach": "pie_py.cli.attach",
-    "logs": "pie_py.cli.logs",
-    "kill": "pie_py.cli.kill",
-    "trace": "pie_py.cli.trace",
-    "replay": "pie_py.cli.replay",
-    "top": "pie_py.cli.top",
-    "models": "pie_py.cli.models",
-    "adapters": "pie_py.cli.adapters",
-    "mcp": "pie_py.cli.mcp",
-    "quota": "pie_py.cli.quota",
-    "programs": "pie_py.cli.programs",
-    "inferlets": "pie_py.cli.inferlets",
-    "keys": "pie_py.cli.keys",
-    "doctor": "pie_py.cli.doctor",
-    "completion": "pie_py.cli.completion",
-    "version": "pie_py.cli.version",
-    "bench": "pie_py.bench.command",
+    "run": "pie_py.cli.run:command",
+    "serve": "pie_py.cli.serve:command",
+    "new": "pie_py.cli.projects:new",
+    "test": "pie_py.cli.projects:test",
+    "build": "pie_py.cli.build:command",
+    "upload": "pie_py.cli.programs:upload",
+    "launch": "pie_py.cli.instances:launch",
+    "ps": "pie_py.cli.instances:ps",
+    "attach": "pie_py.cli.instances:attach",
+    "logs": "pie_py.cli.instances:logs",
+    "kill": "pie_py.cli.instances:kill",
+    "trace": "pie_py.cli.trace:command",
+    "replay": "pie_py.cli.replay:command",
+    "top": "pie_py.cli.top:command",
+    "models": "pie_py.cli.models:models",
+    "adapters": "pie_py.cli.models:adapters",
+    "mcp": "pie_py.cli.mcp:command",
+    "quota": "pie_py.cli.users:quota",
+    "programs": "pie_py.cli.programs:programs",
+    "inferlets": "pie_py.cli.inferlets:command",
+    "keys": "pie_py.cli.users:keys",
+    "doctor": "pie_py.cli.doctor:command",
+    "completion": "pie_py.cli:completion",
+    "version": "pie_py.cli:version",
+    "bench": "pie_py.bench.command:command",
 }
 GROUP = "pie_py.commands"  # of entry points
 PACKAGES = {"cluster": "pie-py[cluster]"}  # that have commands of this group
@@ -53,7 +55,7 @@ PACKAGES = {"cluster": "pie-py[cluster]"}  # that have commands of this group
 
 class _Commands(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
-        own = [name for name, module in COMMANDS.items() if _is_installed(module)]
+        own = [name for name, where in COMMANDS.items() if _is_installed(where)]
         return [*own, *(entry.name for entry in _entries())]
 
     def invoke(self, context: click.Context) -> Any:
@@ -63,12 +65,13 @@ class _Commands(click.Group):
             sys.exit(EXIT_INTERRUPTED)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        module = COMMANDS.get(name)
-        if module is None:
+        where = COMMANDS.get(name)
+        if where is None:
             return _extension(name)
-        if not _is_installed(module):
+        if not _is_installed(where):
             raise click.UsageError(f"`{name}` comes with the server: pip install pie-py")
-        return with_example(importlib.import_module(module).command, name)
+        module, _, attribute = where.partition(":")
+        return with_example(getattr(importlib.import_module(module), attribute), name)
 
 
 def _entries() -> EntryPoints:
@@ -86,18 +89,21 @@ def _extension(name: str) -> click.Command | None:
     return None
 
 
-def _is_installed(module: str) -> bool:
+def _is_installed(where: str) -> bool:
     """Whether this installation has a command: that of the client alone has some."""
     try:
-        return find_spec(module) is not None
+        return find_spec(where.partition(":")[0]) is not None
     except ModuleNotFoundError:  # nor the package around it
         return False
 
 
+def version_text() -> str:
+    """The versions that decide what works with what."""
+    return f"pie-py {__version__}, contract pie:inferlet {contract_version()}"
+
+
 def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from pie_py.cli.version import version_text
-
         click.echo(version_text())
         context.exit()
 
@@ -120,6 +126,24 @@ def main() -> None:
     Answers go to standard output, everything else to standard error. Exit status: 0, or 1 if an
     inferlet or the command failed, or 2 for wrong usage.
     """
+
+
+@click.command("version")
+def version() -> None:
+    """Print the versions of pie_py and of its contract."""
+    click.echo(version_text())
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script with which SHELL completes commands, options and files of pie-py."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(context.find_root().command, {}, "pie-py", "_PIE_PY_COMPLETE").source())
 
 
 def run() -> None:

@@ -65,7 +65,7 @@ def command(
 
 
 def _build_runtime(kind: str, cache_folder: Path) -> None:
-    from pie_py.build.errors import BuildError
+    from pie_py.build import BuildError
     from pie_py.build.runtimes import RUNTIMES
 
     try:
@@ -82,7 +82,7 @@ def _build_program(
     entry: str | None,
     cache_folder: Path,
 ) -> None:
-    from pie_py.build.errors import BuildError
+    from pie_py.build import BuildError
     from pie_py.build.javascript import build_program
     from pie_py.build.python import build_component
     from pie_py.build.rust import build_crate

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words that name the file, the variable or the field."""
+"""Errors of a configuration, in words that name the file, the variable or the field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands write: answers to standard output, all else to standard error."""
+"""The commands' output: answers to standard output, all else to standard error."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from typing import Any
 
 import click
+
+LOOK_SECONDS = 0.3  # between two looks at what is followed
 
 
 def say(text: str) -> None:

@@ -43,7 +43,7 @@ def command(as_json: bool) -> None:
 
 
 def _versions() -> Iterator[Finding]:
-    from pie_py.cli.version import version_text
+    from pie_py.cli import version_text
 
     python = ".".join(map(str, sys.version_info[:3]))
     fits = (3, 11) <= sys.version_info[:2] < (3, 14)
@@ -85,7 +85,7 @@ def _device() -> Iterator[Finding]:
 
 
 def _toolchains() -> Iterator[Finding]:
-    from pie_py.build.errors import BuildError
+    from pie_py.build import BuildError
     from pie_py.build.javascript import OLDEST_NODE, find_node
     from pie_py.build.rust import TARGET, check_compiler
 

@@ -1,77 +1,56 @@
-"""The gateway beside a server of `pie-py serve`: kept alive as long as the server lives."""
+"""The HTTP gateway beside a server of `pie-py serve`."""
 
 from __future__ import annotations
 
-import threading
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import structlog
 
 from pie_py.client.server_process import ServerFailed, ServerProcess
-from pie_py.config.processes import Backoff
+from pie_py.config.processes import Supervisor
 from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.serve")
 
 
-class GatewayProcess:
-    """A gateway that is started again, at the same address, whenever it ends."""
+@contextmanager
+def gateway_process(config: ServerConfig) -> Iterator[str]:
+    """The URL of a gateway that runs within the context, and is started again whenever it ends.
 
-    def __init__(self, config: ServerConfig) -> None:
-        """Starts it and waits until it serves.
+    Args:
+        config: of the server, with the endpoint at which it listens.
 
-        Args:
-            config: of the server, with the endpoint at which it listens.
+    Raises:
+        ServerFailed: it cannot serve, as where its address is taken.
+    """
+    first = ServerProcess(config, module="pie_gateway")
+    try:
+        url = first.wait_ready()
+    except ServerFailed:
+        first.stop()
+        raise
+    # Users have this address, also where the default one was taken.
+    gateway = config.gateway.model_copy(update={"http": urlsplit(url).netloc})
+    config = config.model_copy(update={"gateway": gateway})
 
-        Raises:
-            ServerFailed: it cannot serve, as where its address is taken.
-        """
-        self._config = config
-        self._stopping = threading.Event()
-        self._process = ServerProcess(config, module="pie_gateway")
+    def attend(child: ServerProcess) -> None:
         try:
-            self.url = self._process.wait_ready()
-        except ServerFailed:
-            self._process.stop()
-            raise
-        # Users have this address, also where the default one was taken.
-        address = urlsplit(self.url).netloc
-        gateway = config.gateway.model_copy(update={"http": address})
-        self._config = config.model_copy(update={"gateway": gateway})
-        self._keeper = threading.Thread(target=self._keep, name="gateway", daemon=True)
-        self._keeper.start()
+            if child is not first:
+                log.info("gateway ready again", url=child.wait_ready())
+            child.wait()
+        except ServerFailed as error:
+            log.error("the gateway does not start", reason=str(error))
 
-    def _keep(self) -> None:
-        backoff = Backoff()
-        while True:
-            status = self._process.wait()
-            if self._stopping.is_set():
-                return
-            pause = backoff.pause()
-            log.error("gateway lost, starting another", status=status, seconds=pause)
-            if self._stopping.wait(pause):
-                return
-            backoff.start()
-            self._process.stop()
-            self._process = ServerProcess(self._config, module="pie_gateway")
-            if self._stopping.is_set():
-                self._process.stop()
-                return
-            try:
-                log.info("gateway ready again", url=self._process.wait_ready())
-            except ServerFailed as error:
-                log.error("the gateway does not start", reason=str(error))
+    def on_lost(reason: str, pause: float) -> None:
+        log.error("gateway lost, starting another", reason=reason, seconds=pause)
 
-    def __enter__(self) -> GatewayProcess:
-        return self
+    def start() -> ServerProcess:
+        return ServerProcess(config, module="pie_gateway")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stopping.set()
-        self._process.stop()
-        self._keeper.join()
+    supervisor = Supervisor("gateway", start, on_lost, attend=attend, child=first)
+    try:
+        yield url
+    finally:
+        supervisor.stop()

@@ -1,13 +1,16 @@
-"""`pie-py programs`: what has been uploaded, and its removal."""
+"""Programs on the server: `pie-py upload`, `programs`."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
-from pie_py.cli.connect import json_option, server_options, with_client
+from pie_py.cli.connect import EXIT_FAILED, json_option, server_options, with_client
 from pie_py.cli.console import say, table
+from pie_py.cli.target import BadTarget, find_target, program_bytes, target_bytes
 from pie_py.client import sync
 
 COLUMNS = {
@@ -24,7 +27,7 @@ COLUMNS = {
 @json_option
 @server_options
 @click.pass_context
-def command(context: click.Context, /, **options: Any) -> None:
+def programs(context: click.Context, /, **options: Any) -> None:
     """List the uploaded programs, oldest first; or remove some."""
     if context.invoked_subcommand is None:
         _list(**options)
@@ -35,7 +38,7 @@ def _list(client: sync.Client, as_json: bool) -> None:
     table(client.programs(), COLUMNS, as_json)
 
 
-@command.command("rm")
+@programs.command("rm")
 @click.argument("programs", nargs=-1, required=True, metavar="PROGRAM...")
 @click.option("--force", is_flag=True, help="Also with running instances, which are ended.")
 @with_client
@@ -44,3 +47,28 @@ def remove(client: sync.Client, programs: tuple[str, ...], force: bool) -> None:
     for program in programs:
         for removed in client.remove_program(program, force=force):
             say(f"{removed['name']} ({removed['hash'][:12]}) is removed")
+
+
+@click.command("upload")
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.option("--name", help="What to call it; the file's name without its ending by default.")
+@with_client
+def upload(client: sync.Client, file: Path, name: str | None) -> None:
+    """Upload FILE, and print its content hash: a component, a source, or a folder as of `run`.
+
+    A Rust crate is built first. The modules beside a source that it imports are part of the
+    program.
+
+    The server keeps the name for `pie-py launch`. Bytes that it has are not sent again.
+    """
+    from pie_py.build import BuildError
+
+    try:
+        target = find_target(str(file)) if file.is_dir() else None
+        program = program_bytes(file) if target is None else target_bytes(target)
+    except BadTarget as error:
+        raise click.BadParameter(str(error), param_hint="FILE") from None
+    except BuildError as error:
+        say(f"error: {error}")
+        sys.exit(EXIT_FAILED)
+    click.echo(client.upload(program, name or (target.name if target else file.absolute().stem)))

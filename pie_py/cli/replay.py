@@ -10,7 +10,7 @@ import click
 
 from pie_py.build.modules import read_program
 from pie_py.cli.console import run_to_end
-from pie_py.cli.debugging import with_debugger
+from pie_py.cli.stream import with_debugger
 from pie_py.cli.target import BadTarget, find_target, program_bytes
 from pie_py.config.processes import python_command
 

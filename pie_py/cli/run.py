@@ -160,7 +160,7 @@ def _prepare_runtime(kind: str, cache_folder: Path) -> None:
     """Builds a missing runtime, showing progress: the server builds Python's silently, and no
     other.
     """
-    from pie_py.build.errors import BuildError
+    from pie_py.build import BuildError
     from pie_py.build.runtimes import RUNTIMES
 
     try:
@@ -172,9 +172,9 @@ def _prepare_runtime(kind: str, cache_folder: Path) -> None:
 
 def _built(target: Target) -> tuple[bytes, str]:
     """The program's bytes and its name; a crate is built first."""
-    from pie_py.build.errors import BuildError
+    from pie_py.build import BuildError
     from pie_py.build.modules import read_program
-    from pie_py.cli.debugging import with_debugger
+    from pie_py.cli.stream import with_debugger
 
     try:
         read = with_debugger if target.kind == "python" else read_program

@@ -50,7 +50,7 @@ def command(**options: Any) -> None:
     config = server_config(**options)
     import structlog
 
-    from pie_py.cli.gateway_process import GatewayProcess
+    from pie_py.cli.gateway_process import gateway_process
     from pie_py.client.server_process import ServerFailed, ServerProcess
     from pie_py.config.logs import set_up_logs
 
@@ -63,8 +63,7 @@ def command(**options: Any) -> None:
             endpoint = server.wait_ready()
             if config.gateway.enabled:
                 config = config.model_copy(update={"endpoint": endpoint})
-                gateway = stack.enter_context(GatewayProcess(config))
-                tell(f"HTTP at {gateway.url}")
+                tell(f"HTTP at {stack.enter_context(gateway_process(config))}")
             tell(f"ready at {endpoint}; Ctrl-C stops it")
         except ServerFailed as error:
             tell(f"error: {error}")

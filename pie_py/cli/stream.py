@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 import anyio
+import anyio.to_thread
 
-from pie_py.cli import debugging
+from pie_py.build.modules import read_modules
 from pie_py.cli.connect import EXIT_INTERRUPTED
-from pie_py.cli.console import say
+from pie_py.cli.console import LOOK_SECONDS, say
 from pie_py.client import ClientError, Instance
+from pie_py.wire.modules import pack
 
-POLL_SECONDS = 0.3
+DEBUGGER = Path(__file__).parent / "guests" / "pie_debugger.py"
+MARK = b"\0pdb "  # begins what pdb in a program sends
 
 
 class Output:
@@ -51,7 +56,7 @@ class LogLines:
         """Shows new lines now and then, until it is cancelled."""
         with suppress(ClientError):  # the reader of the messages gets it, too
             while True:
-                await anyio.sleep(POLL_SECONDS)
+                await anyio.sleep(LOOK_SECONDS)
                 await self.show_new()
 
     async def show_new(self) -> None:
@@ -144,9 +149,9 @@ async def show(
             tasks.start_soon(lines.follow)
         try:
             async for message in instance:
-                if isinstance(message, bytes) and message.startswith(debugging.MARK):
+                if isinstance(message, bytes) and message.startswith(MARK):
                     output.end()
-                    await debugging.converse(instance, message)
+                    await converse(instance, message)
                 else:
                     output.write(message)
             text = await instance.result()
@@ -186,3 +191,33 @@ async def leave(instance: Instance) -> None:
     """An interrupted `attach` lets the instance be."""
     await instance.detach()
     say(f"detached from {instance.id}; `pie-py attach {instance.id}` comes back")
+
+
+def with_debugger(path: Path) -> bytes:
+    """A Python program, with the debugger if it has a `breakpoint()`; raises as `read_program`."""
+    modules = read_modules(path)
+    if any(_breaks(source) for source in modules.values()):
+        modules[DEBUGGER.name] = DEBUGGER.read_bytes()
+    return pack(modules)
+
+
+async def converse(instance: Instance, message: bytes) -> None:
+    """Does what a message of the debugger wants: shows a text, or sends the user's next line."""
+    kind, _, text = message.removeprefix(MARK).partition(b" ")
+    if kind == b"shows":
+        print(text.decode(), end="", file=sys.stderr, flush=True)
+        return
+    line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    await instance.send(line.encode())
+
+
+def _breaks(source: bytes) -> bool:
+    """Whether a module calls `breakpoint`."""
+    if b"breakpoint" not in source:
+        return False
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return False  # the server says what is wrong with it
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(one, ast.Name) and one.id == "breakpoint" for one in calls)

@@ -10,9 +10,9 @@ from typing import Any, TextIO
 import click
 
 from pie_py.cli.connect import with_client
+from pie_py.cli.console import LOOK_SECONDS
 from pie_py.client import sync
 
-LOOK_SECONDS = 0.25  # between two looks at an instance that is followed
 TRACKS = {"wait": 1, "batch": 2}
 
 

@@ -10,11 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from pie_py.cli.connect import EXIT_INTERRUPTED
-from pie_py.cli.console import say
+from pie_py.cli.console import LOOK_SECONDS, say
 from pie_py.cli.target import Target
 from pie_py.config.processes import python_command
 
-LOOK_SECONDS = 0.3  # between two looks at the files
 STOP_SECONDS = 8  # for a run to end its instance
 
 

@@ -20,10 +20,9 @@ from pie_py.build.modules import read_program
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
-from pie_py.client.instance import Instance
-from pie_py.client.log_parts import read_log
+from pie_py.client.instance import Instance, read_log
 from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
-from pie_py.client.routes import OneServer, Redirected, ResultKept, Route
+from pie_py.client.routes import Redirected, ResultStored, Route
 from pie_py.client.server_process import local_endpoint
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
@@ -130,7 +129,7 @@ class Client:
         if connection.session.facts.get("cluster"):
             self._found = Redirected(connection, key, self._patience, tasks, relay=self._relay)
         else:
-            self._found = OneServer(connection)
+            self._found = Route(connection)
         return self
 
     async def __aexit__(
@@ -342,8 +341,8 @@ class Client:
             )
         # Hashing a large one would hold up the event loop.
         digest = (await anyio.to_thread.run_sync(hashlib.sha256, data)).hexdigest()
-        kept = await connection.ask(methods.Upload(digest, name, len(data)))
-        for offset in range(0, len(data), CHUNK_BYTES) if kept is None else ():
+        known = await connection.ask(methods.Upload(digest, name, len(data)))
+        for offset in range(0, len(data), CHUNK_BYTES) if known is None else ():
             chunk = data[offset : offset + CHUNK_BYTES]
             await connection.ask(methods.UploadChunk(digest, offset, chunk))
         return digest
@@ -438,9 +437,9 @@ class Client:
             instance, text = await self._attach_at(*await self._route.of_instance(instance_id))
             moved = await self._route.moved(instance_id, text)
             return instance if moved is None else (await self._attach_at(*moved))[0]
-        except ResultKept as kept:
+        except ResultStored as ended:
             stream = Stream(self._connected.session, instance_id)
-            stream.finish(kept.state, kept.text)
+            stream.finish(ended.state, ended.text)
             return Instance(self._connected, "", stream)
 
     async def _attach_at(self, connection: Connection, instance_id: str) -> tuple[Instance, str]:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import anyio
 import anyio.abc
@@ -25,11 +25,8 @@ import anyio.to_thread
 
 from pie_py.build.modules import read_program
 from pie_py.client.errors import ClientError
+from pie_py.client.instance import Instance, Launcher
 from pie_py.config.shipped_files import shipped_folder
-
-if TYPE_CHECKING:
-    from pie_py.client.client import Client
-    from pie_py.client.instance import Instance
 
 MOST_CHARACTERS = 1 << 18  # of a result that are sent; the model gets to see fewer
 DEFAULT_SECONDS = 0.1
@@ -155,7 +152,7 @@ def _program(mode: Mode) -> bytes:
 
 
 async def answer(
-    client: Client,
+    client: Launcher,
     request: str,
     functions: Sequence[Function | Callable[..., Any]] = (),
     *,
@@ -175,7 +172,7 @@ async def answer(
         mode: asynchronous calls, or one of the ways to compare them with.
         options: further ones of the inferlet `async_function_calling`.
         tasks: what the user says meanwhile; each becomes an interrupt as it comes.
-        on_event: told of what happens.
+        on_event: gets each event.
 
     Returns:
         `text`, the model's last words, and the record of calls, times and tokens.
@@ -185,12 +182,12 @@ async def answer(
         ClientError: no server.
     """
     hosted = [one if isinstance(one, Function) else Function(one) for one in functions]
-    told = [*(one.specification() for one in hosted), *map(dict, tools)]
+    specifications = [*(one.specification() for one in hosted), *map(dict, tools)]
     source = await anyio.to_thread.run_sync(_program, mode)
     program = await client.upload(source, name=f"async_function_calling-{mode}")
     given = ["--events", "--request", request, *options]
-    if told:
-        given += ["--tools", json.dumps(told)]
+    if specifications:
+        given += ["--tools", json.dumps(specifications)]
     if tasks is not None:
         given.append("--interactive")
     instance = await client.launch(program, given)

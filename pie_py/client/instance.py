@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 import anyio
 
 from pie_py.client.connection import Connection
 from pie_py.client.errors import RpcError, instance_error
-from pie_py.client.log_parts import read_log
 from pie_py.client.stream import Stream, detached
 from pie_py.wire import methods
+from pie_py.wire.methods import Logs
 
 
 class Instance:
@@ -137,3 +137,33 @@ class Instance:
         if self._news is None:
             self._news = anyio.Event()
         await self._news.wait()
+
+
+async def read_log(
+    ask: Callable[[Logs], Awaitable[dict[str, Any]]], instance: str, after: int
+) -> dict[str, Any]:
+    """The lines that there are when the first part comes, from a number on.
+
+    Args:
+        ask: for a part.
+        instance: whose they are.
+        after: number of the first line.
+    """
+    found = await ask(Logs(instance, after))
+    total, lines = found.pop("total"), found["lines"]
+    while found["next"] < total:
+        found = await ask(Logs(instance, found["next"]))
+        del found["total"]
+        lines += found["lines"]
+    found["lines"] = lines
+    return found
+
+
+class Launcher(Protocol):
+    """A client, as far as programs of its modules are launched with it."""
+
+    async def upload(self, program: bytes, name: str) -> str:
+        """Uploads a program and returns its content hash."""
+
+    async def launch(self, program: str, args: Sequence[str]) -> Instance:
+        """Starts an instance of it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.abc
@@ -28,29 +28,31 @@ BUSY_SECONDS = 1.0  # before the gateway is asked again where an instance goes o
 NODE_LOST = "node-lost: "  # what texts of instances begin with that have ended with their node
 
 
-class ResultKept(RpcError):
+class ResultStored(RpcError):
     """An instance has ended with its node, and how it has ended is all that is left of it."""
 
     def __init__(self, instance: str, state: str, text: str) -> None:
-        super().__init__(
-            "node-lost", f"{instance} has ended; what is kept is its result: ask for that"
-        )
+        super().__init__("node-lost", f"{instance} has ended; its result is stored: ask for that")
         self.state = state
         self.text = text
 
 
-class Route(Protocol):
-    """Which connections lead to instances."""
+class Route:
+    """Which connections lead to instances: to one server, all of them are at its connection."""
 
-    server: Connection  # to what the client was told to connect to
+    def __init__(self, server: Connection) -> None:
+        """Takes the connection to the server that the client was given."""
+        self.server = server
 
     async def of_instance(self, instance: str) -> tuple[Connection, str]:
         """The connection to where an instance is, and its id there."""
+        return self.server, instance
 
     async def moved(self, instance: str, text: str) -> tuple[Connection, str] | None:
         """As `of_instance`, of one that has ended with a text and goes on elsewhere; None if it
         does not.
         """
+        return None
 
     async def launch(
         self,
@@ -61,41 +63,14 @@ class Route(Protocol):
         recorded: bool,
     ) -> Value:
         """Has `start` launch a program, by its name or hash, at a connection."""
-
-    async def end_of(self, instance: str) -> dict[str, str]:
-        """`state` and `text` of an instance, once it has ended for good."""
-
-
-class OneServer:
-    """All instances are where the client has connected to."""
-
-    def __init__(self, server: Connection) -> None:
-        self.server = server
-
-    async def of_instance(self, instance: str) -> tuple[Connection, str]:
-        """The server."""
-        return self.server, instance
-
-    async def moved(self, instance: str, text: str) -> None:
-        """No instance goes on elsewhere."""
-
-    async def launch(
-        self,
-        program: str,
-        near: str | None,
-        start: Callable[[Connection, str], Awaitable[Value]],
-        *,
-        recorded: bool,
-    ) -> Value:
-        """Launches at the server."""
         return await start(self.server, program)
 
     async def end_of(self, instance: str) -> dict[str, str]:
-        """How an instance ends."""
+        """`state` and `text` of an instance, once it has ended for good."""
         return await self.server.ask(methods.Result(instance))
 
 
-class Redirected:
+class Redirected(Route):
     """A gateway says where instances are; there is one connection to each node that has some."""
 
     def __init__(
@@ -116,7 +91,7 @@ class Redirected:
             tasks: run the connections.
             relay: they go through the gateway: nodes are not reached from here.
         """
-        self.server = gateway
+        super().__init__(gateway)
         self._key = key
         self._patience = patience
         self._tasks = tasks
@@ -130,18 +105,18 @@ class Redirected:
 
         Args:
             instance: its id.
-            lost: that node has told that the instance has ended with `node-lost`.
+            lost: that node has answered that the instance has ended with `node-lost`.
 
         Raises:
             RpcError: `node-lost` if that node has ended; `not-found` of an id of no cluster.
-            ResultKept: if it has ended, and its result was kept.
+            ResultStored: if it has ended, and its result was stored.
         """
         known = self._known(instance.rpartition("@")[2])
         if known is not None and not lost:
             return known, instance
         there = await self._ask(methods.Where(instance, lost=lost))
         if "state" in there:
-            raise ResultKept(instance, there["state"], there["text"])
+            raise ResultStored(instance, there["state"], there["text"])
         return await self._reach(there), there.get("instance", instance)
 
     async def launch(
@@ -188,13 +163,13 @@ class Redirected:
         """Where an instance goes on that has ended with a text; None if it does not.
 
         Raises:
-            ResultKept: if it has ended there, too.
+            ResultStored: if it has ended there, too.
         """
         if not text.startswith(NODE_LOST):
             return None
         try:
             return await self.of_instance(instance, lost=True)
-        except ResultKept:
+        except ResultStored:
             raise
         except RpcError as error:
             if error.code != "node-lost":
@@ -205,8 +180,8 @@ class Redirected:
         """How an instance ends, in its last run if it is launched again."""
         try:
             return await self._last_end(*await self.of_instance(instance))
-        except ResultKept as kept:
-            return {"state": kept.state, "text": kept.text}
+        except ResultStored as ended:
+            return {"state": ended.state, "text": ended.text}
 
     async def _last_end(self, connection: Connection, present: str) -> dict[str, str]:
         while True:
@@ -223,7 +198,7 @@ class Redirected:
             except RpcError as error:
                 if error.code != "busy":
                     raise
-                await anyio.sleep(BUSY_SECONDS)  # its next run is to come, or it cannot be told
+                await anyio.sleep(BUSY_SECONDS)  # its next run is to come
                 continue
             if moved is not None:
                 connection, present = moved
@@ -273,9 +248,9 @@ class Redirected:
 
     async def _by_relay(self, life: str) -> Relay:
         """The gateway as the way to a node, at the host by which it is reached from here."""
-        told = await self._ask(methods.Relay(life))
-        endpoint = parse_endpoint(f"tcp://{self.server.endpoint.host}:{told['port']}")
-        return Relay(endpoint, told["ticket"])
+        relay = await self._ask(methods.Relay(life))
+        endpoint = parse_endpoint(f"tcp://{self.server.endpoint.host}:{relay['port']}")
+        return Relay(endpoint, relay["ticket"])
 
     async def _connect(self, life: str, there: dict[str, Any]) -> Connection:
         endpoint, key = self._way(there)

@@ -4,16 +4,13 @@ benchmark.
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
-import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -21,7 +18,7 @@ import anyio.to_thread
 
 from pie_py.client.errors import ServerUnreachable
 from pie_py.config.endpoint import answers, parse_endpoint
-from pie_py.config.processes import python_command
+from pie_py.config.processes import Child
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
@@ -34,8 +31,8 @@ class ServerFailed(Exception):
     """The server did not start; the text is its reason."""
 
 
-class ServerProcess:
-    """Starts a process of the server, which ends with this one whatever happens to it."""
+class ServerProcess(Child):
+    """A process of the server."""
 
     def __init__(
         self,
@@ -49,21 +46,14 @@ class ServerProcess:
             config: of the server.
             log_file: of its log; standard error by default.
             module: the control process, or `pie_gateway`.
+
+        Raises:
+            OSError: if it cannot be started.
         """
-        self._log_file = log_file
+        options = ("--with-parent", "--config", config.model_dump_json())
+        super().__init__(module, *options, log=log_file)
         self._module = module
-        log = None if log_file is None else log_file.open("wb")
-        try:
-            self._process = subprocess.Popen(
-                python_command("-m", module, "--with-parent", "--config", config.model_dump_json()),
-                stdin=subprocess.PIPE,  # its end tells the child that this process has gone
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is this process's to handle
-            )
-        finally:
-            if log is not None:
-                log.close()
+        self._log_file = log_file
 
     def wait_ready(self) -> str:
         """Waits until it serves and returns its endpoint, a URL of the gateway.
@@ -71,58 +61,23 @@ class ServerProcess:
         Raises:
             ServerFailed: if it does not start.
         """
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise ServerFailed(self._last_words())
-        message = json.loads(line)
-        if "error" in message:
-            raise ServerFailed(message["error"])
-        endpoint: str = message["endpoint"]
+        try:
+            report = self.next_line()
+        except EOFError:
+            raise ServerFailed(self._last_words()) from None
+        assert report is not None
+        if "error" in report:
+            raise ServerFailed(report["error"])
+        endpoint: str = report["endpoint"]
         return endpoint
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
-
-    def wait(self) -> int:
-        """Waits for its end and returns its exit status."""
-        return self._process.wait()
 
     def stop_on_signals(self) -> None:
         """From now on Ctrl-C and SIGTERM stop the child, and so end `wait`."""
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            self._process.terminate()
-
-        signal.signal(signal.SIGINT, stop)
-        signal.signal(signal.SIGTERM, stop)
-
-    def stop(self) -> None:
-        """Stops it, at the latest after ten seconds."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def __enter__(self) -> ServerProcess:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: self.terminate())
 
     def _last_words(self) -> str:
-        status = self._process.wait()
-        text = f"{self._module} ended with status {status} before it was ready"
+        text = f"{self._module} ended with status {self.wait()} before it was ready"
         if self._log_file is not None:
             lines = self._log_file.read_text(errors="replace").strip().splitlines()
             text += "".join(f"\n    {line}" for line in lines[-15:])

@@ -1,1 +1,1 @@
-"""What operators and users set: the server's configuration, endpoints, keys, rules for hosts."""
+"""Settings of operators and users: the server's configuration, endpoints, keys, rules for hosts."""

@@ -1,13 +1,26 @@
-"""What the processes share that the command line starts: their options, and what they tell it."""
+"""The child's side of a process of ours: its options, its reports, its end with its parent.
+
+`pie_py.config.processes` has the parent's side.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
 from contextlib import suppress
 
 from pie_py.config.logs import set_up_logs
 from pie_py.config.server import ServerConfig
+
+LEAVE_SECONDS = 5.0  # for an event loop to end in order when the parent has gone
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def read_options(module: str) -> tuple[ServerConfig, bool]:
@@ -25,16 +38,40 @@ def read_options(module: str) -> tuple[ServerConfig, bool]:
     return config, options.with_parent
 
 
-def tell_ready(endpoint: str) -> None:
-    """Tells the parent that the process serves, and where."""
-    _tell({"ready": True, "endpoint": endpoint})
-
-
-def tell_error(reason: str) -> None:
-    """Tells the parent why the process cannot serve."""
-    _tell({"error": reason})
-
-
-def _tell(message: dict[str, object]) -> None:
+def report(message: dict[str, object]) -> None:
+    """Writes a line to the parent."""
     with suppress(OSError):  # a log on a full disk; a parent that has gone is noticed elsewhere
-        print(json.dumps(message), flush=True)
+        os.write(sys.stdout.fileno(), json.dumps(message).encode() + b"\n")
+
+
+def report_ready(endpoint: str) -> None:
+    """Reports that the process serves, and where."""
+    report({"ready": True, "endpoint": endpoint})
+
+
+def report_error(reason: str) -> None:
+    """Reports why the process cannot serve."""
+    report({"error": reason})
+
+
+def exit_with_parent(seconds: float = 0.0, number: int = signal.SIGKILL) -> None:
+    """Ends this process once its standard input ends, even if its event loop does not turn.
+
+    A process that was stopped is continued by the kernel when its parent dies, so that it ends,
+    too.
+
+    Args:
+        seconds: for an event loop that sees the end of standard input as well, to end in order.
+        number: the signal that ends it after that.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(sys.stdin.fileno(), select.POLLIN)
+        poll.poll()
+        time.sleep(seconds)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()

@@ -1,11 +1,11 @@
-"""Settings of the HTTP gateway."""
+"""Settings of the HTTP gateway, and of the traces that it sends."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from pie_py.config.section import Section
 
@@ -30,3 +30,13 @@ class GatewayConfig(Section):
     metrics: bool = True  # requests are measured
     requests_per_minute: PositiveInt | None = None  # of one user
     tokens_per_minute: PositiveInt | None = None  # of one user, of prompts and answers
+
+
+class TelemetryConfig(Section):
+    """Where spans of requests over HTTP go. Off without an endpoint."""
+
+    endpoint: str | None = None  # of OTLP over HTTP, such as http://localhost:4318
+    service: str = "pie_py"  # its name in the collector
+    # Of requests that come without a trace of their own; those with one follow that.
+    sampled: float = Field(default=1.0, ge=0, le=1)
+    spans: NonNegativeInt = 16  # of one instance's waits and batches: the longest ones

@@ -7,6 +7,8 @@ text.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import logging
 import os
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq
+from zmq.utils import z85
 
 log = logging.getLogger("pie.keys")
 
@@ -26,6 +29,8 @@ LOCAL_USER = "local"  # the user of clients that connect without a key
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY_CHARACTERS = 40  # of Z85
 SETTLED_NS = 1_000_000_000  # a folder that has not changed for so long is not read again
+PREFIX = "pie-"  # of keys for HTTP
+_SECRET_BYTES = 32
 FORMAT = 1  # of the files with key pairs; those without a number are of the first
 
 
@@ -227,3 +232,30 @@ def _write(path: Path, text: str, mode: int = 0o600, *, replace: bool = True) ->
     except OSError:
         os.unlink(name)
         raise
+
+
+def api_key(key: ClientKey) -> str:
+    """The key for HTTP of a user: the secret half of the user's key pair."""
+    return PREFIX + base64.urlsafe_b64encode(z85.decode(key.secret)).decode().rstrip("=")
+
+
+def find_user(text: str, keys: KeyStore) -> ClientKey | None:
+    """The key of the user that an API key belongs to; None if it belongs to no user here."""
+    secret = _secret(text)
+    if secret is None:
+        return None
+    public = zmq.curve_public(secret.encode()).decode()
+    user = keys.users().get(public)
+    if user is None:
+        return None
+    return ClientKey(user, public, secret, keys.server_pair().public)
+
+
+def _secret(text: str) -> str | None:
+    if not text.startswith(PREFIX):
+        return None
+    try:
+        data = base64.urlsafe_b64decode(text.removeprefix(PREFIX) + "=")
+    except (binascii.Error, ValueError):
+        return None
+    return z85.encode(data).decode() if len(data) == _SECRET_BYTES else None

@@ -1,9 +1,13 @@
-"""Limits of one instance."""
+"""Limits of one instance, and quotas of one user."""
 
 from __future__ import annotations
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+import math
+from collections.abc import Mapping
 
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from pie_py.config.keys import LOCAL_USER
 from pie_py.config.section import Section
 
 
@@ -35,3 +39,52 @@ class Limits(Section):
     log_lines: PositiveInt = 1000  # newest lines kept
     trace_spans: NonNegativeInt = 512  # newest waits and batches kept for `pie-py trace`; 0: none
     detached_seconds: PositiveFloat = 60.0  # life after the client that waits for it has vanished
+
+
+MAX_PRIORITY = 100
+
+
+class Quota(Section):
+    """The part of a server that one user may have, with all instances together."""
+
+    # Of the time that users share: of the worker, of guests on the control thread, and of confined
+    # processes.
+    weight: PositiveFloat = 1.0
+    # The most of what the server has: instances, sessions, embeds, samplers, exported pages,
+    # host pages, futures, bytes of messages, of programs and of memory.
+    share: float = Field(default=0.5, gt=0, le=1)
+    # The highest priority of a queue. Above 0 a user's work goes before that of all others.
+    priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)
+    # Instances that may be launched in a second, children too; as many at once after a rest.
+    launches: PositiveFloat = 200.0
+    # Bytes of memory that all instances together may have taken; None: a share of `guest_memory`.
+    memory: PositiveInt | None = None
+    # An export (a saved context) that no instance imports for so long ends; programs may ask for
+    # less.
+    export_seconds: PositiveFloat = 86400.0
+
+
+class Quotas:
+    """The quotas of all users. Clients that need no key are one user, who may have everything."""
+
+    def __init__(self, default: Quota, of_users: Mapping[str, Quota]) -> None:
+        """Takes the quota of every user, and those of single users instead."""
+        self._default = default
+        local = Quota(share=1.0, priority=MAX_PRIORITY, launches=math.inf, export_seconds=math.inf)
+        self._of_users = {LOCAL_USER: local, **of_users}
+
+    def of(self, user: str) -> Quota:
+        """A user's quota."""
+        return self._of_users.get(user, self._default)
+
+    def weight(self, user: str) -> float:
+        """A user's weight."""
+        return self.of(user).weight
+
+    def memory(self, user: str, size: int) -> int:
+        """How much of `size` bytes of memory a user's instances may have taken."""
+        return self.of(user).memory or self.most(user, size)
+
+    def most(self, user: str, size: int) -> int:
+        """How many of `size` a user may have; one at least."""
+        return max(1, int(size * self.of(user).share))

@@ -15,15 +15,13 @@ from pydantic_settings import (
 )
 
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
-from pie_py.config.extension import ExtensionConfig
-from pie_py.config.gateway import GatewayConfig
+from pie_py.config.gateway import GatewayConfig, TelemetryConfig
 from pie_py.config.http import HttpConfig
-from pie_py.config.limits import Limits
+from pie_py.config.limits import Limits, Quota
 from pie_py.config.logs import LogConfig
 from pie_py.config.mcp import McpConfig
 from pie_py.config.model import ModelConfig
-from pie_py.config.observer import ObserverConfig
-from pie_py.config.quotas import Quota
+from pie_py.config.plugins import ExtensionConfig, ObserverConfig
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.services import (
     ConfinedConfig,
@@ -32,7 +30,6 @@ from pie_py.config.services import (
     RecordingConfig,
     StoreConfig,
 )
-from pie_py.config.telemetry import TelemetryConfig
 
 
 class _Environment(EnvSettingsSource):

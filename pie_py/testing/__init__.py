@@ -1,1 +1,1 @@
-"""What authors test with: a model that answers what a test says, and the plugin of pytest."""
+"""Tools of authors' tests: a model that answers what a test says, and the plugin of pytest."""

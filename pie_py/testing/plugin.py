@@ -135,8 +135,8 @@ class Pie:
 
         path = snapshot_path(self._test.path, self._test.node.name, name)
         update = bool(self._test.config.getoption(UPDATE))
-        if told := difference(path, done.calls, update=update):
-            pytest.fail(told, pytrace=False)
+        if problem := difference(path, done.calls, update=update):
+            pytest.fail(problem, pytrace=False)
 
     def _calls(self, instance: str) -> list[str]:
         from pie_py.testing.snapshots import calls_of

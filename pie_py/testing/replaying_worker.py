@@ -149,8 +149,8 @@ class Replayer:
                 at = len(inputs) - len(outputs) + j
                 before = tuple(value[-1] for value, _ in inputs[: at + 1])
                 hidden.append((embed, ((*context, *before), inputs[at][1])))
-        for slot, kept in written:
-            self._slots[slot] = kept
+        for slot, value in written:
+            self._slots[slot] = value
         for embed, value in hidden:
             self._embeds[embed] = value
 

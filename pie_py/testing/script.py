@@ -1,4 +1,4 @@
-"""What the replaying model answers: a script, which a test writes and the worker reads."""
+"""The script of the replaying model, which a test writes and the worker reads."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class ScriptFile:
         except FileNotFoundError:
             return ()
         if changed != self._read_ns:
-            told = json.loads(self._path.read_text(encoding="utf-8"))
+            lines = json.loads(self._path.read_text(encoding="utf-8"))
             self._lines = tuple(
-                Line(one["text"], tuple(one["tokens"]), one["when"]) for one in told
+                Line(one["text"], tuple(one["tokens"]), one["when"]) for one in lines
             )
             self._read_ns = changed
         return self._lines

@@ -59,11 +59,11 @@ def difference(path: Path, calls: list[str], *, update: bool) -> str:
     mend = "`pytest --update-calls` writes it"
     if not path.is_file():
         return f"there is no snapshot {path} yet: {mend}"
-    kept = path.read_text(encoding="utf-8")
-    if kept == text:
+    accepted = path.read_text(encoding="utf-8")
+    if accepted == text:
         return ""
     lines = difflib.unified_diff(
-        kept.splitlines(), text.splitlines(), "snapshot", "now", lineterm="", n=2
+        accepted.splitlines(), text.splitlines(), "snapshot", "now", lineterm="", n=2
     )
     shown = "\n".join(lines)
     return f"the program's API calls are not those of {path}:\n{shown}\nif they are right: {mend}"

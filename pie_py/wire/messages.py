@@ -1,4 +1,4 @@
-"""How the messages of `pie_py.wire.plan` travel between the control process and a worker.
+"""The bytes of `pie_py.wire.plan`'s messages between the control process and a worker.
 
 A message is one ZeroMQ frame: the length of a msgpack header, the header, and the raw bytes of
 every array that it names, one after the other, all in words of 4 bytes. No pickling, no per-element

@@ -1,4 +1,4 @@
-"""What may happen to a sampler's logits before a token is chosen: small operations, in any order.
+"""Operations on a sampler's logits before a token is chosen: small ones, in any order.
 
 This table is the one place where an operation and its parameters are declared. The contract's text,
 the server's check of parameters, the fields of the HTTP API and the samplers of the three SDKs are

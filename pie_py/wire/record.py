@@ -75,13 +75,13 @@ def read_record(path: Path) -> Record:
         )
     calls: list[Call] = []
     end, text = "cut", "the record was cut off: its server was killed"
-    for told in lines:
-        if "end" in told:
-            end, text = told["end"], told["text"]
+    for entry in lines:
+        if "end" in entry:
+            end, text = entry["end"], entry["text"]
             break
-        answer, fails = told.get("gives"), told.get("fails")
+        answer, fails = entry.get("gives"), entry.get("fails")
         calls.append(
-            Call(told["call"], told["args"], answer, fails, told["ms"], told.get("open", False))
+            Call(entry["call"], entry["args"], answer, fails, entry["ms"], entry.get("open", False))
         )
     return Record(head, calls, end, text)
 
@@ -90,11 +90,11 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8", errors="surrogatepass") as file:
         for number, text in enumerate(file):
             try:
-                told = json.loads(text)
-                if not isinstance(told, dict):
+                entry = json.loads(text)
+                if not isinstance(entry, dict):
                     raise BadRecord(f"{path} is no record of API calls")
             except ValueError:
                 if number == 0:
                     raise BadRecord(f"{path} is no record of API calls") from None
                 return  # a line that was under way when the server was killed
-            yield told
+            yield entry

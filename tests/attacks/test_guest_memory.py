@@ -15,7 +15,7 @@ from pie_control.instances.guest_memory import GuestMemory, correct, too_much
 from pie_control.instances.instance import PAGE_BYTES, Instance, State
 from pie_py.client.errors import InferletFailed
 from pie_py.config.keys import LOCAL_USER
-from pie_py.config.quotas import Quota, Quotas
+from pie_py.config.limits import Quota, Quotas
 from pie_py.config.server import ServerConfig
 from pie_py.testing.plugin import replaying
 

@@ -11,7 +11,7 @@ from pie_control.api import allocate, sample, session
 from pie_control.instances.instance import State
 from pie_control.rpc import sessions
 from pie_py.config.keys import LOCAL_USER
-from pie_py.config.quotas import Quota
+from pie_py.config.limits import Quota
 from pie_py.config.server import ServerConfig
 from pie_py.wire.rpc import PROTOCOL, Hello, Refused, Welcome
 

@@ -15,8 +15,7 @@ from support.servers import Server
 
 from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.client.sync import Client
-from pie_py.config.api_key import api_key
-from pie_py.config.keys import KeyStore
+from pie_py.config.keys import KeyStore, api_key
 
 TOKEN = "t0ken-that-nobody-else-knows"
 FETCHES = f"""

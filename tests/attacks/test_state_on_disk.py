@@ -31,7 +31,7 @@ from pie_control.rpc.uploads import MAX_UPLOADS, USER_UPLOADS, Uploads
 from pie_control.shares import Share, Shares
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.keys import KeyPair, KeyStore
-from pie_py.config.quotas import Quota, Quotas
+from pie_py.config.limits import Quota, Quotas
 from pie_py.config.services import ConfinedConfig
 from pie_py.wire.methods import Upload, UploadChunk
 

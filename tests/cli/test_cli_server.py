@@ -282,7 +282,7 @@ def test_a_gateway_that_dies_is_replaced_at_its_address(tmp_path: Path) -> None:
             assert process.stderr is not None
             lost = next(line for line in process.stderr if "gateway lost" in line)
             again = next(line for line in process.stderr if "gateway ready again" in line)
-            assert json.loads(lost)["status"] == -signal.SIGKILL
+            assert json.loads(lost)["reason"] == f"it exited with status {-signal.SIGKILL}"
             assert json.loads(again)["url"] == url
             assert httpx2.get(f"{url}/ready").status_code == 200
     assert process.returncode == 0

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from cluster.messages import KEY, join, report
 
-from pie_cluster.directory.directory import Directory, Place, Refusal, Remove, Replace
+from pie_cluster.directory.directory import Directory, PlacementRequest, Refusal, Remove, Replace
 from pie_cluster.directory.names import Life
 from pie_cluster.directory.node import State
 from pie_cluster.directory.policies import cached
 from pie_cluster.wire.keys import export_key, program_key
 from pie_cluster.wire.messages import NO_WORKER, Fenced, JoinAgain, Load, Renewed, Report
 
-CHAT = Place("ann", "chat")
+CHAT = PlacementRequest("ann", "chat")
 
 
 def directory(*nodes: str) -> Directory:
@@ -53,7 +53,7 @@ def test_no_node_no_placement() -> None:
 
 def test_what_is_full_takes_no_launches() -> None:
     some = directory("n1", "n2")
-    lives = [some.place(Place(f"user {i}", "chat"), 0.0).life.node for i in range(20)]
+    lives = [some.place(PlacementRequest(f"user {i}", "chat"), 0.0).life.node for i in range(20)]
     assert lives.count("n1") == lives.count("n2") == 10
     refused("starting", lambda: some.place(CHAT, 0.0))  # others may not have been heard of yet
     for now in (1.0, 2.0):
@@ -92,20 +92,25 @@ def test_launches_of_a_program_stay_together_until_waiting_takes_longer() -> Non
 
 def test_near_an_instance_or_an_export() -> None:
     some = directory(*(f"n{i}" for i in range(20)))
-    assert some.place(Place("ann", "x", near="chat-1a2b3c4d@n5.1"), 0.0).life.node == "n5"
+    assert (
+        some.place(PlacementRequest("ann", "x", near="chat-1a2b3c4d@n5.1"), 0.0).life.node == "n5"
+    )
     some.report(report(1, "n6", exported=[export_key("ann", "notes")]), KEY, 0.0)
-    assert some.place(Place("ann", "x", near="notes"), 0.0).life.node == "n6"
-    gone = refused("near-gone", lambda: some.place(Place("bob", "x", near="notes"), 3.0))
+    assert some.place(PlacementRequest("ann", "x", near="notes"), 0.0).life.node == "n6"
+    gone = refused("near-gone", lambda: some.place(PlacementRequest("bob", "x", near="notes"), 3.0))
     assert "near='notes'" in gone
     some.report(report(2, "n6", released=[export_key("ann", "notes")]), KEY, 0.0)
-    refused("near-gone", lambda: some.place(Place("ann", "x", near="notes"), 3.0))
-    refused("near-gone", lambda: some.place(Place("ann", "x", near="chat-1a2b3c4d@n99.1"), 5.0))
-    refused("not-found", lambda: some.place(Place("ann", "x", near="chat@n5.1"), 5.0))
+    refused("near-gone", lambda: some.place(PlacementRequest("ann", "x", near="notes"), 3.0))
+    refused(
+        "near-gone",
+        lambda: some.place(PlacementRequest("ann", "x", near="chat-1a2b3c4d@n99.1"), 5.0),
+    )
+    refused("not-found", lambda: some.place(PlacementRequest("ann", "x", near="chat@n5.1"), 5.0))
 
 
 def test_children_stay_with_their_parent_while_there_is_room() -> None:
     some = directory(*(f"n{i}" for i in range(20)))
-    child = Place("ann", "x", parent="chat-1a2b3c4d@n5.1")
+    child = PlacementRequest("ann", "x", parent="chat-1a2b3c4d@n5.1")
     nodes = [some.place(child, 0.0).life.node for _ in range(11)]
     assert nodes[:10] == ["n5"] * 10
     assert nodes[10] != "n5"
@@ -115,7 +120,7 @@ def test_a_node_with_room_is_found_beside_full_ones_and_one_to_avoid() -> None:
     some = directory(*(f"n{i}" for i in range(40)))
     for i in range(2, 40):
         some.report(report(1, f"n{i}", instances=10), KEY, 0.0)
-    child = Place("ann", "x", parent="chat-1a2b3c4d@n0.1", avoid=["n0.1"])
+    child = PlacementRequest("ann", "x", parent="chat-1a2b3c4d@n0.1", avoid=["n0.1"])
     assert [some.place(child, 3.0).life.node for _ in range(10)] == ["n1"] * 10
     assert "beside n0.1 have no room" in refused("busy", lambda: some.place(child, 3.0))
 
@@ -201,7 +206,7 @@ def test_a_new_life_takes_the_place_of_the_old_one() -> None:
 def test_a_drain_ends_when_the_node_says_that_it_is_empty() -> None:
     some = directory("n1", "n2")
     some.drain("n1", 60, 0.0)
-    assert {some.place(Place(f"u{i}", "p"), 0.1).life.node for i in range(10)} == {"n2"}
+    assert {some.place(PlacementRequest(f"u{i}", "p"), 0.1).life.node for i in range(10)} == {"n2"}
     told = some.report(report(1), KEY, 0.5)  # empty, but it may have been asked by a client since
     assert told == Renewed(1, 59_500)
     assert some.due(0.5) == []

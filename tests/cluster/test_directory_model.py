@@ -12,7 +12,7 @@ from cluster.messages import KEY, join, report
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pie_cluster.directory.directory import Directory, Place, Refusal, Remove, Replace
+from pie_cluster.directory.directory import Directory, PlacementRequest, Refusal, Remove, Replace
 from pie_cluster.directory.names import Life
 from pie_cluster.directory.policies import POLICIES
 from pie_cluster.wire.keys import export_key, program_key
@@ -162,9 +162,9 @@ class DirectoryMachine(RuleBasedStateMachine):
         if near in NAMES:
             asked = {near} & set(self.nodes)
             life = f"{near}.{self.last[near] or 1}"
-            request = Place("ann", program, near=f"chat-1a2b3c4d@{life}")
+            request = PlacementRequest("ann", program, near=f"chat-1a2b3c4d@{life}")
         else:
-            request = Place("ann", program, near)
+            request = PlacementRequest("ann", program, near)
             if near is not None:
                 asked = {name for name, node in self.nodes.items() if near in node.exports}
         room = {name for name, node in self.nodes.items() if node.takes(self.now)}

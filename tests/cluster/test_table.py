@@ -11,7 +11,7 @@ import pytest
 from cluster.messages import KEY, join, report
 from hypothesis import given
 
-from pie_cluster.directory.directory import Directory, Place
+from pie_cluster.directory.directory import Directory, PlacementRequest
 from pie_cluster.directory.node import Node
 from pie_cluster.directory.policies import (
     POLICIES,
@@ -31,7 +31,7 @@ from pie_cluster.wire.messages import (
     decode_to_node,
     encode,
 )
-from pie_py.config.policies import UnknownPolicy
+from pie_py.config.plugins import UnknownPolicy
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 8))))
@@ -117,7 +117,7 @@ def test_two_gateways_with_one_table_and_one_seed_agree() -> None:
         directory = Directory(load_policy("cached"), Random(5), 0.0)
         for i in range(50):
             directory.join(join(f"n{i}", load=Load(0, i * 100)), KEY, 0.0)
-        lives = [directory.place(Place(f"u{i % 9}", "p"), 0.0).life for i in range(99)]
+        lives = [directory.place(PlacementRequest(f"u{i % 9}", "p"), 0.0).life for i in range(99)]
         return [str(life) for life in lives]
 
     assert placed() == placed()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pie_py.build.generate import OUTPUTS, REPOSITORY, api_page, source, spelling, stale
+from pie_py.build.generate import OUTPUTS, REPOSITORY, comments, pages, source, stale
+from pie_py.build.generate.comments import spell
 from pie_py.build.generate.source import GenerateError
-from pie_py.build.generate.spelling import spell
 from pie_py.wire.operations import ALL_PARAMETERS, PARAMETERS, Operation, Parameter
 
 BEFORE = "    /// The bytes of every token"  # within the interface `tokenize`
@@ -31,7 +31,7 @@ FUTURE = """\
 def declare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], None]]:
     """Adds a function to the contract that the generators read."""
     text = source.CONTRACT.read_text(encoding="utf-8")
-    caches = (source.contract, spelling.names)
+    caches = (source.contract, comments.names)
 
     def declare(function: str) -> None:
         changed = tmp_path / "inferlet.wit"
@@ -71,7 +71,7 @@ def test_a_new_function_is_in_all_files(declare: Callable[[str], None]) -> None:
     assert line in changed["tests/conformance/rust/src/functions.rs"]
     signature = 'Signature({"model": STRING, "text": STRING}, U32, fallible=True)'
     assert f'"count-tokens": {signature}' in changed["control/pie_control/api/signatures.py"]
-    page = api_page.render()  # of the site
+    page = pages.render_api()  # of the site
     assert "| How many tokens a text has, as `tokenize.tokenize` tells them. |" in page
 
 

@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from pie_control import __main__ as process
-from pie_py.config.extension import ExtensionConfig
+from pie_py.config.plugins import ExtensionConfig
 from pie_py.config.server import ServerConfig
 
 

@@ -45,7 +45,7 @@ def test_launch(checkpoint: Path) -> None:
 @pytest.mark.slow
 def test_starts_and_idle_instances(checkpoint: Path) -> None:
     size = ("--launches", "2", "--at-once", "3", "--rounds", "1", "--model", str(checkpoint))
-    report = bench("starts", *size, of=OPERATORS)
+    report = bench("starts", *size)
     names = [row[0] for row in report["rows"]]
     assert names == ["trivial source", "component", "AsyncLM --help"]
     for row in table(report):
@@ -60,7 +60,7 @@ def test_starts_and_idle_instances(checkpoint: Path) -> None:
 @pytest.mark.slow
 def test_calls(checkpoint: Path) -> None:
     size = ("--live", "1,5", "--count", "1000", "--model", str(checkpoint))
-    report = bench("calls", *size, of=OPERATORS)
+    report = bench("calls", *size)
     calls = ["monotonic-now", "instance-id", "kvpage-used", "pool-stats"]
     assert [row[:3] for row in report["rows"]] == [
         [language, live, call]

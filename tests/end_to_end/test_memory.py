@@ -18,7 +18,7 @@ from support.rust_components import rust_component
 from support.servers import Server
 from transformers import AutoModelForCausalLM
 
-from pie_py.cli.adapters import command as adapters_command
+from pie_py.cli.models import adapters as adapters_command
 from pie_py.client import ClientError, RpcError
 
 pytestmark = pytest.mark.slow

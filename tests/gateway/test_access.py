@@ -17,8 +17,7 @@ from support.gateways import Gateway
 from support.servers import Server
 
 from pie_gateway.http.limits import Bucket
-from pie_py.config.api_key import api_key, find_user
-from pie_py.config.keys import KeyStore
+from pie_py.config.keys import KeyStore, api_key, find_user
 
 CHAT = "/v1/chat/completions"
 HI = {"model": "pie-tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}

@@ -11,7 +11,7 @@ from support.checkpoints import make_llama
 from pie_py.bench.decoding import complete_all, decode_in
 from pie_py.bench.programs import bench_programs, random_prompt
 from pie_py.bench.server import bench_server
-from pie_py.build.errors import BuildError
+from pie_py.build import BuildError
 from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 

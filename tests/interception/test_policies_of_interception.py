@@ -15,7 +15,7 @@ from pie_control.interception.costs import Costs, Transfer
 from pie_control.interception.history import KEPT, MOST_KINDS, Durations
 from pie_control.interception.policy import POLICIES, load_policy
 from pie_control.interception.waste import Choice, Load, Paused
-from pie_py.config.policies import UnknownPolicy
+from pie_py.config.plugins import UnknownPolicy
 
 times = st.floats(0, 1e3)
 transfers = st.builds(Transfer, st.floats(0, 1e-2), st.floats(1, 1e6))

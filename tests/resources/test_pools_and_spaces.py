@@ -23,7 +23,7 @@ from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.shares import Shares
 from pie_control.timers import Timers
-from pie_py.config.quotas import Quota, Quotas
+from pie_py.config.limits import Quota, Quotas
 
 SHARES = Shares(Quotas(Quota(share=1.0), {}))
 

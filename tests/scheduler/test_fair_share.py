@@ -18,7 +18,7 @@ from pie_control.commands.command import NOTHING
 from pie_control.commands.forward import ForwardCommand
 from pie_control.commands.queue import Account, CommandQueue
 from pie_control.scheduler.fair_share import FairShare
-from pie_py.config.quotas import Quota
+from pie_py.config.limits import Quota
 
 FACTS: dict[str, Any] = {
     "kv_pages": 1400,

@@ -21,7 +21,7 @@ from pie_control.scheduler.adaptive import Adaptive
 from pie_control.scheduler.policy import load_policy
 from pie_control.timers import Timers
 from pie_control.worker.dispatcher import Dispatcher
-from pie_py.config.policies import UnknownPolicy
+from pie_py.config.plugins import UnknownPolicy
 from pie_py.wire.plan import BatchResult, Forward, PlanResult, Sample
 
 Program = Iterator[int]  # yields futures, each to be ready before it goes on

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pie_py.build import javascript
-from pie_py.build.errors import BuildError
+from pie_py.build import BuildError, javascript
 from pie_py.build.javascript_modules import read_javascript
 from pie_py.build.modules import read_program
 from pie_py.cli import main

@@ -11,9 +11,8 @@ import pytest
 from support.sdk_rig import Rig
 from wasmtime import wat2wasm
 
-from pie_py.build.errors import BuildError
-from pie_py.build.image import Image
-from pie_py.build.immortal import make_immortal
+from pie_py.build import BuildError
+from pie_py.build.image import Image, make_immortal
 from pie_py.build.python import build_component, runtime_component
 from pie_py.config.server import ServerConfig
 

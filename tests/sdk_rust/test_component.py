@@ -8,7 +8,7 @@ from wasmtime.component import Component
 
 from pie_py.build import wit
 from pie_py.build.component import WORLD, ComponentError, contract, make_component
-from pie_py.wire.contract import contract_version
+from pie_py.config.shipped_files import contract_version
 
 # How the canonical ABI lowers the types of the contract; `option` and `char` do not occur.
 SCALARS = {"u32": "i32", "s32": "i32", "bool": "i32", "u64": "i64"}

@@ -9,7 +9,7 @@ import pytest
 from wasmtime import Engine
 from wasmtime.component import Component
 
-from pie_py.build.errors import BuildError
+from pie_py.build import BuildError
 from pie_py.build.rust import HOW_TO_MEND, build_crate
 from pie_py.config.shipped_files import shipped_folder
 

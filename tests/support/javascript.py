@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from pie_py.build.errors import BuildError
+from pie_py.build import BuildError
 from pie_py.build.javascript import runtime_component
 from pie_py.config.server import ServerConfig
 

@@ -20,8 +20,7 @@ from pie_control.programs.store import Program, ProgramStore
 from pie_control.wasm import Guest, HostFunction
 from pie_control.wiring import Wiring
 from pie_control.worker.link import Worker
-from pie_py.config.limits import Limits
-from pie_py.config.quotas import Quota
+from pie_py.config.limits import Limits, Quota
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Cut, LoadAdapter, Plan, UnloadAdapter
 

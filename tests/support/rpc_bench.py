@@ -30,8 +30,7 @@ from pie_control.rpc.server import RpcServer
 from pie_control.rpc.sessions import Timing
 from pie_control.rpc.users import Users
 from pie_control.shares import Shares
-from pie_py.config.limits import Limits
-from pie_py.config.quotas import Quota
+from pie_py.config.limits import Limits, Quota
 from pie_py.config.server import ServerConfig
 
 Behaviour = Callable[[Instance], Awaitable[str]]

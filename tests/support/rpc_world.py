@@ -16,7 +16,7 @@ from pie_control.shares import Shares
 from pie_py.client.calls import Call
 from pie_py.client.session import Session as ClientSession
 from pie_py.client.stream import WINDOW, Stream
-from pie_py.config.quotas import Quota, Quotas
+from pie_py.config.limits import Quota, Quotas
 from pie_py.wire.rpc import Message, Response, decode
 
 TIMING = Timing(heartbeat=2, dead=10, kept=120)

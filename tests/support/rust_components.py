@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from pie_py.build.errors import BuildError
+from pie_py.build import BuildError
 from pie_py.build.rust import build_crate, check_compiler
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ from pie_control.scheduler.batching import cut, gather
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.forming import PlanForming
 from pie_control.worker.link import Worker
-from pie_py.config.quotas import Quota
+from pie_py.config.limits import Quota
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Cut, ModelDescription, Plan, PlanResult

@@ -32,8 +32,7 @@ from pie_control.programs.warm import WarmInstances
 from pie_control.server import make_engine
 from pie_control.wasm import GuestLimits, Linker
 from pie_control.wiring import Wiring
-from pie_py.config.limits import Limits
-from pie_py.config.quotas import Quota
+from pie_py.config.limits import Limits, Quota
 from pie_py.config.scheduling import InterceptionConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription, Plan

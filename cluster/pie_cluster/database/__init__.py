@@ -1,1 +1,1 @@
-"""What nodes share in PostgreSQL."""
+"""PostgreSQL, which nodes share."""

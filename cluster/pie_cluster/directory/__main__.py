@@ -9,11 +9,9 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-import os
 import random
 import secrets
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +20,7 @@ import zmq
 from pydantic import BaseModel, ConfigDict
 
 from pie_cluster.config import read_member_pair
-from pie_cluster.directory.directory import Directory, Refusal, Remove
-from pie_cluster.directory.directory import Place as Request
+from pie_cluster.directory.directory import Directory, PlacementRequest, Refusal, Remove
 from pie_cluster.directory.followers import Followers
 from pie_cluster.directory.lives import Lives, LivesUnusable
 from pie_cluster.directory.names import Life
@@ -39,16 +36,16 @@ from pie_cluster.wire.messages import (
     Fenced,
     Follow,
     Join,
+    NodeAddress,
     NodeFacts,
     NodeList,
     Nodes,
     NotOfCluster,
-    Place,
     Placed,
+    PlaceLaunch,
     Question,
     Refused,
     Report,
-    There,
     ToDirectory,
     ToNode,
     User,
@@ -58,9 +55,9 @@ from pie_cluster.wire.messages import (
     encode,
 )
 from pie_cluster.wire.sockets import Gate, member_router
-from pie_py.config.child import tell_error, tell_ready
+from pie_py.config.child import exit_with_parent, report_error, report_ready
 from pie_py.config.keys import KeyProblem, KeyStore, KnownUsers
-from pie_py.config.policies import UnknownPolicy
+from pie_py.config.plugins import UnknownPolicy
 
 log = logging.getLogger("pie.directory")
 
@@ -202,8 +199,8 @@ class DirectoryServer:
     def _answer_question(self, asked: Question, sender: bytes, now: float) -> Answer:
         directory, number = self._directory, asked.number
         match asked:
-            case Place(_, user, program, near, parent, avoid):
-                there = directory.place(Request(user, program, near, parent, avoid), now)
+            case PlaceLaunch(_, user, program, near, parent, avoid):
+                there = directory.place(PlacementRequest(user, program, near, parent, avoid), now)
             case Where(_, instance, broken):
                 there = directory.where(instance, now, broken=broken)
             case Begin(_, node, reason):
@@ -235,7 +232,7 @@ class DirectoryServer:
             case UserOf(_, key):
                 users = {} if self._users is None else self._users.look()
                 return User(number, users.get(key, ""))
-        return There(
+        return NodeAddress(
             number, there.life.node, there.life.incarnation, there.endpoint, there.public_key
         )
 
@@ -258,17 +255,6 @@ class DirectoryServer:
         ]
 
 
-def _leave_with_parent() -> None:
-    """Ends this process once standard input does: its parent is gone."""
-
-    def wait() -> None:
-        while sys.stdin.buffer.read(4096):
-            pass
-        os._exit(0)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def main() -> int:
     """Serves until killed, or (with `--with-parent`) until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m pie_cluster.directory")
@@ -280,14 +266,14 @@ def main() -> int:
     try:
         server = DirectoryServer(config)
     except (KeyProblem, LivesUnusable, UnknownPolicy) as error:
-        tell_error(str(error))
+        report_error(str(error))
         return 1
     except zmq.ZMQError as error:
-        tell_error(f"the directory cannot listen on {config.endpoint}: {error.strerror}")
+        report_error(f"the directory cannot listen on {config.endpoint}: {error.strerror}")
         return 1
     if options.with_parent:
-        _leave_with_parent()
-    tell_ready(server.endpoint)
+        exit_with_parent()
+    report_ready(server.endpoint)
     server.serve()
     return 0
 

@@ -11,6 +11,7 @@ from pie_cluster.wire.messages import Answer, NotOfCluster, Question, Refused, d
 from pie_cluster.wire.sockets import member_dealer
 from pie_py.config.keys import KeyPair
 
+ASK_SECONDS = 5.0  # that the directory has, unless it is said
 AGAIN_SECONDS = 0.5  # without an answer: the question is asked again
 
 
@@ -51,7 +52,7 @@ class Directory:
         """The number of the next question."""
         return next(self._numbers)
 
-    def ask(self, question: Question, seconds: float) -> Answer:
+    def ask(self, question: Question, seconds: float = ASK_SECONDS) -> Answer:
         """The answer to a question, which is asked again until it comes.
 
         Raises:

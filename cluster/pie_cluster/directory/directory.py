@@ -41,7 +41,7 @@ class Refusal(Exception):
         self.code = code
 
 
-class Place(NamedTuple):
+class PlacementRequest(NamedTuple):
     """A launch that looks for a node.
 
     Attributes:
@@ -57,7 +57,7 @@ class Place(NamedTuple):
     avoid: Sequence[str] = ()
 
 
-class There(NamedTuple):
+class Location(NamedTuple):
     """A node that serves, and how it is reached."""
 
     life: Life
@@ -298,7 +298,7 @@ class Directory:
 
     # Launches
 
-    def place(self, request: Place, now: float) -> There:
+    def place(self, request: PlacementRequest, now: float) -> Location:
         """Where a launch goes.
 
         Raises:
@@ -316,7 +316,7 @@ class Directory:
             self._check_whole(now)
             raise Refusal("busy", self._why_none(request.avoid))
         self._table.place(node, key, now)
-        return _there(node)
+        return _location(node)
 
     def placed(self, life: Life, key: int, now: float) -> None:
         """Who follows has sent a launch of this (user, program) to a node."""
@@ -324,7 +324,7 @@ class Directory:
         if node is not None and node.life == life:
             self._table.place(node, key, now)
 
-    def where(self, instance: str, now: float, *, broken: bool = False) -> There:
+    def where(self, instance: str, now: float, *, broken: bool = False) -> Location:
         """The node that has an instance, in whatever state, for its client to connect to.
 
         Args:
@@ -344,9 +344,9 @@ class Directory:
             raise Refusal(
                 "node-lost", f"{instance}: node {node.life} answers neither you nor the directory"
             )
-        return _there(node)
+        return _location(node)
 
-    def _beside(self, request: Place, now: float) -> Sequence[Node]:
+    def _beside(self, request: PlacementRequest, now: float) -> Sequence[Node]:
         """The nodes that a launch asks for, or that of its parent."""
         if request.near is not None and "@" in request.near:
             try:
@@ -468,8 +468,8 @@ def _life(text: str) -> Life:
         raise Refusal("not-found", str(error)) from None
 
 
-def _there(node: Node) -> There:
-    return There(node.life, node.what.endpoint, node.what.public_key)
+def _location(node: Node) -> Location:
+    return Location(node.life, node.what.endpoint, node.what.public_key)
 
 
 def _milliseconds(node: Node, now: float) -> int | None:

@@ -1,4 +1,4 @@
-"""What the directory knows of one life of a node."""
+"""The directory's record of one life of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a launch goes: the policies, and how a setting becomes one.
+"""Policies that choose a launch's node, and how a setting becomes one.
 
 A policy is a function without state and without I/O: a launch, the table and a source of random
 numbers in, a node out. It sees the table through methods that look at a few nodes each, so that a
@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from pie_cluster.directory.node import FULL, Node
 from pie_cluster.directory.table import Table
-from pie_py.config.policies import named_policy
+from pie_py.config.plugins import named_policy
 
 
 class Launch(NamedTuple):

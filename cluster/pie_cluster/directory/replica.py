@@ -1,4 +1,4 @@
-"""What a gateway has of the directory's table, and places launches by. A state machine without I/O.
+"""A gateway's copy of the directory's table, which places launches. A state machine without I/O.
 
 Only what the directory tells of is here: nodes that take launches, and not their exports. Whatever
 a replica cannot answer for certain, it leaves to the directory.

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from pie_cluster.config import member_of
-from pie_cluster.gateway.everywhere import Everywhere
+from pie_cluster.gateway.everywhere import ClusterSettings
 from pie_cluster.gateway.methods import GatewayMethods
 from pie_cluster.gateway.placements import Placements
 from pie_cluster.gateway.relay import Relay
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.fetching import member_key
 from pie_cluster.node.links import NodeLinks
-from pie_cluster.parent import leave_with_parent
 from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program, ProgramStore
@@ -25,7 +24,13 @@ from pie_control.rpc.server import RpcServer
 from pie_control.rpc.users import FolderUsers
 from pie_control.shares import Shares
 from pie_control.wasm import Engine, EngineConfig
-from pie_py.config.child import read_options, tell_error, tell_ready
+from pie_py.config.child import (
+    LEAVE_SECONDS,
+    exit_with_parent,
+    read_options,
+    report_error,
+    report_ready,
+)
 from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
 
@@ -70,7 +75,7 @@ class Gateway:
             from pie_cluster.gateway.restarts import Restarts  # needs psycopg
 
             self._restarts = Restarts(config.store.database, self._directory, self._links, clock)
-        self._everywhere = Everywhere(config.data_folder, self._directory, self._links)
+        self._everywhere = ClusterSettings(config.data_folder, self._directory, self._links)
         self._relay = Relay(self._directory, config, member.relay_port)
         shares = Shares.of(config)
         methods = partial(
@@ -114,7 +119,7 @@ class Gateway:
 async def _serve(config: ServerConfig, with_parent: bool) -> None:
     async with trio.open_nursery() as nursery:
         endpoint = await nursery.start(Gateway(config).run)
-        tell_ready(endpoint)
+        report_ready(endpoint)
         if with_parent:
             await trio.lowlevel.wait_readable(sys.stdin)
             nursery.cancel_scope.cancel()
@@ -124,14 +129,14 @@ def main() -> int:
     """Serves until killed, or (with `--with-parent`) until standard input ends."""
     config, with_parent = read_options("pie_cluster.gateway")
     if with_parent:
-        leave_with_parent()
+        exit_with_parent(LEAVE_SECONDS)
     try:
         trio.run(_serve, config, with_parent)
     except Exception as error:
         first: BaseException = error
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
-        tell_error(str(first))
+        report_error(str(first))
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""What is set at the gateway and holds on every node: adapters, and users' MCP servers.
+"""Settings at the gateway that hold on every node: adapters, and users' MCP servers.
 
 The gateway keeps it in the cluster's data folder, as one server does in its own. Each node is told
 when it is set, and a life that the gateway has not told yet, soon after it has joined. Nodes keep
@@ -53,7 +53,7 @@ def mcp_server(user: str, name: str, fields: Mapping[str, Any]) -> Setting:
     return Setting("register-mcp", {**fields, **whose}, "unregister-mcp", whose)
 
 
-class Everywhere:
+class ClusterSettings:
     """Brings nodes to what is set."""
 
     def __init__(self, folder: Path, directory: DirectoryLink, links: NodeLinks) -> None:

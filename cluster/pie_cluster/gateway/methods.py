@@ -1,4 +1,4 @@
-"""What clients may ask of a cluster's gateway.
+"""Methods of a cluster's gateway.
 
 It keeps programs, says where launches go, and tells of all nodes at once. What belongs to one
 instance is asked of its node.
@@ -15,18 +15,18 @@ import msgspec
 import structlog
 import trio
 
-from pie_cluster.gateway.everywhere import Everywhere
+from pie_cluster.gateway.everywhere import ClusterSettings
 from pie_cluster.gateway.placements import Placements
 from pie_cluster.gateway.relay import Relay
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.links import NodeLinks, described
 from pie_cluster.wire.messages import (
     Drain,
+    NodeAddress,
     NodeFacts,
     NodeList,
     Nodes,
-    Place,
-    There,
+    PlaceLaunch,
     Where,
 )
 from pie_control.confined.pool import ConfinedPool
@@ -42,8 +42,8 @@ from pie_py import __version__
 from pie_py.client.errors import ClientError
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
+from pie_py.config.shipped_files import contract_version
 from pie_py.wire import methods
-from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL, Request
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class GatewayMethods:
         confined: ConfinedPool,
         prepare: Callable[[Program], Awaitable[None]],
         restarts: Restarts | None,
-        everywhere: Everywhere,
+        everywhere: ClusterSettings,
         relay: Relay,
         clock: Callable[[], float],
         sessions: Sessions,
@@ -133,7 +133,9 @@ class GatewayMethods:
 
     async def _ask_place(self, session: Session, program: Program, asked: methods.Place) -> Any:
         answer = await self._directory.ask(
-            lambda number: Place(number, session.user, program.hash, asked.near, None, asked.avoid)
+            lambda number: PlaceLaunch(
+                number, session.user, program.hash, asked.near, None, asked.avoid
+            )
         )
         return _placed(answer, program)
 
@@ -318,5 +320,5 @@ def _placed(answer: object, program: Program) -> dict[str, Any]:
 
 
 def _there(answer: object) -> dict[str, Any]:
-    assert isinstance(answer, There)
+    assert isinstance(answer, NodeAddress)
     return described(answer)

@@ -13,7 +13,7 @@ from pie_cluster.config import MemberConfig
 from pie_cluster.directory.policies import load_policy
 from pie_cluster.directory.replica import Replica
 from pie_cluster.wire.keys import program_key
-from pie_cluster.wire.messages import Follow, NotOfCluster, Placed, There, decode_news, encode
+from pie_cluster.wire.messages import Follow, NodeAddress, NotOfCluster, Placed, decode_news, encode
 from pie_cluster.wire.sockets import member_dealer
 from pie_py.wire.zmq_socket import Socket
 
@@ -52,7 +52,7 @@ class Placements:
         finally:
             self._context.destroy(linger=0)
 
-    def place(self, user: str, program: str) -> There | None:
+    def place(self, user: str, program: str) -> NodeAddress | None:
         """The node that a launch goes to; None if the directory has to be asked.
 
         Args:
@@ -64,7 +64,7 @@ class Placements:
             return None
         life, what = node.life, node.what
         self._socket.send(encode(Placed(*life, program_key(user, program))))
-        return There(0, *life, what.endpoint, what.public_key)
+        return NodeAddress(0, *life, what.endpoint, what.public_key)
 
     async def _listen(self) -> None:
         while True:

@@ -21,14 +21,14 @@ import trio
 from pie_cluster.gateway.splicing import Splicing
 from pie_cluster.gateway.tickets import BadTicket, Tickets
 from pie_cluster.node.directory_link import DirectoryLink
-from pie_cluster.wire.messages import There, Where
+from pie_cluster.wire.messages import NodeAddress, Where
 from pie_cluster.wire.relayed import SIGNATURE_BYTES, TICKET_BYTES, NoTicket, parted
 from pie_control import open_files
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.endpoint import EndpointRefused
 from pie_py.config.endpoint import BadEndpoint, parse_endpoint
 from pie_py.config.keys import KeyStore
-from pie_py.config.quotas import Quotas
+from pie_py.config.limits import Quotas
 from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.cluster")
@@ -155,7 +155,7 @@ class Relay:
 
     async def _reach(self, life: str) -> trio.SocketStream:
         told = await self._directory.ask(partial(Where, instance=life))
-        assert isinstance(told, There)
+        assert isinstance(told, NodeAddress)
         endpoint = parse_endpoint(told.endpoint)
         if endpoint.host is None:
             raise BadEndpoint(f"{told.endpoint} is reached from its own machine alone")

@@ -20,7 +20,7 @@ from pie_cluster.database.leases import Leases
 from pie_cluster.database.statements import DatabaseAway
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.links import NodeLinks, described
-from pie_cluster.wire.messages import MOST_AVOIDED, Place, There, Where
+from pie_cluster.wire.messages import MOST_AVOIDED, NodeAddress, PlaceLaunch, Where
 from pie_control.errors import ApiError, Refusal
 from pie_py.client.errors import ClientError, RpcError
 
@@ -99,11 +99,11 @@ class Restarts:
         try:
             with trio.move_on_after(LAUNCH_SECONDS):
                 there = await self._directory.ask(
-                    lambda number: Place(
+                    lambda number: PlaceLaunch(
                         number, launch.user, launch.program, None, None, [launch.life, *refused]
                     )
                 )
-                assert isinstance(there, There)
+                assert isinstance(there, NodeAddress)
                 refused.append(f"{there.node}.{there.incarnation}")
                 told = await self._links.ask(
                     there.endpoint,
@@ -158,7 +158,7 @@ class Restarts:
                     present = f"{name}@{launch.life}"
                     try:
                         there = await self._directory.ask(partial(_where, present))
-                        assert isinstance(there, There)
+                        assert isinstance(there, NodeAddress)
                         return {**described(there), "instance": present}
                     except Refusal:  # lost as well
                         life = launch.life

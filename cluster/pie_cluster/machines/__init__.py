@@ -1,1 +1,1 @@
-"""What runs on a machine of a cluster: keepers, actors, and what operators ask for."""
+"""Processes on a machine of a cluster: keepers, actors, and operators' commands."""

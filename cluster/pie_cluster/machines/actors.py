@@ -1,4 +1,4 @@
-"""What runs in Ray: one actor per node, which keeps its control process; and where a node's ranks
+"""Ray's actors: one per node, which keeps its control process; and where a node's ranks
 are on several machines, one for each of the others, which keeps the host of the ranks there.
 
 `python -m pie_cluster.machines.actors FOLDER` has Ray place the nodes of a machine's folder that
@@ -37,7 +37,7 @@ from pie_cluster.machines.settings import (
     waiting,
 )
 from pie_cluster.wire.messages import Begin, NodeList, Nodes
-from pie_py.config.child import tell_ready
+from pie_py.config.child import exit_with_parent, report_ready
 
 log = logging.getLogger("pie.actors")
 
@@ -45,7 +45,6 @@ NAMESPACE = "pie"
 PREFIX = "node-"
 RANKS_PREFIX = "ranks-"
 DROP_SECONDS = 1.0  # before another try to note that a node is drained
-ASK_SECONDS = 5.0
 HOST_SECONDS = 10.0  # without an answer, after which an actor's machine is taken for lost
 AGAIN_SECONDS = 1.0  # between two questions to it
 NODE_ROOM = {"pie_node": 1}
@@ -67,10 +66,6 @@ class NodeActor:
         is_another = ray.get_runtime_context().was_current_actor_reconstructed
         self._keeper = NodeKeeper(node, self._folder, find, ACTOR_ENDED if is_another else "")
         threading.Thread(target=self._keep, daemon=True).start()
-
-    def facts(self) -> dict[str, Any]:
-        """Its life, and the process identifiers of actor and control process."""
-        return {"life": self._keeper.life, "actor": os.getpid(), "control": self._keeper.pid}
 
     def _keep(self) -> None:
         self._keeper.run()
@@ -98,7 +93,6 @@ class RanksActor:
     def __init__(self, node: str) -> None:
         """Starts keeping."""
         self._keeper = RankKeeper(node, Path(os.environ["PIE_PY_CLUSTER_FOLDER"]))
-        threading.Thread(target=self._keeper.run, daemon=True).start()
 
     def endpoint(self) -> str:
         """Where the host listens; empty until it does."""
@@ -267,13 +261,6 @@ def _start(kind: type[Any], name: str, node: str, gpus: int, where: Strategy) ->
     actor.remote(node)
 
 
-def node_facts(node: str, seconds: float = 10.0) -> dict[str, Any]:
-    """What a node's actor tells of itself."""
-    actor = ray.get_actor(PREFIX + node, namespace=NAMESPACE)
-    facts: Any = ray.get(actor.facts.remote(), timeout=seconds)
-    return dict(facts)
-
-
 def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
     """The nodes of a machine that are to be placed. The directory shows those that wait for other
     machines: it hears of them here, since nothing of them runs before.
@@ -283,12 +270,12 @@ def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
     """
     keys, names = member_keys_file(folder, token), Names(folder)
     with Directory(token.directory, None if keys is None else read_member_pair(keys)) as directory:
-        answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+        answer = directory.ask(Nodes(directory.next_number))
         assert isinstance(answer, NodeList)
         for name in set(names.read()) - {node.node for node in answer.nodes}:
             question = Begin(directory.next_number, name, waiting(token, machine))
             try:
-                directory.ask(question, ASK_SECONDS)
+                directory.ask(question)
             except DirectoryRefuses as error:
                 if error.code != "drained":  # where another machine had it
                     raise
@@ -298,6 +285,7 @@ def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
 
 def main() -> int:
     """Places the nodes of a machine."""
+    exit_with_parent()
     folder = Path(sys.argv[1])
     token = Token.read(folder / "token.json")
     machine = Machine.model_validate_json((folder / "machine.json").read_text())
@@ -312,7 +300,7 @@ def main() -> int:
     except (LookupError, DirectoryAway, DirectoryRefuses) as error:
         log.warning("%s", error)
         return 1  # the machine's keeper tries again
-    tell_ready(machine.host)
+    report_ready(machine.host)
     return 0
 
 

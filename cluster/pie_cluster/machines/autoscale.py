@@ -1,4 +1,4 @@
-"""How many nodes a cluster should have: a decision from what the nodes report, and a clock.
+"""The number of nodes that a cluster should have, decided from their reports and a clock.
 
 No I/O. The owner hands in the nodes and the time, and carries out what is decided.
 """

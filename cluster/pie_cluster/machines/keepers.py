@@ -1,4 +1,4 @@
-"""What keeps a machine's part of a cluster: a process, started and found again by its folder."""
+"""The process that keeps a machine's part of a cluster, started and found again by its folder."""
 
 from __future__ import annotations
 

@@ -10,60 +10,26 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.machines import http_gateway
-from pie_cluster.machines.kept import end_with_parent
 from pie_cluster.machines.settings import Machine, Token, machine_resource, member_keys_file
-from pie_py.config.processes import python_command
+from pie_py.config.processes import Backoff, Child, Supervisor
 from pie_py.config.server import ServerConfig
 
 log = logging.getLogger("pie.machine")
 
 LOOK_SECONDS = 0.05
-FIRST_PAUSE, MOST_PAUSE = 0.05, 5.0
-WELL_SECONDS = 10.0
+FIRST_PAUSE, MOST_PAUSE = 0.05, 5.0  # before a process is started again
 STOP_SECONDS = 15.0  # for Ray's processes to end
 RECONNECT_SECONDS = 600  # that Ray's agents wait for a head that is away
-
-
-@dataclass
-class Kept:
-    """A process that is started again when it has ended."""
-
-    name: str
-    start: Callable[[], subprocess.Popen[bytes]]
-    process: subprocess.Popen[bytes] | None = None
-    began: float = 0.0
-    pause: float = FIRST_PAUSE
-    due: float = 0.0
-    starts: int = 0
-
-    def look(self, now: float) -> None:
-        """Starts it if it does not run and its time has come."""
-        if self.process is not None and self.process.poll() is not None:
-            if now - self.began > WELL_SECONDS:
-                self.pause = FIRST_PAUSE
-            self.process = None
-            self.due = now + self.pause
-            self.pause = min(2 * self.pause, MOST_PAUSE)
-        if self.process is None and now >= self.due:
-            try:
-                self.process = self.start()
-            except OSError as error:  # no room for its log, or for a process
-                log.warning("%s cannot be started: %s", self.name, error)
-                self.due = now + MOST_PAUSE
-                return
-            self.began = now
-            self.starts += 1
 
 
 class MachineKeeper:
@@ -76,69 +42,66 @@ class MachineKeeper:
         self._machine = Machine.model_validate_json((folder / "machine.json").read_text())
         self._keys = member_keys_file(folder, self._token)
         self._stopping = False
-        self._ray_kept = Kept("ray", self._ray)
         self._placed = 0  # starts of Ray after which nodes were placed
-        self._placing: subprocess.Popen[bytes] | None = None
-        self._kept = [self._ray_kept]
-        if self._machine.role == "head":
-            self._kept += [
-                Kept("directory", self._directory),
-                Kept("gateway", self._gateway),
-            ]
-            if self._machine.autoscale is not None:
-                self._kept.append(Kept("scaler", self._scaler))
-        if self._machine.gateway is not None:
-            self._kept.append(Kept("http", self._http))
+        self._placing: Child | None = None
 
     def run(self) -> None:
         """Keeps them until SIGTERM, then ends them all."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
+        ray, *others = supervisors = [
+            Supervisor(name, start, partial(_on_lost, name), backoff=_backoff())
+            for name, start in self._starts().items()
+        ]
         while not self._stopping:
-            for kept in self._kept:
-                kept.look(time.monotonic())
-            self._place_nodes()
-            self._tell()
+            self._place_nodes(ray.starts)
+            self._write_pids(supervisors)
             time.sleep(LOOK_SECONDS)
-        running = [kept.process for kept in self._kept if kept.process is not None]
-        if self._placing is not None:
-            running.append(self._placing)
-        for process in reversed(running):
-            if process is self._ray_kept.process and self._machine.role != "head":
-                process.kill()  # its agent would wait for actors, and dies with it
-            else:
-                process.terminate()
         end = time.monotonic() + STOP_SECONDS
-        for process in running:
-            try:
-                process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        if self._placing is not None:
+            self._placing.kill()
+        for other in reversed(others):
+            other.ask_to_end()
+        if self._machine.role == "head":
+            ray.ask_to_end()
+        else:
+            ray.stop(0)  # its agent would wait for actors, and dies with it
+        for supervisor in supervisors:
+            supervisor.stop(max(0.1, end - time.monotonic()))
+
+    def _starts(self) -> dict[str, Callable[[], Child]]:
+        """How each of its processes is started, Ray's first."""
+        starts: dict[str, Callable[[], Child]] = {"ray": self._ray}
+        if self._machine.role == "head":
+            starts |= {"directory": self._directory, "gateway": self._gateway}
+            if self._machine.autoscale is not None:
+                starts["scaler"] = self._scaler
+        if self._machine.gateway is not None:
+            starts["http"] = self._http
+        return starts
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
 
-    def _place_nodes(self) -> None:
+    def _place_nodes(self, starts: int) -> None:
         """Has Ray place this machine's nodes, once per start of its agent."""
         if self._machine.role == "head":
             return
         if self._placing is None:
-            if self._placed < self._ray_kept.starts:
+            if self._placed < starts:
                 with suppress(OSError):  # as of any other process: at the next look
                     self._placing = self._placer()
-        elif (status := self._placing.poll()) is not None:
+        elif (status := self._placing.status) is not None:
             self._placing = None
             if status == 0:
-                self._placed = self._ray_kept.starts
+                self._placed = starts
 
-    def _placer(self) -> subprocess.Popen[bytes]:
-        command = python_command("-m", "pie_cluster.machines.actors", str(self._folder))
-        return self._started("placing", command, ray_environment(self._folder, self._token))
+    def _placer(self) -> Child:
+        return self._of_ray("placing", "pie_cluster.machines.actors", str(self._folder))
 
-    def _tell(self) -> None:
+    def _write_pids(self, supervisors: Sequence[Supervisor[Child]]) -> None:
         """Writes which processes run, for `pie-py cluster` and for tests."""
-        pids = {kept.name: kept.process.pid for kept in self._kept if kept.process is not None}
+        pids = {each.name: child.pid for each in supervisors if (child := each.child) is not None}
         text = json.dumps(pids)
         path = self._folder / "pids.json"
         if not path.exists() or path.read_text() != text:
@@ -147,29 +110,28 @@ class MachineKeeper:
                 beside.write_text(text)
                 os.replace(beside, path)
 
-    def _ray(self) -> subprocess.Popen[bytes]:
+    def _ray(self) -> Child:
         machine, host = self._machine, self._machine.host
-        command = python_command("-m", "pie_cluster.machines.ray_start", "start", "--block")
-        command += ["--disable-usage-stats", f"--node-ip-address={host}"]
-        command += ["--include-log-monitor=false"]  # it sends to drivers; ours do not listen
+        options = ["--disable-usage-stats", f"--node-ip-address={host}"]
+        options += ["--include-log-monitor=false"]  # it sends to drivers; ours do not listen
         if machine.role == "head":
             port = self._token.ray.rpartition(":")[2]
-            command += ["--head", f"--port={port}", "--include-dashboard=false", "--num-cpus=0"]
-            command += ["--num-gpus=0", f"--temp-dir={ray_folder(self._folder)}"]
+            options += ["--head", f"--port={port}", "--include-dashboard=false", "--num-cpus=0"]
+            options += ["--num-gpus=0", f"--temp-dir={ray_folder(self._folder)}"]
             if machine.ray_autoscaling is not None:
-                command += [f"--autoscaling-config={machine.ray_autoscaling}"]
+                options += [f"--autoscaling-config={machine.ray_autoscaling}"]
             (self._folder / "gcs").mkdir(exist_ok=True)
             # Left by a head that was killed; Ray would take an agent of ours for it.
             (ray_folder(self._folder) / "ray_current_cluster").unlink(missing_ok=True)
         else:
-            command += [f"--address={self._token.ray}", "--num-cpus=1"]
-            command += [f"--num-gpus={machine.gpus}"]
+            options += [f"--address={self._token.ray}", "--num-cpus=1"]
+            options += [f"--num-gpus={machine.gpus}"]
             room = {"pie_node": machine.room, machine_resource(self._folder): 1}
-            command += [f"--resources={json.dumps(room)}"]
-        command += [f"--object-store-memory={100 << 20}"]
-        return self._started("ray", command, ray_environment(self._folder, self._token))
+            options += [f"--resources={json.dumps(room)}"]
+        options += [f"--object-store-memory={100 << 20}"]
+        return self._of_ray("ray", "pie_cluster.machines.ray_start", "start", "--block", *options)
 
-    def _directory(self) -> subprocess.Popen[bytes]:
+    def _directory(self) -> Child:
         config = {
             "endpoint": self._token.directory,
             "folder": str(self._folder),
@@ -181,11 +143,10 @@ class MachineKeeper:
         module = "pie_cluster.directory"
         return self._module("directory", module, json.dumps(config))
 
-    def _scaler(self) -> subprocess.Popen[bytes]:
-        command = python_command("-m", "pie_cluster.machines.scaler", str(self._folder))
-        return self._started("scaler", command, ray_environment(self._folder, self._token))
+    def _scaler(self) -> Child:
+        return self._of_ray("scaler", "pie_cluster.machines.scaler", str(self._folder))
 
-    def _gateway(self) -> subprocess.Popen[bytes]:
+    def _gateway(self) -> Child:
         member = MemberConfig(
             directory=self._token.directory,
             policy=self._machine.policy,
@@ -202,29 +163,28 @@ class MachineKeeper:
         )
         return self._module("gateway", "pie_cluster.gateway", config.model_dump_json())
 
-    def _http(self) -> subprocess.Popen[bytes]:
+    def _http(self) -> Child:
         config = http_gateway.process_config(self._token, self._machine)
         return self._module("http", "pie_gateway", config)
 
-    def _module(self, name: str, module: str, config: str) -> subprocess.Popen[bytes]:
-        command = python_command("-m", module, "--config", config)
-        return self._started(name, command, dict(os.environ))
+    def _module(self, name: str, module: str, config: str) -> Child:
+        return self._child(name, None, module, "--with-parent", "--config", config)
 
-    def _started(
-        self, name: str, command: list[str], env: dict[str, str]
-    ) -> subprocess.Popen[bytes]:
+    def _of_ray(self, name: str, module: str, *arguments: str) -> Child:
+        return self._child(name, ray_environment(self._folder, self._token), module, *arguments)
+
+    def _child(self, name: str, env: dict[str, str] | None, module: str, *arguments: str) -> Child:
         logs = self._folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        with (logs / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=env,
-                start_new_session=True,
-                preexec_fn=end_with_parent,  # one thread runs here
-            )
+        return Child(module, *arguments, log=logs / f"{name}.log", env=env, reports=False)
+
+
+def _backoff() -> Backoff:
+    return Backoff(first=FIRST_PAUSE, most=MOST_PAUSE)
+
+
+def _on_lost(name: str, reason: str, pause: float) -> None:
+    log.warning("%s was lost: %s; another starts in %g s", name, reason, pause)
 
 
 def ray_folder(folder: Path) -> Path:

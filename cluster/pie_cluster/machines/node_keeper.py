@@ -6,27 +6,29 @@ Its actor runs it; nothing here knows of Ray.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from pie_cluster.config import FurtherRanks, MemberConfig, read_member_pair
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.kept import Child
-from pie_cluster.machines.settings import Machine, Token, member_keys_file, waiting
+from pie_cluster.machines.settings import (
+    Machine,
+    Token,
+    member_keys_file,
+    waiting,
+    without_ray,
+)
 from pie_cluster.wire.messages import Begin, Begun
+from pie_py.config.processes import LOAD_SECONDS, Backoff, Child
 from pie_py.config.server import ServerConfig
 
 log = logging.getLogger("pie.node")
 
-START_SECONDS = 600.0  # to load a model
 STILL_SECONDS = 10.0  # that a control loop may say nothing before its process is ended
-FIRST_PAUSE, MOST_PAUSE = 0.1, 30.0  # before another life; twice as long each time
-WELL_SECONDS = 10.0  # a life that lasted so long was well
+FIRST_PAUSE = 0.1
 LOOK_SECONDS = 0.25
 HOSTS_SECONDS = 10.0  # for hosts of ranks to start, before it is said that they are missing
-BEGIN_SECONDS = 5.0  # to wait for a life's number, before it is asked for again
 MOST_REASON = 250  # characters
 
 
@@ -56,21 +58,18 @@ class NodeKeeper:
         """
         self._find_hosts = find_hosts
         self._reason = reason
-        self.life = ""
-        self.pid: int | None = None  # of the control process
         self._node = node
         self._folder = folder
         self._token = Token.read(folder / "token.json")
         self._machine = Machine.model_validate_json((folder / "machine.json").read_text())
         self._keys = member_keys_file(folder, self._token)
-        self._stop = threading.Event()
 
     def run(self) -> str:
-        """Keeps the node until it is drained, or `stop`; returns why it has ended."""
-        reason, pause = self._reason, FIRST_PAUSE
+        """Keeps the node until it is drained; returns why it has ended."""
+        reason, backoff = self._reason, Backoff(first=FIRST_PAUSE)
         pair = None if self._keys is None else read_member_pair(self._keys)
         with Directory(self._token.directory, pair) as directory:
-            while not self._stop.is_set():
+            while True:
                 # That a life has ended is told at once, whatever the next one waits for.
                 hosts = self._await_hosts(0 if reason else HOSTS_SECONDS)
                 waits = waiting(self._token, self._machine) if hosts is None else ""
@@ -80,33 +79,24 @@ class NodeKeeper:
                     if error.code == "drained":
                         return str(error)
                     log.error("no number for a life of %s: %s", self._node, error)
-                    self._stop.wait(1.0)
+                    time.sleep(1.0)
                     continue
                 if incarnation is None:
                     continue
                 if hosts is None:  # which the directory shows from now on
                     self._await_hosts(None)
                     continue
-                began = time.monotonic()
-                self.life = f"{self._node}.{incarnation}"
+                backoff.start()
                 reason, drained = self._live(incarnation, hosts)
-                log.warning("%s has ended: %s", self.life, reason)
+                log.warning("%s.%s has ended: %s", self._node, incarnation, reason)
                 if drained:
                     return reason
-                if time.monotonic() - began > WELL_SECONDS:
-                    pause = FIRST_PAUSE
-                self._stop.wait(pause)
-                pause = min(2 * pause, MOST_PAUSE)
-        return "stopped"
-
-    def stop(self) -> None:
-        """Ends the node, and starts no other life of it."""
-        self._stop.set()
+                time.sleep(backoff.pause())
 
     def _begin(self, directory: Directory, reason: str) -> int | None:
         question = Begin(directory.next_number, self._node, reason[:MOST_REASON])
         try:
-            answer = directory.ask(question, BEGIN_SECONDS)
+            answer = directory.ask(question)
         except DirectoryAway as error:
             log.warning("%s", error)
             return None
@@ -114,11 +104,12 @@ class NodeKeeper:
         return answer.incarnation
 
     def _await_hosts(self, seconds: float | None) -> tuple[str, ...] | None:
-        """Where its hosts are; None if one is missing after so long, or it is to stop."""
+        """Where its hosts are; None if one is missing after so long."""
         end = None if seconds is None else time.monotonic() + seconds
         while (hosts := self._find_hosts()) is None:
-            if self._stop.wait(LOOK_SECONDS) or (end is not None and time.monotonic() > end):
+            if end is not None and time.monotonic() > end:
                 return None
+            time.sleep(LOOK_SECONDS)
         return hosts
 
     def _live(self, incarnation: int, hosts: tuple[str, ...]) -> tuple[str, bool]:
@@ -127,19 +118,19 @@ class NodeKeeper:
         try:
             log_file.parent.mkdir(parents=True, exist_ok=True)
             config = self._config(incarnation, hosts)
-            child = Child("pie_control", config.model_dump_json(), log_file)
+            options = ("--with-parent", "--config", config.model_dump_json())
+            child = Child("pie_control", *options, log=log_file, env=without_ray())
         except OSError as error:
             return f"its control process cannot be started: {error}", False
-        self.pid = child.process.pid
-        try:
-            return self._listen(child, hosts)
-        finally:
-            child.stop() if self._stop.is_set() else child.kill()
-            self.pid = None
+        with child:
+            try:
+                return self._listen(child, hosts)
+            finally:
+                child.kill()
 
     def _listen(self, child: Child, hosts: tuple[str, ...]) -> tuple[str, bool]:
-        patience, heard, left = START_SECONDS, time.monotonic(), ""
-        while not self._stop.is_set():
+        patience, heard, left = LOAD_SECONDS, time.monotonic(), ""
+        while True:
             if self._find_hosts() != hosts:
                 return "a machine of its ranks is lost", False
             try:
@@ -160,7 +151,6 @@ class NodeKeeper:
                 left = str(said["left"])
             if "alive" in said:
                 patience = STILL_SECONDS
-        return "stopped", False
 
     def _config(self, incarnation: int, hosts: tuple[str, ...]) -> ServerConfig:
         token, machine = self._token, self._machine

@@ -1,4 +1,4 @@
-"""What an operator does with a cluster: up, join, status, drain, down."""
+"""Operators' commands for a cluster: up, join, status, drain, down."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ from pie_py.config.keys import KeyProblem
 START_SECONDS = 300.0  # of `up` and `join`, at most
 STOP_SECONDS = 60.0
 NODE_SECONDS = 10.0  # for a node to end when its actor has
-ASK_SECONDS = 5.0
 LOOK_SECONDS = 0.1
 FORGET_SECONDS = 4.0  # in which the directory notices that a machine was ended
 
@@ -151,7 +150,7 @@ def nodes_of(token: Token, folder: Path) -> list[NodeFacts]:
         ClusterProblem: if it does not answer.
     """
     with _directory(token, folder) as directory:
-        answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+        answer = directory.ask(Nodes(directory.next_number))
         assert isinstance(answer, NodeList)
         return answer.nodes
 
@@ -163,7 +162,7 @@ def drain(token: Token, folder: Path, node: str, seconds: float) -> None:
         ClusterProblem: if it cannot be drained, or the directory does not answer.
     """
     with _directory(token, folder) as directory:
-        directory.ask(Drain(directory.next_number, node, seconds), ASK_SECONDS)
+        directory.ask(Drain(directory.next_number, node, seconds))
 
 
 def down(folder: Path) -> bool:
@@ -291,7 +290,7 @@ def _add_nodes(
             _check_not_elsewhere(directory, names)
         else:
             allot = Allot(directory.next_number, machine.nodes, token.models)
-            answer = directory.ask(allot, ASK_SECONDS)
+            answer = directory.ask(allot)
             assert isinstance(answer, Allotted)
             names = answer.names
             Names(folder).write(names)
@@ -304,7 +303,7 @@ def _add_nodes(
             time.sleep(LOOK_SECONDS)
             check_keeper(folder)
             _check_let_in(folder)
-            answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+            answer = directory.ask(Nodes(directory.next_number))
             assert isinstance(answer, NodeList)
             found = {node.node: node for node in answer.nodes}
             for name in names:
@@ -341,7 +340,7 @@ def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:
     """Nodes of a folder that serve while nothing runs in it are those of a copy of the folder."""
     end = time.monotonic() + FORGET_SECONDS
     while True:
-        answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+        answer = directory.ask(Nodes(directory.next_number))
         assert isinstance(answer, NodeList)
         serve = [
             n.node

@@ -7,24 +7,21 @@ from __future__ import annotations
 
 import json
 import logging
-import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pie_cluster.machines.kept import Child
-from pie_cluster.machines.settings import Machine, Token, member_keys_file
+from pie_cluster.machines.settings import Machine, Token, member_keys_file, without_ray
+from pie_py.config.processes import Child, Supervisor
 
 log = logging.getLogger("pie.ranks")
-
-PAUSE = 0.5  # before another host, when one has ended
-LOOK_SECONDS = 1.0
 
 
 class RankKeeper:
     """A host of ranks, and another one at its address when it has ended."""
 
     def __init__(self, node: str, folder: Path) -> None:
-        """Nothing runs before `run`.
+        """Starts the first one.
 
         Args:
             node: whose ranks they are.
@@ -35,29 +32,24 @@ class RankKeeper:
         self._folder = folder
         self._token = Token.read(folder / "token.json")
         self._machine = Machine.model_validate_json((folder / "machine.json").read_text())
+        Supervisor("ranks", self._start, self._on_lost, attend=self._attend)
 
-    def run(self) -> None:
-        """Keeps a host until the process ends."""
-        while True:
-            try:
-                self._keep()
-            except OSError as error:
-                log.error("no host of ranks of %s can be started: %s", self._node, error)
-            time.sleep(PAUSE)
-
-    def _keep(self) -> None:
+    def _start(self) -> Child:
         log_file = self._folder / "logs" / f"{self._node}-ranks.log"
         log_file.parent.mkdir(parents=True, exist_ok=True)
-        child = Child("pie_cluster.ranks.host", self._config(), log_file)
-        try:
-            while True:
-                said = child.next_line(LOOK_SECONDS) or {}
-                if "endpoint" in said:
-                    self.endpoint = said["endpoint"]
-                elif "error" in said:
-                    log.error("%s", said["error"])
-        except EOFError:
-            child.kill()
+        options = ("--with-parent", "--config", self._config())
+        return Child("pie_cluster.ranks.host", *options, log=log_file, env=without_ray())
+
+    def _attend(self, child: Child) -> None:
+        with suppress(EOFError):
+            while (report := child.next_line()) is not None:
+                if "endpoint" in report:
+                    self.endpoint = report["endpoint"]
+                elif "error" in report:
+                    log.error("%s", report["error"])
+
+    def _on_lost(self, reason: str, pause: float) -> None:
+        log.error("the host of ranks of %s was lost: %s", self._node, reason)
 
     def _config(self) -> str:
         """Of `pie_cluster.ranks.host`, as JSON."""

@@ -7,10 +7,13 @@ a second agent. So the command alone is told that they are supported.
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 from ray._private import ray_constants
 from ray.scripts import scripts
+
+from pie_py.config.child import exit_with_parent
 
 
 class _Constants:
@@ -23,6 +26,7 @@ class _Constants:
 
 
 if __name__ == "__main__":
+    exit_with_parent(number=signal.SIGTERM)  # at which it ends Ray's processes
     commands: Any = scripts
     commands.ray_constants = _Constants()
     commands.main()

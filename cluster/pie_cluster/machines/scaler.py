@@ -17,11 +17,11 @@ from pie_cluster.machines.actors import ask_for_node, connect, give_up_node, pla
 from pie_cluster.machines.autoscale import Autoscale, Autoscaler
 from pie_cluster.machines.settings import Machine, Token, member_keys_file
 from pie_cluster.wire.messages import Allot, Allotted, Drain, NodeList, Nodes
+from pie_py.config.child import exit_with_parent
 
 log = logging.getLogger("pie.scaler")
 
 LOOK_SECONDS = 1.0
-ASK_SECONDS = 5.0
 
 
 class Scaler:
@@ -43,7 +43,7 @@ class Scaler:
         """
         directory = self._directory
         placed = placed_nodes()
-        answer = directory.ask(Nodes(directory.next_number), ASK_SECONDS)
+        answer = directory.ask(Nodes(directory.next_number))
         assert isinstance(answer, NodeList)
         self._asked -= {node.node for node in answer.nodes}
         change = self._scaler.decide(answer.nodes, placed, self._asked, time.monotonic())
@@ -56,11 +56,11 @@ class Scaler:
         for name in change.drain:
             log.info("%s is drained", name)
             seconds = self._settings.drain_seconds
-            directory.ask(Drain(directory.next_number, name, seconds), ASK_SECONDS)
+            directory.ask(Drain(directory.next_number, name, seconds))
 
     def _add(self, count: int) -> None:
         allot = Allot(self._directory.next_number, count, self._models)
-        answer = self._directory.ask(allot, ASK_SECONDS)
+        answer = self._directory.ask(allot)
         assert isinstance(answer, Allotted)
         for name in answer.names:
             log.info("%s is asked for", name)
@@ -70,6 +70,7 @@ class Scaler:
 
 def main() -> None:
     """Looks until the process ends."""
+    exit_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     folder = Path(sys.argv[1])
     token = Token.read(folder / "token.json")

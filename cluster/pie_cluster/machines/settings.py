@@ -1,4 +1,4 @@
-"""What a cluster is made of, from a file; and what its machines must know, on disk."""
+"""Settings of a cluster, from a file, and those of its machines, on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pydantic import (
 from pie_cluster.directory.policies import load_policy
 from pie_cluster.machines.autoscale import Autoscale
 from pie_py.config.gateway import GatewayConfig
-from pie_py.config.policies import UnknownPolicy
+from pie_py.config.plugins import UnknownPolicy
 from pie_py.config.server import ServerConfig
 
 TOKEN_FILE = "token.json"
@@ -256,3 +256,8 @@ def member_keys_file(folder: Path, token: Token) -> Path | None:
     if not path.exists() or path.read_text(encoding="utf-8") != text:  # of another cluster
         write_private(path, text)
     return path
+
+
+def without_ray() -> dict[str, str]:
+    """This process's environment, without what Ray adds for processes of its own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}

@@ -20,7 +20,7 @@ from pie_py import __version__
 from pie_py.config.endpoint import BadEndpoint, Endpoint, answers, parse_endpoint
 from pie_py.config.keys import KeyProblem, KeyStore
 from pie_py.config.server import ServerConfig
-from pie_py.wire.contract import contract_version
+from pie_py.config.shipped_files import contract_version
 
 
 def make_token(config: ClusterConfig, folder: Path) -> Token:

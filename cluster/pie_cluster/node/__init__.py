@@ -1,1 +1,1 @@
-"""What a node does beside serving."""
+"""A node's work beside serving."""

@@ -17,7 +17,7 @@ import trio
 
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.links import NodeLinks
-from pie_cluster.wire.messages import Place, There
+from pie_cluster.wire.messages import NodeAddress, PlaceLaunch
 from pie_control.errors import ApiError, NoRoom, Refusal
 from pie_control.instances.instance import Ended, Fence, Instance, State
 from pie_control.instances.launcher import Child, Launcher
@@ -186,7 +186,7 @@ class ChildrenElsewhere:
                 there = await self._directory.ask(place)
             except (Refusal, ApiError):
                 break
-            assert isinstance(there, There)
+            assert isinstance(there, NodeAddress)
             life = f"{there.node}.{there.incarnation}"
             avoid.append(life)
             try:
@@ -203,7 +203,7 @@ class ChildrenElsewhere:
         raise full
 
     async def _launch(
-        self, there: There, life: str, parent: Instance, program: Program, args: list[str]
+        self, there: NodeAddress, life: str, parent: Instance, program: Program, args: list[str]
     ) -> Child:
         def late(told: dict[str, str]) -> None:  # it was given up meanwhile
             _ChildElsewhere(told["instance"], life, there, self._links, self._start).kill()
@@ -235,7 +235,7 @@ class _ChildElsewhere:
         self,
         instance: str,
         life: str,
-        there: There,
+        there: NodeAddress,
         links: NodeLinks,
         start: Callable[[Callable[[], Awaitable[None]]], None],
     ) -> None:
@@ -265,8 +265,8 @@ class _ChildElsewhere:
             log.info("a child is not there to be ended", child=self._instance, reason=str(error))
 
 
-def _place(parent: Instance, program: Program, avoid: list[str], number: int) -> Place:
-    return Place(number, parent.user, program.hash, None, parent.id, avoid)
+def _place(parent: Instance, program: Program, avoid: list[str], number: int) -> PlaceLaunch:
+    return PlaceLaunch(number, parent.user, program.hash, None, parent.id, avoid)
 
 
 def _lost(child: str, life: str, error: Exception) -> ApiError:

@@ -14,12 +14,12 @@ from pie_cluster.node.facts import NodeFacts
 from pie_cluster.node.fetching import ProgramFetcher
 from pie_cluster.node.membership import Membership
 from pie_cluster.node.users import ClusterUsers
-from pie_cluster.parent import leave_with_parent, tell_parent
 from pie_control.extension import Extension, Role
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.requests import Parts
 from pie_control.wasm import HostFunction
 from pie_control.wiring import Scope, Wiring
+from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
@@ -34,7 +34,7 @@ def extend(config: ServerConfig) -> Extension:
     Raises:
         KeyProblem: if a key cannot be read.
     """
-    leave_with_parent()
+    exit_with_parent(LEAVE_SECONDS)
     member = member_of(config)
     scope = Scope(
         id_suffix=f"@{member.life}",
@@ -98,7 +98,7 @@ class ClusterNode(Role):
 
         def leave(reason: str, drained: bool) -> None:
             self._reason = reason
-            tell_parent({"left": reason, "drained": drained})
+            report({"left": reason, "drained": drained})
             stop.set()
 
         async with trio.open_nursery() as nursery:

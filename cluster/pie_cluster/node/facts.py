@@ -1,4 +1,4 @@
-"""What a node tells the directory of itself: load, caches, exports."""
+"""A node's report to the directory: load, caches, exports."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 import trio
 
-from pie_cluster.wire.messages import There
+from pie_cluster.wire.messages import NodeAddress
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError
 from pie_py.config.endpoint import parse_endpoint
@@ -120,7 +120,7 @@ class NodeLinks:
             scope.cancel()
 
 
-def described(there: There) -> dict[str, Any]:
+def described(there: NodeAddress) -> dict[str, Any]:
     """A node as clients are told of it."""
     return {
         "node": f"{there.node}.{there.incarnation}",

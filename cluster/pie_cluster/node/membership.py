@@ -14,7 +14,6 @@ import zmq
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.node.facts import NodeFacts
-from pie_cluster.parent import tell_parent
 from pie_cluster.wire.messages import (
     CLUSTER_PROTOCOL,
     Fenced,
@@ -29,6 +28,7 @@ from pie_cluster.wire.messages import (
 from pie_cluster.wire.sockets import member_dealer
 from pie_control.instances.registry import Registry
 from pie_py import __version__
+from pie_py.config.child import report
 from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.cluster")
@@ -85,7 +85,7 @@ class Membership:
                 nursery.start_soon(self._listen, leave)
                 while True:
                     self._say(endpoint)
-                    tell_parent({"alive": self._config.life})
+                    report({"alive": self._config.life})
                     await trio.sleep(REPORT_SECONDS)
                     if self._is_drained():
                         leave("it is drained", True)

@@ -46,7 +46,7 @@ class Here:
         return lost(self.life, self.over)
 
 
-Place: TypeAlias = Here | BusLink
+TopicOwner: TypeAlias = Here | BusLink
 
 
 class Ownership:
@@ -76,7 +76,7 @@ class Ownership:
         self._bus = bus
         self._key = key
         self._here: Here | None = None  # while this node owns anything under its lease
-        self._places: dict[str, Place] = {}  # by user
+        self._places: dict[str, TopicOwner] = {}  # by user
         self._claims: dict[str, int] = {}  # the numbers of what is here
         self._links: dict[str, BusLink] = {}  # by life
         self._locks: dict[str, trio.Lock] = {}  # of users that are looked for
@@ -101,7 +101,7 @@ class Ownership:
                     await trio.sleep(AGAIN_SECONDS)
             await trio.sleep_forever()
 
-    def known(self, user: str) -> Place | None:
+    def known(self, user: str) -> TopicOwner | None:
         """Where a user's topics are, as far as is known without asking."""
         place = self._places.get(user)
         if place is None or place.over is not None:
@@ -140,12 +140,12 @@ class Ownership:
         """This node gives up what it owns: it ends."""
         self._lose(reason)
 
-    def forget(self, user: str, place: Place) -> None:
+    def forget(self, user: str, place: TopicOwner) -> None:
         """A place does not have a user's topics any more, as it says."""
         if self._places.get(user) is place:
             del self._places[user]
 
-    async def find(self, user: str) -> Place:
+    async def find(self, user: str) -> TopicOwner:
         """Where a user's topics are; here, if they are nowhere.
 
         Raises:
@@ -174,7 +174,7 @@ class Ownership:
         if not lock.locked():
             self._locks.pop(user, None)
 
-    async def _look(self, user: str) -> Place | str:
+    async def _look(self, user: str) -> TopicOwner | str:
         """The owner that the database knows, if it answers; else why not."""
         lease = self._lease.number
         if lease is None or self._me is None or self._nursery is None:

@@ -1,4 +1,4 @@
-"""What a node shares with others by the database: its lease, launches, topics, children."""
+"""A node's share in the database: its lease, launches, topics, children."""
 
 from __future__ import annotations
 

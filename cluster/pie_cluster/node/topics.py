@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import trio
 
 from pie_cluster.node.bus_link import BusLink, GiveUp, Held, NotDone
-from pie_cluster.node.ownership import AGAIN_SECONDS, Here, Ownership, Place
+from pie_cluster.node.ownership import AGAIN_SECONDS, Here, Ownership, TopicOwner
 from pie_control.api.binder import implement
 from pie_control.api.session import check_size, message_size
 from pie_control.errors import ApiError
@@ -36,7 +36,7 @@ TRIES = 40  # of owners that do not have the topics any more, for one call
 class _Subscription(NamedTuple):
     """One that is open, and its handle there."""
 
-    place: Place
+    place: TopicOwner
     handle: int
 
 
@@ -64,7 +64,7 @@ class _Call(NamedTuple):
     args: tuple[Any, ...]
     here: Callable[[], Any]
     future: Future | None = None
-    finish: Callable[[Place, Any], Any] | None = None
+    finish: Callable[[TopicOwner, Any], Any] | None = None
     gone: Callable[[], Any] | None = None
 
 
@@ -121,7 +121,7 @@ class ClusterTopics:
         check_topic(topic)
         member = self._member(instance)
 
-        def finish(place: Place, handle: int) -> int:
+        def finish(place: TopicOwner, handle: int) -> int:
             member.last += 1
             member.subscriptions[member.last] = _Subscription(place, handle)
             return member.last
@@ -211,7 +211,7 @@ class ClusterTopics:
     def _make(self, instance: Instance, call: _Call) -> Any:
         return self._make_at(self._ownership.known(instance.user), instance, call)
 
-    def _make_at(self, place: Place | None, instance: Instance, call: _Call) -> Any:
+    def _make_at(self, place: TopicOwner | None, instance: Instance, call: _Call) -> Any:
         """Makes a call at once where the owner is here. Elsewhere it is sent at once if that is
         possible, so that calls arrive in their order; the guest is suspended until the answer.
         """
@@ -226,7 +226,7 @@ class ClusterTopics:
         return SUSPENDED
 
     async def _finish(
-        self, instance: Instance, call: _Call, place: Place | None, sent: Sent | None
+        self, instance: Instance, call: _Call, place: TopicOwner | None, sent: Sent | None
     ) -> Any:
         with _undone(instance, call):
             for _ in range(TRIES):
@@ -277,7 +277,7 @@ def _future(instance: Instance, kind: FutureKind) -> Future:
     return instance.futures.create_outside(kind, f"messages of {instance.program.name}")
 
 
-def _value(call: _Call, place: Place, answer: Any) -> Any:
+def _value(call: _Call, place: TopicOwner, answer: Any) -> Any:
     if call.future is not None:
         return call.future.handle
     return answer if call.finish is None else call.finish(place, answer)
@@ -294,5 +294,5 @@ def _undone(instance: Instance, call: _Call) -> Iterator[None]:
         raise
 
 
-def _raise_lost(place: Place) -> NoReturn:
+def _raise_lost(place: TopicOwner) -> NoReturn:
     raise place.lost()

@@ -35,7 +35,7 @@ from pie_cluster.wire.ranks import (
 from pie_cluster.wire.sockets import Gate, member_router
 from pie_inference.errors import LoadError
 from pie_inference.parallel.processes import RankProcesses
-from pie_py.config.child import tell_error, tell_ready
+from pie_py.config.child import report_error, report_ready
 from pie_py.config.keys import KeyPair, KeyProblem
 from pie_py.config.logs import LogConfig, set_up_logs
 
@@ -175,12 +175,12 @@ def main() -> int:
         pair = None if config.keys is None else read_member_pair(config.keys)
         host = RankHost(config, pair)
     except (KeyProblem, LoadError) as error:
-        tell_error(str(error))
+        report_error(str(error))
         return 1
     except zmq.ZMQError as error:
-        tell_error(f"the host of ranks cannot listen on {config.endpoint}: {error.strerror}")
+        report_error(f"the host of ranks cannot listen on {config.endpoint}: {error.strerror}")
         return 1
-    tell_ready(host.endpoint)
+    report_ready(host.endpoint)
     host.serve()
     return 0
 

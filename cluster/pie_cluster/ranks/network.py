@@ -1,4 +1,4 @@
-"""What ranks on several machines need of the network between them."""
+"""The network between ranks on several machines."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Allot(_Message, tag="allot", frozen=True):
     models: Text  # a hash of what the machine would serve, which all nodes serve
 
 
-class Place(_Message, tag="place", frozen=True):
+class PlaceLaunch(_Message, tag="place", frozen=True):
     """Where may this launch go?"""
 
     number: Count
@@ -180,7 +180,7 @@ class Allotted(_Message, tag="allotted", frozen=True):
     names: list[Name]
 
 
-class There(_Message, tag="there", frozen=True):
+class NodeAddress(_Message, tag="there", frozen=True):
     """A node that serves."""
 
     number: Count
@@ -272,8 +272,8 @@ class News(_Message, tag="news", frozen=True):
     left: Count  # nodes that are not told yet
 
 
-Question: TypeAlias = Begin | Allot | Place | Where | Nodes | Drain | UserOf
-Answer: TypeAlias = Begun | Allotted | There | NodeList | User | Done | Refused
+Question: TypeAlias = Begin | Allot | PlaceLaunch | Where | Nodes | Drain | UserOf
+Answer: TypeAlias = Begun | Allotted | NodeAddress | NodeList | User | Done | Refused
 ToDirectory: TypeAlias = Join | Report | Question | Follow | Placed
 Change: TypeAlias = Known | Report | Gone
 ToNode: TypeAlias = Renewed | JoinAgain | Fenced

@@ -1,4 +1,4 @@
-"""How a connection begins that a cluster's gateway passes on to a node: with a ticket, in a line.
+"""The beginning of a connection that a gateway passes on to a node: a ticket, in a line.
 
 ZeroMQ, whose connection it is, says its signature (ZMTP 3) and no more before it hears its peer.
 The client writes the ticket beside it, so either may come first; the ticket ends at the gateway,

@@ -16,7 +16,7 @@ from pie_control.commands.copy_embed import CopyEmbedCommand
 from pie_control.commands.copy_page import CopyKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_py.config.quotas import MAX_PRIORITY
+from pie_py.config.limits import MAX_PRIORITY
 from pie_py.wire.plan import Int32, Uint32
 
 

@@ -19,7 +19,7 @@ from pie_control.models.served import ServedModels, traits_of
 from pie_control.timers import Timers
 from pie_control.wasm import SUSPENDED, HostFunction
 from pie_py import __version__
-from pie_py.config.quotas import MAX_PRIORITY
+from pie_py.config.limits import MAX_PRIORITY
 
 if TYPE_CHECKING:
     from pie_control.models.tokenizer import TextCodec

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from pie_control.instances.instance import PAGE_BYTES, Instance
-from pie_py.config.quotas import Quotas
+from pie_py.config.limits import Quotas
 
 SEGMENT_NS = 500_000  # of guests' time, of which the pages are counted together
 CHECKED_BYTES = 64 << 20  # made since the last check

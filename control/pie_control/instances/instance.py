@@ -19,8 +19,7 @@ from pie_control.instances.message_bytes import MessageBytes
 from pie_control.instances.timeline import Timeline
 from pie_control.instances.turn_state import TurnState
 from pie_control.wasm.engine import MEMORIES
-from pie_py.config.limits import Limits
-from pie_py.config.quotas import Quota
+from pie_py.config.limits import Limits, Quota
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from pie_control.interception.costs import Costs
 from pie_control.interception.policies import cheapest, discard, min_waste, preserve, swap
 from pie_control.interception.waste import Choice, Load, Paused
-from pie_py.config.policies import named_policy
+from pie_py.config.plugins import named_policy
 
 Policy: TypeAlias = Callable[[Sequence[Paused], Load, Costs], list[Choice]]
 

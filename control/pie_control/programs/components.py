@@ -15,7 +15,7 @@ from pie_control.fairness import Owner
 from pie_control.programs.store import DAMAGED, DamagedProgram, read_blob
 from pie_control.wasm import Component, Engine, WrittenPages
 from pie_control.wasm.engine import compile_file
-from pie_py.build.errors import BuildError
+from pie_py.build import BuildError
 from pie_py.build.image import memory_instance
 from pie_py.build.runtimes import RUNTIMES
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pie_control.errors import ProgramRejected
 from pie_control.replaying.player import Player, described
 from pie_control.replaying.run import Outcome, replay
-from pie_py.build.errors import BuildError
+from pie_py.build import BuildError
 from pie_py.config.server import ServerConfig
 from pie_py.wire.record import BadRecord, Call, read_record
 

@@ -16,7 +16,7 @@ from pie_py.wire.record import Call, Record
 # They give a program nothing, so a changed one may make more or fewer of them.
 FREE = frozenset({"runtime.log", "source.keep"})
 SENT = frozenset({"session.send", "session.send-blob"})
-DEBUGGER_MARK = b"\0pdb "  # begins what pdb in a program sends (pie_py.cli.debugging)
+DEBUGGER_MARK = b"\0pdb "  # begins what pdb in a program sends (pie_py.cli.stream)
 DEBUGGER_FUTURE = 0xFFFF_FFFF
 
 

@@ -39,8 +39,8 @@ from pie_control.shares import Shares
 from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
+from pie_py.config.shipped_files import contract_version
 from pie_py.wire import methods
-from pie_py.wire.contract import contract_version
 from pie_py.wire.rpc import PROTOCOL
 
 LOG_BYTES = 128 << 10  # of lines in an answer, about: others wait while it is made and encrypted

@@ -25,7 +25,7 @@ from pie_py import __version__
 from pie_py.config.endpoint import Endpoint, parse_endpoint
 from pie_py.config.keys import LOCAL_USER, KeyStore
 from pie_py.config.server import ServerConfig
-from pie_py.wire.contract import contract_version
+from pie_py.config.shipped_files import contract_version
 from pie_py.wire.rpc import (
     CHUNK_BYTES,
     FRAME_OVERHEAD,

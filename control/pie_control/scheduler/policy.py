@@ -15,7 +15,7 @@ from pie_control.commands.command import BatchLimits
 from pie_control.commands.forward import ForwardCommand
 from pie_control.scheduler.adaptive import Adaptive
 from pie_control.scheduler.entry import Entry
-from pie_py.config.policies import named_policy
+from pie_py.config.plugins import named_policy
 from pie_py.config.scheduling import SchedulerConfig
 
 

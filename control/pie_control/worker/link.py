@@ -15,7 +15,7 @@ import structlog
 import trio
 import zmq
 
-from pie_py.config.processes import Backoff, python_command
+from pie_py.config.processes import LOAD_SECONDS, Backoff, python_command
 from pie_py.config.server import ServerConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
@@ -32,8 +32,6 @@ from pie_py.wire.plan import (
 from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.worker")
-
-START_SECONDS = 600.0  # a large checkpoint takes minutes to load
 
 
 class WorkerFailed(Exception):
@@ -185,7 +183,7 @@ class WorkerLink:
         return None if observer is None else observer.model_dump(mode="json")
 
     async def _first_message(self, socket: Socket, process: trio.Process) -> Hello:
-        with trio.move_on_after(START_SECONDS):
+        with trio.move_on_after(LOAD_SECONDS):
             async with trio.open_nursery() as nursery:
 
                 async def watch() -> None:
@@ -204,7 +202,7 @@ class WorkerLink:
                     raise WorkerFailed(reason)
                 case other:
                     raise WorkerFailed(f"it said {type(other).__name__} before hello")
-        raise WorkerFailed(f"it was not ready within {START_SECONDS:.0f} s")
+        raise WorkerFailed(f"it was not ready within {LOAD_SECONDS:.0f} s")
 
     async def _stop(self, socket: Socket, process: trio.Process) -> None:
         """Asks the worker to exit, and kills it after two seconds."""

@@ -9,9 +9,8 @@ from cachetools import TTLCache
 from starlette.datastructures import Headers
 
 from pie_gateway.problems import Problem
-from pie_py.config.api_key import find_user
 from pie_py.config.endpoint import parse_endpoint
-from pie_py.config.keys import ClientKey, KeyStore
+from pie_py.config.keys import ClientKey, KeyStore, find_user
 
 KEPT_SECONDS = 2.0  # that a key is believed; a removed one is refused after that
 KEPT_KEYS = 1024

@@ -26,9 +26,8 @@ from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
 from pie_py.config.logs import LogConfig, set_up_logs
 from pie_py.config.model import ModelConfig
-from pie_py.config.observer import ObserverConfig
+from pie_py.config.plugins import ObserverConfig, observing
 from pie_py.wire.messages import decode, encode
-from pie_py.wire.observer import observing
 from pie_py.wire.plan import (
     Cut,
     Failed,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pie_py.build.generate import (
     host_signatures,
     js_raw,
-    protocol_page,
+    pages,
     python_raw,
     rust_conformance,
     rust_host,
@@ -19,7 +19,7 @@ from pie_py.build.generate.source import REPOSITORY
 # Path of each generated file, and the function that returns its text. The order does not matter.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
-    "docs/protocol.md": protocol_page.render,
+    "docs/protocol.md": pages.render_protocol,
     "sdk/js/src/awaited.ts": js_raw.render_awaited,
     "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
     "sdk/js/src/raw.ts": js_raw.render_raw,

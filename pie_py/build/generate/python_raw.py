@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 
-from pie_py.build.generate.futures import awaitable, awaited_doc, awaited_steps, awaited_type
+from pie_py.build.generate.comments import (
+    awaitable,
+    awaited_doc,
+    awaited_steps,
+    awaited_type,
+    spell,
+)
 from pie_py.build.generate.source import (
     GenerateError,
     format_python,
@@ -14,7 +20,6 @@ from pie_py.build.generate.source import (
     pascal,
     snake,
 )
-from pie_py.build.generate.spelling import spell
 from pie_py.build.wit import Function, Type
 
 _RAW = '''

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from pie_py.build.generate.futures import Named, fields, taker
+from pie_py.build.generate.comments import Named, fields, spell, taker
 from pie_py.build.generate.source import (
     GenerateError,
     contract,
@@ -19,7 +19,6 @@ from pie_py.build.generate.source import (
     pascal,
     snake,
 )
-from pie_py.build.generate.spelling import spell
 from pie_py.build.wit import Function, Interface, Type
 
 _WIDTH = 100

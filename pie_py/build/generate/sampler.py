@@ -6,8 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from pie_py.build.generate.contract_text import number
-from pie_py.build.generate.source import format_python, notice
+from pie_py.build.generate.source import format_python, notice, number
 from pie_py.wire.operations import (
     ALL_PARAMETERS,
     COUNTING,

@@ -5,16 +5,16 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from pie_py.client.errors import InferletFailed
-from pie_py.client.instance import Instance
+from pie_py.client.instance import Instance, Launcher
 from pie_py.client.remote.raised import rebuilt
 from pie_py.client.remote.reach import Reach
 from pie_py.client.remote.values import CannotTravel, loads
@@ -67,14 +67,14 @@ class Call:
             if not isinstance(message, bytes) or not message.startswith(MARK):
                 _print(message)
                 continue
-            told = json.loads(message[len(MARK) :])
-            if told["kind"] in ("out", "err"):
-                print(told["text"], end="", file=getattr(sys, f"std{told['kind']}"))
-            elif told["n"] == self._number:
-                if told["kind"] == "raise":
-                    raise rebuilt(told, self._reach.types, self._reach.origin)
-                value = loads(told["value"], self._reach.types.__getitem__)
-                if told["kind"] == "return":
+            report = json.loads(message[len(MARK) :])
+            if report["kind"] in ("out", "err"):
+                print(report["text"], end="", file=getattr(sys, f"std{report['kind']}"))
+            elif report["n"] == self._number:
+                if report["kind"] == "raise":
+                    raise rebuilt(report, self._reach.types, self._reach.origin)
+                value = loads(report["value"], self._reach.types.__getitem__)
+                if report["kind"] == "return":
                     self._returned = value
                     return
                 yield value
@@ -153,27 +153,17 @@ class Remote:
         return Call(self._instance, self._reach, self._calls)
 
 
-class Client(Protocol):
-    """What sending needs of the client."""
-
-    async def upload(self, program: bytes, name: str) -> str:
-        """Uploads a program and returns its content hash."""
-
-    async def launch(self, program: str, args: Sequence[str]) -> Instance:
-        """Starts an instance of it."""
-
-
 class Sender:
     """Starts instances that call one function, or make objects of one class."""
 
-    def __init__(self, client: Client, reach: Reach) -> None:
+    def __init__(self, client: Launcher, reach: Reach) -> None:
         self.reach = reach
         self._client = client
         self._uploading = anyio.Lock()
         self._uploaded = (b"", "")  # the program, and its content hash
 
     @classmethod
-    async def of(cls, client: Client, target: Callable[..., Any]) -> Sender:
+    async def of(cls, client: Launcher, target: Callable[..., Any]) -> Sender:
         """Of a function or class; a thread reads its source.
 
         Raises:

@@ -24,32 +24,32 @@ def inferlet_frames(error: BaseException) -> TracebackType | None:
 
 
 def rebuilt(
-    told: dict[str, Any], types: Mapping[str, type], origin: Callable[[str], str]
+    report: dict[str, Any], types: Mapping[str, type], origin: Callable[[str], str]
 ) -> Exception:
-    """The exception that an inferlet has told of, of its own type where that is known here.
+    """The exception that an inferlet has raised, of its own type where that is known here.
 
     It is always an `Exception`: what an inferlet says must not end the caller's process or its
     tasks, as `SystemExit`, `KeyboardInterrupt` and `GeneratorExit` would, so these are an
     `InferletFailed`.
 
     Args:
-        told: as the inferlet has written it.
+        report: as the inferlet has written it.
         types: of the caller, by their names on the way.
         origin: the caller's file for a file of the inferlet.
     """
     try:
-        value = loads(told["value"], lambda name: _exception(name, types))
+        value = loads(report["value"], lambda name: _exception(name, types))
     except (TypeError, LookupError, AttributeError):
         value = None
-    error = value if isinstance(value, Exception) else InferletFailed("failed", told["text"])
-    inner = None if told["inner"] is None else rebuilt(told["inner"], types, origin)
-    if told["is_cause"]:
+    error = value if isinstance(value, Exception) else InferletFailed("failed", report["text"])
+    inner = None if report["inner"] is None else rebuilt(report["inner"], types, origin)
+    if report["is_cause"]:
         error.__cause__ = inner
     else:
         error.__context__ = inner
         error.__suppress_context__ = inner is None
     trace = None
-    for file, line, name in reversed(told["frames"]):
+    for file, line, name in reversed(report["frames"]):
         frame = _frame(origin(file), line, name)
         trace = TracebackType(trace, frame, frame.f_lasti, line)
     return error.with_traceback(trace)

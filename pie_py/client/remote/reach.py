@@ -1,4 +1,4 @@
-"""What a function needs to run elsewhere: source, modules, data, types.
+"""The needs of a function that runs elsewhere: source, modules, data, types.
 
 Found from the values that its names have now, as the caller's own call would find them: modules and
 what comes from them are imported again, functions and classes of the same module go as source, and

@@ -36,15 +36,15 @@ class Excerpt:
         decorators = getattr(node, "decorator_list", [])
         first = min([node.lineno, *(one.lineno for one in decorators)])
         last = node.end_lineno or first
-        kept = {n: self._source[n - 1].rstrip("\n") for n in range(first, last + 1)}
+        lines = {n: self._source[n - 1].rstrip("\n") for n in range(first, last + 1)}
         if isinstance(node, ast.Lambda):
             text = ast.get_source_segment("".join(self._source), node)
-            kept = dict(enumerate(f"{LAMBDA} = ({text})".split("\n"), first))
+            lines = dict(enumerate(f"{LAMBDA} = ({text})".split("\n"), first))
         for one in without:
             for n in range(one.lineno, (one.end_lineno or one.lineno) + 1):
-                kept[n] = ""
-        self._lines |= kept
-        self._starts.add(min(n for n, text in kept.items() if text))
+                lines[n] = ""
+        self._lines |= lines
+        self._starts.add(min(n for n, text in lines.items() if text))
 
     def text(self) -> str:
         """The file with nothing but what was cut out. What stood deeper stands in an `if`."""

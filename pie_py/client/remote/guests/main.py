@@ -1,5 +1,5 @@
-"""What runs in the inferlet: calls the caller's function, or a class's methods one by one, and
-tells what becomes of it in messages: bytes that begin with a mark.
+"""The program that runs in the inferlet: calls the caller's function, or a class's methods one by
+one, and answers in messages: bytes that begin with a mark.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ async def call(target: Callable[..., Any], args: str, number: int) -> Any:
             answer = None
         elif inspect.isawaitable(answer):
             answer = await answer
-        told = None if inspect.isclass(target) else answer
-        text = dumps(told, "what it returns", name_of)
+        returned = None if inspect.isclass(target) else answer
+        text = dumps(returned, "what it returns", name_of)
     except BaseException as error:
         flush()
         if not isinstance(error, Exception | SystemExit):

@@ -3,7 +3,7 @@
 CPython counts the references to an object in the object itself. An instance that only looks at an
 object so writes to its page of memory, and the page is copied for it. The counts of immortal
 objects (PEP 683) are not written; an object is immortal if its count is large enough, which the
-build sees to in the image (`pie_py.build.immortal`) once this module has listed the objects.
+build sees to in the image (`pie_py.build.image`) once this module has listed the objects.
 """
 
 from __future__ import annotations

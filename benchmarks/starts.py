@@ -1,4 +1,4 @@
-"""`pie-py bench starts`: programs that do nearly nothing, from the request to the result.
+"""`python -m benchmarks starts`: programs that do nearly nothing, from the request to the result.
 
 What is left is what a launch costs: one after the other, and many at once. The server knows the
 programs already.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import anyio
@@ -16,7 +17,7 @@ import psutil
 
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.programs import GUESTS, bench_programs
+from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report, percentile
 from pie_py.bench.server import BenchServer, bench_server, with_room
 from pie_py.build.modules import read_modules
@@ -25,6 +26,7 @@ from pie_py.config.model import ModelConfig
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.wire.modules import pack
 
+TRIVIAL_PROGRAM = Path(__file__).parent / "trivial_guest.py"
 TRIVIAL, COMPONENT, LIBRARY = "trivial source", "component", "AsyncLM --help"
 GOALS_MS = {TRIVIAL: 2.5, COMPONENT: 1.0}  # median, one after the other
 GOALS_RATE = {TRIVIAL: 600.0}  # launches a second, AT_ONCE together
@@ -62,7 +64,7 @@ def _cases() -> dict[str, Case]:
         read_modules(shipped_folder("inferlets") / "async_function_calling" / "asynchronous.py")
     )
     return {
-        TRIVIAL: Case((GUESTS / "trivial.py").read_bytes(), []),
+        TRIVIAL: Case(TRIVIAL_PROGRAM.read_bytes(), []),
         COMPONENT: Case(bench_programs(["rust"])["rust"], ["idle", "0"]),
         LIBRARY: Case(library, ["--help"]),
     }

@@ -1,4 +1,4 @@
-"""`pie-py keys`: who may connect from other machines."""
+"""Users: `pie-py keys`, `quota`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import TypeVar
 
 import click
 
-from pie_py.cli.connect import EXIT_FAILED, json_option
-from pie_py.cli.console import say
+from pie_py.cli.connect import EXIT_FAILED, json_option, with_client
+from pie_py.cli.console import say, table
 from pie_py.cli.server_config import server_config
+from pie_py.client import sync
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -35,14 +36,14 @@ def _folder(function: _Command) -> _Command:
 
 
 @click.group("keys")
-def command() -> None:
+def keys() -> None:
     """Manage the keys of users who connect from other machines.
 
     Run it on the server's machine. A server that runs takes changes in at once.
     """
 
 
-@command.command("add")
+@keys.command("add")
 @click.argument("user")
 @click.option(
     "--output",
@@ -64,17 +65,17 @@ def add(user: str, output: Path | None, data_folder: Path | None, file: Path | N
     click.echo(str(output))
 
 
-@command.command("http")
+@keys.command("http")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def http(file: Path) -> None:
     """Print the API key for HTTP of the user whose key FILE this is."""
-    from pie_py.config.api_key import api_key
+    from pie_py.config.keys import api_key
 
     with _problems_shown():
         click.echo(api_key(ClientKey.read(file)))
 
 
-@command.command("remove")
+@keys.command("remove")
 @click.argument("user")
 @_folder
 def remove(user: str, data_folder: Path | None, file: Path | None) -> None:
@@ -83,7 +84,7 @@ def remove(user: str, data_folder: Path | None, file: Path | None) -> None:
         _store(data_folder, file).remove(user)
 
 
-@command.command("list")
+@keys.command("list")
 @_folder
 @json_option
 def list_users(data_folder: Path | None, file: Path | None, as_json: bool) -> None:
@@ -129,3 +130,17 @@ def _problems_shown() -> Iterator[None]:
             " that, or choose another folder with --data-folder"
         )
         sys.exit(EXIT_FAILED)
+
+
+QUOTA_COLUMNS = {"user": "USER", "kind": "KIND", "has": "HAS", "may": "MAY HAVE"}
+
+
+@click.command("quota")
+@click.option("--all-users", is_flag=True, help="Of all users; operators only.")
+@json_option
+@with_client
+def quota(client: sync.Client, all_users: bool, as_json: bool) -> None:
+    """Show what you have of what one user may have. What may be had without a number is lent."""
+    users = client.quota(all_users=all_users)
+    rows = [{"user": each["user"], **kind} for each in users for kind in each["kinds"]]
+    table(users if as_json else rows, QUOTA_COLUMNS, as_json)

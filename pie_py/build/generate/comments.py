@@ -1,20 +1,16 @@
-"""What the contract's comments say of futures, in lines of a fixed form.
-
-- "Gives: WHAT, by `take-text`." names what consumes a function's future.
-- "Room: after `would-block`, by `push-room`." names what gives a future that is ready when the
-  function can be called again.
-- "Fields of `sampled`: `token`, `logprob`." gives names to a tuple that is taken from a future.
-"""
+"""Comments of the contract: futures that they describe, and themselves in another language."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import NamedTuple
 
-from pie_py.build.generate.source import GenerateError, imported, ok_type
+from pie_py.build.generate.source import GenerateError, imported, ok_type, snake
 from pie_py.build.wit import Function, Interface, Type
 
+_QUOTED = re.compile(r"`(?:([a-z-]+)\.)?([a-z][a-z0-9-]*)`")
 _FORMS = {
     "Gives": re.compile(r"^Gives: .+, by `(?:[a-z-]+\.)?([a-z-]+)`\.\n?", re.MULTILINE),
     "Room": re.compile(r"^Room: after `would-block`, by `([a-z-]+)`\.\n?", re.MULTILINE),
@@ -98,3 +94,31 @@ def _named(form: str, function: Function) -> Named | None:
             if found[1] in members.functions:
                 return Named(interface, found[1], members.functions[found[1]])
     raise GenerateError(f"`{form}:` names no function, or not in its form: {function.doc}")
+
+
+def spell(doc: str, separator: str | None = None, write: Callable[[str], str] = snake) -> str:
+    """A comment with the names that functions and parameters have in another language.
+
+    `store.store-get` becomes `store_get`; with a separator, such as `::`, `store::store_get`.
+    `write` writes a name of the contract; by default as Python and Rust do.
+    """
+
+    def name(found: re.Match[str]) -> str:
+        interface, quoted = found.groups()
+        if quoted not in names():
+            return found.group()
+        owner = f"{write(interface)}{separator}" if interface and separator else ""
+        return f"`{owner}{write(quoted)}`"
+
+    return _QUOTED.sub(name, doc)
+
+
+@cache
+def names() -> frozenset[str]:
+    """All functions, parameters and fields of the contract."""
+    names: set[str] = set()
+    for interface in imported().values():
+        for name, function in interface.functions.items():
+            names |= {name, *(key for key, _ in function.params)}
+            names.update((fields(function) or ("", ()))[1])
+    return frozenset(names)

@@ -1,4 +1,4 @@
-"""`pie-py new`: a project to begin with."""
+"""Projects of authors: `pie-py new`, `test`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from pie_py.cli.arguments import PassingCommand
 from pie_py.cli.connect import EXIT_FAILED
-from pie_py.cli.console import say
+from pie_py.cli.console import run_to_end, say
+from pie_py.config.processes import python_command
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -23,7 +25,7 @@ TEMPLATES = Path(__file__).parent / "templates"
     show_default=True,
     help="Language of the inferlet.",
 )
-def command(name: Path, lang: str) -> None:
+def new(name: Path, lang: str) -> None:
     """Make a folder NAME with an inferlet and a test of it that passes."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name.name):
         raise click.BadParameter(
@@ -40,3 +42,14 @@ def command(name: Path, lang: str) -> None:
             target.write_text(text, encoding="utf-8")
     click.echo(name)
     say(f"next: cd {name} && pie-py test && pie-py run . --prompt 'Once upon a time'")
+
+
+@click.command("test", cls=PassingCommand)
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def test(args: tuple[str, ...]) -> None:
+    """Run the tests of this folder with pytest; ARGS are pytest's.
+
+    Tests take the fixture `pie`, a server whose model says what the test tells it, or `pie_tiny`,
+    with the embedded model.
+    """
+    sys.exit(run_to_end(python_command("-m", "pytest", *args)))

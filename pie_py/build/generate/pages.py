@@ -1,4 +1,5 @@
-"""A page of the site: every function of the contract, and the conformance cases that hold it."""
+"""Pages of the documentation: every function of the contract with its conformance cases, and the
+tables of methods in `docs/protocol.md`."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ import sys
 from collections import defaultdict
 from typing import Any
 
-from pie_py.build.generate.source import REPOSITORY, imported
+from pie_py.build.generate.source import REPOSITORY, field_comments, imported, notice
+from pie_py.wire.methods import OF_ALL_NODES, OF_GATEWAYS, OF_INSTANCES, Method, name_of
 
 IN_PAPER = 42  # functions of the paper's API
 SHOWN = 5  # cases of a function
 
-_HEAD = """\
+_PROTOCOL = REPOSITORY / "docs" / "protocol.md"
+_API = """\
 # The functions of the contract
 
 There are {count} functions in {traits} traits; the paper (Pie, table 1) has {paper}. *Queue* says
@@ -22,11 +25,11 @@ cases by file and number; those in *italics* make the function fail.
 """
 
 
-def render() -> str:
+def render_api() -> str:
     """Text of the page."""
     cases = _cases_of_functions()
     count = sum(len(interface.functions) for interface in imported().values())
-    lines = [_HEAD.format(count=count, traits=len(imported()), paper=IN_PAPER)]
+    lines = [_API.format(count=count, traits=len(imported()), paper=IN_PAPER)]
     for trait, interface in imported().items():
         lines += [
             f"## {trait} ({len(interface.functions)})",
@@ -77,3 +80,26 @@ def _sentence(doc: str) -> str:
     doc = doc.replace("\n", " ")
     end = doc.find(". ")
     return (doc if end < 0 else doc[: end + 1]).replace("|", "\\|")
+
+
+def render_protocol() -> str:
+    """Text of the page: what it has, with its tables made again."""
+    mark = notice("<!--", "pie_py/wire/methods.py", " -->")
+    tables = iter((OF_ALL_NODES + OF_INSTANCES, OF_GATEWAYS))
+    return re.sub(
+        re.escape(mark) + r"\n(.*\n)(?:\|.*\n)*",
+        lambda found: (
+            f"{mark}\n{found[1]}|---|---|---|\n" + "".join(map(_method_row, next(tables)))
+        ),
+        _PROTOCOL.read_text(encoding="utf-8"),
+    )
+
+
+def _method_row(method: type[Method[Any]]) -> str:
+    value = " ".join((method.__doc__ or "").split()).removesuffix(".")
+    notes: dict[str, str] = {}
+    for one in reversed(method.__mro__):
+        notes |= field_comments(one) if issubclass(one, Method) else {}
+    params = [f"`{name}`: {notes[name]}".removesuffix(": ") for name in method.__struct_fields__]
+    joint = "; " if any(notes.values()) else ", "
+    return f"| `{name_of(method)}` | {joint.join(params)} | {value} |\n"

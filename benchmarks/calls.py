@@ -1,4 +1,4 @@
-"""`pie-py bench calls`: what a call costs that the control layer answers, seen from a guest."""
+"""`python -m benchmarks calls`: a call that the control layer answers, seen from a guest."""
 
 from __future__ import annotations
 

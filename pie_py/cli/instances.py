@@ -1,0 +1,148 @@
+"""Instances: `pie-py launch`, `ps`, `attach`, `logs`, `kill`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import suppress
+
+import click
+
+from pie_py.cli.arguments import PassingCommand, with_files
+from pie_py.cli.connect import EXIT_FAILED, errors_shown, json_option, server_options, with_client
+from pie_py.cli.console import LOOK_SECONDS, say, table
+from pie_py.client import RpcError, sync
+
+COLUMNS = {
+    "id": "ID",
+    "state": "STATE",
+    "user": "USER",
+    "created_ns": "LAUNCHED",
+    "cpu_ms": "CPU MS",
+    "pages": "PAGES",
+    "attached": "ATTACHED",
+    "args": "ARGS",
+}
+
+
+@click.command("ps")
+@click.option("--all", "ended", is_flag=True, help="Also those that ended lately.")
+@click.option("--all-users", is_flag=True, help="Those of all users; operators only.")
+@json_option
+@with_client
+def ps(client: sync.Client, ended: bool, all_users: bool, as_json: bool) -> None:
+    """List the instances that run."""
+    columns = {**COLUMNS, "reason": "REASON"} if ended else COLUMNS
+    table(client.instances(ended=ended, all_users=all_users), columns, as_json)
+
+
+@click.command("launch", cls=PassingCommand)
+@click.argument("program")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@server_options
+@click.option("--detach", is_flag=True, help="Print the instance's id and let it run alone.")
+@click.option(
+    "--restart",
+    default=0,
+    type=click.IntRange(0, 1000),
+    help="In a cluster: launch it again, so many times, when its node is lost.",
+)
+@click.option("--keep", is_flag=True, help="In a cluster: keep its result beyond its node's end.")
+def launch(
+    program: str,
+    args: tuple[str, ...],
+    endpoint: str | None,
+    key: str | None,
+    relay: bool | None,
+    detach: bool,
+    restart: int,
+    keep: bool,
+) -> None:
+    """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
+
+    Options that are not listed here go to the inferlet; so does everything after `--`. Of ARGS,
+    @FILE stands for the text of that file. What it prints or logs goes to standard error. Ctrl-C
+    cancels the instance.
+    """
+    from pie_py.cli.stream import Interrupt, cancel, run_interruptible, show
+    from pie_py.client import Client
+
+    given = with_files(args)
+
+    async def main(interrupt: Interrupt) -> int:
+        async with Client(endpoint, key, relay=relay) as client:
+            instance = await client.launch(
+                program, given, detached=detach, restart=restart, keep=keep
+            )
+            if detach:
+                click.echo(instance.id)
+                return 0
+            return await show(instance, interrupt, cancel, logs=True)
+
+    with errors_shown():
+        status = run_interruptible(main)
+    sys.exit(status)
+
+
+@click.command("attach")
+@click.argument("instance")
+@server_options
+def attach(instance: str, endpoint: str | None, key: str | None, relay: bool | None) -> None:
+    """Print what INSTANCE sends and what has not been read yet, then its result.
+
+    Ctrl-C detaches and lets it run.
+    """
+    from pie_py.cli.stream import Interrupt, leave, run_interruptible, show
+    from pie_py.client import Client
+
+    async def main(interrupt: Interrupt) -> int:
+        async with Client(endpoint, key, relay=relay) as client:
+            return await show(await client.attach(instance), interrupt, leave)
+
+    with errors_shown():
+        status = run_interruptible(main)
+    sys.exit(status)
+
+
+@click.command("logs")
+@click.argument("instance")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the instance ends.")
+@json_option
+@with_client
+def logs(client: sync.Client, instance: str, follow: bool, as_json: bool) -> None:
+    """Print the lines that INSTANCE logged; the server keeps the newest thousand."""
+    after = 0
+    with suppress(KeyboardInterrupt):
+        while True:
+            found = client.logs(instance, after)
+            for line in found["lines"]:
+                click.echo(json.dumps(line, ensure_ascii=False) if as_json else _log_line(line))
+            after = found["next"]
+            if not follow or found["ended"]:
+                return
+            time.sleep(LOOK_SECONDS)
+
+
+def _log_line(line: dict[str, object]) -> str:
+    seconds, rest = divmod(int(str(line["time_ns"])), 1_000_000_000)
+    clock = time.strftime("%H:%M:%S", time.localtime(seconds))
+    return f"{clock}.{rest // 1_000_000:03d} {line['level']:<7} {line['text']}"
+
+
+@click.command("kill")
+@click.argument("instances", nargs=-1, required=True, metavar="INSTANCE...")
+@with_client
+def kill(client: sync.Client, instances: tuple[str, ...]) -> None:
+    """End one or more instances. One that cannot be ended does not keep the others from it."""
+    failed = False
+    for instance in instances:
+        try:
+            alive = client.kill(instance)
+        except RpcError as error:
+            say(f"error: {error}")
+            failed = True
+        else:
+            say(f"{instance} {'is killed' if alive else 'had ended already'}")
+    if failed:
+        sys.exit(EXIT_FAILED)

@@ -1,0 +1,84 @@
+"""Settings that name code of others: policies, extensions of a server, observers of benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from pydantic import Field
+
+from pie_py.config.section import Section
+
+Policy = TypeVar("Policy", bound=Callable[..., Any])
+Process: TypeAlias = Literal["control", "worker"]
+# Takes the process, the folder for what it finds, and the class or module through whose public
+# functions the process exchanges messages: `order` in control; `receive`, `decode` and `send` in
+# the worker.
+Observer: TypeAlias = Callable[[Process, Path, Any], AbstractContextManager[None]]
+
+
+class UnknownPolicy(ValueError):
+    """A setting names no policy."""
+
+
+def named_policy(name: str, known: Mapping[str, Policy], kind: str) -> Policy:
+    """The known policy of a name, or the function at an import path `package.module:function`.
+
+    Args:
+        name: the setting.
+        known: policies by their names.
+        kind: what they decide, for messages: "placement".
+
+    Raises:
+        UnknownPolicy: if there is none.
+    """
+    if name in known:
+        return known[name]
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise UnknownPolicy(
+            f"no {kind} policy is called {name!r}; known: {', '.join(known)}, or give"
+            " package.module:function"
+        )
+    try:
+        found: Any = getattr(import_module(module), function)
+    except Exception as error:  # whatever the module does when it is imported
+        raise UnknownPolicy(f"{kind} policy {name!r} can't be loaded: {error}") from error
+    if not callable(found):
+        raise UnknownPolicy(f"{kind} policy {name!r} is no function")
+    policy: Policy = found
+    return policy
+
+
+class ExtensionConfig(Section):
+    """Names the extension of a server. It checks its settings itself."""
+
+    name: str  # of its entry point
+    settings: dict[str, Any]  # as JSON has them
+
+
+class ObserverConfig(Section):
+    """A function that watches both processes for a benchmark; without one, nothing does."""
+
+    observer: str = Field(pattern=r"^[\w.]+:\w+$")  # `package.module:function`
+    folder: Path  # where it writes what it has found
+
+
+def observing(
+    config: ObserverConfig | None, process: Process, messages: Any
+) -> AbstractContextManager[None]:
+    """The observer's context; without a configuration one that does nothing.
+
+    Raises:
+        ImportError: if there is no such module.
+        AttributeError: if there is no such function in it.
+    """
+    if config is None:
+        return nullcontext()
+    module, _, name = config.observer.partition(":")
+    observer: Observer = getattr(import_module(module), name)
+    config.folder.mkdir(parents=True, exist_ok=True)
+    return observer(process, config.folder, messages)
