@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from pie_control.api import allocate, forward, introspect, sample, text
-from pie_control.commands.kinds import KINDS
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_control.scheduler.backlog import KINDS
 from pie_control.scheduler.batching import cut, gather
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.forming import PlanForming

@@ -11,7 +11,7 @@ import sys
 from array import array
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
-from pie_control.commands.command import Command, Touched
+from pie_control.commands.command import Command, Scrub, Touched
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
 from pie_control.resources.run_pages import RunPages
@@ -20,7 +20,6 @@ from pie_control.resources.samplers import Sampler
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pie_control.commands.scrub import Scrub
     from pie_control.prefix.provenance import Provenance, Record
 
 # How far a run gets ahead of what its program has asked for. A program that reads token by token

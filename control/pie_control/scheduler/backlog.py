@@ -4,13 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pie_control.commands.command import Command, Mark
+from pie_control.commands.command import Command, Mark, Scrub
+from pie_control.commands.embeds import CopyEmbedCommand, EmbedImageCommand, EmbedTextCommand
 from pie_control.commands.forward import ForwardCommand
-from pie_control.commands.kinds import KINDS
+from pie_control.commands.pages import (
+    CopyKvCommand,
+    MaskKvCommand,
+    ShiftKvCommand,
+    SwapInCommand,
+    SwapOutCommand,
+)
 from pie_control.commands.queue import Account, CommandQueue, Owner
 from pie_control.commands.run import RunCommand
-from pie_control.commands.scrub import Scrub
+from pie_control.commands.sample import (
+    EmbedSampledCommand,
+    KeepLogitsCommand,
+    NextDistCommand,
+    SampleCommand,
+)
+from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
 from pie_control.scheduler.call_order import CallOrder
+
+# `RunCommand` is no kind: what a run does are batches of these.
+KINDS: tuple[type[Command], ...] = (
+    EmbedTextCommand,
+    EmbedImageCommand,
+    CopyEmbedCommand,
+    ForwardCommand,
+    CopyKvCommand,
+    MaskKvCommand,
+    ShiftKvCommand,
+    NextDistCommand,
+    SetSamplerCommand,
+    FeedSamplerCommand,
+    KeepLogitsCommand,
+    SampleCommand,
+    EmbedSampledCommand,
+    SwapOutCommand,
+    SwapInCommand,
+)
 
 
 class Backlog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pie_control.commands.kinds import KINDS
+from pie_control.scheduler.backlog import KINDS
 from pie_py.wire.plan import EmbedSampled, Forward, Sample
 
 

@@ -13,11 +13,10 @@ from typing import cast
 
 from pie_control.commands.command import BatchLimits, Command
 from pie_control.commands.forward import ForwardCommand
-from pie_control.commands.kinds import KINDS
 from pie_control.commands.queue import CommandQueue
 from pie_control.commands.run import RunCommand
 from pie_control.commands.sample import SampleCommand
-from pie_control.scheduler.backlog import Backlog
+from pie_control.scheduler.backlog import KINDS, Backlog
 from pie_control.scheduler.batching import cut, gather
 from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.figures import Figures
@@ -205,7 +204,7 @@ class PlanForming:
                     entry.marks += command.marks
             queue.last = entry
             queues[queue] = None
-        if kind.is_told_when_sent:
+        if kind.is_notified_when_sent:
             for command in commands:
                 command.was_sent()
         heads = self._backlog.heads[kind]

@@ -112,7 +112,7 @@ class PromptPace:
             else:
                 taken = max(seconds - self._few, seconds / LEAST)
                 self._each = _mean(self._each, taken / steps)
-        elif steps or any(command.part_of or command.sent for command in prompts):
+        elif steps or any(command.part_of or command.sent_slots for command in prompts):
             # Those that have a batch for themselves are computed whole.
             count = sum([len(command.inputs) for command in prompts])
             taken = seconds - self._step if steps else seconds

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.commands.command import NOTHING
-from pie_control.commands.forward import MAX_CONTEXT_PAGES, NO_ADAPTER
-from pie_control.commands.kinds import BY_WIRE_KIND
+from pie_control.commands.forward import MAX_CONTEXT_PAGES, NO_ADAPTER, ForwardCommand
 from pie_control.commands.queue import Account, Owner
 from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
+from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.errors import ApiError
 from pie_py.wire.plan import Again, BatchResult, EmbedSampled, Forward, Int32, Sample
 
@@ -30,6 +30,10 @@ FACTS = range(15)
 SAMPLER, EMBED, POSITION, ADAPTER, MASKED, SENT, LIMIT, CURRENT, PAGES, CHOICE, LAST = FACTS[:11]
 CAME, NOTICE, FRESH, NUMBER = FACTS[11:]
 NO_TOKEN = -1
+# The code of a run's error, if the worker refuses its row of a batch of this kind.
+REFUSED_AS = {
+    kind.kind: kind.refused_as for kind in (EmbedSampledCommand, ForwardCommand, SampleCommand)
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +73,7 @@ class Steps:
             self.runs.failed(self, ApiError("internal", f"{kind} failed: {answer.error}"))
         for row, text in (answer.refused or {}).items():
             if row >= first:
-                error = ApiError(BY_WIRE_KIND[kind].refused_as, text)
+                error = ApiError(REFUSED_AS[kind], text)
                 self.runs.failed(self, error, slice(row - first, row - first + 1))
         if answer.samples is not None:
             self.runs.came(self, answer.samples.tokens[first:])

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pie_control.commands.command import BatchLimits, Command
+from pie_control.commands.command import BatchLimits, Command, Scrub
 from pie_control.commands.queue import Account, CommandQueue, Owner, Sync
 from pie_control.commands.run import RunCommand
-from pie_control.commands.scrub import Scrub
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
 from pie_control.scheduler.backlog import Backlog
