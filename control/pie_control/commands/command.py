@@ -37,14 +37,14 @@ NOTHING: Int32 = np.empty(0, np.int32)
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What the worker takes in one batch."""
+    """The limits of one batch at the worker."""
 
     tokens: int  # inputs of forwards, tokens of embeds, or tokens that samplers observe
     commands: int
     steps: int = 0  # of runs, that are in the batch already
 
     def without(self, steps: int) -> BatchLimits:
-        """What is left beside so many steps of runs."""
+        """The rest beside so many steps of runs."""
         return BatchLimits(self.tokens - steps, self.commands - steps, steps)
 
 

@@ -37,7 +37,7 @@ MAX_CONTEXT_PAGES = 1 << 18  # input pages of a batch of forwards: the worker in
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is wanted of a forward's attention."""
+    """The part of a forward's attention that is wanted."""
 
     future: Future
     count: int  # last inputs, whose attention is summed

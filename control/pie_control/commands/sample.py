@@ -169,7 +169,7 @@ class SampleCommand(Command):
                 )
 
     def refusal(self, text: str) -> ApiError:
-        """What is wrong with its mask or with logits, if they say so."""
+        """The error of its mask or of its logits, if they have one."""
         if any(row.failed for row in self.mixed):
             return ApiError("failed-dependency", "logits to be mixed in could not be computed")
         if self.mask is not None and self.mask.error:
@@ -197,7 +197,7 @@ class SampleCommand(Command):
 
 
 def _rows(commands: Sequence[SampleCommand]) -> Int32:
-    """What each mixes in, as `Sample` wants it: -1 for nothing, -2 for what there is not."""
+    """The rows that each mixes in, as `Sample` wants them: -1 for none, -2 for one that failed."""
     if not any(command.mixed for command in commands):
         return NOTHING
     rows = np.full((len(commands), OTHERS), -1, np.int32)

@@ -71,7 +71,7 @@ class Sampler:
             )
 
     def take_mixing(self) -> list[LogitRow]:
-        """What the next choice mixes in."""
+        """Rows that the next choice mixes in."""
         mixing, self.mixing = self.mixing, []
         return mixing
 
