@@ -34,7 +34,7 @@ TAPS = (
     Tap("scheduler: results in", Scheduler, "complete"),
     Tap("resume: turns of guests", Executor, "turn"),
     Tap("resume: turns of guests", Dispatcher, "on_results"),
-    Tap("resume: answers of wait", linker.Pending, "finish"),
+    Tap("resume: answers of wait", linker.PendingCall, "finish"),
 )
 
 

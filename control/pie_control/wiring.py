@@ -26,6 +26,7 @@ from pie_control.kept import Kept
 from pie_control.mcp import McpServers
 from pie_control.messaging.bus import Bus
 from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.model import ModelParts
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
 from pie_control.recording.recorder import Recorder
@@ -118,14 +119,16 @@ class Wiring:
         self.registry.do_later = self.executor.do_later
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(
-            config,
-            self.shares,
-            self.executor,
-            self.registry,
-            self.durations,
-            clock,
-            self.timers,
-            clocks.monotonic_ns,
+            ModelParts(
+                config,
+                self.shares,
+                self.executor,
+                self.registry,
+                self.durations,
+                clock,
+                self.timers,
+                clocks.monotonic_ns,
+            )
         )
         kept = config.data_folder if scope.settings else None
         self.adapters = AdapterLoader(

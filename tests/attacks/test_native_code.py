@@ -21,8 +21,7 @@ from pie_control.confined.pool import ConfinedPool, JobStopped
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.fairness import Owner
 from pie_control.grammar import Grammar, GrammarService
-from pie_control.models.text_jobs import encode
-from pie_control.models.tokenizer import TextCodec
+from pie_control.models.tokenizer import TextCodec, encode
 from pie_control.programs.source_check import check_file
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.images import ImageSize, _jpeg_header, image_size

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from support.checkpoints import small_tokenizer
 from support.grammar_strategies import BOMBS, conditions, documents, regexes, schemas
 
-from pie_control.commands.token_mask import TokenMask
+from pie_control.commands.sample import TokenMask
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner

@@ -12,7 +12,7 @@ from support.machine_costs import COSTS, FACTS
 
 from pie_control.interception import waste
 from pie_control.interception.costs import Costs, Transfer
-from pie_control.interception.history import KEPT, MOST_KINDS, Durations
+from pie_control.interception.history import MOST_KINDS, NEWEST, Durations
 from pie_control.interception.policy import POLICIES, load_policy
 from pie_control.interception.waste import Choice, Load, Paused
 from pie_py.config.plugins import UnknownPolicy
@@ -158,7 +158,7 @@ def test_costs_from_what_was_measured() -> None:
     assert math.isinf(without.swap_time(1))
 
 
-@given(st.lists(st.floats(0, 100), max_size=KEPT), st.floats(0, 100))
+@given(st.lists(st.floats(0, 100), max_size=NEWEST), st.floats(0, 100))
 def test_a_wait_is_expected_to_last_as_earlier_ones_did(
     seconds: list[float], elapsed: float
 ) -> None:
@@ -179,9 +179,9 @@ def test_history_is_bounded() -> None:
     for number in range(MOST_KINDS + 10):
         durations.add("ann", str(number), 1.0)
     assert len(durations) == MOST_KINDS
-    for _ in range(KEPT):
+    for _ in range(NEWEST):
         durations.add("ann", "x", 1.0)
-    for _ in range(KEPT):
+    for _ in range(NEWEST):
         durations.add("ann", "x", 3.0)
     assert durations.remaining("ann", "x", 0.0) == 3.0
 

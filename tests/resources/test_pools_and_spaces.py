@@ -77,7 +77,7 @@ def test_what_was_said_of_a_page_goes_with_its_content_and_ends_with_it() -> Non
     moved = host.allocate(2)
     host.keep_state(moved, pool, pages)
     pool.release(pages)
-    assert pool.retention.told == 0
+    assert pool.retention.rated == 0
     back = pool.allocate(2)
     host.restore_state(moved, pool, back)
     assert pool.retention.of(back, 9.0).tolist() == [5, 5]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from pie_control.worker.pacing import (
+    CERTAIN,
     FOLLOW_SECONDS,
     GATHER_SECONDS,
     MOST_STEPS,
@@ -15,8 +16,8 @@ from pie_control.worker.pacing import (
     TURNS_SECONDS,
     Decision,
     Pacing,
+    RunningPlans,
 )
-from pie_control.worker.running import CERTAIN, RunningPlans
 
 # idle, plans at the worker, all guests caught up, launches arriving -> decision, at time 0 with
 # plans that take 20 ms.

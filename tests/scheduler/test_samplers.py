@@ -12,7 +12,7 @@ from support.scheduler_fixtures import Guest, Server, refused, u32
 
 from pie_control.api import allocate, sample
 from pie_control.api.sample import enqueue_sample
-from pie_control.commands.token_mask import TokenMask
+from pie_control.commands.sample import TokenMask
 from pie_control.errors import ApiError
 from pie_py.wire.operations import Operation
 

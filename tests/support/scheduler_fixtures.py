@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from pie_control.api import allocate, forward, introspect, sample, text
-from pie_control.commands.kinds import KINDS
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_control.scheduler.backlog import KINDS
 from pie_control.scheduler.batching import cut, gather
-from pie_control.scheduler.entry import Entry
 from pie_control.scheduler.forming import PlanForming
+from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.worker.link import Worker
 from pie_py.config.limits import Quota
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
@@ -68,10 +68,10 @@ class OneByOne(PlanForming):
     to.
     """
 
-    def form(self) -> list[Entry]:
+    def form(self) -> list[PlanBatch]:
         """One command, if there is any that can be sent."""
         heads = self._backlog.heads
-        entries: list[Entry] = []
+        entries: list[PlanBatch] = []
         kinds = [kind for kind in KINDS if heads[kind]]
         kinds.sort(key=lambda kind: min(queue.pending[0].number for queue in heads[kind]))
         limits = replace(self._limits, commands=1)

@@ -10,7 +10,7 @@ from support.rust_components import use_toolchain
 from pie_control.replaying.__main__ import Output
 from pie_control.replaying.player import Player
 from pie_control.wasm import Engine, EngineConfig, Guest, GuestLimits, GuestTrap, Linker, Status
-from pie_control.wasm.backtrace import read_frames, shown
+from pie_control.wasm.trap import read_frames, shown
 from pie_py.build.rust import build_crate
 from pie_py.wire.record import Record
 

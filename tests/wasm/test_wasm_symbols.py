@@ -18,7 +18,7 @@ def test_another_wasmtime_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_missing_function_is_named() -> None:
     with pytest.raises(ImportError, match="lacks the C function wasmtime_no_such_function"):
-        symbols._declare(symbols._KEEPS_LOCK, "wasmtime_no_such_function", None)
+        symbols._declare(symbols._KEEPS_LOCK, "wasmtime_no_such_function", "-")
 
 
 def test_nobody_else_touches_the_bindings() -> None:

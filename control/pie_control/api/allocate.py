@@ -12,8 +12,8 @@ from pie_control.api.binder import implement
 from pie_control.api.page_moves import filled_slots
 from pie_control.api.queues import queue_of
 from pie_control.api.text import positions_of
-from pie_control.commands.copy_embed import CopyEmbedCommand
-from pie_control.commands.copy_page import CopyKvCommand
+from pie_control.commands.embeds import CopyEmbedCommand
+from pie_control.commands.pages import CopyKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_py.config.limits import MAX_PRIORITY

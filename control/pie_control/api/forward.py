@@ -20,8 +20,7 @@ from pie_control.api.forward_cuts import (
 from pie_control.api.queues import queue_of
 from pie_control.commands.command import NOTHING
 from pie_control.commands.forward import MAX_CELLS, NO_ADAPTER, ForwardCommand, Observation
-from pie_control.commands.mask_page import MaskKvCommand
-from pie_control.commands.shift_page import ShiftKvCommand
+from pie_control.commands.pages import MaskKvCommand, ShiftKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue

@@ -83,7 +83,6 @@ def advise(instance: Instance, queue: int, pages: list[int], wait: str) -> str:
     entries = space.pages.find_apart(pages, space.page_pool.size + space.host.pool.size)
     resident = entries[entries >= 0]
     tokens = int(space.page_pool.used[resident].sum())
-    adviser = target.model.adviser
-    return adviser.advise(
+    return target.model.swap_advice.advise(
         instance, queue, len(resident), tokens, Wait.parse(wait)
     ).model_dump_json()

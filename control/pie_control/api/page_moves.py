@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pie_control.commands.swap import SwapInCommand, SwapOutCommand
+from pie_control.commands.pages import SwapInCommand, SwapOutCommand
 from pie_control.errors import ApiError
 from pie_control.models.model import OpenQueue
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host

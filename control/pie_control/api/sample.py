@@ -14,16 +14,18 @@ from pie_control.api.run import end_run, next_tokens, run_progress, start_run, t
 from pie_control.api.run_text import RunTextCalls, take_run_text
 from pie_control.api.sampler_parameters import read_parameters
 from pie_control.commands.forward import NO_ADAPTER
-from pie_control.commands.keep_logits import KeepLogitsCommand
-from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
+from pie_control.commands.sample import (
+    EmbedSampledCommand,
+    KeepLogitsCommand,
+    SampleCommand,
+    TokenMask,
+)
 from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
-from pie_control.commands.token_mask import TokenMask
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
-from pie_control.resources.logit_rows import LogitRow
-from pie_control.resources.samplers import NO_COUNTS, Sampler
+from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
 from pie_control.wasm import HostFunction
 from pie_py.wire.plan import Uint32
 

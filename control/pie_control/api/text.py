@@ -6,8 +6,8 @@ from typing import Any
 
 from pie_control.api.binder import implement
 from pie_control.api.queues import queue_of
-from pie_control.commands.distribution import NextDistCommand
-from pie_control.commands.embed_text import EmbedTextCommand
+from pie_control.commands.embeds import EmbedTextCommand
+from pie_control.commands.sample import NextDistCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance

@@ -21,8 +21,7 @@ from pie_control.instances.instance import Instance
 from pie_control.instances.late_answers import LateAnswers
 from pie_control.models.chat_template import INLINE_SECONDS
 from pie_control.models.served import ServedModels
-from pie_control.models.text_jobs import decode, encode, render
-from pie_control.models.tokenizer import TextCodec
+from pie_control.models.tokenizer import TextCodec, decode, encode, render
 from pie_control.wasm import SUSPENDED, HostFunction
 
 INLINE_CHARACTERS = 8192  # about a millisecond of tokenizing
@@ -140,7 +139,7 @@ class TokenizeCalls:
     async def _confined(
         self, instance: Instance, what: str, job: Callable[..., Any], codec: TextCodec, *args: Any
     ) -> Any:
-        """Has a job of `text_jobs` done with a model's tokenizer."""
+        """Has a job of the tokenizer done with a model's tokenizer."""
         owner = Owner(instance.user, instance.id)
         return await self._pool.call(
             owner, what, job, str(codec.folder), *args, seconds=CPU_SECONDS

@@ -1,10 +1,10 @@
-"""What every kind of command is to the scheduler. Names in commands are physical, and are checked
-before.
+"""The base of all kinds of commands. Names in commands are physical, and are checked before.
 
-A kind of command is one file of this folder. It holds all that the control layer knows of the kind:
-its fields, what it reads and writes, how many fit into a batch, the batch that a list of them
-becomes, who receives the results, what a failure does, what has to be cleared if it never runs, and
-what it tells about the contents of pages. The scheduler knows no kind by name.
+A kind of command is one class of this folder. It holds all that the control layer knows of the
+kind: its fields, what it reads and writes, how many fit into a batch, the batch that a list of them
+becomes, which futures get the results, what a failure does, what has to be cleared if it never
+runs, and what pages hold after it. The scheduler knows no kind by name: a new one also needs its
+line in `scheduler/backlog.py`, its batch in the wire protocol, and the worker's handler.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeAlias
 import numpy as np
 
 from pie_control.errors import ApiError, Code
-from pie_py.wire.plan import Batch, BatchResult, Int32
+from pie_py.wire.plan import Batch, BatchResult, Clear, Int32
 
 if TYPE_CHECKING:
     from pie_control.commands.queue import CommandQueue
-    from pie_control.commands.scrub import Scrub
     from pie_control.prefix.provenance import Provenance
 
 # What a decode step has one or two of is in lists of Python numbers: a call of NumPy costs more
@@ -38,14 +37,14 @@ NOTHING: Int32 = np.empty(0, np.int32)
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What the worker takes in one batch."""
+    """The limits of one batch at the worker."""
 
     tokens: int  # inputs of forwards, tokens of embeds, or tokens that samplers observe
     commands: int
     steps: int = 0  # of runs, that are in the batch already
 
     def without(self, steps: int) -> BatchLimits:
-        """What is left beside so many steps of runs."""
+        """The rest beside so many steps of runs."""
         return BatchLimits(self.tokens - steps, self.commands - steps, steps)
 
 
@@ -59,11 +58,43 @@ class Mark(Protocol):
         """Called instead if what is before it will never run, since its instance has ended."""
 
 
+class Scrub:
+    """The scrub list: what dropped commands did not write, to be cleared before any read.
+
+    A page's slots count as filled from the moment at which the command that fills them is queued.
+    If an earlier command of its queue fails, that command never runs. What it should have filled is
+    cleared then, so that no program reads what another one left there.
+    """
+
+    def __init__(self, page_size: int) -> None:
+        self.page_size = page_size
+        self.slots: set[int] = set()
+        self.embeds: set[int] = set()
+        self.host_pages: set[int] = set()
+        self.samplers: set[int] = set()  # whose last token is not the one that was to be
+        self.still_run: list[Batch] = []  # of dropped commands that are carried out all the same
+
+    def take(self) -> list[Batch]:
+        """The batches that set this right, which go before all that is sent from now on."""
+        parts = self.slots, self.embeds, self.host_pages, self.samplers
+        if not (any(parts) or self.still_run):
+            return []
+        clear = Clear(*(np.array(sorted(part), np.int32) for part in parts))
+        batches = [*self.still_run, clear]
+        self.still_run.clear()
+        for part in parts:
+            part.clear()
+        return batches
+
+
 @dataclass(slots=True, eq=False)
 class Command(ABC):
     """A command of a queue."""
 
     kind: ClassVar[str]  # the name of its batches in the wire protocol
+    # The field whose items are the rows of a batch, for the statistics; None: a command is a row.
+    counted: ClassVar[str | None] = None
+    takes_tokens: ClassVar[bool] = False  # its rows are tokens of a batch, of which there are few
     # Light commands may have several batches in a plan; the one that is not has one batch a plan.
     is_light: ClassVar[bool] = True
     one_batch_a_plan: ClassVar[bool] = False  # a light kind whose batches take long all the same
@@ -73,7 +104,7 @@ class Command(ABC):
     # Most kinds have an effect that others may depend on: they run though their future is
     # cancelled.
     is_withdrawn_if_cancelled: ClassVar[bool] = False
-    is_told_when_sent: ClassVar[bool] = False
+    is_notified_when_sent: ClassVar[bool] = False
     refused_as: ClassVar[Code] = "internal"  # if the worker refuses one command of a batch
 
     queue: CommandQueue = field(init=False, repr=False)
@@ -83,13 +114,13 @@ class Command(ABC):
     marks: list[Mark] | None = field(init=False, default=None)  # that stand behind it
     is_part: bool = field(init=False, default=False)  # what is left of it is still in the queue
 
-    @abstractmethod
     def read(self) -> Touched:
-        """Names of what it reads."""
+        """Names of what it reads: none by default."""
+        return [], []
 
-    @abstractmethod
     def written(self) -> Touched:
-        """Names of what it writes."""
+        """Names of what it writes: none by default."""
+        return [], []
 
     @classmethod
     @abstractmethod
@@ -99,22 +130,26 @@ class Command(ABC):
     @classmethod
     def count_rows(cls, commands: Sequence[Self]) -> int:
         """How large their batch is, for the statistics."""
-        return len(commands)
+        name = cls.counted
+        return len(commands) if name is None else sum([len(getattr(c, name)) for c in commands])
 
     @classmethod
     def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
         """How many of the commands, from the first on, fit into one batch; always at least one."""
-        return len(commands)
+        name = cls.counted
+        if name is None or not cls.takes_tokens:
+            return len(commands)
+        return within((len(getattr(command, name)) for command in commands), limits.tokens)
 
     def is_held_back(self) -> bool:
         """Whether it has to wait, though it is the first of its queue."""
         return self.after > 0 and self.queue.must_follow(self)
 
     def was_sent(self) -> None:  # noqa: B027
-        """It is in a plan, if its kind is told."""
+        """It is in a plan, if its kind is notified of that."""
 
     def trace(self, provenance: Provenance) -> Mark | None:
-        """Tells what it makes of the contents of pages, as it is queued.
+        """Reports what it makes of the contents of pages, as it is queued.
 
         A kind that says nothing more specific makes what it writes unknown: no page that it writes
         is believed to hold any text.

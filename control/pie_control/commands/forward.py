@@ -14,6 +14,7 @@ from pie_control.commands.command import (
     Command,
     Mark,
     Numbers,
+    Scrub,
     Touched,
     chain,
     int32,
@@ -23,7 +24,6 @@ from pie_control.instances.futures import Future
 from pie_py.wire.plan import BatchResult, Forward, Int32
 
 if TYPE_CHECKING:
-    from pie_control.commands.scrub import Scrub
     from pie_control.prefix.provenance import Provenance
 
 NO_ADAPTER = -1
@@ -37,7 +37,7 @@ MAX_CONTEXT_PAGES = 1 << 18  # input pages of a batch of forwards: the worker in
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is wanted of a forward's attention."""
+    """The part of a forward's attention that is wanted."""
 
     future: Future
     count: int  # last inputs, whose attention is summed
@@ -50,6 +50,7 @@ class ForwardCommand(Command):
     """Runs the model over one sequence of inputs."""
 
     kind: ClassVar[str] = Forward.kind
+    counted: ClassVar[str | None] = "inputs"
     is_light: ClassVar[bool] = False
     refused_as: ClassVar[Code] = "out-of-resources"
     inputs: Numbers  # [n] embeds
@@ -64,17 +65,12 @@ class ForwardCommand(Command):
     observation: Observation | None = None
     cells: int = 0  # inputs times columns, of a mask or of observed attention
     cuts: Int32 = field(default_factory=lambda: NOTHING)  # [c] inputs after which it may be cut
-    sent: Sequence[int] = ()  # slots of parts that have been sent
-    told: Sequence[int] = ()  # their outputs
+    sent_slots: Sequence[int] = ()  # of parts that have been sent
+    sent_outputs: Sequence[int] = ()  # likewise
     part_of: ForwardCommand | None = None  # what is left of the forward, if this is a part
     # Seconds that an input took in the newest part of it, and the context of that; 0 before.
     pace: float = 0.0
     pace_at: int = 0
-
-    @classmethod
-    def count_rows(cls, commands: Sequence[Self]) -> int:
-        """Inputs."""
-        return sum([len(command.inputs) for command in commands])
 
     def read(self) -> Touched:
         """Input pages and inputs."""
@@ -175,8 +171,8 @@ class ForwardCommand(Command):
 
     def scrub(self, scrub: Scrub) -> None:
         """The slots and the outputs, also those of parts that have run."""
-        scrub.slots.update(self.output_slots or (), self.sent)
-        scrub.embeds.update(self.outputs, self.told)
+        scrub.slots.update(self.output_slots or (), self.sent_slots)
+        scrub.embeds.update(self.outputs, self.sent_outputs)
 
     def cut_at(self, most: int) -> int:
         """After how many inputs to cut it, so many at most; 0 if it can't be cut there."""
@@ -201,7 +197,7 @@ class ForwardCommand(Command):
         assert self.output_slots is not None
         slots, rest = self.output_slots[:count], self.output_slots[count:]
         left = len(rest)
-        told = self.outputs[: max(0, len(self.outputs) - left)]
+        outputs = self.outputs[: max(0, len(self.outputs) - left)]
         columns = self.cells // len(self.inputs)  # the same after each part
         mask = None
         if self.mask is not None:
@@ -214,7 +210,7 @@ class ForwardCommand(Command):
             self.has_masked,
             slots,
             list(filled),
-            told,
+            outputs,
             mask,
             self.adapter,
             cells=count * (columns - left) if columns else 0,
@@ -230,11 +226,11 @@ class ForwardCommand(Command):
         self.inputs = self.inputs[count:]
         self.output_slots = rest
         self.output_pages = list(dict.fromkeys(slot // page_size for slot in rest))
-        self.outputs = self.outputs[len(told) :]
+        self.outputs = self.outputs[len(outputs) :]
         self.cells = left * columns
         self.cuts = self.cuts[self.cuts > count] - np.int32(count)
-        self.sent = [*self.sent, *slots]
-        self.told = [*self.told, *told]
+        self.sent_slots = [*self.sent_slots, *slots]
+        self.sent_outputs = [*self.sent_outputs, *outputs]
         return part
 
 

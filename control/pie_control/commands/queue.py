@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pie_py.config.limits import Limits
 
 
-class Owner(Protocol):
-    """What a scheduler knows of an instance."""
+class QueueOwner(Protocol):
+    """An instance, as the scheduler sees it."""
 
     id: str
     user: str
@@ -27,12 +27,9 @@ class Owner(Protocol):
 
 
 class SentBatch(Protocol):
-    """What a queue knows of a batch with commands of it at the worker."""
+    """A batch at the worker, as a queue sees it that has commands in it."""
 
-    @property
-    def done(self) -> bool:
-        """Whether its results are there."""
-
+    done: bool  # its results are there
     marks: list[Mark]
 
 
@@ -41,7 +38,7 @@ class Account:
 
     __slots__ = ("active", "barrier", "owner", "parked", "provenance", "queues", "releases")
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: QueueOwner) -> None:
         self.owner = owner
         self.active: dict[CommandQueue, None] = {}
         # Records every command, from the owner's first request for shared prefixes on.
@@ -58,20 +55,6 @@ class CommandQueue:
     A command that fails makes the later ones of its queue fail too, up to the next `synchronize`:
     that is the point at which the guest learns of it and starts again.
     """
-
-    __slots__ = (
-        "account",
-        "ahead",
-        "failure",
-        "failure_reported",
-        "failures",
-        "id",
-        "last",
-        "owner",
-        "pending",
-        "rank",
-        "sees",
-    )
 
     def __init__(self, account: Account, number: int) -> None:
         """Takes the account of its instance, and a number that grows with every queue."""

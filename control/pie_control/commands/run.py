@@ -7,11 +7,11 @@ To its queue it is one command, which stays first until it is over. Its first to
 
 from __future__ import annotations
 
-import sys
 from array import array
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
-from pie_control.commands.command import Command, Touched
+from pie_control.commands.command import Command, Scrub, Touched
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
 from pie_control.resources.run_pages import RunPages
@@ -20,7 +20,6 @@ from pie_control.resources.samplers import Sampler
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pie_control.commands.scrub import Scrub
     from pie_control.prefix.provenance import Provenance, Record
 
 # How far a run gets ahead of what its program has asked for. A program that reads token by token
@@ -32,14 +31,31 @@ ROOM = 64  # tokens that wait in the table until the run is looked at
 MOST_STOPS = 16  # stop tokens that are looked for in the table; a run with more is looked at always
 
 
+class RunState(Enum):
+    """The state of a run for its program and its queue."""
+
+    GOING = auto()  # it has steps, or will once what is before it in its queue is sent
+    # It waits for its program to ask for more tokens. An instance with nothing else queued may be
+    # paused, so its queue does not count it meanwhile.
+    STALLED = auto()
+    OVER = auto()
+
+
+MOVES = {
+    RunState.GOING: {RunState.STALLED, RunState.OVER},
+    RunState.STALLED: {RunState.GOING, RunState.OVER},
+    RunState.OVER: set(),
+}
+
+
 class RunTable(Protocol):
-    """Moves a run on, as the run sees it; the scheduler's."""
+    """The scheduler's table of runs, which moves them on."""
 
     def collect(self, run: RunCommand) -> None:
         """Gives a run the tokens that have come since it was looked at last."""
 
     def changed(self, run: RunCommand) -> None:
-        """A run is over, or may go further, or has someone who waits for tokens."""
+        """A run is over, or may go further, or has another waiter for tokens."""
 
 
 class Waiter(Protocol):
@@ -56,33 +72,10 @@ class Waiter(Protocol):
 class RunCommand(Command):
     """One run. `Runs` moves it on; the API reads its tokens and ends it.
 
-    Tokens come into the table of `Runs`, plan by plan, for all runs at once. They are handed to the
-    run, by `came`, when it has to be looked at: it has ended, or as many are there as it `notices`.
+    Tokens come into the table of `Runs`, plan by plan, for all runs at once. The run has received
+    them when it has to be looked at: it has ended, or as many are there as it `notices`.
     """
 
-    __slots__ = (
-        "_always",
-        "_tokens",
-        "adapter",
-        "embed",
-        "error",
-        "limit",
-        "most",
-        "over",
-        "pages",
-        "parked",
-        "position",
-        "row",
-        "sampler",
-        "stalled",
-        "step",
-        "stops",
-        "table",
-        "taken",
-        "trail",
-        "waiting",
-        "wanted",
-    )
     kind: ClassVar[str] = "run"
     is_light: ClassVar[bool] = False
 
@@ -117,16 +110,13 @@ class RunCommand(Command):
         self._always = len(stops) > MOST_STOPS  # it is looked at
         self.adapter = adapter
         self.step = sampler.steps  # of the first token
-        self._tokens = array("i")  # that have come, and are not in the table any more
+        self.received = array("i")  # that have come, and are not in the table any more
         self.taken = 0  # of these, by the program
         self.limit = min(most, LEAD)  # tokens that may come for now
-        self.over = False
+        self.state = RunState.GOING
+        self.over = False  # as its state says
         self.error: ApiError | None = None  # why it is over
         self.row: int | None = None  # in the scheduler's table, while it has steps to do
-        self.parked = False  # its pages may move: no steps until they are back
-        # It waits for its program to ask for more tokens. An instance with nothing else queued may
-        # be paused, so its queue does not count it meanwhile.
-        self.stalled = False
         self.wanted = NEVER  # tokens that the first of `waiting` waits for
         self.waiting: list[tuple[int, Waiter]] = []
         self.trail: Record | None = None  # of the text in its pages, as it began
@@ -137,9 +127,9 @@ class RunCommand(Command):
     @property
     def tokens(self) -> array[int]:
         """Those that have come."""
-        if self.table is not None:
+        if self.row is not None and self.table is not None:
             self.table.collect(self)
-        return self._tokens
+        return self.received
 
     @property
     def notices(self) -> int:
@@ -147,30 +137,25 @@ class RunCommand(Command):
         if self._always:
             return 0
         first = self.wanted if self.wanted < self.limit else self.limit
-        room = len(self._tokens) + ROOM
+        room = len(self.received) + ROOM
         return first if first < room else room
 
-    def came(self, tokens: bytes) -> None:
-        """Takes the next tokens, as int32; of these, the last one alone may be a stop token."""
-        self._tokens.frombytes(tokens)
-
     def look(self) -> None:
-        """Does what follows from the tokens that have come."""
-        count = len(self._tokens)
-        if count == self.most or self._tokens[-1] in self.stops:
+        """Does what follows from the tokens that have come; the last alone may be a stop token."""
+        count = len(self.received)
+        if count == self.most or self.received[-1] in self.stops:
             self.end(None)
             return
         if count >= self.wanted:
             self._wake()
-        if count == self.limit and not self.over:
-            self._stall(True)
+        if count == self.limit and self.state is RunState.GOING:
+            self._move(RunState.STALLED)
 
     def end(self, error: ApiError | None) -> None:
         """It is over: after its last token, or for an error."""
         if self.over:
             return
-        self._stall(False)
-        self.over = True
+        self._move(RunState.OVER)
         self.error = error
         self._changed()
         self._wake()
@@ -188,7 +173,7 @@ class RunCommand(Command):
         return tokens
 
     def ask(self, count: int) -> bool:
-        """Lets it go on until so many tokens can be taken; tells whether they can."""
+        """Lets it go on until so many tokens can be taken; returns whether they can."""
         wanted = self.taken + count
         if wanted + LEAST_LEAD > self.limit:
             self.allow(wanted + LEAD)
@@ -199,7 +184,8 @@ class RunCommand(Command):
         limit = min(self.most, count)
         if limit > self.limit and not self.over:
             self.limit = limit
-            self._stall(False)
+            if self.state is RunState.STALLED:
+                self._move(RunState.GOING)
             self._changed()
 
     def notify(self, count: int, future: Future) -> None:
@@ -219,15 +205,23 @@ class RunCommand(Command):
         if self.table is not None:
             self.table.changed(self)
 
-    def _stall(self, stalled: bool) -> None:
-        if stalled is not self.stalled:
-            self.stalled = stalled
-            self.queue.owner.queued_commands -= 1 if stalled else -1
+    def _move(self, state: RunState) -> None:
+        """Enters another state.
+
+        Raises:
+            RuntimeError: if none leads there from the present one: a defect.
+        """
+        if state not in MOVES[self.state]:
+            raise RuntimeError(f"a run that is {self.state.name} cannot become {state.name}")
+        if RunState.STALLED in (self.state, state):
+            self.queue.owner.queued_commands += 1 if self.state is RunState.STALLED else -1
+        self.state = state
+        self.over = state is RunState.OVER
 
     def _wake(self) -> None:
         waiting, self.waiting, self.wanted = self.waiting, [], NEVER
         for wanted, waiter in waiting:
-            if self.over or wanted <= len(self._tokens):
+            if self.over or wanted <= len(self.received):
                 waiter.resolve()  # which may wait for more, or end it
             elif not waiter.ready:  # or it was cancelled
                 self.when(wanted, waiter)
@@ -253,7 +247,7 @@ class RunCommand(Command):
         raise NotImplementedError("steps of runs are joined by `Runs`")
 
     def trace(self, provenance: Provenance) -> None:
-        """What its pages hold is told at its end, when its tokens are known."""
+        """What its pages hold is recorded at its end, when its tokens are known."""
         provenance.made(self.sampler.slot)
         provenance.embeds_changed()
         pages = self.pages
@@ -263,8 +257,8 @@ class RunCommand(Command):
                 self.queue, pages.pages[filled], pages.used[filled], self.position, self.adapter
             )
 
-    def tell(self, provenance: Provenance, tokens: int) -> None:
-        """Tells what its pages hold, as so many of its tokens stay in them."""
+    def record(self, provenance: Provenance, tokens: int) -> None:
+        """Records what its pages hold, as so many of its tokens stay in them."""
         if self.trail is not None and self.pages.untouched:
             provenance.ran(self.trail, self.pages.pages.tolist(), self.tokens[:tokens])
 
@@ -298,7 +292,7 @@ class FirstToken:
         """The token, with its log-probability and others that were likely."""
         run = self._run
         if not run.over:
-            run.came(value[0].to_bytes(4, sys.byteorder))
+            run.received.append(value[0])
             run.look()
 
     def fail(self, error: ApiError) -> None:

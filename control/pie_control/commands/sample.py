@@ -1,24 +1,77 @@
-"""Tokens chosen where the model runs."""
+"""Commands for what follows from an embed: tokens chosen where the model runs, distributions, and
+logits that another choice mixes in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from pie_control.commands.command import NOTHING, Command, Numbers, Touched, int32
-from pie_control.commands.token_mask import TokenMask
+from pie_control.commands.command import (
+    NOTHING,
+    BatchLimits,
+    Command,
+    Numbers,
+    Scrub,
+    Touched,
+    int32,
+)
 from pie_control.errors import ApiError, Code
-from pie_control.resources.logit_rows import LogitRow
-from pie_control.resources.samplers import Sampler
+from pie_control.instances.futures import Future
+from pie_control.resources.samplers import LogitRow, Sampler
 from pie_py.wire.operations import OTHERS
-from pie_py.wire.plan import BatchResult, EmbedSampled, Int32, Sample, Uint32
+from pie_py.wire.plan import (
+    BatchResult,
+    EmbedSampled,
+    Int32,
+    KeepLogits,
+    NextDist,
+    Sample,
+    Uint32,
+)
 
 if TYPE_CHECKING:
-    from pie_control.commands.scrub import Scrub
     from pie_control.prefix.provenance import Provenance
+
+MAX_DISTRIBUTION_CELLS = 1 << 22  # commands times the widest k: 32 MiB of answer
+
+
+class TokenMask:
+    """Words of 32 tokens each: bit `t % 32` of word `t // 32` allows token `t`.
+
+    A thread may compute the words while the model runs; samples that need them are held back until
+    then. `want` says that they are missed, and only then is there a notification.
+    """
+
+    __slots__ = ("_notify", "_wanted", "error", "words")
+
+    def __init__(
+        self, words: Uint32 | None = None, notify: Callable[[], None] | None = None
+    ) -> None:
+        """Takes the words; or, if a thread is to `finish` them, what that thread then calls."""
+        self.words = words
+        self.error: str | None = None  # why the words allow nothing
+        self._notify = notify
+        self._wanted = False
+
+    def want(self) -> bool:
+        """Whether the words are there; if not, there will be a notification."""
+        if self.words is not None:
+            return True
+        # Before the second look: the thread sets the words, then looks for this.
+        self._wanted = True
+        return self.words is not None
+
+    def finish(self, words: Uint32, error: str | None = None) -> None:
+        """Sets the words, once; called by a thread."""
+        self.error = error
+        self.words = words
+        if self._wanted and self._notify is not None:
+            self._notify()
 
 
 class Taker(Protocol):
@@ -51,7 +104,7 @@ class SampleCommand(Command):
     step: int
     mask: TokenMask | None
     future: Taker
-    on_token: Callable[[int | None], None] | None = None  # told the token, or None if there is none
+    on_token: Callable[[int | None], None] | None = None  # gets the token, or None if there is none
     mixed: Sequence[LogitRow] = ()
 
     def read(self) -> Touched:
@@ -116,7 +169,7 @@ class SampleCommand(Command):
                 )
 
     def refusal(self, text: str) -> ApiError:
-        """What is wrong with its mask or with logits, if they say so."""
+        """The error of its mask or of its logits, if they have one."""
         if any(row.failed for row in self.mixed):
             return ApiError("failed-dependency", "logits to be mixed in could not be computed")
         if self.mask is not None and self.mask.error:
@@ -144,7 +197,7 @@ class SampleCommand(Command):
 
 
 def _rows(commands: Sequence[SampleCommand]) -> Int32:
-    """What each mixes in, as `Sample` wants it: -1 for nothing, -2 for what there is not."""
+    """The rows that each mixes in, as `Sample` wants them: -1 for none, -2 for one that failed."""
     if not any(command.mixed for command in commands):
         return NOTHING
     rows = np.full((len(commands), OTHERS), -1, np.int32)
@@ -188,3 +241,107 @@ class EmbedSampledCommand(Command):
     def scrub(self, scrub: Scrub) -> None:
         """The embed."""
         scrub.embeds.add(self.embed)
+
+
+@dataclass(slots=True, eq=False)
+class NextDistCommand(Command):
+    """Asks for the next-token distribution of an embed. Only its future depends on it."""
+
+    kind: ClassVar[str] = NextDist.kind
+    is_withdrawn_if_cancelled: ClassVar[bool] = True
+    embed: int
+    k: int
+    future: Future
+
+    def read(self) -> Touched:
+        """The embed."""
+        return [], [self.embed]
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> NextDist:
+        """One batch."""
+        return NextDist(int32([c.embed for c in commands]), int32([c.k for c in commands]))
+
+    @classmethod
+    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
+        """As many as have an answer of bounded size: the widest makes all as wide."""
+        widest = 0
+        for i, command in enumerate(commands):
+            widest = max(widest, command.k)
+            if widest * (i + 1) > MAX_DISTRIBUTION_CELLS:
+                return max(i, 1)
+        return len(commands)
+
+    @classmethod
+    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
+        """Gives every command its own part of the distributions: token ids, probabilities."""
+        distributions = answer.distributions
+        if distributions is None:
+            return
+        tokens = distributions.tokens.view(np.uint32)
+        probabilities = distributions.probabilities
+        for i, command in enumerate(commands):
+            if command.queue.failure is None:
+                k = command.k
+                command.future.on_cancel = None
+                command.future.resolve((tokens[i, :k], probabilities[i, :k]))
+
+    def trace(self, provenance: object) -> None:
+        """It writes nothing."""
+
+    def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:
+        """It is taken out when its future is cancelled."""
+        self.future.on_cancel = partial(withdraw, self)
+
+    def fail(self, error: ApiError) -> None:
+        """Fails its future."""
+        self.future.fail(error)
+
+    def fail_as_dependant(self) -> None:
+        """Fails its future, unless that was cancelled or has a value."""
+        if not self.future.ready:
+            self.future.fail(self.queue.dependency_error())
+
+    def scrub(self, scrub: Scrub) -> None:
+        """Nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class KeepLogitsCommand(Command):
+    """Keeps the logits after an embed. The choice that wants them waits until this is sent."""
+
+    kind: ClassVar[str] = KeepLogits.kind
+    is_notified_when_sent: ClassVar[bool] = True
+    embed: int
+    row: LogitRow
+
+    def read(self) -> Touched:
+        """The embed."""
+        return [], [self.embed]
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> KeepLogits:
+        """One batch."""
+        return KeepLogits(
+            int32([command.embed for command in commands]),
+            int32([command.row.row for command in commands]),
+        )
+
+    def was_sent(self) -> None:
+        """What comes behind it in a plan may read the row."""
+        self.row.sent = True
+
+    def trace(self, provenance: object) -> None:
+        """It writes nothing."""
+
+    def fail(self, error: ApiError) -> None:
+        """Fails the choice that wants the row, and what comes behind it in its queue."""
+        self.row.fail()
+        self.queue.fail(error)
+
+    def fail_as_dependant(self) -> None:
+        """Fails the choice that wants the row."""
+        self.row.fail()
+
+    def scrub(self, scrub: Scrub) -> None:
+        """Nothing: no choice reads a row that has failed."""

@@ -1,4 +1,4 @@
-"""Samplers made, and told of tokens that they did not choose."""
+"""Commands that make samplers, and show them tokens that they did not choose."""
 
 from __future__ import annotations
 
@@ -8,21 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from pie_control.commands.command import (
-    BatchLimits,
-    Command,
-    Numbers,
-    Touched,
-    int32,
-    starts_of,
-    within,
-)
+from pie_control.commands.command import Command, Numbers, Scrub, Touched, int32, starts_of
 from pie_control.resources.samplers import Sampler
 from pie_py.wire.operations import Step, packed
 from pie_py.wire.plan import FeedSampler, SetSampler
 
 if TYPE_CHECKING:
-    from pie_control.commands.scrub import Scrub
     from pie_control.prefix.provenance import Provenance
 
 
@@ -36,10 +27,6 @@ class SetSamplerCommand(Command):
     top_k: int
     seed: int  # 64 bits
     steps: Sequence[Step]  # before
-
-    def read(self) -> Touched:
-        """Nothing."""
-        return [], []
 
     def written(self) -> Touched:
         """The sampler."""
@@ -72,22 +59,15 @@ class SetSamplerCommand(Command):
 
 @dataclass(slots=True, eq=False)
 class FeedSamplerCommand(Command):
-    """Tells a sampler of tokens that it did not choose."""
+    """Shows a sampler tokens that it did not choose."""
 
     kind: ClassVar[str] = FeedSampler.kind
+    counted: ClassVar[str | None] = "tokens"
+    takes_tokens: ClassVar[bool] = True
     sampler: Sampler
     tokens: Numbers  # [n]
     generated: bool
     chosen: int  # tokens that the sampler has chosen before
-
-    @classmethod
-    def count_rows(cls, commands: Sequence[Self]) -> int:
-        """Tokens."""
-        return sum(len(command.tokens) for command in commands)
-
-    def read(self) -> Touched:
-        """Nothing."""
-        return [], []
 
     def written(self) -> Touched:
         """The sampler."""
@@ -103,11 +83,6 @@ class FeedSamplerCommand(Command):
             starts=starts_of(len(command.tokens) for command in commands),
             tokens=int32([token for command in commands for token in command.tokens]),
         )
-
-    @classmethod
-    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
-        """As many as have the tokens of a batch."""
-        return within((len(command.tokens) for command in commands), limits.tokens)
 
     def scrub(self, scrub: Scrub) -> None:
         """Nothing: the sampler's counts are its owner's."""

@@ -11,7 +11,7 @@ import numpy as np
 import trio
 from llguidance import LLMatcher
 
-from pie_control.commands.token_mask import TokenMask
+from pie_control.commands.sample import TokenMask
 from pie_control.errors import ApiError
 from pie_control.fairness import FairThreads, Owner
 from pie_control.grammar.vocabulary import Vocabulary

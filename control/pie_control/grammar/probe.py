@@ -11,7 +11,7 @@ from pie_control.errors import ApiError
 from pie_control.grammar.kinds import ebnf_grammar, schema_grammar
 from pie_control.grammar.matcher import first_lines
 from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
-from pie_control.models.text_jobs import codec_of
+from pie_control.models.tokenizer import codec_of
 
 # A token is consumed on the control thread: with llguidance's own limits an ambiguous grammar could
 # hold it up for a tenth of a second at each one, with these for a few milliseconds. Rows of JSON

@@ -1,5 +1,6 @@
-"""What becomes of pages while their program waits outside: preserve, discard, or swap (InferCept).
+"""Interception: pages are preserved, discarded or swapped while their program waits (InferCept).
 
-`policies/` decide, each in a short pure file; the mechanisms are `evictor.py` (pages of instances
-that wait, moved by the server when pages are scarce) and `advice.py` (for programs that ask).
+`policy.py` has the policies, short pure functions; the mechanisms are `evictor.py` (pages of
+instances that wait, moved by the server when pages are scarce) and `advice.py` (for programs that
+ask).
 """

@@ -4,7 +4,7 @@ The program may discard, because it can recompute its tokens, and it knows which
 The policies, the history of waits and the transfer budget are those of the server.
 
 The budget is for a step, so the programs that ask within the same step are decided about together:
-it goes where the policy wants it, not to who asks first.
+it goes where the policy wants it, not to the first that asks.
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ from pie_control.interception.waste import Choice, Paused
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
-    from pie_control.interception.budget import Budget
     from pie_control.interception.costs import Costs
     from pie_control.interception.policy import Policy
-    from pie_control.interception.served_model import ServedModel
-    from pie_control.interception.situation import Situation
+    from pie_control.interception.policy_input import PolicyInput, ServedModel, TransferBudget
 
 MAX_TOOL = 256  # characters of a tool's name
 MAX_WAIT = 4096  # characters of the JSON: each field that is wrong costs an error
 
 
 class Wait(BaseModel):
-    """What a program tells of a wait."""
+    """A wait, as its program describes it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -85,18 +83,18 @@ class _Asked:
         return replace(self.paused, remaining=max(0.0, self.paused.remaining - (now - self.asked)))
 
 
-class Adviser:
+class SwapAdvice:
     """Advice for the programs that use one model."""
 
     def __init__(
         self,
         service: ServedModel,
-        situation: Situation,
-        budget: Budget,
+        policy_input: PolicyInput,
+        budget: TransferBudget,
     ) -> None:
         """Takes the policies' input, and the pages that may be swapped out per step."""
         self._service = service
-        self._situation = situation
+        self._input = policy_input
         self._budget = budget
         self._asked: dict[tuple[Instance, int], _Asked] = {}  # by instance and queue
 
@@ -106,21 +104,21 @@ class Adviser:
         Raises:
             ApiError: `unsupported` if the worker has not measured its costs, `invalid-argument`.
         """
-        costs = self._situation.costs
+        costs = self._input.costs
         if costs is None:
             name = self._service.description.name
             raise ApiError(
                 "unsupported", f"the worker of model {name!r} has not measured its costs"
             )
-        policy = self._situation.policy if not wait.policy else POLICIES.get(wait.policy)
+        policy = self._input.policy if not wait.policy else POLICIES.get(wait.policy)
         if policy is None:
             known = ", ".join(POLICIES)
             raise ApiError("invalid-argument", f"no policy {wait.policy!r}; known: {known}")
-        now, key = self._situation.now(), (instance, queue)
+        now, key = self._input.now(), (instance, queue)
         self._asked.pop(key, None)
         remaining = self._remaining(instance, wait)
         paused = Paused(instance.number, tokens, remaining, wait.can_discard)
-        load = self._situation.load(self._budget.left, without=instance)
+        load = self._input.load(self._budget.left, without=instance)
         if pages:
             choice = policy([paused, *self._others(policy, now)], load, costs)[0]
         else:
@@ -150,9 +148,9 @@ class Adviser:
             del self._asked[key]
 
     def _others(self, policy: Policy, now: float) -> list[Paused]:
-        """Who else asks within this step, of those that have the same policy decide.
+        """The other contexts asked about within this step, for which the same policy decides.
 
-        Who has not asked when he should have waits no more.
+        One whose program has not asked in time waits no more.
         """
         step = self._budget.step_seconds()
         for key, asked in list(self._asked.items()):
@@ -169,7 +167,7 @@ class Adviser:
         if wait.expected_ns is not None and wait.expected_ns > wait.elapsed_ns:
             return (wait.expected_ns - wait.elapsed_ns) / 1e9
         kind = tool_kind(wait.tool)
-        return self._situation.remaining(instance.user, kind, wait.elapsed_ns / 1e9)
+        return self._input.remaining(instance.user, kind, wait.elapsed_ns / 1e9)
 
 
 def _restore_seconds(choice: Choice, tokens: int, costs: Costs) -> float:
@@ -181,5 +179,5 @@ def _restore_seconds(choice: Choice, tokens: int, costs: Costs) -> float:
 
 
 def tool_kind(tool: str) -> str:
-    """How a tool of a program's own is called among the kinds of waits."""
+    """The name of a tool of a program's own among the kinds of waits."""
     return f"tool {tool}"

@@ -1,6 +1,6 @@
 """Evicts KV pages of instances that do not run, and restores them before these run again.
 
-This is the mechanism. Which instances can give pages is found in `givers.py`; which of them go
+This is the mechanism. Which instances can give pages is found in `candidates.py`; which of them go
 first is the policy's choice. One evictor serves one model.
 """
 
@@ -11,17 +11,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pie_control.errors import ApiError
-from pie_control.interception.absence import Absence
-from pie_control.interception.givers import Givers
-from pie_control.interception.residency import Event, Residencies, Residency, State
+from pie_control.interception.candidates import EvictionCandidates
+from pie_control.interception.eviction_states import (
+    EvictionEvent,
+    EvictionRecord,
+    EvictionRecords,
+    EvictionState,
+)
+from pie_control.interception.swapped_pages import SwappedPages
 from pie_control.wasm import SUSPENDED
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.instances.roles import Ends, Turns
-    from pie_control.interception.budget import Budget
-    from pie_control.interception.served_model import ServedModel
-    from pie_control.interception.situation import Situation
+    from pie_control.interception.policy_input import PolicyInput, ServedModel, TransferBudget
     from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
@@ -37,7 +40,7 @@ class Evictor:
 
     An instance is *paused* if it waits and has no commands queued: then what it waits for is
     outside, and its pages may move to host memory. The turn that would end the pause restores them
-    first. The states and their transitions stand in `residency.py`.
+    first. The states and their transitions stand in `eviction_states.py`.
 
     Pages that others hold too stay where they are. If pages cannot come, because host memory is
     full or no instance can give any, those that have to make way are ended (Pie, section 5.2), as
@@ -50,8 +53,8 @@ class Evictor:
         turns: Turns,
         ends: Ends,
         config: InterceptionConfig,
-        situation: Situation,
-        budgets: tuple[Budget, Budget],
+        policy_input: PolicyInput,
+        budgets: tuple[TransferBudget, TransferBudget],
         clock: Callable[[], float],
     ) -> None:
         """Has moved nothing yet.
@@ -61,7 +64,7 @@ class Evictor:
             turns: gives instances their turns when their pages are back.
             ends: ends instances that cannot have their pages.
             config: of interception.
-            situation: the policy's input.
+            policy_input: the policy's input.
             budgets: pages that may move in a step behind its computation: out, and in.
             clock: trio's, in seconds.
         """
@@ -69,13 +72,13 @@ class Evictor:
         self._turns = turns
         self._ends = ends
         self._config = config
-        self._situation = situation
+        self._input = policy_input
         self._outward, self._inward = budgets
         self._clock = clock
         self._low = int(config.low_water * model.pages.size)
         self._relieved = -1  # plans sent when pages were last evicted ahead of need
-        self._residencies = Residencies(self)
-        self._givers = Givers(model, self._residencies, situation)
+        self._records = EvictionRecords(self)
+        self._candidates = EvictionCandidates(model, self._records, policy_input)
         self._counts = dict.fromkeys(
             ("evictions", "pages_evicted", "pages_restored", "page_waits", "held", "host_full"), 0
         )
@@ -103,14 +106,14 @@ class Evictor:
         # Pages that are free belong to the first that waits: to take them here would starve it.
         first = not self.waits or self._line((instance, count))[0] is instance
         if first and (
-            self._evict_for(instance, count) or not self._givers.will_come(instance, count)
+            self._evict_for(instance, count) or not self._candidates.will_come(instance, count)
         ):
             return take()
         self._counts["page_waits"] += 1
         record = self._record(instance)
         record.count, record.take = count, take
         record.answer = answer or partial(self._turns.answer, instance)
-        self._happen(record, Event.ASK)
+        self._happen(record, EvictionEvent.ASK)
         return SUSPENDED
 
     def wants_to_run(self, instance: Instance) -> None:
@@ -118,41 +121,47 @@ class Evictor:
         record = self._record(instance)
         record.woken = True
         before = record.state
-        self._happen(record, Event.WAKE)
-        if before is not State.SWAPPED:
+        self._happen(record, EvictionEvent.WAKE)
+        if before is not EvictionState.SWAPPED:
             return
         if any(
             other.instance.turn.scheduled and other.instance.number < instance.number
-            for other in self._residencies.those(State.SWAPPED)
+            for other in self._records.those(EvictionState.SWAPPED)
         ):
             return  # an older one has its turn soon, too; its end serves both in order
-        self._givers.stepping = instance
+        self._candidates.stepping = instance
         try:
             self.settle()
         finally:
-            self._givers.stepping = None
+            self._candidates.stepping = None
 
     def has_work(self, instance: Instance) -> None:
         """A run of an instance that this evictor blocks may go on without a turn of its guest."""
-        record = self._residencies.find(instance)
-        if record is not None and record.state is State.SWAPPED and instance.queued_commands:
-            self._happen(record, Event.WAKE)  # the end of the next turn brings its pages back
+        record = self._records.find(instance)
+        if (
+            record is not None
+            and record.state is EvictionState.SWAPPED
+            and instance.queued_commands
+        ):
+            self._happen(
+                record, EvictionEvent.WAKE
+            )  # the end of the next turn brings its pages back
 
     @property
     def waits(self) -> bool:
         """Whether an instance waits for pages."""
-        return self._residencies.waits
+        return bool(self._records.waiting)
 
     def after_turn(self) -> None:
         """Called at the end of every turn: serves those that wait, and evicts ahead of need."""
-        if self._residencies.waits or self._residencies.holds:
+        if self._records.waiting or self._records.held:
             self.settle()
-        elif self._model.pages.free < self._low:
+        elif self._low and self._model.pages.free < self._low:
             self._relieve()
 
     def forget(self, instance: Instance) -> None:
         """Drops all notes about an instance that ends, before its space is closed."""
-        self._residencies.forget(instance)
+        self._records.forget(instance)
         if self.waits:
             self._turns.give_another()
 
@@ -162,20 +171,20 @@ class Evictor:
         """Gives pages to the instances that wait for them, in turn, as far as they suffice."""
         for instance in self._line():
             # Serving one may have ended or moved another of the list.
-            record = self._residencies.find(instance)
-            if record and record.state is State.WAITING and not self._serve(record):
+            record = self._records.find(instance)
+            if record and record.state is EvictionState.WAITING and not self._serve(record):
                 break  # those behind it must not take what comes free for it
         if not self.waits:
-            for record in self._residencies.those(State.HELD):
-                self._let_run(record, Event.RELEASE)
+            for record in self._records.those(EvictionState.HELD):
+                self._let_run(record, EvictionEvent.RELEASE)
 
     def _line(self, *more: tuple[Instance, int]) -> list[Instance]:
-        """Who waits, the next one first, with one more that needs so many pages.
+        """The instances that wait, the next one first, with one more that needs so many pages.
 
         Users who ask for no more than their part come first; within a user the oldest launch does.
         """
         waiting = [
-            (record.instance, record.need) for record in self._residencies.those(State.WAITING)
+            (record.instance, record.need) for record in self._records.those(EvictionState.WAITING)
         ]
         waiting = sorted([*waiting, *more], key=lambda one: one[0].number)
         parts = self._model.page_parts() if len(waiting) > 1 else None
@@ -186,15 +195,15 @@ class Evictor:
         line = [instance for instance, _ in waiting]
         return sorted(line, key=lambda instance: not within.get(instance.user))
 
-    def _serve(self, record: Residency) -> bool:
-        """Lets one go on if there are pages for it, or tells it that there will be none.
+    def _serve(self, record: EvictionRecord) -> bool:
+        """Lets one go on if there are pages for it, or if there will be none.
 
         Returns:
             Whether the next one may be served.
         """
         instance, need = record.instance, record.need
         if not self._evict_for(instance, need):
-            if self._may_wait(record) and self._givers.will_come(instance, need):
+            if self._may_wait(record) and self._candidates.will_come(instance, need):
                 self._hold_for(instance, need)
                 return False
             if not self._model.end_younger(instance, need):
@@ -204,57 +213,57 @@ class Evictor:
             return False
         if record.take is not None:
             record.answer(_outcome(record.take))
-        self._let_run(record, Event.SERVE)
+        self._let_run(record, EvictionEvent.SERVE)
         return True
 
-    def _may_wait(self, record: Residency) -> bool:
+    def _may_wait(self, record: EvictionRecord) -> bool:
         """Whether one may go on waiting: not for long where others hold what is its user's part."""
         owed = self._model.page_parts().owe(record.instance.user, record.need)
         most = self._config.wait_seconds
         return self._clock() < record.since + (min(GRACE_SECONDS, most) if owed else most)
 
-    def _restore(self, record: Residency) -> bool:
-        """Brings pages back that an instance waits for; tells whether all are there."""
-        absence = record.absence
-        if absence.pages:
+    def _restore(self, record: EvictionRecord) -> bool:
+        """Brings pages back that an instance waits for; returns whether all are there."""
+        swapped = record.swapped
+        if swapped.pages:
             # Beside others they come back as they went: as many per step as hide behind it.
-            most = self._inward.left if self._others_run() else absence.pages
+            most = self._inward.left if self._others_run() else swapped.pages
             if most > 0:
-                moved = absence.end(partial(self._send, record.instance), most)
+                moved = swapped.bring_back(partial(self._send, record.instance), most)
                 self._inward.spend(moved)
                 self._counts["pages_restored"] += moved
-        return not absence.pages
+        return not swapped.pages
 
     def _others_run(self) -> bool:
         """Whether plans are sent by themselves: what an instance that is not resident has queued,
         such as a run that is parked, waits for its pages.
         """
-        return self._situation.costs is not None and any(
-            instance.queued_commands and self._residencies.find(instance) is None
+        return self._input.costs is not None and any(
+            instance.queued_commands and self._records.find(instance) is None
             for instance in self._model.spaces
         )
 
-    def _refuse(self, record: Residency) -> None:
+    def _refuse(self, record: EvictionRecord) -> None:
         """Pages did not come in time: the call fails, or the instance ends for want of its own."""
         instance = record.instance
         text = f"{record.need} pages did not become free within {self._config.wait_seconds:g} s"
-        if record.take is not None and not record.absence.pages:
+        if record.take is not None and not record.swapped.pages:
             record.answer(ApiError("out-of-resources", text))
-            self._let_run(record, Event.SERVE)
+            self._let_run(record, EvictionEvent.SERVE)
         else:
             self._ends.kill(instance, f"out-of-resources: {text}, and its own had been swapped out")
 
     def _hold_for(self, instance: Instance, count: int) -> None:
         """Holds those that must stop so that others can give enough; lets all others run."""
-        chosen = self._givers.to_hold(instance, count)
-        for record in self._residencies.those(State.HELD):
+        chosen = self._candidates.to_hold(instance, count)
+        for record in self._records.those(EvictionState.HELD):
             if record.instance not in chosen:
-                self._let_run(record, Event.RELEASE)
+                self._let_run(record, EvictionEvent.RELEASE)
         for other in chosen:
             record = self._record(other)
-            if record.state is not State.HELD:
+            if record.state is not EvictionState.HELD:
                 self._counts["held"] += 1
-                self._happen(record, Event.HOLD)
+                self._happen(record, EvictionEvent.HOLD)
 
     # Those that give
 
@@ -262,7 +271,7 @@ class Evictor:
         """Evicts pages until `count` are free, or none if that cannot be reached."""
         if self._model.pages.free >= count:
             return True
-        found = self._givers.enough(instance, count)
+        found = self._candidates.enough(instance, count)
         if found is None:
             return False
         self._counts["host_full"] += found.host_full
@@ -273,25 +282,25 @@ class Evictor:
         self._evict_until(found.willing, count + min(self._low, EXTRA_PAGES))
         return True
 
-    def _evict_until(self, givers: Iterable[Instance], count: int) -> None:
+    def _evict_until(self, candidates: Iterable[Instance], count: int) -> None:
         """Evicts pages of instances, in turn, until `count` are free."""
         pool = self._model.pages
-        for giver in givers:
+        for candidate in candidates:
             if pool.free >= count:
                 return
-            self._evict(giver, count - pool.free)
+            self._evict(candidate, count - pool.free)
 
     def _evict(self, instance: Instance, most: int) -> int:
         """Evicts up to `most` pages of an instance, and returns how many."""
         record = self._record(instance)
-        first = not record.absence.pages
+        first = not record.swapped.pages
         self._model.scheduler.park(instance)
-        moved = record.absence.extend(partial(self._send, instance), most)
+        moved = record.swapped.move_out(partial(self._send, instance), most)
         if moved:
             self._counts["evictions"] += first
             self._counts["pages_evicted"] += moved
-            self._happen(record, Event.EVICT)
-        elif record.state is State.RESIDENT:
+            self._happen(record, EvictionEvent.EVICT)
+        elif record.state is EvictionState.RESIDENT:
             self._model.scheduler.resume(instance)
         return moved
 
@@ -304,8 +313,8 @@ class Evictor:
             return
         self._relieved = plan
         left = self._outward.left
-        paused = self._givers.paused() if left > 0 else []
-        willing, _ = self._givers.in_order(paused, left)
+        paused = self._candidates.paused() if left > 0 else []
+        willing, _ = self._candidates.in_order(paused, left)
         for instance in willing:
             if left > 0:
                 moved = self._evict(instance, left)
@@ -314,27 +323,31 @@ class Evictor:
 
     # States
 
-    def _record(self, instance: Instance) -> Residency:
-        """The record of an instance; a new one, not kept yet, if it is resident."""
-        found = self._residencies.find(instance)
-        return found or Residency(instance, Absence(self._model.spaces[instance]))
+    def _record(self, instance: Instance) -> EvictionRecord:
+        """The record of an instance; a new one, not entered yet, if it is resident."""
+        found = self._records.find(instance)
+        return found or EvictionRecord(instance, SwappedPages(self._model.spaces[instance]))
 
-    def _happen(self, record: Residency, event: Event) -> None:
+    def _happen(self, record: EvictionRecord, event: EvictionEvent) -> None:
         """Moves an instance to its next state; from where it begins to wait, its time counts."""
         before = record.state
-        self._residencies.happen(record, event)
-        if record.state is State.RESIDENT:
+        self._records.happen(record, event)
+        if record.state is EvictionState.RESIDENT:
             self._model.scheduler.resume(record.instance)
         else:
             self._model.scheduler.park(record.instance)
-        if record.state is State.WAITING and before is not State.WAITING:
+        if record.state is EvictionState.WAITING and before is not EvictionState.WAITING:
             record.since = self._clock()
 
-    def _let_run(self, record: Residency, event: Event) -> None:
+    def _let_run(self, record: EvictionRecord, event: EvictionEvent) -> None:
         """Lets an instance run again, and gives it the turn that it was refused."""
         self._happen(record, event)
         instance = record.instance
-        if record.woken and instance is not self._givers.stepping and not instance.turn.blockers:
+        if (
+            record.woken
+            and instance is not self._candidates.stepping
+            and not instance.turn.blockers
+        ):
             self._turns.give_turn(instance)
 
     # Parts
@@ -349,9 +362,9 @@ class Evictor:
 
     def stats(self) -> dict[str, int]:
         """Counters since the start, and how it is now."""
-        waiting = list(self._residencies.those(State.WAITING))
-        absent = len(list(self._residencies.those(State.SWAPPED)))
-        absent += sum(bool(record.absence.pages) for record in waiting)
+        waiting = list(self._records.those(EvictionState.WAITING))
+        absent = len(list(self._records.those(EvictionState.SWAPPED)))
+        absent += sum(bool(record.swapped.pages) for record in waiting)
         return {**self._counts, "absent": absent, "waiting": len(waiting)}
 
 

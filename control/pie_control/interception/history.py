@@ -1,4 +1,4 @@
-"""How long waits of a kind have lasted, and how long one that goes on may still last."""
+"""Durations of waits by kind: of earlier ones, and of one that goes on, as expected."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import OrderedDict, deque
 from itertools import accumulate
 
-KEPT = 64  # newest waits of a kind
+NEWEST = 64  # newest waits of a kind
 MOST_KINDS = 4096  # those not seen for longest make room
 
 
@@ -14,7 +14,7 @@ class _Waits:
     """Waits of one kind, sorted lazily: policies ask far more often than waits end."""
 
     def __init__(self) -> None:
-        self._newest: deque[float] = deque(maxlen=KEPT)
+        self._newest: deque[float] = deque(maxlen=NEWEST)
         self._sorted: list[float] | None = None
         self._sums: list[float] = []  # of the i longest
 

@@ -1,4 +1,4 @@
-"""What a policy is, and how a setting becomes one.
+"""The policies of interception, and how a setting becomes one.
 
 A policy is a function of plain values, without state and without I/O. It is asked once per step and
 returns a choice for each waiting instance. The mechanisms carry out what they can: they swap as
@@ -8,11 +8,12 @@ never discards the pages of an instance that has not asked for it: it could not 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from pie_control.interception import waste
 from pie_control.interception.costs import Costs
-from pie_control.interception.policies import cheapest, discard, min_waste, preserve, swap
 from pie_control.interception.waste import Choice, Load, Paused
 from pie_py.config.plugins import named_policy
 
@@ -20,12 +21,73 @@ Policy: TypeAlias = Callable[[Sequence[Paused], Load, Costs], list[Choice]]
 
 SOONEST_SECONDS = 0.02  # after which a waiting program asks again
 
+
+def preserve(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
+    """Preserves all pages where they are."""
+    return [Choice.PRESERVE] * len(paused)
+
+
+def discard(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
+    """InferCept's *ImprovedDiscard*: discards what can be recomputed."""
+    return [Choice.DISCARD if one.can_discard else Choice.PRESERVE for one in paused]
+
+
+def swap(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
+    """InferCept's *Swap*, beyond any budget: the oldest first, as long as the host has room."""
+    choices = [Choice.PRESERVE] * len(paused)
+    room = load.host_room if costs.swap_out is not None else 0
+    for at in sorted(range(len(paused)), key=lambda i: paused[i].arrival):
+        if room > 0:
+            room -= paused[at].tokens
+            choices[at] = Choice.SWAP
+    return choices
+
+
+def min_waste(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
+    """InferCept's own: the choice that wastes the least memory, for each instance.
+
+    The contexts with the most waste are swapped, within the budget; the rest take the lesser waste.
+    """
+    wastes = [(waste.preserve(one), waste.discard(one, load, costs)) for one in paused]
+    choices = [
+        Choice.PRESERVE if held <= recomputed else Choice.DISCARD for held, recomputed in wastes
+    ]
+    budget, room = load.swap_budget, load.host_room
+    for at in sorted(range(len(paused)), key=lambda i: (-min(wastes[i]), paused[i].arrival)):
+        one = paused[at]
+        # What the last one has beyond the budget goes in the next step. What could be discarded
+        # must find room as a whole: of one that has gone in part the rest could be neither moved
+        # nor given up.
+        fits = room >= one.tokens if one.can_discard else room > 0
+        if budget > 0 and fits and waste.swap(one, costs) < min(wastes[at]):
+            budget -= one.tokens
+            room -= one.tokens
+            choices[at] = Choice.SWAP
+    return choices
+
+
+def cheapest(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
+    """AsyncLM's trap handler (section 5.4): the faster choice, if it is faster than the wait.
+
+    Preserves where swapping and recomputing both outlast the wait.
+    """
+    return [_choose(one, load, costs) for one in paused]
+
+
+def _choose(one: Paused, load: Load, costs: Costs) -> Choice:
+    swapping = costs.swap_time(one.tokens) if one.tokens <= load.host_room else math.inf
+    recomputing = costs.forward_time(one.tokens) if one.can_discard else math.inf
+    if min(swapping, recomputing) > one.remaining:
+        return Choice.PRESERVE
+    return Choice.DISCARD if recomputing <= swapping else Choice.SWAP
+
+
 POLICIES: dict[str, Policy] = {
-    "preserve": preserve.decide,
-    "discard": discard.decide,
-    "swap": swap.decide,
-    "min-waste": min_waste.decide,
-    "cheapest": cheapest.decide,
+    "preserve": preserve,
+    "discard": discard,
+    "swap": swap,
+    "min-waste": min_waste,
+    "cheapest": cheapest,
 }
 
 

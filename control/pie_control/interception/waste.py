@@ -14,7 +14,7 @@ from pie_control.interception.costs import Costs
 
 
 class Choice(Enum):
-    """What becomes of the pages of a waiting instance."""
+    """A choice about the pages of a waiting instance."""
 
     PRESERVE = "preserve"  # they stay
     DISCARD = "discard"  # they are given up and recomputed afterwards
@@ -33,7 +33,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What else goes on, while choices are made for one step."""
+    """All else that goes on, while choices are made for one step."""
 
     sequences: int  # that run
     running_tokens: int  # of context that those hold: R

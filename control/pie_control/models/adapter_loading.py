@@ -22,7 +22,7 @@ log = structlog.get_logger("pie.adapters")
 
 @dataclass(slots=True, eq=False)
 class _Loading:
-    """An adapter that the worker has been told to load."""
+    """An adapter that the worker is loading."""
 
     name: str
     folder: str
@@ -44,7 +44,7 @@ class AdapterLoader:
         send: Callable[[LoadAdapter | UnloadAdapter], None],
         on_disk: Kept,
     ) -> None:
-        """Takes how to send to the worker, which does what it is sent in order, and what is kept
+        """Takes how to send to the worker, which does what it is sent in order, and what is on disk
         for the next start.
         """
         self._models = models
@@ -52,9 +52,9 @@ class AdapterLoader:
         self._send = send
         self._loading: dict[tuple[str, int], _Loading] = {}  # by model, slot
         self._on_disk = on_disk
-        self._kept: dict[str, dict[str, str]] = {}  # folders loaded while running, by model, name
+        self._folders: dict[str, dict[str, str]] = {}  # by model, name
         for entry in on_disk.all():
-            self._kept.setdefault(entry["model"], {})[entry["name"]] = entry["folder"]
+            self._folders.setdefault(entry["model"], {})[entry["name"]] = entry["folder"]
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sends load commands to new workers, until cancelled."""
@@ -92,7 +92,7 @@ class AdapterLoader:
         service = self._models.service(model)
         adapter = service.adapters.remove(name)
         service.prefixes.drop_adapter(adapter.slot)
-        self._kept.get(model, {}).pop(name, None)
+        self._folders.get(model, {}).pop(name, None)
         self._on_disk.remove(model, name)
         self._send(UnloadAdapter(model, adapter.slot))
         log.info("adapter unloaded", model=model, name=name)
@@ -102,7 +102,7 @@ class AdapterLoader:
         loading = self._loading.pop((answer.model, answer.slot))
         if answer.error is None:
             loading.adapters.add(loading.name)
-            self._kept.setdefault(answer.model, {})[loading.name] = loading.folder
+            self._folders.setdefault(answer.model, {})[loading.name] = loading.folder
             log.info("adapter loaded", model=answer.model, name=loading.name, folder=loading.folder)
         else:
             loading.adapters.give_up(loading.name)
@@ -121,9 +121,9 @@ class AdapterLoader:
     def on_ready(self) -> None:
         """A worker is ready: it gets what the one before had."""
         assert self._nursery is not None, "the loader runs"
-        kept, self._kept = self._kept, {}
-        for model, folders in kept.items():
-            for name, folder in folders.items():
+        folders, self._folders = self._folders, {}
+        for model, named in folders.items():
+            for name, folder in named.items():
                 self._nursery.start_soon(self._load_again, model, name, folder)
 
     async def _load_again(self, model: str, name: str, folder: str) -> None:
@@ -131,7 +131,7 @@ class AdapterLoader:
             await self.load(model, name, folder)
         except ApiError as error:
             if error.code == "worker-lost":  # the next one gets it
-                self._kept.setdefault(model, {})[name] = folder
+                self._folders.setdefault(model, {})[name] = folder
             elif error.code != "unknown-model":  # it may be served the next time
                 self._on_disk.remove(model, name)
             log.error("an adapter was lost with its worker", name=name, reason=str(error))

@@ -30,7 +30,7 @@ def drop_breaks(tokenizer: Any) -> None:
 
 
 def breaker(tokenizer: Any) -> Callable[[str], str]:
-    """What breaks the control tokens in a text, which stays as it is without one."""
+    """A function that breaks the control tokens in a text, which stays as it is without one."""
     breaks = {
         token.content: _LASTING_BREAK if token.normalized else _BREAK
         for token in tokenizer.get_added_tokens_decoder().values()

@@ -13,13 +13,12 @@ from pie_control.commands.queue import CommandQueue
 from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.handles import Handles
-from pie_control.interception.advice import Adviser
-from pie_control.interception.budget import Budget
+from pie_control.interception.advice import SwapAdvice
 from pie_control.interception.costs import Costs
 from pie_control.interception.evictor import Evictor
 from pie_control.interception.history import Durations
 from pie_control.interception.policy import load_policy
-from pie_control.interception.situation import Situation
+from pie_control.interception.policy_input import PolicyInput, TransferBudget
 from pie_control.models.adapters import Adapters
 from pie_control.prefix import PrefixCache
 from pie_control.resources.exports import Exports
@@ -29,7 +28,7 @@ from pie_control.resources.pools import EmbedPool, FreeList, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.scheduler.scheduler import Scheduler
-from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
+from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription
 
 if TYPE_CHECKING:
@@ -61,11 +60,11 @@ class OpenQueue:
         """
         self.scheduler.end_run(run)
         run.sampler.steps = run.step + count
-        kept = max(0, count - 1)
+        stay = max(0, count - 1)
         provenance = self.queue.account.provenance
         if provenance is not None:
-            run.tell(provenance, kept)
-        return run.pages.end(kept, self.defer)
+            run.record(provenance, stay)
+        return run.pages.end(stay, self.defer)
 
     def close(self) -> None:
         """Ends its runs, whose handles end with it."""
@@ -74,41 +73,34 @@ class OpenQueue:
         self.runs.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class ModelParts:
+    """The parts of the server that its models share."""
+
+    config: ServerConfig
+    shares: Shares  # of the users
+    turns: Turns  # gives instances their turns when their pages are back
+    ends: Ends  # ends younger instances for want of resources
+    durations: Durations  # of earlier waits, by kind
+    clock: Callable[[], float]  # trio's, in seconds
+    timers: Timers  # by the clock
+    clock_ns: Callable[[], int]  # the executor's, of time lines
+
+
 class ModelService:
     """The control layer's side of one model, as long as its worker lives."""
 
     def __init__(
-        self,
-        description: ModelDescription,
-        config: SchedulerConfig,
-        interception: InterceptionConfig,
-        prefix_cache: PrefixCacheConfig,
-        logit_rows: FreeList,
-        *,
-        shares: Shares,
-        turns: Turns,
-        ends: Ends,
-        durations: Durations,
-        clock: Callable[[], float],
-        timers: Timers,
-        clock_ns: Callable[[], int],
+        self, description: ModelDescription, parts: ModelParts, logit_rows: FreeList
     ) -> None:
         """Has no instance yet.
 
         Args:
             description: the model.
-            config: what batches hold.
-            interception: how pages are moved under pressure.
-            prefix_cache: which shared prefixes are kept.
-            logit_rows: rows of logits that the worker keeps, of all models.
-            shares: of the users.
-            turns: gives instances their turns when their pages are back.
-            ends: ends younger instances for want of resources.
-            durations: of earlier waits, by kind.
-            clock: trio's, in seconds.
-            timers: by the clock.
-            clock_ns: the executor's, of time lines.
+            parts: of the server.
+            logit_rows: rows of logits at the worker, of all models.
         """
+        config, shares, clock = parts.config, parts.shares, parts.clock
         self.description = description
         self.traits = frozenset(description.traits)
         self.info: str | None = None  # what `model-info` answers, once an instance has asked
@@ -119,25 +111,29 @@ class ModelService:
         )
         self.logit_rows = logit_rows
         self.host_pages = HostMemory(description.host_pages, first_name=description.kv_pages)
-        self.exports = Exports(self.pages, shares, description.name, clock, timers)
+        self.exports = Exports(self.pages, shares, description.name, clock, parts.timers)
         self.adapters = Adapters(description.name, description.adapters)
         self.clock = clock
-        self._ends = ends
-        self.scheduler = Scheduler(description, config, clock_ns, shares.quotas.weight)
-        self.prefixes = PrefixCache(self.pages, prefix_cache, self.scheduler.after_results, clock)
+        self._ends = parts.ends
+        weight_of = shares.quotas.weight
+        self.scheduler = Scheduler(description, config.scheduler, parts.clock_ns, weight_of)
+        self.prefixes = PrefixCache(
+            self.pages, config.prefix_cache, self.scheduler.after_results, clock
+        )
         self._queues = 0
         self.spaces: dict[Instance, Space] = {}
         self._declare_shares(shares)
         costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
+        interception = config.interception
         policy = load_policy(interception.policy)
-        situation = Situation(self, policy, costs, durations, clock)
-        outward = Budget(self, costs, interception.swap_share)
-        self.adviser = Adviser(self, situation, outward)
+        policy_input = PolicyInput(self, policy, costs, parts.durations, clock)
+        outward = TransferBudget(self, costs, interception.swap_share)
+        self.swap_advice = SwapAdvice(self, policy_input, outward)
         self.evictor: Evictor | None = None
         if interception.policy != "preserve":
-            inward = Budget(self, costs, interception.swap_share, inward=True)
+            budgets = outward, TransferBudget(self, costs, interception.swap_share, inward=True)
             self.evictor = Evictor(
-                self, turns, ends, interception, situation, (outward, inward), clock
+                self, parts.turns, parts.ends, interception, policy_input, budgets, clock
             )
 
     def check_trait(self, trait: str) -> None:
@@ -229,7 +225,7 @@ class ModelService:
     def _free_ended(
         self, count: int, pool: PagePool | EmbedPool, held: Callable[[Space], int]
     ) -> bool:
-        """Frees what instances hold that have ended, until enough is free; tells whether it is."""
+        """Frees what ended instances hold, until enough is free; returns whether it is."""
         ended = [i for i, space in self.spaces.items() if i.ended is not None and held(space)]
         return self._ends.reclaim(ended, lambda: pool.free >= count)
 
@@ -240,7 +236,7 @@ class ModelService:
         pool: PagePool | EmbedPool,
         held: Callable[[Space], int],
     ) -> list[Instance]:
-        """Who may be ended for an instance, the first to end first.
+        """The instances that may be ended for another one, the first to end first.
 
         `Parts.makes_way` has the rule; those of other users come before the user's own.
         """
@@ -253,7 +249,7 @@ class ModelService:
         return sorted(found, key=lambda i: (i.user == instance.user, -i.number))
 
     def page_parts(self) -> Parts:
-        """What users hold of the pages, by their instances and exports."""
+        """Users' parts of the pages, by what their instances and exports hold."""
         return self._parts(self.pages, lambda space: space.pages_held)
 
     def _parts(self, pool: PagePool | EmbedPool, held: Callable[[Space], int]) -> Parts:
@@ -304,7 +300,7 @@ class ModelService:
         they touch may be given to others at once.
         """
         self.scheduler.drop_owner(instance)
-        self.adviser.drop_instance(instance)
+        self.swap_advice.drop_instance(instance)
         if self.evictor is not None:
             self.evictor.forget(instance)
         self.adapters.drop_instance(instance)

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.models.model import ModelService
+from pie_control.models.model import ModelParts, ModelService
 from pie_control.models.tokenizer import TextCodec
 from pie_control.resources.pools import FreeList
 from pie_py.wire.operations import LOGIT_ROWS
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
-    from pie_control.instances.roles import Ends, Turns
-    from pie_control.interception.history import Durations
-    from pie_control.shares import Shares
-    from pie_control.timers import Timers
-    from pie_py.config.server import ServerConfig
     from pie_py.wire.plan import ModelDescription
 
 # Traits that the control layer offers with every model.
@@ -40,39 +34,11 @@ LOOK_SECONDS = 1.0  # between two checks for instances that have waited too long
 class ServedModels:
     """The models by name, the default first. There are none while no worker is ready."""
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        shares: Shares,
-        turns: Turns,
-        ends: Ends,
-        durations: Durations,
-        clock: Callable[[], float],
-        timers: Timers,
-        clock_ns: Callable[[], int],
-    ) -> None:
-        """Has no model yet.
-
-        Args:
-            config: of the server.
-            shares: of the users.
-            turns: gives instances their turns when their pages are back.
-            ends: ends younger instances for want of resources.
-            durations: of earlier waits, by kind.
-            clock: trio's, in seconds.
-            timers: by the clock.
-            clock_ns: the executor's, of time lines.
-        """
+    def __init__(self, parts: ModelParts) -> None:
+        """Has no model yet."""
         self.services: dict[str, ModelService] = {}
         self.codecs: dict[str, TextCodec] = {}
-        self._config = config
-        self._shares = shares
-        self._turns = turns
-        self._ends = ends
-        self._durations = durations
-        self._clock = clock
-        self._timers = timers
-        self._clock_ns = clock_ns
+        self._parts = parts
         self._logit_rows = FreeList(LOGIT_ROWS)
 
     def start(self, descriptions: list[ModelDescription]) -> None:
@@ -93,21 +59,8 @@ class ServedModels:
 
     def add(self, description: ModelDescription) -> ModelService:
         """Serves one model, without its tokenizer."""
-        config = self._config
-        service = self.services[description.name] = ModelService(
-            description,
-            config.scheduler,
-            config.interception,
-            config.prefix_cache,
-            self._logit_rows,
-            shares=self._shares,
-            turns=self._turns,
-            ends=self._ends,
-            durations=self._durations,
-            clock=self._clock,
-            timers=self._timers,
-            clock_ns=self._clock_ns,
-        )
+        service = ModelService(description, self._parts, self._logit_rows)
+        self.services[description.name] = service
         return service
 
     def lose(self, reason: str) -> None:
@@ -115,7 +68,7 @@ class ServedModels:
         for service in list(self.services.values()):
             service.scheduler.fail_all(reason)
             for instance in list(service.spaces):
-                self._ends.fail(instance, f"worker-lost: {reason}")
+                self._parts.ends.fail(instance, f"worker-lost: {reason}")
         self.services.clear()
 
     def drop_instance(self, instance: Instance) -> None:
@@ -164,7 +117,7 @@ class ServedModels:
         while True:
             await trio.sleep(LOOK_SECONDS)
             if any(s.evictor and s.evictor.waits for s in self.services.values()):
-                self._turns.give_another()
+                self._parts.turns.give_another()
 
     def _unknown(self, model: str) -> ApiError:
         served = ", ".join(self.services) or "none at the moment (the worker is restarting)"

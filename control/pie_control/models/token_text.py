@@ -40,6 +40,7 @@ class TokenText:
         self._hidden = [
             range(start, start + count) for start, count in zip(starts, counts, strict=True)
         ]
+        self._bytes = self._bytes_if_shown if self._hidden else bytes_of
         self.found = len(ends)
         self._held = ""  # may be the start of one of `ends`
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -73,8 +74,8 @@ class TokenText:
         text, self._held = text + self._held, ""
         return text
 
-    def _bytes(self, token: int) -> bytes:
-        if self._hidden and any(token in span for span in self._hidden):
+    def _bytes_if_shown(self, token: int) -> bytes:
+        if any(token in span for span in self._hidden):
             return b""
         return self._bytes_of(token)
 

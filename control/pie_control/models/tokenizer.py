@@ -1,14 +1,17 @@
-"""Text to tokens and back, and chat templates, for one model. Runs in the control process."""
+"""Text to tokens and back, and chat templates, for one model: in the control process, and as jobs
+of a confined process.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from pie_control.models.chat_template import LONGEST_SECONDS, ChatTemplates, read_sources
@@ -74,7 +77,7 @@ class TextCodec:
         return _encode(self._tokenizer, text)
 
     def plain_encoder(self) -> Callable[[str], list[int]]:
-        """What makes token ids of texts in which special tokens are nothing special."""
+        """An encoder of texts in which special tokens are nothing special."""
         tokenizer: Any = Tokenizer.from_str(self._tokenizer.to_str())
         tokenizer.encode_special_tokens = True
 
@@ -169,3 +172,25 @@ def _byte_of_character() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_of_character()
+
+
+# Jobs of a confined process: long texts.
+@lru_cache(maxsize=8)
+def codec_of(folder: str) -> TextCodec:
+    """The tokenizer of a folder."""
+    return TextCodec(Path(folder))
+
+
+def encode(folder: str, text: str) -> bytes:
+    """Token ids of a text, as bytes of uint32."""
+    return np.array(codec_of(folder).encode(text), np.uint32).tobytes()
+
+
+def decode(folder: str, tokens: bytes) -> str:
+    """Text of token ids, given as bytes of uint32."""
+    return codec_of(folder).decode(np.frombuffer(tokens, np.uint32).tolist())
+
+
+def render(folder: str, request: str, add_generation_prompt: bool) -> str:
+    """A chat template's text, see `ChatTemplates.render`."""
+    return codec_of(folder).apply_chat_template(request, add_generation_prompt)

@@ -34,7 +34,7 @@ SHARE = 32  # of the idle pages that leave at once at least: finding the oldest 
 
 
 class PrefixCache:
-    """The cached pages of one model, by who may find them, adapter, and tokens."""
+    """The cached pages of one model, by the user who may find them, adapter, and tokens."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class PrefixCache:
         self._intents = Intents(self._wake)
         self._nodes: dict[int, Node] = {}  # by page
         self._ages: NDArray[np.int64] = np.zeros(pool.size, np.int64)
-        self._uses = 0  # lookups and insertions so far: what ages are told by
+        self._uses = 0  # lookups and insertions so far: the clock of ages
         self._owners: Int32 = np.zeros(pool.size, np.int32)  # numbers of users
         self._numbers: dict[str, int] = {}  # of users
         self._hit_tokens = 0
@@ -76,7 +76,7 @@ class PrefixCache:
     def begin(self, space: Space, account: Traced) -> Provenance:
         """Starts to look at what the queues of an instance write to its pages."""
         if account.provenance is None:
-            provenance = Provenance(space.page_pool, space.embed_pool.size, self)
+            provenance = Provenance(space.page_pool, space.embed_pool.size, self.settle)
             account.provenance = space.watcher = provenance
         return account.provenance
 
@@ -102,13 +102,13 @@ class PrefixCache:
     def intend(
         self, user: str, adapter: int, tokens: bytes, path: Path, priority: int, slices: int
     ) -> Intent:
-        """Takes note of what an instance is going to compute, as it has been told what there is.
+        """Takes note of what an instance is going to compute, as its lookup has found no more.
 
         Args:
             user: the requesting user.
             adapter: slot of the adapter it goes through.
             tokens: what it has asked for, an int32 array's bytes.
-            path: what it was told.
+            path: what its lookup has found.
             priority: of its queue.
             slices: of its time that have ended since it asked first without having waited.
 
@@ -163,8 +163,8 @@ class PrefixCache:
             self._nodes.update((node.page, node) for node in added)
             pages = _pages(added)
             pool.cache(pages)
-            who, _ = self._key(user, record.adapter)
-            self._owners[pages] = self._numbers.setdefault(who, len(self._numbers))
+            finder, _ = self._key(user, record.adapter)
+            self._owners[pages] = self._numbers.setdefault(finder, len(self._numbers))
         self._touch(_pages(path))
         return count
 
@@ -217,7 +217,7 @@ class PrefixCache:
         oldest = idle
         if enough < len(idle):
             oldest = idle[np.argpartition(self._ages[idle], enough - 1)[:enough]]
-            if self._pool.retention.told:
+            if self._pool.retention.rated:
                 oldest = self._in_place(idle, oldest)
         for page in oldest[np.argsort(self._ages[oldest])].tolist():
             node = self._nodes.get(page)
@@ -236,7 +236,7 @@ class PrefixCache:
         return idle[order[rank < leaving[owners]]]
 
     def _remove(self, nodes: list[Node]) -> None:
-        """Forgets nodes that have been cut off, and wakes who waited for one of them."""
+        """Forgets nodes that have been cut off, and wakes what waited for one of them."""
         if not nodes:
             return
         for node in nodes:

@@ -1,4 +1,4 @@
-"""What instances were told is not there, and are about to compute.
+"""Intents: texts that a lookup has missed, and that its instance is about to compute.
 
 A program whose lookup misses computes the text itself, and inserts it in the same time slice. But
 its slice can end in between, and a program that asks then would compute the same once more. So the
@@ -14,7 +14,7 @@ from pie_control.prefix.tree import Pending
 
 PATIENCE = 8  # slices that others wait for a program that does not come to the point
 
-Key = tuple[tuple[str, int], bytes]  # who may find it, adapter; the first tokens
+Key = tuple[tuple[str, int], bytes]  # the user who may find it, adapter; the first tokens
 
 
 class Intent:
@@ -57,7 +57,7 @@ class Intents:
         self.wake = wake
 
     def find(self, key: Key, priority: int) -> Pending | None:
-        """What a queue of this priority waits for, if an instance is about to compute the text."""
+        """The pages that a queue of this priority waits for, if an instance is to compute them."""
         intent = self.held.get(key)
         if intent is None or intent.pending.priority < priority:
             return None

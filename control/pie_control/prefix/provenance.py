@@ -1,8 +1,8 @@
 """The provenance of pages: which tokens they hold, as far as the server has seen them written.
 
 The prefix cache believes nothing else. A program is never asked which tokens its pages hold: it
-could lie, and other programs would read its answer as their text. The scheduler tells `Provenance`
-of every command that it queues (`Command.trace`), and the space of what changes pages without a
+could lie, and other programs would read its answer as their text. The scheduler shows `Provenance`
+every command that it queues (`Command.trace`), and the space of what changes pages without a
 command: truncated and freed ones.
 
 A *record* follows one text through pages. It grows only by a forward that could not have written
@@ -25,7 +25,6 @@ from pie_control.errors import ApiError
 from pie_py.wire.plan import Int32
 
 if TYPE_CHECKING:
-    from pie_control.prefix.cache import PrefixCache
     from pie_control.prefix.tree import Pending
     from pie_control.resources.pools import PagePool
 
@@ -33,15 +32,10 @@ UNKNOWN = -1
 
 
 class Writer(Protocol):
-    """What provenance knows of a queue."""
+    """A queue, as provenance sees it."""
 
-    @property
-    def failure(self) -> ApiError | None:
-        """Why its commands fail at present."""
-
-    @property
-    def failures(self) -> int:
-        """Commands of it that have failed."""
+    failure: ApiError | None  # why its commands fail at present
+    failures: int  # commands of it that have failed
 
 
 class Traced(Protocol):
@@ -51,31 +45,14 @@ class Traced(Protocol):
 
 
 class Extension(Protocol):
-    """What provenance knows of a forward that appends to the text in its pages."""
+    """A forward that appends to the text in its pages, as provenance sees it."""
 
-    @property
-    def inputs(self) -> list[int]:
-        """Embeds `[n]`."""
-
-    @property
-    def pages(self) -> Int32:
-        """Filled pages `[p]` that it attends to."""
-
-    @property
-    def page_used(self) -> Int32:
-        """Filled slots `[p]` of each."""
-
-    @property
-    def output_slots(self) -> list[int] | None:
-        """KV slots `[n]` that it fills."""
-
-    @property
-    def output_pages(self) -> list[int]:
-        """Pages `[q]` of these slots."""
-
-    @property
-    def adapter(self) -> int:
-        """Slot of its adapter."""
+    inputs: list[int]  # [n] embeds
+    pages: Int32  # [p] filled ones that it attends to
+    page_used: Int32  # [p] filled slots of each
+    output_slots: list[int] | None  # [n] KV slots that it fills
+    output_pages: list[int]  # [q] of these slots
+    adapter: int  # slot
 
 
 class Chosen:
@@ -88,7 +65,7 @@ class Chosen:
         self.token = UNKNOWN
         self._then = then
 
-    def told(self, token: int | None) -> None:
+    def learn(self, token: int | None) -> None:
         """Takes the token, or None for none, and passes it on."""
         if token is not None:
             self.token = token
@@ -114,21 +91,6 @@ class Record:
 
     Everything is as if all queued commands had run, but `done`.
     """
-
-    __slots__ = (
-        "adapter",
-        "broken",
-        "chosen",
-        "done",
-        "length",
-        "marks",
-        "origins",
-        "pages",
-        "raw",
-        "stamps",
-        "tokens",
-        "waiting",
-    )
 
     def __init__(self, adapter: int) -> None:
         self.adapter = adapter  # slot of the adapter that all of it went through
@@ -194,12 +156,12 @@ class Record:
 
 
 class PageMark:
-    """Stands in a queue behind a forward that filled a page, and tells when that is done."""
+    """Stands in a queue behind a forward that filled a page, and notes when that is done."""
 
-    __slots__ = ("_cache", "length", "record")
+    __slots__ = ("_settle", "length", "record")
 
-    def __init__(self, cache: PrefixCache, record: Record) -> None:
-        self._cache = cache
+    def __init__(self, settle: Callable[[Record], None], record: Record) -> None:
+        self._settle = settle
         self.record = record
         self.length = record.length
 
@@ -210,28 +172,30 @@ class PageMark:
         if record.is_sound():
             record.done = max(record.done, self.length)
         if record.waiting:
-            self._cache.settle(record)
+            self._settle(record)
 
     def dropped(self) -> None:
         """What is before it will never run."""
         self.record.marks.remove(self)
         self.record.broken = True
         if self.record.waiting:
-            self._cache.settle(self.record)
+            self._settle(self.record)
 
 
 class Provenance:
-    """What the pages of one instance hold, of one model.
+    """The contents of one instance's pages of one model.
 
-    Commands tell it what they write in the order in which they are queued, so each method speaks of
+    Commands report what they write in the order in which they are queued, so each method speaks of
     a command that has just been queued, whether it has run or not.
     """
 
-    def __init__(self, pool: PagePool, embeds: int, cache: PrefixCache) -> None:
-        """Takes the pool of the pages, how many embeds the model has, and the cache to tell."""
+    def __init__(self, pool: PagePool, embeds: int, settle: Callable[[Record], None]) -> None:
+        """Takes the pool of the pages, how many embeds the model has, and what is called when a
+        record that pages wait for has got further.
+        """
         self._pool = pool
         self._embeds = embeds  # names from here on are samplers'
-        self._cache = cache
+        self._settle = settle
         self._size = pool.page_size
         self._of: dict[int, Record] = {}  # by physical page; one that several share has the newest
         self._embedded: _Embedded | None = None  # None if the newest embeds hold no text
@@ -318,10 +282,10 @@ class Provenance:
             then: what else gets the token.
 
         Returns:
-            What is to be told the token, or None if there is none.
+            What is to be called with the token, or with None if there is none.
         """
         choice = self._choices[sampler] = Chosen(then)
-        return choice.told
+        return choice.learn
 
     def made(self, sampler: int) -> None:
         """A command makes a sampler in a slot: it has not chosen a token yet."""
@@ -368,7 +332,7 @@ class Provenance:
             self._of.update(dict.fromkeys(fresh, record))
         if record.length // size == old // size:
             return None
-        mark = PageMark(self._cache, record)
+        mark = PageMark(self._settle, record)
         record.marks.append(mark)
         return mark
 
@@ -397,7 +361,7 @@ class Provenance:
         """A record of its own for a run, which begins with what its pages hold, `start` tokens.
 
         Nothing else writes to the pages that a run fills. The others may change before its end, so
-        it has a copy of the record: the stamps in it tell.
+        it has a copy of the record, with their stamps.
         """
         record = self._before(pages, page_used, adapter, start)
         if record is None or queue.failure is not None or not record.is_sound():

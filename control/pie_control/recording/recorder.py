@@ -16,8 +16,8 @@ import structlog
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.recording.values import call_line, text_of
-from pie_control.wasm import SUSPENDED, Guest, HostFunction
-from pie_control.wasm.linker import failure_text, turn
+from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm.linker import HostCalls, failure_text, turn
 from pie_py import __version__
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import RecordingConfig
@@ -42,7 +42,7 @@ class Recorder:
         self._most = config.bytes_each
         self._cache_folder = cache_folder
         self._clock = clock
-        self._tapes: weakref.WeakKeyDictionary[Guest, _Tape] = weakref.WeakKeyDictionary()
+        self._tapes: weakref.WeakKeyDictionary[HostCalls, _Tape] = weakref.WeakKeyDictionary()
         self._open: dict[Instance, _Tape] = {}
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -77,7 +77,7 @@ class Recorder:
 
         return recorded
 
-    def _tape(self, guest: Guest, state: Any) -> _Tape:
+    def _tape(self, guest: HostCalls, state: Any) -> _Tape:
         tape = self._tapes.get(guest)
         if tape is None:
             tape = self._tapes[guest] = _Tape(self._clock, self._most)

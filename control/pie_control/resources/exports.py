@@ -28,7 +28,7 @@ class Export:
     """One name and the pages behind it."""
 
     name: str
-    user: str  # who may release it
+    user: str  # that may release it
     shared: bool
     pages: Int32  # [n] physical, each once
     seconds: float  # without an import, after which it ends

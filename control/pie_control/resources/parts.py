@@ -1,4 +1,4 @@
-"""What users hold of a pool, beside the equal part of it that each of them may keep."""
+"""Users' parts of a pool: what each holds, beside the equal part that is his."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Parts:
 
         Args:
             size: of the pool.
-            held: by each user who is there, at most: what several hold may be in it twice.
+            held: by each user with an instance, at most: what several hold may be in it twice.
             exactly: looks at what a user holds, once each.
         """
         self._part = size / max(1, len(held))

@@ -37,7 +37,7 @@ class FreeList:
 class PagePool:
     """KV pages, counted by reference: an address of a space and an export each hold one.
 
-    `used`, `masks` and `immutable` are indexed by physical page and tell a page's state as if every
+    `used`, `masks` and `immutable` are indexed by physical page and have a page's state as if every
     queued command had run. `stamps` grow whenever a page's slots may have changed in another way
     than by more of them being filled.
 

@@ -1,4 +1,4 @@
-"""What programs say that their pages are worth: which of them leave first when memory is short."""
+"""Retention priorities of pages, by their programs: which leave first when memory is short."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class Retention:
-    """Priorities of the pages of a pool, 0 until told. Those above it hold for a time."""
+    """Priorities of the pages of a pool, 0 by default. Those above it hold for a time."""
 
     def __init__(self, size: int) -> None:
         self._priorities: NDArray[np.int8] = np.zeros(size, np.int8)
         self._until: NDArray[np.float64] = np.zeros(size, np.float64)
-        self.told = 0  # pages that something was said of
+        self.rated = 0  # pages with another priority
 
     def set(self, pages: Int32, priority: int, until: float) -> None:
         """Gives distinct pages a priority, -100 to 100; above 0 up to a time, in seconds."""
@@ -34,23 +34,23 @@ class Retention:
 
     def lift(self, pages: Int32) -> None:
         """Forgets what was said of distinct pages below 0: they are wanted after all."""
-        if self.told:
+        if self.rated:
             self._write(pages, np.maximum(self._priorities[pages], 0))
 
     def forget(self, pages: Int32) -> None:
         """Forgets what was said of distinct pages, which are free."""
-        if self.told:
+        if self.rated:
             self._write(pages, np.zeros(len(pages), np.int8))
 
     def take_over(self, pages: Int32, source: Retention, others: Int32) -> None:
         """Has what another pool's pages `[n]` have, whose content moves to distinct `pages`."""
-        if self.told or source.told:
+        if self.rated or source.rated:
             self._write(pages, source._priorities[others])
             self._until[pages] = source._until[others]
 
     def _write(self, pages: Int32, priorities: NDArray[np.int8]) -> None:
         before = np.count_nonzero(self._priorities[pages])
-        self.told += int(np.count_nonzero(priorities)) - int(before)
+        self.rated += int(np.count_nonzero(priorities)) - int(before)
         self._priorities[pages] = priorities
 
 

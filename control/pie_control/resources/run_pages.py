@@ -1,4 +1,4 @@
-"""Where the keys and values of a run go: its guest's output pages, then pages that it takes."""
+"""The pages that a run fills: its guest's output pages, then ones that it takes."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class RunPages:
                 "invalid-argument", "a page that is written to is in the list more than once"
             )
         _check_outputs(pool, filled, seen[is_filled])
-        kept = (pool.used[seen] > 0) & ~is_filled
-        pages = np.concatenate([seen[kept], filled])
+        seen_only = (pool.used[seen] > 0) & ~is_filled
+        pages = np.concatenate([seen[seen_only], filled])
         self.used: Int32 = pool.used[pages]  # filled slots of those that it began with
-        self.first = int(np.count_nonzero(kept))  # of the pages that are filled
+        self.first = int(np.count_nonzero(seen_only))  # of the pages that are filled
         self._given = self._count = len(pages)  # pages that the run has not taken itself, and all
-        addresses = np.concatenate([_addresses(inputs)[kept], addresses])
+        addresses = np.concatenate([_addresses(inputs)[seen_only], addresses])
         self._facts: Int64 = np.array([addresses, pages, pool.stamps[pages], self.used], np.int64)
         self._space = space
         self._ask = ask
@@ -85,7 +85,7 @@ class RunPages:
 
     @property
     def addresses(self) -> Int64:
-        """Where all pages are, in the same order."""
+        """The addresses of all pages, in the same order."""
         return self._facts[ADDRESS, : self._count]
 
     @property
@@ -107,7 +107,7 @@ class RunPages:
         """Takes one more page.
 
         Args:
-            answered: told later if it cannot be had at once: None once it is there, or an error.
+            answered: called later if it comes later: with None, or an error if it can't be had.
 
         Returns:
             The page; None if it comes later.
@@ -145,7 +145,7 @@ class RunPages:
         return page
 
     def show(self, used: Int32) -> None:
-        """Tells the pool how far the pages `[p]` are filled, so that it can move them."""
+        """Notes in the pool how far the pages `[p]` are filled, so that it can move them."""
         self._space.page_pool.used[self.written] = used[self.first :]
 
     def find_again(self) -> None:

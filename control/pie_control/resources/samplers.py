@@ -1,4 +1,6 @@
-"""Samplers of one model: which slots are free, and what control knows of those in use."""
+"""Samplers of one model, and rows of logits that choices mix in: the free ones, and what control
+knows of those in use.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,41 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pie_control.errors import ApiError
-from pie_control.resources.logit_rows import LogitRow
 from pie_control.resources.pools import FreeList
+from pie_py.wire.operations import LOGIT_ROWS
 
 NO_COUNTS = -1
+
+
+class LogitRow:
+    """A row of logits at the worker. It is free again once no command names it."""
+
+    __slots__ = ("_rows", "failed", "row", "sent")
+
+    def __init__(self, rows: FreeList) -> None:
+        """Takes a row.
+
+        Raises:
+            ApiError: `out-of-resources`.
+        """
+        self.row = -1
+        self._rows = rows
+        if not rows.free:
+            raise ApiError(
+                "out-of-resources",
+                f"all {LOGIT_ROWS} rows of logits are waiting for choices that mix them in",
+            )
+        self.row = int(rows.take(1)[0])
+        self.sent = False  # whether the worker has what fills it, or never gets it
+        self.failed = False
+
+    def fail(self) -> None:
+        """It will not be filled."""
+        self.sent = self.failed = True
+
+    def __del__(self) -> None:
+        if self.row >= 0:
+            self._rows.give_one(self.row)
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +71,7 @@ class Sampler:
             )
 
     def take_mixing(self) -> list[LogitRow]:
-        """What the next choice mixes in."""
+        """Rows that the next choice mixes in."""
         mixing, self.mixing = self.mixing, []
         return mixing
 

@@ -76,7 +76,7 @@ class Space:
 
         Args:
             count: how many.
-            reclaim: frees what others hold until this many are free, and tells whether they are.
+            reclaim: frees what others hold until this many are free; returns whether they are.
 
         Raises:
             ApiError: as `check_new_pages`; `out-of-resources` if they are not free now.
@@ -140,9 +140,9 @@ class Space:
         """Empties the slots of distinct pages `[n]` from numbers `[n]` on, at most those filled."""
         pool = self.page_pool
         pool.used[pages] = used
-        kept = (np.uint64(1) << used.astype(np.uint64)) - np.uint64(1)
+        visible = (np.uint64(1) << used.astype(np.uint64)) - np.uint64(1)
         stamps = pool.stamps[pages]
-        pool.set_masks(pages, pool.masks[pages] & kept.astype(np.uint32))
+        pool.set_masks(pages, pool.masks[pages] & visible.astype(np.uint32))
         if self.watcher is not None:
             self.watcher.truncated(pages, used.tolist(), stamps.tolist())
 

@@ -23,9 +23,9 @@ from pie_control.commands import forward
 from pie_control.commands.command import BatchLimits
 from pie_control.commands.forward import ForwardCommand
 from pie_control.commands.queue import CommandQueue
-from pie_control.scheduler.batching import by_age, by_rank, cut
-from pie_control.scheduler.entry import Entry
+from pie_control.scheduler.batching import age, cut, rank
 from pie_control.scheduler.fair_share import ActiveUsers, FairShare
+from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.prompt_pace import PromptPace
 from pie_py.config.scheduling import SchedulerConfig
 
@@ -49,25 +49,29 @@ class Adaptive:
         self._active = ActiveUsers()
 
     def wait(self, now: float, ready: Callable[[], int]) -> float:
-        """Nothing waits: the worker is never kept idle."""
+        """0: the worker is never left idle."""
         return 0.0
 
-    def took(self, batch: Entry, seconds: float, elapsed: float) -> None:
+    def took(self, batch: PlanBatch, seconds: float, elapsed: float) -> None:
         """Learns what inputs cost, and charges users what they have had."""
-        forwards = cast(Sequence[ForwardCommand], batch.commands)
-        runs = 0 if batch.steps is None else batch.steps.count
+        forwards, steps = cast(Sequence[ForwardCommand], batch.commands), batch.steps
+        runs = 0 if steps is None else steps.count
         self._pace.took(forwards, runs, seconds)
-        lone = self._pace.of_steps(runs + sum([len(each.inputs) == 1 for each in forwards]))
-        self._shares.took(forwards, batch.running, elapsed, lone)
+        if forwards or self._shares.waiting:
+            lone = self._pace.of_steps(runs + [len(each.inputs) for each in forwards].count(1))
+            self._shares.took(forwards, lambda: steps.users if steps else set(), elapsed, lone)
 
     def choose(
         self,
         forwards: list[ForwardCommand],
         limits: BatchLimits,
         running: set[str],
-        here: Callable[[], set[str]],
+        present: Callable[[], set[str]],
     ) -> list[ForwardCommand]:
         """The steps, as far as there is room, and prompts as far as there is time."""
+        if len(forwards) == 1 and not running and self._is_step(forwards[0]):
+            self._active.step((forwards[0].queue.owner.user,))
+            return forwards
         steppers = running.union([c.queue.owner.user for c in forwards if self._is_step(c)])
         self._active.step(steppers)
         users = steppers.union([command.queue.owner.user for command in forwards])
@@ -78,10 +82,10 @@ class Adaptive:
         if not prompts:
             return cut(forwards, limits)
         steps = limits.steps + self._step_inputs(forwards)
-        seconds = self._pace.spare(steps, self._active.beside(users, here()))
+        seconds = self._pace.spare(steps, self._active.competition(users, present()))
         if not steps and seconds == math.inf:
             return cut(forwards, limits)
-        by_age(forwards)
+        forwards.sort(key=age)
         budget = max(self._prompt_tokens - steps, self._prompt_tokens // LEAST, 1)
         return self._fill(forwards, limits, budget if steps else limits.tokens, seconds)
 
@@ -109,7 +113,7 @@ class Adaptive:
         self, forwards: list[ForwardCommand], room: int, commands: int
     ) -> list[ForwardCommand]:
         """Leaves out steps for which there is no room. Users' steps go in turns, each user's oldest
-        first: the next is one of who has the fewest inputs in the batch, for his weight.
+        first: the next is of the user with the fewest inputs in the batch, for his weight.
 
         Steps that the operator lets go before others' work stay. What is behind one that is left
         out, in its queue, is left out, too.
@@ -119,7 +123,7 @@ class Adaptive:
             room: inputs of steps, of all users together; a user has those of a step in any case.
             commands: likewise.
         """
-        by_age(forwards)
+        forwards.sort(key=age)
         had: Counter[str] = Counter()  # inputs
         turns: list[tuple[float, int, ForwardCommand]] = []
         for command in forwards:
@@ -191,7 +195,7 @@ class Adaptive:
                 least = 0  # one prompt has some inputs in any case
         if not chosen:
             return cut(forwards, limits)
-        by_rank(chosen)
+        chosen.sort(key=rank)
         return chosen
 
     def _least_served(self, forwards: list[ForwardCommand]) -> float:
@@ -200,7 +204,7 @@ class Adaptive:
         return min([self._shares.start_of(user) for user in users])
 
     def _piece(self, command: ForwardCommand, room: int, is_oldest: bool) -> ForwardCommand | None:
-        """What of a command goes into a batch with so much room; the oldest gets on anyway."""
+        """The part of a command for a batch with so much room; the oldest gets on anyway."""
         if len(command.inputs) <= room:
             return command
         count = command.cut_at(room)

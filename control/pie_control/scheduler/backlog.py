@@ -4,31 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pie_control.commands.command import Command, Mark
+from pie_control.commands.command import Command, Mark, Scrub
+from pie_control.commands.embeds import CopyEmbedCommand, EmbedImageCommand, EmbedTextCommand
 from pie_control.commands.forward import ForwardCommand
-from pie_control.commands.kinds import KINDS
-from pie_control.commands.queue import Account, CommandQueue, Owner
+from pie_control.commands.pages import (
+    CopyKvCommand,
+    MaskKvCommand,
+    ShiftKvCommand,
+    SwapInCommand,
+    SwapOutCommand,
+)
+from pie_control.commands.queue import Account, CommandQueue, QueueOwner
 from pie_control.commands.run import RunCommand
-from pie_control.commands.scrub import Scrub
+from pie_control.commands.sample import (
+    EmbedSampledCommand,
+    KeepLogitsCommand,
+    NextDistCommand,
+    SampleCommand,
+)
+from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
 from pie_control.scheduler.call_order import CallOrder
 
+# `RunCommand` is no kind: what a run does are batches of these.
+KINDS: tuple[type[Command], ...] = (
+    EmbedTextCommand,
+    EmbedImageCommand,
+    CopyEmbedCommand,
+    ForwardCommand,
+    CopyKvCommand,
+    MaskKvCommand,
+    ShiftKvCommand,
+    NextDistCommand,
+    SetSamplerCommand,
+    FeedSamplerCommand,
+    KeepLogitsCommand,
+    SampleCommand,
+    EmbedSampledCommand,
+    SwapOutCommand,
+    SwapInCommand,
+)
 
-class Backlog:
+
+class CommandBacklog:
     """The queues with commands, by the kind of their first one."""
 
     def __init__(self, order: CallOrder, scrub: Scrub) -> None:
         """Takes what orders commands across queues, and what notes dropped ones."""
         kinds: tuple[type[Command], ...] = (*KINDS, RunCommand)
         self.heads: dict[type[Command], dict[CommandQueue, None]] = {kind: {} for kind in kinds}
-        self._over: list[RunCommand] = []  # runs that are over, and may still be in their queues
-        self.accounts: dict[Owner, Account] = {}
+        self.over: list[RunCommand] = []  # runs that are over, and may still be in their queues
+        self.accounts: dict[QueueOwner, Account] = {}
         self._order = order
         self._scrub = scrub
         self._deferring: dict[Account, None] = {}  # accounts that wait until commands are sent
         self._number = 0
         self.is_closed = False  # the worker is lost
 
-    def open_queue(self, owner: Owner) -> CommandQueue:
+    def open_queue(self, owner: QueueOwner) -> CommandQueue:
         """Opens one more queue of an owner."""
         account = self.accounts.get(owner)
         if account is None:
@@ -86,7 +118,7 @@ class Backlog:
         )
 
     def place(self, queue: CommandQueue, mark: Mark) -> None:
-        """Sets a mark behind all commands of the queue so far, or tells it if all are over."""
+        """Sets a mark behind all commands of the queue so far, or notifies it if all are over."""
         if queue.pending:
             last = queue.pending[-1]
             if last.marks is None:
@@ -143,11 +175,11 @@ class Backlog:
 
     def run_is_over(self, run: RunCommand) -> None:
         """A run is over: it leaves its queue with the next `retire`."""
-        self._over.append(run)
+        self.over.append(run)
 
     def retire(self) -> None:
         """Takes runs that are over out of their queues, where they are first."""
-        over, self._over = self._over, []
+        over, self.over = self.over, []
         for run in over:
             queue = run.queue
             if not queue.pending or queue.pending[0] is not run:

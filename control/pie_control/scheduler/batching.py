@@ -57,38 +57,26 @@ def leading_run(queue: CommandQueue, most: int) -> list[Command]:
 def cut(commands: list[C], limits: BatchLimits) -> list[C]:
     """What fits into one batch: higher priority first, then the oldest; always at least one."""
     if len(commands) > 1:
-        if _fitting(commands, limits) < len(commands):
-            by_age(commands)
-            del commands[_fitting(commands, limits) :]
-        by_rank(commands)
+        kind = type(commands[0])
+        if kind.fitting(commands[: limits.commands], limits) < len(commands):
+            commands.sort(key=age)
+            del commands[kind.fitting(commands[: limits.commands], limits) :]
+        commands.sort(key=rank)
     return commands
 
 
-def by_age(commands: list[C]) -> None:
+def age(command: Command) -> tuple[int, int]:
     """Sorts commands by which goes first: higher priority, then the oldest."""
-    commands.sort(key=_age)
+    return command.queue.rank[0], command.number
 
 
-def by_rank(commands: list[C]) -> None:
+def rank(command: Command) -> tuple[int, int]:
     """Sorts the commands of a batch by their queues, each queue's in the order that they have.
 
     So the sequences that decode together are in the same order in every step, whichever of them was
     the first to ask: the worker finds each where it was. With two plans in flight the order of
     asking would be another in every other step.
     """
-    commands.sort(key=_rank)
-
-
-def _fitting(commands: list[C], limits: BatchLimits) -> int:
-    most = commands[: limits.commands]
-    return commands[0].fitting(most, limits)
-
-
-def _age(command: Command) -> tuple[int, int]:
-    return command.queue.rank[0], command.number
-
-
-def _rank(command: Command) -> tuple[int, int]:
     return command.queue.rank
 
 

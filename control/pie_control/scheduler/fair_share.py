@@ -1,4 +1,4 @@
-"""What the users of a model have had of its worker, and who of them takes steps.
+"""Fair shares of a model's worker: what its users have had of it, and which of them take steps.
 
 This is start-time fair queueing, as in `fairness.py`: a user's virtual time is the sum of the
 worker's seconds that he has had, divided by his weight. It decides both, whose prompts go first,
@@ -28,21 +28,21 @@ MOST_AHEAD = 10.0  # seconds that a user is ahead of others, whatever the operat
 FORGET = 64  # users, before they are looked through
 
 
-class Beside(Enum):
-    """What goes on beside the users with work in a batch: it waits for what they have."""
+class Competition(Enum):
+    """What competes with the users who have work in a batch: it waits for what they have."""
 
-    NOTHING = auto()  # no other user has a queue, and no step has been taken for a while
+    NONE = auto()  # no other user has a queue, and no step has been taken for a while
     OWN_STEPS = auto()  # the same user takes steps, and no other has a queue
     QUEUES = auto()  # others have queues, and no user has had a step for a while
     STEPS = auto()  # a user takes steps beside another one's work
 
 
 class ActiveUsers:
-    """Who has had a step in the last batches of forwards.
+    """The users who have had a step in the last batches of forwards.
 
     A program that takes one token after the other has nothing queued while its own turn comes. If
-    only what is queued told who is there, a prompt of another user would have the batch for itself,
-    just before the next step comes.
+    only what is queued counted, a prompt of another user would have the batch for itself, just
+    before the next step comes.
     """
 
     def __init__(self) -> None:
@@ -63,19 +63,19 @@ class ActiveUsers:
         """Whether others take steps beside the users with work in a batch."""
         return bool(self._last) and len(self._last.keys() | users) > 1
 
-    def beside(self, users: Collection[str], here: Collection[str]) -> Beside:
-        """What goes on beside the users with work in a batch; `here` are all with queues."""
+    def competition(self, users: Collection[str], present: Collection[str]) -> Competition:
+        """What competes with the users who have work in a batch; `present` are all with queues."""
         if self.are_several(users):
-            return Beside.STEPS
-        if len({*users, *here}) > 1:
-            return Beside.QUEUES
-        return Beside.OWN_STEPS if self._last else Beside.NOTHING
+            return Competition.STEPS
+        if len({*users, *present}) > 1:
+            return Competition.QUEUES
+        return Competition.OWN_STEPS if self._last else Competition.NONE
 
 
 class FairShare(VirtualTimes):
     """Users' virtual times, in seconds of the worker."""
 
-    __slots__ = ("_bound", "_short", "_waiting", "_weight_of")
+    __slots__ = ("_bound", "_short", "_weight_of", "waiting")
 
     def __init__(self, bound: float | None, short: int, weight_of: Callable[[str], float]) -> None:
         """No user has had anything.
@@ -90,7 +90,7 @@ class FairShare(VirtualTimes):
         self._bound = bound
         self._short = short
         self._weight_of = weight_of
-        self._waiting: set[str] = set()  # users of what has waited, while they are ahead
+        self.waiting: set[str] = set()  # users of what has waited, while they are ahead
 
     def without_waiting(
         self, forwards: list[ForwardCommand], steppers: Collection[str]
@@ -111,16 +111,16 @@ class FairShare(VirtualTimes):
         ahead = {user for user, served in self.served.items() if served > most}
         if not ahead:
             return forwards
-        kept: list[ForwardCommand] = []
+        left: list[ForwardCommand] = []
         stopped: set[CommandQueue] = set()
         for command in forwards:
             queue = command.queue
             if len(command.inputs) > 1 and queue.priority <= 0 and queue.owner.user in ahead:
                 stopped.add(queue)
             if queue not in stopped:
-                kept.append(command)
-        self._waiting.update([queue.owner.user for queue in stopped])
-        return kept
+                left.append(command)
+        self.waiting.update([queue.owner.user for queue in stopped])
+        return left
 
     def took(
         self,
@@ -135,27 +135,27 @@ class FairShare(VirtualTimes):
 
         Args:
             forwards: of the batch, without runs.
-            running: tells the users with runs in it.
+            running: returns the users with runs in it.
             seconds: of the worker, from the end of the batch before on.
             step: seconds that its forwards of one input would have taken, with the runs.
         """
+        total = sum([len(command.inputs) for command in forwards]) - len(forwards)
+        if not (total or self.waiting):
+            return
         extra: Counter[str] = Counter()  # inputs beyond the first of a forward
         for command in forwards:
             extra[command.queue.owner.user] += len(command.inputs) - 1
-        total = extra.total()
-        if not (total or self._waiting):
-            return
         steppers = {c.queue.owner.user for c in forwards if len(c.inputs) <= self._short}
         steppers.update(running())
         step = min(seconds, step) if steppers else 0.0
-        had = dict.fromkeys(steppers - self._waiting, step if total else seconds)
+        had = dict.fromkeys(steppers - self.waiting, step if total else seconds)
         had.update({user: (seconds - step) * n / total for user, n in extra.items() if n})
         if not had:  # the users that wait are alone
-            self._waiting.clear()
+            self.waiting.clear()
             return
         self.charge(had)
         served, now = self.served, self._now
-        self._waiting = {user for user in self._waiting if served.get(user, 0.0) > now}
+        self.waiting = {user for user in self.waiting if served.get(user, 0.0) > now}
 
     def charge(self, seconds: Mapping[str, float]) -> None:
         """Some users, one at least, have had so many seconds of a batch each."""
@@ -165,5 +165,5 @@ class FairShare(VirtualTimes):
             ends = starts[user] + had / self._weight_of(user)
             self.served[user] = min(ends, now + MOST_AHEAD)
         if len(self.served) > FORGET:
-            least = now - self._credit  # where a user begins who is not known
+            least = now - self._credit  # where an unknown user begins
             self.served = {user: had for user, had in self.served.items() if had > least}

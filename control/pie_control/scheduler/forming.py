@@ -13,23 +13,21 @@ from typing import cast
 
 from pie_control.commands.command import BatchLimits, Command
 from pie_control.commands.forward import ForwardCommand
-from pie_control.commands.kinds import KINDS
 from pie_control.commands.queue import CommandQueue
 from pie_control.commands.run import RunCommand
 from pie_control.commands.sample import SampleCommand
-from pie_control.scheduler.backlog import Backlog
+from pie_control.scheduler.backlog import KINDS, CommandBacklog
 from pie_control.scheduler.batching import cut, gather
-from pie_control.scheduler.entry import Entry
-from pie_control.scheduler.figures import Figures
+from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import SchedulingPolicy
-from pie_control.scheduler.runs import Runs, Steps
+from pie_control.scheduler.runs import STEP, Runs, Steps
+from pie_control.scheduler.stats import SchedulerStats
 from pie_py.wire.plan import Again, EmbedSampled, Forward, Sample
 
 # A plan holds at most this many light batches before and after its forward batch, so that its
 # length stays that of one step whatever a single queue asks for.
 LIGHT_BATCHES = 8
 LIGHT_KINDS = [kind for kind in KINDS if kind.is_light]
-STEP = (EmbedSampled.kind, Forward.kind, Sample.kind)  # the batches of a step of runs
 
 
 class PlanForming:
@@ -37,10 +35,10 @@ class PlanForming:
 
     def __init__(
         self,
-        backlog: Backlog,
+        backlog: CommandBacklog,
         runs: Runs,
         limits: BatchLimits,
-        figures: Figures,
+        stats: SchedulerStats,
         policy: SchedulingPolicy,
         short: int,
     ) -> None:
@@ -50,68 +48,63 @@ class PlanForming:
         self._backlog = backlog
         self._runs = runs
         self._limits = limits
-        self._figures = figures
+        self._stats = stats
         self._policy = policy
         self._short = short
         self._passed_over = False  # the newest plan had no room for runs
-        self._newest: Steps | None = None  # of runs, in the newest plan
+        self.newest: Steps | None = None  # of runs, in the newest plan
         # Queues with commands in the newest plan; a plan without any leaves them as they were.
         self.riders: dict[CommandQueue, None] = {}
 
-    def form(self) -> list[Entry]:
+    def form(self) -> list[PlanBatch]:
         """The batches of a plan's first step; none if nothing can be sent."""
         before, self.riders = self.riders, {}
-        entries: list[Entry] = []
+        batches: list[PlanBatch] = []
+        limits, heads = self._limits, self._backlog.heads[ForwardCommand]
         self._enter_runs()
         # First, for it may end instances whose commands would be gathered below.
         self._runs.take_pages()
-        self._add_light(entries)
-        heads = self._backlog.heads[ForwardCommand]
-        forwards = cast(list[ForwardCommand], gather(heads, self._limits))
+        self._add_light(batches)
+        forwards = cast(list[ForwardCommand], gather(heads, limits)) if heads else []
         room = self._room_for_runs(forwards)
         if self._passed_over and room < 1:  # a forward that fills a batch; now it is the runs' turn
             forwards, room = [], self._room_for_runs([])
         self._passed_over = room < 1 and self._runs.waits
         formed = self._runs.step(room)
-        limits = self._limits
-        users: set[str] = set()  # whose steps are in the plan
-        self._newest = None
+        steps = self.newest = None if formed is None else formed.steps
         if formed is not None:
-            self._newest = formed.steps
-            limits = limits.without(formed.steps.count)
-            if forwards:
-                users = {owner.user for owner in formed.steps.owners}
-            self._add_steps(formed.steps, formed.embed, entries)
+            self._add_step(formed.steps, formed.embed, batches)
         if forwards:
-            here = self._backlog.users
-            forwards = self._policy.choose(forwards, limits, users, here)
+            users: set[str] = set()  # whose steps are in the plan
+            if steps is not None:
+                limits = limits.without(steps.count)
+                users = steps.users
+            forwards = self._policy.choose(forwards, limits, users, self._backlog.users)
             if forwards:
-                self._send(forwards, entries)
+                self._send(forwards, batches)
         if formed is not None:
-            self._add_steps(formed.steps, formed.forward, entries, bool(forwards))
-            self._add_samples(formed.steps, formed.sample, entries)
+            self._add_step(formed.steps, formed.forward, batches, bool(forwards))
+            samples = self._send_samples(formed.steps, batches)
+            self._add_step(formed.steps, formed.sample, batches, samples)
         if forwards or formed is not None:
-            self._add_light(entries)
-        if not entries:
+            self._add_light(batches)
+        if not batches:
             self.riders = before
-        return entries
+        return batches
 
-    def further_steps(self, most: int) -> list[tuple[list[Entry], Again]]:
+    def further_steps(self, most: int) -> list[tuple[list[PlanBatch], Again]]:
         """Further steps of the runs that are in the plan just formed, at most so many: of each, its
-        three batches' entries, and what stands for them in the plan.
+        three batches, and what stands for them in the plan.
 
         None if something else waits. What is queued but held back may come along with the next
         step.
         """
-        if self._newest is None or self.riders or not self._backlog.is_idle:
+        if self.newest is None or self.riders or not self._backlog.is_idle:
             return []
         found = []
-        for steps, again in self._runs.further(self._newest, most):
-            entries = [Entry([]) for _ in STEP]
-            for entry, kind in zip(entries, STEP, strict=True):
-                entry.add(steps, kind)
-                self._figures.batch_sent(kind, steps.count, steps.count)
-            found.append((entries, again))
+        for steps, again in self._runs.further(self.newest, most):
+            found.append(([PlanBatch(kind, (), steps) for kind in STEP], again))
+            self._stats.step_sent(steps.count)
         return found
 
     def _room_for_runs(self, forwards: list[ForwardCommand]) -> int:
@@ -135,61 +128,68 @@ class PlanForming:
             elif not run.is_held_back():
                 del heads[queue]
                 self._runs.enter(run)
-        self._backlog.retire()
+        if self._backlog.over:
+            self._backlog.retire()
 
-    def _add_steps(
+    def _add_step(
         self,
         steps: Steps,
         part: EmbedSampled | Forward | Sample,
-        entries: list[Entry],
+        batches: list[PlanBatch],
         to_last: bool = False,
     ) -> None:
-        """Adds a part of steps to the last batch, which is of its kind, or as a batch of its
-        own.
-        """
-        if not to_last:
-            entries.append(Entry([]))
-        entries[-1].add(steps, part.kind, part)
-        self._figures.batch_sent(part.kind, steps.count, steps.count, new=not to_last)
+        """Adds a part of a step to the last batch, which is of its kind, or as one of its own."""
+        if to_last:
+            batches[-1].add(steps, part)
+        else:
+            batches.append(PlanBatch(part.kind, (), steps, part))
+        self._stats.batch_sent(part.kind, steps.count, steps.count, new=not to_last)
 
-    def _add_samples(self, steps: Steps, part: Sample, entries: list[Entry]) -> None:
-        """Adds the choices of runs, and those of commands that can be made with them.
+    def _send_samples(self, steps: Steps, batches: list[PlanBatch]) -> bool:
+        """Adds the choices of commands that can be made with those of runs; whether there are some.
 
         Both in one batch: each batch of choices reads the whole vocabulary's weights.
         """
-        limits = self._limits.without(steps.count)
         heads = self._backlog.heads[SampleCommand]
+        if not heads:
+            return False
+        limits = self._limits.without(steps.count)
         commands = gather(heads, limits) if limits.commands > 0 else []
         if commands:
-            self._send(cut(commands, limits), entries)
-        self._add_steps(steps, part, entries, bool(commands))
+            self._send(cut(commands, limits), batches)
+        return bool(commands)
 
-    def _add_light(self, entries: list[Entry]) -> None:
+    def _add_light(self, batches: list[PlanBatch]) -> None:
         """Adds light batches until no queue has a light command first."""
+        heads = self._backlog.heads
         for _ in range(LIGHT_BATCHES):
-            for kind in self._oldest_first(entries):
-                commands = gather(self._backlog.heads[kind], self._limits)
+            waiting = [kind for kind in LIGHT_KINDS if heads[kind]]
+            if not waiting:
+                return
+            for kind in self._oldest_first(waiting, batches):
+                commands = gather(heads[kind], self._limits)
                 if commands:
-                    self._send(cut(commands, self._limits), entries)
+                    self._send(cut(commands, self._limits), batches)
                     break
             else:
                 return
 
-    def _oldest_first(self, entries: list[Entry]) -> list[type[Command]]:
-        """Light kinds that queues have first, the one whose command has waited longest first."""
+    def _oldest_first(
+        self, kinds: list[type[Command]], batches: list[PlanBatch]
+    ) -> list[type[Command]]:
+        """The kinds that may have one more batch, the one whose command waits longest first."""
         heads = self._backlog.heads
-        waiting = [kind for kind in LIGHT_KINDS if heads[kind]]
-        for kind in waiting:
-            if kind.one_batch_a_plan and any(_is_of(entry, kind) for entry in entries):
-                waiting = [other for other in waiting if other is not kind]
-        if len(waiting) > 1:
-            waiting.sort(key=lambda kind: min([q.pending[0].number for q in heads[kind]]))
-        return waiting
+        for kind in [kind for kind in kinds if kind.one_batch_a_plan]:
+            if any(batch.kind == kind.kind for batch in batches):
+                kinds.remove(kind)
+        if len(kinds) > 1:
+            kinds.sort(key=lambda kind: min([q.pending[0].number for q in heads[kind]]))
+        return kinds
 
-    def _send(self, commands: Sequence[Command], entries: list[Entry]) -> None:
+    def _send(self, commands: Sequence[Command], batches: list[PlanBatch]) -> None:
         """Takes the commands of a batch out of their queues and adds it to the plan."""
         kind = type(commands[0])
-        entry = Entry(commands)
+        batch = PlanBatch(kind.kind, commands)
         queues: dict[CommandQueue, None] = {}
         ahead = kind.runs_ahead
         if ahead is not None:
@@ -198,14 +198,14 @@ class PlanForming:
         for command in commands:
             queue = command.queue
             if command.is_part:
-                self._figures.parts += 1
+                self._stats.parts += 1
             else:
                 queue.pending.popleft()
                 if command.marks:
-                    entry.marks += command.marks
-            queue.last = entry
+                    batch.marks += command.marks
+            queue.last = batch
             queues[queue] = None
-        if kind.is_told_when_sent:
+        if kind.is_notified_when_sent:
             for command in commands:
                 command.was_sent()
         heads = self._backlog.heads[kind]
@@ -217,9 +217,5 @@ class PlanForming:
         for queue in queues:
             self._backlog.advance(queue)
         self.riders.update(queues)
-        entries.append(entry)
-        self._figures.batch_sent(kind.kind, len(commands), kind.count_rows(commands))
-
-
-def _is_of(entry: Entry, kind: type[Command]) -> bool:
-    return bool(entry.commands) and type(entry.commands[0]) is kind
+        batches.append(batch)
+        self._stats.batch_sent(kind.kind, len(commands), kind.count_rows(commands))

@@ -1,7 +1,7 @@
-"""What a scheduling policy is, and how a setting becomes one.
+"""Scheduling policies: their interface, and how a setting becomes one.
 
 A policy decides when what is ready becomes a plan, and which forwards the plan has, in what parts.
-It does no I/O and is handed the time. It learns what batches took; all else it is told. The
+It does no I/O and is handed the time and all else, but what batches took: that it learns. The
 mechanisms around it form batches of light commands, keep commands in order, and send plans ahead of
 results.
 """
@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from pie_control.commands.command import BatchLimits
 from pie_control.commands.forward import ForwardCommand
 from pie_control.scheduler.adaptive import Adaptive
-from pie_control.scheduler.entry import Entry
+from pie_control.scheduler.plan_batch import PlanBatch
 from pie_py.config.plugins import named_policy
 from pie_py.config.scheduling import SchedulerConfig
 
@@ -30,7 +30,7 @@ class SchedulingPolicy(Protocol):
 
         Args:
             now: trio's time, in seconds.
-            ready: tells how many queues and runs have something to send.
+            ready: counts the queues and runs with something to send.
         """
 
     def choose(
@@ -38,7 +38,7 @@ class SchedulingPolicy(Protocol):
         forwards: list[ForwardCommand],
         limits: BatchLimits,
         running: set[str],
-        here: Callable[[], set[str]],
+        present: Callable[[], set[str]],
     ) -> list[ForwardCommand]:
         """The forwards of one batch: commands, and parts of commands that stay in their queues.
 
@@ -48,10 +48,10 @@ class SchedulingPolicy(Protocol):
             forwards: what may go, each queue's in order; at least one.
             limits: what the worker takes beside the steps of runs that are in the batch.
             running: users of these.
-            here: tells the users with queues.
+            present: returns the users with queues.
         """
 
-    def took(self, batch: Entry, seconds: float, elapsed: float) -> None:
+    def took(self, batch: PlanBatch, seconds: float, elapsed: float) -> None:
         """Learns what a batch of forwards took.
 
         Args:
@@ -61,14 +61,14 @@ class SchedulingPolicy(Protocol):
         """
 
 
-# Makes a policy of the settings, the slots of a page, and what tells a user's weight.
+# Makes a policy of the settings, the slots of a page, and the weights of users.
 NewPolicy: TypeAlias = Callable[[SchedulerConfig, int, Callable[[str], float]], SchedulingPolicy]
 
 POLICIES: dict[str, NewPolicy] = {"adaptive": Adaptive}
 
 
 def load_policy(name: str) -> NewPolicy:
-    """What makes the policy of a name, or of an import path `package.module:function`.
+    """The maker of the policy of a name, or of an import path `package.module:function`.
 
     Raises:
         UnknownPolicy: if there is none.

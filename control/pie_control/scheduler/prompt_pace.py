@@ -1,5 +1,5 @@
-"""How much of a prompt goes beside other work. Beside other users' it is what takes no longer than
-the operator says; beside steps of the same user, what as many inputs without a context take.
+"""The length of prompts' parts. Beside other users' work a part takes no longer than the operator
+says; beside steps of the same user, as long as so many inputs without a context.
 
 What an input costs depends on the model, the machine and its other work, and grows with the context
 that it attends to. So nothing is assumed: what a part took says how long the next one of the same
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pie_control.commands.forward import ForwardCommand
-from pie_control.scheduler.fair_share import Beside
+from pie_control.scheduler.fair_share import Competition
 
 LEAST = 4  # prompts have one in so many of their milliseconds, or as long as the steps take
 APART = 4  # so many times the bound, for prompts where no user takes steps
@@ -24,7 +24,7 @@ UNKNOWN = 8  # so many times the inputs of a step take all the time, until any h
 
 @dataclass(slots=True)
 class _Costs:
-    """What inputs of one kind of forwards cost, in seconds."""
+    """The costs of inputs of one kind of forwards, in seconds."""
 
     first: float = 0.0  # of a first part without context; 0 if none has been measured
     growth: float = 0.0  # with each input that one attends to
@@ -54,7 +54,7 @@ class PromptPace:
         """Seconds of a batch with so many steps of one input, and nothing else."""
         return self._few + (self._each * steps if steps > self._short else 0.0)
 
-    def spare(self, steps: int, beside: Beside) -> float:
+    def spare(self, steps: int, others: Competition) -> float:
         """Seconds for prompts beside so many steps in a batch.
 
         Where the steps alone take nearly all the time, no bound holds, and prompts that wait for
@@ -62,11 +62,11 @@ class PromptPace:
         many inputs beside his steps as they may, but not ten times as long at the end of a long
         one: parts get shorter as the context grows.
         """
-        if self._seconds is None or beside is Beside.NOTHING:
+        if self._seconds is None or others is Competition.NONE:
             return math.inf
-        if beside is Beside.OWN_STEPS:
+        if others is Competition.OWN_STEPS:
             return max(self._seconds, self._tokens * self._plain.first)
-        if beside is Beside.QUEUES:
+        if others is Competition.QUEUES:
             return APART * max(self._seconds, self._step)
         if not steps:
             return max(self._seconds, self._step)  # they come too late for it
@@ -112,7 +112,7 @@ class PromptPace:
             else:
                 taken = max(seconds - self._few, seconds / LEAST)
                 self._each = _mean(self._each, taken / steps)
-        elif steps or any(command.part_of or command.sent for command in prompts):
+        elif steps or any(command.part_of or command.sent_slots for command in prompts):
             # Those that have a batch for themselves are computed whole.
             count = sum([len(command.inputs) for command in prompts])
             taken = seconds - self._step if steps else seconds

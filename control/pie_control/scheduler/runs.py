@@ -8,17 +8,17 @@ forward.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.commands.command import NOTHING
-from pie_control.commands.forward import MAX_CONTEXT_PAGES, NO_ADAPTER
-from pie_control.commands.kinds import BY_WIRE_KIND
-from pie_control.commands.queue import Account, Owner
+from pie_control.commands.forward import MAX_CONTEXT_PAGES, NO_ADAPTER, ForwardCommand
+from pie_control.commands.queue import Account, QueueOwner
 from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
+from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.errors import ApiError
 from pie_py.wire.plan import Again, BatchResult, EmbedSampled, Forward, Int32, Sample
 
@@ -30,6 +30,11 @@ FACTS = range(15)
 SAMPLER, EMBED, POSITION, ADAPTER, MASKED, SENT, LIMIT, CURRENT, PAGES, CHOICE, LAST = FACTS[:11]
 CAME, NOTICE, FRESH, NUMBER = FACTS[11:]
 NO_TOKEN = -1
+# The batches of a step, with the code of a run's error if the worker refuses its row of one.
+REFUSED_AS = {
+    kind.kind: kind.refused_as for kind in (EmbedSampledCommand, ForwardCommand, SampleCommand)
+}
+STEP = tuple(REFUSED_AS)
 
 
 @dataclass(slots=True, eq=False)
@@ -41,25 +46,26 @@ class Steps:
     numbers: Int32  # of the runs: other ones may have the rows when the answer comes
     current: Int32  # of their pages, that the step fills
     span: tuple[Any, ...] | None = None  # of the forward, for time lines; once that is done
+    count: int = field(init=False)  # how many runs have it
 
-    @property
-    def count(self) -> int:
-        """How many runs have the step."""
-        return self.rows.size
+    def __post_init__(self) -> None:
+        self.count = self.rows.size
 
     @property
     def living(self) -> int:
-        """How many of these are not over."""
-        return self.runs.living(self)
+        """How many of its runs are not over."""
+        return int(np.count_nonzero(self.runs._facts[NUMBER, self.rows] == self.numbers))
 
     @property
-    def owners(self) -> list[Owner]:
-        """The instances of those that are not over."""
-        return self.runs.owners(self)
+    def owners(self) -> list[QueueOwner]:
+        """The instances of its runs that are not over."""
+        rows = self.rows[self.runs._facts[NUMBER, self.rows] == self.numbers]
+        return [run.queue.owner for row in rows.tolist() if (run := self.runs._runs[row])]
 
-    def undo(self) -> None:
-        """The step, the newest of these runs, is not run."""
-        self.runs.undo(self)
+    @property
+    def users(self) -> set[str]:
+        """Their users."""
+        return {owner.user for owner in self.owners}
 
     def answered(self, kind: str, answer: BatchResult, first: int) -> None:
         """Takes the result of one of the batches, in which the runs are the rows from `first`
@@ -69,7 +75,7 @@ class Steps:
             self.runs.failed(self, ApiError("internal", f"{kind} failed: {answer.error}"))
         for row, text in (answer.refused or {}).items():
             if row >= first:
-                error = ApiError(BY_WIRE_KIND[kind].refused_as, text)
+                error = ApiError(REFUSED_AS[kind], text)
                 self.runs.failed(self, error, slice(row - first, row - first + 1))
         if answer.samples is not None:
             self.runs.came(self, answer.samples.tokens[first:])
@@ -88,7 +94,7 @@ class Runs:
     """Runs under way. One is *parked* while the server may move its pages."""
 
     def __init__(self, page_size: int, finished: Callable[[RunCommand], None]) -> None:
-        """Takes what is told of runs that are over."""
+        """Has none yet; calls `finished(run)` when a run is over."""
         self._page_size = page_size
         self._finished = finished
         self._runs: list[RunCommand | None] = []  # by row
@@ -127,21 +133,21 @@ class Runs:
             stops = [token for token in run.stops if token <= np.iinfo(np.int32).max]
             self._stops[row, : len(stops)] = stops
         self._place(run, row, run.pages.used)
-        run.parked = run.queue.account.parked
         self._note(run, row)
 
     def _note(self, run: RunCommand, row: int) -> None:
         """Notes how far a run may go, and when it has to be looked at."""
-        self._facts[LIMIT, row] = 0 if run.parked else run.limit
+        self._facts[LIMIT, row] = 0 if run.queue.account.parked else run.limit
         self._facts[NOTICE, row] = run.notices
 
     def _note_changes(self) -> None:
         """Notes the same of all that have changed: before anything looks at their rows."""
-        rows = [row for run in self._unnoted if (row := run.row) is not None]
-        runs = [run for run in self._unnoted if run.row is not None]
+        facts = self._facts
+        for run in self._unnoted:
+            if (row := run.row) is not None:
+                facts[LIMIT, row] = 0 if run.queue.account.parked else run.limit
+                facts[NOTICE, row] = run.notices
         self._unnoted.clear()
-        self._facts[LIMIT, rows] = [0 if run.parked else run.limit for run in runs]
-        self._facts[NOTICE, rows] = [run.notices for run in runs]
 
     def _new_row(self) -> int:
         if not self._free:
@@ -157,7 +163,7 @@ class Runs:
         return self._free.pop()
 
     def _place(self, run: RunCommand, row: int, used: Int32) -> None:
-        """Notes the pages of a run, of which the first ones are filled as told."""
+        """Notes the pages of a run, of which the first ones are filled so far."""
         pages = run.pages.pages
         self._make_wide(len(pages))
         self._pages[row, : len(pages)] = pages
@@ -172,7 +178,7 @@ class Runs:
             self._pages, self._used = np.pad(self._pages, wider), np.pad(self._used, wider)
 
     def changed(self, run: RunCommand) -> None:
-        """A run is over, or may go further, or has someone who waits for tokens."""
+        """A run is over, or may go further, or has another waiter for tokens."""
         if run.over:
             self.drop(run)
             self._finished(run)
@@ -198,7 +204,6 @@ class Runs:
         account.parked = True
         for run in _runs_of(account):
             if run.row is not None:
-                run.parked = True
                 self._note(run, run.row)
                 run.pages.show(self._used[run.row, : self._facts[PAGES, run.row]])
 
@@ -208,9 +213,9 @@ class Runs:
             return
         account.parked = False
         for run in _runs_of(account):
-            if run.row is None:
+            row = run.row
+            if row is None:
                 continue
-            row, run.parked = run.row, False
             try:
                 run.pages.find_again()
             except ApiError as error:
@@ -257,19 +262,10 @@ class Runs:
         """Gives a run the tokens that have come since it was looked at last."""
         row = run.row
         if row is not None and (fresh := self._facts.item(FRESH, row)):
-            run.came(self._tokens[row, :fresh].tobytes())
+            run.received.frombytes(self._tokens[row, :fresh].tobytes())
             self._facts[FRESH, row] = 0
             if (timeline := run.queue.owner.timeline) is not None:
                 timeline.trim()
-
-    def living(self, steps: Steps) -> int:
-        """How many runs of a step are not over."""
-        return int(np.count_nonzero(self._facts[NUMBER, steps.rows] == steps.numbers))
-
-    def owners(self, steps: Steps) -> list[Owner]:
-        """The instances of the runs of a step that are not over."""
-        rows = steps.rows[self._facts[NUMBER, steps.rows] == steps.numbers]
-        return [run.queue.owner for row in rows.tolist() if (run := self._runs[row])]
 
     def undo(self, steps: Steps) -> None:
         """The newest step that is formed is not run: it is the next one again."""
@@ -318,7 +314,7 @@ class Runs:
         lacking = (facts[SENT] < facts[LIMIT]) & (facts[CURRENT] == facts[PAGES])
         for row in np.flatnonzero(lacking).tolist():
             run = self._runs[row]
-            if run is None or run.parked:
+            if run is None or run.queue.account.parked:
                 continue
             try:
                 page = run.pages.take(run.page_came)

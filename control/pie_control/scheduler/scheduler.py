@@ -10,20 +10,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pie_control.commands.command import BatchLimits, Command
-from pie_control.commands.queue import Account, CommandQueue, Owner, Sync
+from pie_control.commands.command import BatchLimits, Command, Scrub
+from pie_control.commands.queue import Account, CommandQueue, QueueOwner, Sync
 from pie_control.commands.run import RunCommand
-from pie_control.commands.scrub import Scrub
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
-from pie_control.scheduler.backlog import Backlog
+from pie_control.scheduler.backlog import CommandBacklog
 from pie_control.scheduler.call_order import CallOrder
-from pie_control.scheduler.entry import Entry
-from pie_control.scheduler.figures import Figures
 from pie_control.scheduler.forming import PlanForming
 from pie_control.scheduler.in_flight import InFlight
+from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import load_policy
 from pie_control.scheduler.runs import Runs
+from pie_control.scheduler.stats import SchedulerStats
 from pie_py.config.scheduling import SchedulerConfig
 from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan, PlanResult
 
@@ -31,8 +30,8 @@ from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan, PlanResult
 class Scheduler:
     """Work-conserving: whenever it is asked for a plan, there is one if anything can be sent.
 
-    `Backlog` is what is queued, `PlanForming` decides what a plan holds, and `InFlight` hands out
-    results.
+    `CommandBacklog` is what is queued, `PlanForming` decides what a plan holds, and `InFlight`
+    hands out results.
 
     The worker runs plans in order and their batches in order. So a page or embed may be given to
     another instance as soon as the commands that touch it are in a plan: `defer` waits for that.
@@ -54,16 +53,16 @@ class Scheduler:
         self.most_at_once = config.most_at_once
         self._scrub = Scrub(model.page_size)
         order = CallOrder(model.kv_pages + model.host_pages, model.embeds + model.samplers)
-        self._backlog = Backlog(order, self._scrub)
-        self._figures = Figures()
+        self._backlog = CommandBacklog(order, self._scrub)
+        self._stats = SchedulerStats()
         limits = BatchLimits(model.max_batch_tokens, model.max_batch_commands)
         self._runs = Runs(model.page_size, self._backlog.run_is_over)
-        self._policy = load_policy(config.policy)(config, model.page_size, weight_of)
+        self.policy = load_policy(config.policy)(config, model.page_size, weight_of)
         self._forming = PlanForming(
-            self._backlog, self._runs, limits, self._figures, self._policy, self.step_tokens
+            self._backlog, self._runs, limits, self._stats, self.policy, self.step_tokens
         )
-        self._in_flight = InFlight(self._backlog, self._figures, self._policy, clock_ns)
-        self._first: list[Entry] = []  # what the next plan begins with
+        self._in_flight = InFlight(self._backlog, self._stats, self.policy, clock_ns)
+        self._first: list[PlanBatch] = []  # what the next plan begins with
         self._plan_numbers = itertools.count(1)
         self._lost: ApiError | None = None
 
@@ -74,7 +73,7 @@ class Scheduler:
 
     # Commands in
 
-    def open_queue(self, owner: Owner) -> CommandQueue:
+    def open_queue(self, owner: QueueOwner) -> CommandQueue:
         """Opens one more queue of an owner."""
         return self._backlog.open_queue(owner)
 
@@ -100,13 +99,13 @@ class Scheduler:
         run.end(None)
         self._backlog.retire()
 
-    def park(self, owner: Owner) -> None:
+    def park(self, owner: QueueOwner) -> None:
         """The pages of an owner may be moved from now on: its runs wait."""
         account = self._backlog.accounts.get(owner)
         if account is not None:
             self._runs.park(account)
 
-    def resume(self, owner: Owner) -> None:
+    def resume(self, owner: QueueOwner) -> None:
         """The pages of an owner are where its commands may use them: its runs go on."""
         account = self._backlog.accounts.get(owner)
         if account is not None:
@@ -122,7 +121,7 @@ class Scheduler:
         """Calls back once every command that the account has queued so far is in a plan."""
         self._backlog.defer(account, release)
 
-    def writes_pending(self, owner: Owner, pages: set[int]) -> bool:
+    def writes_pending(self, owner: QueueOwner, pages: set[int]) -> bool:
         """Whether a command of the owner that has not completed writes one of the pages."""
         account = self._backlog.accounts.get(owner)
         if account is None:
@@ -130,8 +129,8 @@ class Scheduler:
         waiting = (command for queue in account.active for command in queue.pending)
         flying = (
             command
-            for entry in self._in_flight.entries()
-            for command in entry.commands
+            for batch in self._in_flight.batches()
+            for command in batch.commands
             if command.queue.owner is owner
         )
         return any(
@@ -139,7 +138,7 @@ class Scheduler:
             for command in itertools.chain(waiting, flying)
         )
 
-    def all_sent(self, owner: Owner) -> bool:
+    def all_sent(self, owner: QueueOwner) -> bool:
         """Whether no command of an owner is queued here that is yet to be sent."""
         account = self._backlog.accounts.get(owner)
         return account is None or all(_is_parked(queue) for queue in account.active)
@@ -154,7 +153,7 @@ class Scheduler:
     def _forget(self, queue: CommandQueue, sync: Sync) -> None:
         """Takes a mark back whose future has been cancelled."""
         places = [command.marks for command in queue.pending if command.marks]
-        places += [entry.marks for entry in self._in_flight.entries()]
+        places += [batch.marks for batch in self._in_flight.batches()]
         for marks in places:
             if sync in marks:
                 marks.remove(sync)
@@ -187,11 +186,7 @@ class Scheduler:
         """Whether a next step is there of what the last plan was of."""
         return self._runs.waits or any(queue.pending for queue in self._forming.riders)
 
-    def wait(self, now: float) -> float:
-        """Seconds for which what is ready waits for more, as the policy decides; 0 for none."""
-        return self._policy.wait(now, self._ready)
-
-    def _ready(self) -> int:
+    def ready(self) -> int:
         """Queues and runs with something to send."""
         return sum(map(len, self._backlog.heads.values())) + self._runs.due
 
@@ -202,26 +197,24 @@ class Scheduler:
             steps: that it may hold, if there are only runs.
         """
         before = self._forming.riders
-        entries = self._forming.form()
-        if not entries:
+        formed = self._forming.form()
+        if not formed:
             return None
         self._backlog.release_sent()
-        entries = self._take_first() + entries
-        batches = [entry.join() for entry in entries]
+        parts = self._take_first() + formed
+        batches = [part.join() for part in parts]
         further: list[int] = []
         most = min(steps, self._most_steps) - 1
         if most > 0 and not self._first:
             for step, again in self._forming.further_steps(most):
-                further.append(len(entries))
-                entries += step
+                further.append(len(parts))
+                parts += step
                 batches.append(again)
-        self._figures.further_steps += len(further)
         plan = Plan(next(self._plan_numbers), self._model, batches)
-        self._figures.plan_sent(ahead=bool(self._in_flight.plans))
-        follows = not self._forming.riders.keys().isdisjoint(before) or any(
-            entry.steps is not None for entry in entries
-        )
-        self._in_flight.add(plan.id, entries, further, follows)
+        self._stats.plan_sent(ahead=bool(self._in_flight.plans))
+        follows = not self._forming.riders.keys().isdisjoint(before)
+        follows = follows or self._forming.newest is not None
+        self._in_flight.add(plan.id, parts, further, follows)
         return plan
 
     @property
@@ -245,8 +238,8 @@ class Scheduler:
         return self._in_flight.is_mostly_over
 
     def cut(self) -> Cut | None:
-        """What tells the worker to begin no further step of the newest plan; None if that is
-        senseless.
+        """A message that has the worker begin no further step of the newest plan; None if that
+        changes nothing.
 
         After it, no plan follows until that one is answered.
         """
@@ -259,17 +252,17 @@ class Scheduler:
         So what it names may be given to others at once, if no command names it that is yet to be
         sent. `failed` is called if it fails.
         """
-        self._first = [*self._take_first(), Entry([], batch, failed)]
+        self._first = [*self._take_first(), PlanBatch(batch.kind, ready=batch, failed=failed)]
 
-    def _take_first(self) -> list[Entry]:
+    def _take_first(self) -> list[PlanBatch]:
         """What goes before all batches of the next plan, in the order in which it came up."""
         first, self._first = self._first, []
-        return first + [Entry([], batch) for batch in self._scrub.take()]
+        return first + [PlanBatch(batch.kind, ready=batch) for batch in self._scrub.take()]
 
     @property
     def plans_sent(self) -> int:
         """Plans since the start."""
-        return self._figures.plans
+        return self._stats.plans
 
     # Results in
 
@@ -279,9 +272,9 @@ class Scheduler:
         """
         return self._in_flight.complete(result)
 
-    def after_results(self, tell: Callable[[], None]) -> None:
+    def after_results(self, call: Callable[[], None]) -> None:
         """Calls once the results at hand are in their futures; at once if there are none."""
-        self._in_flight.after_results(tell)
+        self._in_flight.after_results(call)
 
     def fail_all(self, reason: str) -> None:
         """Fails everything queued or sent, and whatever comes later: the worker is lost."""
@@ -297,7 +290,7 @@ class Scheduler:
                         mark.passed()
             backlog.release(account)
 
-    def drop_owner(self, owner: Owner) -> None:
+    def drop_owner(self, owner: QueueOwner) -> None:
         """Forgets an owner: drops its queued commands and ignores results of sent ones."""
         account = self._backlog.accounts.pop(owner, None)
         if account is None:
@@ -314,7 +307,7 @@ class Scheduler:
         """Counters since the start, and what waits now."""
         accounts = self._backlog.accounts.values()
         return {
-            **self._figures.told(),
+            **self._stats.values(),
             "queued": sum(len(queue.pending) for a in accounts for queue in a.active),
             "plans_in_flight": len(self._in_flight.plans),
         }
@@ -323,7 +316,8 @@ class Scheduler:
 def _is_parked(queue: CommandQueue) -> bool:
     """Whether nothing of a queue is sent before its pages are back, if they are moved."""
     first = queue.pending[0]
-    return isinstance(first, RunCommand) and first.parked
+    is_under_way = isinstance(first, RunCommand) and first.row is not None
+    return is_under_way and queue.account.parked
 
 
 def _has_forward(queue: CommandQueue) -> bool:

@@ -1,10 +1,8 @@
 """The Wasm runtime: components as fibers on one thread, through Wasmtime's C API."""
 
-from pie_control.wasm.component import Component
-from pie_control.wasm.engine import Engine
+from pie_control.wasm.engine import Component, Engine, EngineConfig, GuestLimits
 from pie_control.wasm.guest import Guest, Status
 from pie_control.wasm.inspection import CONTRACT, CONTRACT_VERSION
-from pie_control.wasm.limits import EngineConfig, GuestLimits
 from pie_control.wasm.linker import SUSPENDED, HostFunction, Linker
 from pie_control.wasm.trap import MAX_LIST_ITEMS, MAX_TEXT_BYTES, GuestTrap
 from pie_control.wasm.types import (

@@ -1,4 +1,4 @@
-"""The Wasmtime engine: how code is compiled, how many guests fit, how long a turn may last."""
+"""The Wasmtime engine: compiled components, room for guests, the longest turn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import mmap
 import os
 import platform
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -19,28 +20,48 @@ from wasmtime import component as wasm
 from pie_control.errors import ProgramRejected
 from pie_control.wasm import symbols
 from pie_control.wasm.cache import Cache
-from pie_control.wasm.component import Component
 from pie_control.wasm.inspection import (
     Offer,
     check_component,
     check_format,
     explain_compile_error,
 )
-from pie_control.wasm.limits import EngineConfig
 from pie_control.wasm.reaper import Reaper
 from pie_control.wasm.ticker import Ticker
+from pie_control.wasm.written_pages import WrittenPages
 
 log = structlog.get_logger("pie.wasm")
 
-WASM_STACK = (
-    2 << 20
-)  # bytes a guest's calls may take; CPython reaches its own recursion limit in it
+# Bytes that a guest's calls may take; CPython reaches its own recursion limit in it.
+WASM_STACK = 2 << 20
 FIBER_STACK = 4 << 20  # the guest's calls and, above them, the host functions that they call
 RESERVATION = 4 << 30  # address space of a memory: all that 32 bits reach, so loads need no checks
 GUARD = 32 << 20
 MEMORIES = 2  # most linear memories of one component
 TABLES = 8  # most tables of one component; CPython has two
 CORE_INSTANCES = 256  # most core instances of one component; CPython has about 40
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Settings that all guests of an engine share."""
+
+    max_instances: int = 1000  # guests alive at once
+    memory_bytes: int = 256 << 20  # most linear memory of one guest
+    table_elements: int = 100_000  # most elements of one table of a guest; CPython has 6 000
+    slice_ms: float = 5.0  # longest turn of a guest that does not wait
+    cache_folder: Path | None = None  # compiled code; None: not cached
+    # Traps name source lines. Programs' debug information is then read by this process, which no
+    # limit holds: only for programs that are trusted.
+    source_lines: bool = False
+
+
+@dataclass(frozen=True)
+class GuestLimits:
+    """The limits of one guest; the engine's own hold as well."""
+
+    memory_bytes: int  # of each linear memory
+    table_elements: int  # of each table
 
 
 class Engine:
@@ -106,7 +127,7 @@ class Engine:
 
     def _check(self, component: Component) -> None:
         if self.offer is not None:
-            check_component(component, self.offer)
+            check_component(component.compiled, self.engine, self.offer)
 
     def _cached(self, data: bytes) -> Component | None:
         if self._cache is None:
@@ -124,7 +145,8 @@ class Engine:
         try:
             return Component(self, wasm.Component(self.engine, data))
         except WasmtimeError as error:
-            raise ProgramRejected(explain_compile_error(str(error), self.config)) from None
+            text = explain_compile_error(str(error), self.config.memory_bytes)
+            raise ProgramRejected(text) from None
 
     def _keep(self, data: bytes, component: Component) -> None:
         if self._cache is None:
@@ -133,6 +155,23 @@ class Engine:
             self._cache.store(data, component.compiled.serialize())
         except OSError as error:
             log.warning("compiled code could not be cached", reason=str(error))
+
+
+class Component:
+    """Compiled code, from which any number of guests start. Made by `Engine.load`.
+
+    Attributes:
+        written: pages to copy ahead, of a component with a large image and many guests.
+    """
+
+    def __init__(self, engine: Engine, compiled: wasm.Component) -> None:
+        self.engine = engine
+        self.compiled = compiled
+        self.address = ctypes.cast(compiled.ptr(), ctypes.c_void_p).value or 0
+        self.written: WrittenPages | None = None
+        self.run_index: int | None = symbols.export_index(self.address, None, b"run", 3)
+        if self.run_index is not None:
+            weakref.finalize(self, symbols.export_index_delete, self.run_index).atexit = False
 
 
 def compile_file(

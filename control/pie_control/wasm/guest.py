@@ -5,18 +5,15 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Callable
-from enum import Enum
+from enum import Enum, auto
 from time import perf_counter_ns
 from typing import Any
 
 from wasmtime import _bindings as bindings
 
 from pie_control.wasm import symbols
-from pie_control.wasm.component import Component
-from pie_control.wasm.engine import CORE_INSTANCES, MEMORIES, TABLES
-from pie_control.wasm.limits import GuestLimits
-from pie_control.wasm.linker import Gate, Linker, Pending, turn
+from pie_control.wasm.engine import CORE_INSTANCES, MEMORIES, TABLES, Component, GuestLimits
+from pie_control.wasm.linker import Gate, HostCalls, Linker, turn
 from pie_control.wasm.symbols import VALUE_SIZE
 from pie_control.wasm.trap import GuestTrap, explain
 from pie_control.wasm.types import STRING_LIST
@@ -33,12 +30,34 @@ class Status(Enum):
     DONE = "done"  # `run` has returned
 
 
+class Phase(Enum):
+    """Where a guest is in its life."""
+
+    MADE = auto()  # it has no arguments yet
+    STARTED = auto()  # it has its arguments, and has had no turn
+    INSTANTIATING = auto()  # its component is instantiated, in its turns or ahead of them
+    RUNNING = auto()  # `run` has been called
+    ENDED = auto()  # it is done, has trapped or was closed, and holds nothing any more
+
+
+MOVES = {
+    Phase.MADE: {Phase.STARTED, Phase.ENDED},
+    Phase.STARTED: {Phase.INSTANTIATING, Phase.ENDED},
+    Phase.INSTANTIATING: {Phase.RUNNING, Phase.ENDED},
+    Phase.RUNNING: {Phase.ENDED},
+    Phase.ENDED: {Phase.ENDED},  # it is closed again, which changes nothing
+}
+
+
 class _Fiber:
     """The C objects of a guest. A slot that is freed while its future lives aborts the process."""
 
-    def __init__(self, linker: Linker, component: Component, limits: GuestLimits) -> None:
-        self.linker = linker  # both must outlive the store
+    def __init__(
+        self, linker: Linker, component: Component, limits: GuestLimits, gate: Gate
+    ) -> None:
+        self.linker = linker  # these must outlive the store
         self.component = component
+        self.gate = gate
         self.store: int = symbols.store_new(linker.engine.address, None, None)
         linker.engine.stores.add(self.store)
         symbols.store_limiter(
@@ -54,7 +73,6 @@ class _Fiber:
         symbols.yield_at_deadline(self.context, 1)
         self.future: int | None = None
         self.error = ctypes.c_void_p()
-        self.gate = Gate()
         self._instance = bindings.wasmtime_component_instance_t()
         self._function = bindings.wasmtime_component_func_t()
         self._args = (ctypes.c_uint64 * (VALUE_SIZE // 8))()
@@ -128,7 +146,7 @@ class _Fiber:
             self.future = None
 
 
-class Guest:
+class Guest(HostCalls):
     """One running component.
 
     All guests are polled from one thread. A guest frees what it holds when it is done, has trapped
@@ -143,30 +161,21 @@ class Guest:
         Raises:
             ProgramRejected: if the component imports what the linker does not offer.
         """
+        super().__init__(state)
         linker.admit(component)
         config = linker.engine.config
         limits = GuestLimits(
             min(limits.memory_bytes, config.memory_bytes),
             min(limits.table_elements, config.table_elements),
         )
-        self.state = state
         self.limits = limits
         self.cpu_ns = 0  # time spent in `poll`
-        self.closing = False  # host functions see it: the guest ends at the next one's return
-        self.pending: Pending | None = None  # the host call in which it waits
-        self.on_answer: Callable[[Any], None] | None = None  # told of that call's answer
-        self.escaped: BaseException | None = None  # what a host function raised that is no error
-        self.fault: bytes | None = None  # why an answer could not be given
+        self._phase = Phase.MADE
         self._outcome: tuple[bool, str] | None = None
-        self._started = False  # has its arguments
-        self._instantiated = False
         self._making = threading.Lock()  # held by the thread that instantiates it
-        self._ahead = False  # the first future is done, before the first turn
-        self._begun = False  # it has had a turn
         self._ticker = linker.engine.ticker
         self._epoch = self._ticker.epoch
-        self._fiber: _Fiber | None = _Fiber(linker, component, limits)
-        self.gate = self._fiber.gate
+        self._fiber: _Fiber | None = _Fiber(linker, component, limits, self.gate)
         self._finalizer = weakref.finalize(self, self._fiber.release)
         self._finalizer.atexit = False
 
@@ -174,7 +183,7 @@ class Guest:
         """Instantiates the component, which runs no code of it, ahead of the first turn, and copies
         the pages that it will write to.
 
-        On any thread; does nothing once the guest has had a turn or is closed. What fails is told
+        On any thread; does nothing once the guest has had a turn or is closed. What fails is raised
         by the first `poll`.
         """
         with self._making:
@@ -185,13 +194,12 @@ class Guest:
             while not symbols.future_poll(fiber.future):
                 pass  # guests of the other thread have ended its slice
             fiber.copy_pages()
-            self._ahead = True
 
     def start(self, args: list[str]) -> None:
         """Sets the arguments of `run`. Nothing runs before the first `poll`."""
-        if self._fiber is None or self._started:
+        if self._fiber is None or self._phase is not Phase.MADE:
             raise RuntimeError("a guest is started once")
-        self._started = True
+        self._move(Phase.STARTED)
         self._fiber.set_arguments(args)
 
     def is_of(self, component: Component) -> bool:
@@ -208,26 +216,28 @@ class Guest:
             GuestTrap: if the guest broke a rule; it has ended.
         """
         fiber = self._fiber
-        if fiber is None or not self._started:
+        if fiber is None or self._phase is Phase.MADE:
             raise RuntimeError("only a guest that has been started and has not ended can be polled")
         if turn.guest is not None:
             raise RuntimeError("a host function cannot poll a guest")
         if self.pending is not None:
             return Status.WAITING
-        if not self._begun:
-            self._begun = True
-            with self._making:  # or another thread has, or does at the moment
-                if fiber.future is None:
+        ahead = False
+        if self._phase is Phase.STARTED:
+            with self._making:  # another thread may be at it
+                ahead = fiber.future is not None
+                if not ahead:
                     fiber.instantiate()
+            self._move(Phase.INSTANTIATING)
         # An answer that could not be given: C has no way to trap in its place.
-        done = self.fault is None and (self._ahead or self._run(fiber))
-        if done and not self._instantiated and not fiber.error.value and not self.closing:
-            self._instantiated = True
-            if not self._ahead:
+        done = self.fault is None and (ahead or self._run(fiber))
+        is_made = done and self._phase is Phase.INSTANTIATING and not fiber.error.value
+        if is_made and not self.closing:
+            self._move(Phase.RUNNING)
+            if not ahead:
                 fiber.copy_pages()
             fiber.call_run()
             done = self._run(fiber)
-        self._ahead = False
         if self.escaped is not None:
             escaped, self.escaped = self.escaped, None
             self.close()
@@ -242,17 +252,6 @@ class Guest:
             self._finish(fiber)
             return Status.DONE
         return Status.RUNNING if self.pending is None else Status.WAITING
-
-    def resume(self, value: Any) -> None:
-        """Answers the guest's suspended host call; an `ApiError` becomes the guest's error."""
-        if self.pending is None:
-            raise RuntimeError("the guest does not wait")
-        if self.on_answer is not None:
-            self.on_answer(value)
-            self.on_answer = None
-        self.fault = self.pending.finish(self, value)
-        self.pending = None
-        self.gate.open()
 
     @property
     def outcome(self) -> tuple[bool, str]:
@@ -292,10 +291,21 @@ class Guest:
             fiber.look_at_pages()
         self._release()
         if message is not None:
-            raise explain(message, self.limits)
+            raise explain(message, self.limits.memory_bytes)
 
     def _release(self) -> None:
         with self._making:
+            self._move(Phase.ENDED)
             self._fiber = None
             self.pending = None
             self._finalizer()
+
+    def _move(self, phase: Phase) -> None:
+        """Enters another phase.
+
+        Raises:
+            RuntimeError: if none leads there from the present one: a defect.
+        """
+        if phase not in MOVES[self._phase]:
+            raise RuntimeError(f"a guest that is {self._phase.name} cannot become {phase.name}")
+        self._phase = phase

@@ -1,18 +1,15 @@
-"""What a component imports and exports, and whether it fits this server."""
+"""The imports and exports of a component, and whether it fits this server."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+import wasmtime
 from wasmtime import component as wasm
 
 from pie_control.errors import ProgramRejected
-
-if TYPE_CHECKING:
-    from pie_control.wasm.component import Component
-    from pie_control.wasm.limits import EngineConfig
 
 CONTRACT = "pie:inferlet"
 CONTRACT_VERSION = "0.1.0"
@@ -51,7 +48,7 @@ def check_format(data: bytes) -> None:
         )
 
 
-def check_component(component: Component, offer: Offer) -> None:
+def check_component(component: wasm.Component, engine: wasmtime.Engine, offer: Offer) -> None:
     """Refuses a component that imports what the server does not offer, or that cannot be run.
 
     Host functions read arguments by the types they were declared with, so a component whose types
@@ -60,8 +57,7 @@ def check_component(component: Component, offer: Offer) -> None:
     Raises:
         ProgramRejected: naming everything that is wrong.
     """
-    engine = component.engine.engine
-    kind = component.compiled.type
+    kind = component.type
     foreign: list[str] = []
     wrong: list[str] = []
     for name, extern in kind.imports(engine).items():
@@ -91,12 +87,12 @@ def check_component(component: Component, offer: Offer) -> None:
         raise ProgramRejected(f"its export `run` is {signature}; it must be {RUN}; {REBUILD}")
 
 
-def explain_compile_error(message: str, config: EngineConfig) -> str:
+def explain_compile_error(message: str, memory_bytes: int) -> str:
     """Why Wasmtime does not compile a component, for the user who sent it."""
     reason = " ".join(message.split())
     if "minimum byte size" in reason or "exceeds the limit" in reason:
         return (
-            f"it needs more than an instance may have here ({config.memory_bytes >> 20} MiB of"
+            f"it needs more than an instance may have here ({memory_bytes >> 20} MiB of"
             f" memory): {reason}"
         )
     return f"this WebAssembly component is damaged or uses what this server does not have: {reason}"

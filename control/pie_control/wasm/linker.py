@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 from wasmtime import WasmtimeError
@@ -15,10 +15,9 @@ from wasmtime import component as wasm
 
 from pie_control.errors import ApiError
 from pie_control.wasm import symbols
-from pie_control.wasm.component import Component
-from pie_control.wasm.engine import Engine
+from pie_control.wasm.engine import Component, Engine
 from pie_control.wasm.inspection import check_component, interface_name
-from pie_control.wasm.memory import setter
+from pie_control.wasm.symbols import setter
 from pie_control.wasm.types import Type, signature
 from pie_control.wasm.values import (
     Reader,
@@ -30,9 +29,6 @@ from pie_control.wasm.values import (
     write_failure,
     writer,
 )
-
-if TYPE_CHECKING:
-    from pie_control.wasm.guest import Guest
 
 log = structlog.get_logger("pie.wasm")
 
@@ -59,20 +55,44 @@ class HostFunction:
     suspends: bool = False
 
 
+class HostCalls:
+    """The calls of host functions by one guest."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state  # that host functions get
+        self.closing = False  # host functions see it: the guest ends at the next one's return
+        self.pending: PendingCall | None = None  # the call in which it waits
+        self.on_answer: Callable[[Any], None] | None = None  # gets that call's answer
+        self.escaped: BaseException | None = None  # what a host function raised that is no error
+        self.fault: bytes | None = None  # why an answer could not be given
+        self.gate = Gate()
+
+    def resume(self, value: Any) -> None:
+        """Answers the suspended call; an `ApiError` becomes the guest's error."""
+        if self.pending is None:
+            raise RuntimeError("the guest does not wait")
+        if self.on_answer is not None:
+            self.on_answer(value)
+            self.on_answer = None
+        self.fault = self.pending.finish(self, value)
+        self.pending = None
+        self.gate.open()
+
+
 class Turn:
     """The guest that runs at the moment. One for the process: guests run on one thread."""
 
     __slots__ = ("guest",)
 
     def __init__(self) -> None:
-        self.guest: Guest | None = None
+        self.guest: HostCalls | None = None
 
 
 turn = Turn()
 
 
 class Linker:
-    """What guests may import: the functions defined before the first guest is made."""
+    """The functions that guests may import, defined before the first guest is made."""
 
     def __init__(self, engine: Engine, functions: Sequence[HostFunction] = ()) -> None:
         self.engine = engine
@@ -106,7 +126,7 @@ class Linker:
             ProgramRejected: if it does not.
         """
         if component not in self._admitted:
-            check_component(component, self.offer)
+            check_component(component.compiled, self.engine.engine, self.offer)
             self._admitted.add(component)
 
     def _add(self, instance: wasm.LinkerInstance, function: HostFunction) -> None:
@@ -155,7 +175,7 @@ class Linker:
             try:
                 value = call(guest.state, *read(args))
                 if value is SUSPENDED:
-                    guest.pending = Pending(results, write, fail)
+                    guest.pending = PendingCall(results, write, fail)
                     guest.gate.shut()
                     _set_continuation(continuation, _IS_OPEN, guest.gate.address)
                     return
@@ -178,13 +198,13 @@ class Linker:
         return writer(function.result)
 
     def _parts(self, function: HostFunction) -> tuple[Callable[..., Any], Reader, Writer, Failure]:
-        """What a callback needs of its function, looked up once."""
+        """The parts of a function that its callback needs, looked up once."""
         read = reader(function.params)
         return function.call, read, self._writer(function), Failure(function, self._scratch)
 
 
 def failure_text(name: str, error: Exception) -> str:
-    """What a guest is told of a host function's exception."""
+    """The text that a guest gets for a host function's exception."""
     text = str(error)
     if not isinstance(error, ApiError):
         text = f"internal: {name} failed: {type(error).__name__}: {text}"
@@ -192,14 +212,14 @@ def failure_text(name: str, error: Exception) -> str:
 
 
 class Failure:
-    """What a host function's exception becomes: the guest's error, or the end of the guest."""
+    """Makes a host function's exception the guest's error, or the end of the guest."""
 
     def __init__(self, function: HostFunction, scratch: Scratch) -> None:
         self._name = f"{function.interface}.{function.name}"
         self._fallible = function.fallible
         self._scratch = scratch
 
-    def __call__(self, guest: Guest, results: int, error: BaseException) -> bytes | None:
+    def __call__(self, guest: HostCalls, results: int, error: BaseException) -> bytes | None:
         """Gives the guest its error; or returns the text of the trap that must end it."""
         if not isinstance(error, Exception):
             guest.escaped = error  # Ctrl-C and the like: `poll` raises it again
@@ -220,7 +240,7 @@ class Failure:
 
 
 class Gate:
-    """What a suspended guest asks at every poll: whether it may go on.
+    """Asked by a suspended guest at every poll: whether it may go on.
 
     Wasmtime calls a C function with an address for that. libc's `strlen` of a string that is empty
     while the gate is shut, and has one character when it is open, is the answer as C's `bool` and
@@ -242,8 +262,8 @@ class Gate:
         self._string[0] = b"\0"
 
 
-class Pending:
-    """Where the answer of a suspended host call goes. The address is valid until it is given."""
+class PendingCall:
+    """Writes the answer of a suspended host call, to an address that is valid until then."""
 
     __slots__ = ("_fail", "_results", "_write")
 
@@ -252,7 +272,7 @@ class Pending:
         self._write = write
         self._fail = fail
 
-    def finish(self, guest: Guest, answer: Any) -> bytes | None:
+    def finish(self, guest: HostCalls, answer: Any) -> bytes | None:
         """Writes the answer; or returns the text of the trap that must end the guest."""
         try:
             if isinstance(answer, ApiError):

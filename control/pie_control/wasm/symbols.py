@@ -1,4 +1,4 @@
-"""Wasmtime's C API, as this package calls it. Nothing outside the package touches it.
+"""Wasmtime's C API and the process's memory, as this package uses them, and nothing else does.
 
 wasmtime-py ships the whole C library but wraps only a part of it. The functions below are declared
 once, with plain addresses as arguments: an `int` is what every caller has, and ctypes converts it
@@ -9,10 +9,15 @@ beside it.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int64, c_size_t, c_uint64, c_void_p
+from functools import partial
 from importlib.metadata import version
+from struct import Struct
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from wasmtime import _bindings as bindings
 from wasmtime import _ffi as ffi
 
@@ -27,18 +32,7 @@ FIRST_INSTANCE = 1  # number of a store's first core instance; 0 is Wasmtime's o
 # bool call(env, context, type, args, nargs, results, nresults) -> error
 HostCall = CFUNCTYPE(c_size_t, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t)
 # void call(env, context, type, args, nargs, results, nresults, error*, continuation*)
-AsyncHostCall = CFUNCTYPE(
-    None,
-    c_void_p,
-    c_void_p,
-    c_void_p,
-    c_void_p,
-    c_size_t,
-    c_void_p,
-    c_size_t,
-    c_void_p,
-    c_void_p,
-)
+AsyncHostCall = CFUNCTYPE(None, *(c_void_p,) * 4, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
 
 
 def _check() -> None:
@@ -77,7 +71,19 @@ def _check() -> None:
         )
 
 
-def _declare(library: Any, name: str, result: Any, *arguments: Any) -> Any:
+# How a signature is written: a letter for the result, a space, one for each argument.
+_TYPES = {
+    "p": c_void_p,
+    "z": c_size_t,
+    "s": c_char_p,
+    "u": c_uint64,
+    "i": c_int64,
+    "b": c_bool,
+    "-": None,
+}
+
+
+def _declare(library: Any, name: str, signature: str) -> Any:
     try:
         function = library[name]  # a new object each time: the bindings keep their own prototype
     except AttributeError:
@@ -85,8 +91,9 @@ def _declare(library: Any, name: str, result: Any, *arguments: Any) -> Any:
             f"wasmtime {WASMTIME_VERSION} on this platform lacks the C function {name};"
             " reinstall wasmtime from PyPI"
         ) from None
-    function.restype = result
-    function.argtypes = arguments
+    result, _, arguments = signature.partition(" ")
+    function.restype = _TYPES[result]
+    function.argtypes = [_TYPES[letter] for letter in arguments]
     return function
 
 
@@ -95,120 +102,42 @@ _check()
 _KEEPS_LOCK = ctypes.PyDLL(None, handle=ffi.dll._handle)
 _FREES_LOCK = ffi.dll
 
-val_new = _declare(_KEEPS_LOCK, "wasmtime_component_val_new", c_size_t, c_void_p)
-val_delete = _declare(_KEEPS_LOCK, "wasmtime_component_val_delete", None, c_void_p)
-list_new = _declare(_KEEPS_LOCK, "wasmtime_component_vallist_new_uninit", None, c_void_p, c_size_t)
-tuple_new = _declare(
-    _KEEPS_LOCK, "wasmtime_component_valtuple_new_uninit", None, c_void_p, c_size_t
-)
-bytes_new = _declare(_KEEPS_LOCK, "wasm_byte_vec_new", None, c_void_p, c_size_t, c_char_p)
-bytes_delete = _declare(_KEEPS_LOCK, "wasm_byte_vec_delete", None, c_void_p)
-
-error_new = _declare(_KEEPS_LOCK, "wasmtime_error_new", c_size_t, c_char_p)
-error_message = _declare(_KEEPS_LOCK, "wasmtime_error_message", None, c_void_p, c_void_p)
-error_delete = _declare(_KEEPS_LOCK, "wasmtime_error_delete", None, c_void_p)
-
-linker_add_call = _declare(
-    _KEEPS_LOCK,
-    "wasmtime_component_linker_instance_add_func",
-    c_void_p,
-    c_void_p,
-    c_char_p,
-    c_size_t,
-    c_void_p,
-    c_void_p,
-    c_void_p,
-)
+val_new = _declare(_KEEPS_LOCK, "wasmtime_component_val_new", "z p")
+val_delete = _declare(_KEEPS_LOCK, "wasmtime_component_val_delete", "- p")
+list_new = _declare(_KEEPS_LOCK, "wasmtime_component_vallist_new_uninit", "- pz")
+tuple_new = _declare(_KEEPS_LOCK, "wasmtime_component_valtuple_new_uninit", "- pz")
+bytes_new = _declare(_KEEPS_LOCK, "wasm_byte_vec_new", "- pzs")
+bytes_delete = _declare(_KEEPS_LOCK, "wasm_byte_vec_delete", "- p")
+error_new = _declare(_KEEPS_LOCK, "wasmtime_error_new", "z s")
+error_message = _declare(_KEEPS_LOCK, "wasmtime_error_message", "- pp")
+error_delete = _declare(_KEEPS_LOCK, "wasmtime_error_delete", "- p")
+linker_add_call = _declare(_KEEPS_LOCK, "wasmtime_component_linker_instance_add_func", "p pszppp")
 linker_add_async_call = _declare(
-    _KEEPS_LOCK,
-    "wasmtime_component_linker_instance_add_func_async",
-    c_void_p,
-    c_void_p,
-    c_char_p,
-    c_size_t,
-    c_void_p,
-    c_void_p,
-    c_void_p,
+    _KEEPS_LOCK, "wasmtime_component_linker_instance_add_func_async", "p pszppp"
 )
-linker_instantiate = _declare(
-    _KEEPS_LOCK,
-    "wasmtime_component_linker_instantiate_async",
-    c_void_p,
-    c_void_p,
-    c_void_p,
-    c_void_p,
-    c_void_p,
-    c_void_p,
-)
-
-store_new = _declare(_KEEPS_LOCK, "wasmtime_store_new", c_void_p, c_void_p, c_void_p, c_void_p)
-store_context = _declare(_KEEPS_LOCK, "wasmtime_store_context", c_void_p, c_void_p)
-store_limiter = _declare(
-    _KEEPS_LOCK,
-    "wasmtime_store_limiter",
-    None,
-    c_void_p,
-    c_int64,
-    c_int64,
-    c_int64,
-    c_int64,
-    c_int64,
-)
-store_delete = _declare(_KEEPS_LOCK, "wasmtime_store_delete", None, c_void_p)
+linker_instantiate = _declare(_KEEPS_LOCK, "wasmtime_component_linker_instantiate_async", "p ppppp")
+store_new = _declare(_KEEPS_LOCK, "wasmtime_store_new", "p ppp")
+store_context = _declare(_KEEPS_LOCK, "wasmtime_store_context", "p p")
+store_limiter = _declare(_KEEPS_LOCK, "wasmtime_store_limiter", "- piiiii")
+store_delete = _declare(_KEEPS_LOCK, "wasmtime_store_delete", "- p")
 # The same beside the thread that runs guests.
-store_delete_aside = _declare(_FREES_LOCK, "wasmtime_store_delete", None, c_void_p)
-set_deadline = _declare(
-    _KEEPS_LOCK, "wasmtime_context_set_epoch_deadline", None, c_void_p, c_uint64
-)
+store_delete_aside = _declare(_FREES_LOCK, "wasmtime_store_delete", "- p")
+set_deadline = _declare(_KEEPS_LOCK, "wasmtime_context_set_epoch_deadline", "- pu")
 # Returns nothing in C, whatever its binding in wasmtime-py declares.
 yield_at_deadline = _declare(
-    _KEEPS_LOCK,
-    "wasmtime_context_epoch_deadline_async_yield_and_update",
-    None,
-    c_void_p,
-    c_uint64,
+    _KEEPS_LOCK, "wasmtime_context_epoch_deadline_async_yield_and_update", "- pu"
 )
-increment_epoch = _declare(_KEEPS_LOCK, "wasmtime_engine_increment_epoch", None, c_void_p)
-
-export_index = _declare(
-    _KEEPS_LOCK,
-    "wasmtime_component_get_export_index",
-    c_void_p,
-    c_void_p,
-    c_void_p,
-    c_char_p,
-    c_size_t,
-)
-export_index_delete = _declare(
-    _KEEPS_LOCK, "wasmtime_component_export_index_delete", None, c_void_p
-)
-instance_function = _declare(
-    _KEEPS_LOCK,
-    "wasmtime_component_instance_get_func",
-    c_bool,
-    c_void_p,
-    c_void_p,
-    c_void_p,
-    c_void_p,
-)
-function_call = _declare(
-    _KEEPS_LOCK,
-    "wasmtime_component_func_call_async",
-    c_void_p,
-    c_void_p,
-    c_void_p,
-    c_void_p,
-    c_size_t,
-    c_void_p,
-    c_size_t,
-    c_void_p,
-)
-memory_data = _declare(_KEEPS_LOCK, "wasmtime_memory_data", c_size_t, c_void_p, c_void_p)
-memory_bytes = _declare(_KEEPS_LOCK, "wasmtime_memory_data_size", c_size_t, c_void_p, c_void_p)
+increment_epoch = _declare(_KEEPS_LOCK, "wasmtime_engine_increment_epoch", "- p")
+export_index = _declare(_KEEPS_LOCK, "wasmtime_component_get_export_index", "p ppsz")
+export_index_delete = _declare(_KEEPS_LOCK, "wasmtime_component_export_index_delete", "- p")
+instance_function = _declare(_KEEPS_LOCK, "wasmtime_component_instance_get_func", "b pppp")
+function_call = _declare(_KEEPS_LOCK, "wasmtime_component_func_call_async", "p pppzpzp")
+memory_data = _declare(_KEEPS_LOCK, "wasmtime_memory_data", "z pp")
+memory_bytes = _declare(_KEEPS_LOCK, "wasmtime_memory_data_size", "z pp")
 # Runs Wasm: the lock is free meanwhile, so that the ticker can end the slice.
-future_poll = _declare(_FREES_LOCK, "wasmtime_call_future_poll", c_bool, c_void_p)
+future_poll = _declare(_FREES_LOCK, "wasmtime_call_future_poll", "b p")
 # Unwinds the fiber's stack, which may run no Wasm and no callback of ours.
-future_delete = _declare(_KEEPS_LOCK, "wasmtime_call_future_delete", None, c_void_p)
+future_delete = _declare(_KEEPS_LOCK, "wasmtime_call_future_delete", "- p")
 
 
 def take_error(error: int) -> str:
@@ -219,3 +148,39 @@ def take_error(error: int) -> str:
     bytes_delete(ctypes.addressof(text))
     error_delete(error)
     return message
+
+
+# Memory by address, for `struct` and NumPy, without an object per access.
+# Offsets into it are addresses. It spans all that there can be; only what is there may be touched.
+_MEMORY: Any = (ctypes.c_char * (1 << 62)).from_address(0)
+_START = 32  # NumPy takes an array at address 0 for one that is yet to be allocated
+
+
+def getter(layout: str) -> Callable[[int], tuple[Any, ...]]:
+    """A reader of the fields of a layout, in the words of `struct`, at an address."""
+    return partial(Struct(f"={layout}").unpack_from, _MEMORY)
+
+
+def setter(layout: str) -> Callable[..., None]:
+    """A writer, to an address, of the fields of a layout.
+
+    It raises `struct.error` or OverflowError for a number that does not fit; what it covers then
+    holds the fields before that one, and zeros.
+    """
+    return partial(Struct(f"={layout}").pack_into, _MEMORY)
+
+
+class Columns:
+    """Numbers of one dtype that lie `stride` bytes apart, as NumPy views."""
+
+    def __init__(self, dtype: npt.DTypeLike, stride: int) -> None:
+        self.dtype = np.dtype(dtype)
+        size = self.dtype.itemsize
+        self._all: npt.NDArray[Any] = np.frombuffer(_MEMORY, dtype, (1 << 61) // size, _START)
+        self._size = size
+        self._step = stride // size
+
+    def at(self, address: int, count: int) -> npt.NDArray[Any]:
+        """The `count` numbers from an address on, which is a multiple of their size."""
+        first = (address - _START) // self._size
+        return self._all[first : first + count * self._step : self._step]

@@ -1,14 +1,11 @@
-"""Why a guest ended that did not return."""
+"""Traps: why a guest has ended that did not return, from Wasmtime's account with its backtrace."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
-from pie_control.wasm.backtrace import read_frames, shown
-
-if TYPE_CHECKING:
-    from pie_control.wasm.limits import GuestLimits
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal, TypeAlias
 
 TrapKind: TypeAlias = Literal[
     "unreachable", "stack-overflow", "memory", "table", "out-of-bounds", "too-much-data", "other"
@@ -21,12 +18,25 @@ MAX_TEXT_BYTES = 128 << 20
 _FRAMES = 5  # innermost functions that the message names
 _LAST_CAUSE = re.compile(r"^(?:\s*\d+: )?(?:wasm trap: )?")
 # The functions in which Rust and C++ programs, and the canonical ABI's allocator, give up when they
-# get no memory. Wasm tells a program that asks for too much so, and the program aborts by itself;
+# get no memory. A program that asks for too much gets none, and aborts by itself;
 # Wasmtime's C API has no way to end it at the refusal.
 _OUT_OF_MEMORY = re.compile(
     r"alloc_error|raw_vec::(handle_error|capacity_overflow)|rust_oom|__rg_oom|out_of_memory"
     r"|bad_alloc|cabi_realloc"
 )
+
+_FUNCTION = re.compile(r" +\d+: +(?:0x[0-9a-f]+ - )?(?P<name>\S.*)")
+_INLINED = re.compile(r" +- (?P<name>\S.*)")
+_PLACE = re.compile(r" +at (?P<file>.+):(?P<line>\d+):\d+")
+_MODULE = re.compile(r"^[^!\s]*!")
+_HASH = re.compile(r"::h[0-9a-f]{16}$")
+_GENERICS = re.compile(r"<.*>$")
+# What lies between a program's own function and the end: Rust's panic, and its library.
+_MACHINERY = re.compile(
+    r"(__)?rust_|std::(panicking|panic|sys|process|alloc)::|core::(panicking|option|result|slice)::"
+    r"|alloc::(alloc|raw_vec)::|panic_abort::"
+)
+_LIBRARIES = re.compile(r"/rustc[-/]|/library/|/\.cargo/registry/|/rust/inferlet/src/")
 
 
 class GuestTrap(Exception):
@@ -38,7 +48,7 @@ class GuestTrap(Exception):
         self.message = message
 
 
-def explain(error: str, limits: GuestLimits) -> GuestTrap:
+def explain(error: str, memory_bytes: int) -> GuestTrap:
     """Makes a trap of Wasmtime's account of it: the kind, what happened, in which functions."""
     frames = read_frames(error)
     lines = error.strip().splitlines()
@@ -48,7 +58,7 @@ def explain(error: str, limits: GuestLimits) -> GuestTrap:
     match kind:
         case "memory":
             what = (
-                f"out of memory: the limit is {limits.memory_bytes >> 20} MiB; use less, or raise"
+                f"out of memory: the limit is {memory_bytes >> 20} MiB; use less, or raise"
                 " the server's `limits.memory`"
             )
             if not frames:
@@ -81,3 +91,45 @@ def _kind_of(reason: str, frames: list[str]) -> TrapKind:
     if "out of bounds" in reason:
         return "out-of-bounds"
     return "other"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A function that was under way: its place is `src/lib.rs:12`, or not known."""
+
+    name: str
+    place: str = ""
+    of_library: bool = False
+
+
+def read_frames(error: str) -> list[Frame]:
+    """The frames of Wasmtime's account of a trap, innermost first, inlined functions too."""
+    frames: list[Frame] = []
+    for line in error.partition("wasm backtrace:")[2].splitlines():
+        if place := _PLACE.fullmatch(line):
+            if frames:
+                frames[-1] = _placed(frames[-1].name, place["file"], place["line"])
+        elif found := _FUNCTION.fullmatch(line) or _INLINED.fullmatch(line):
+            name = _HASH.sub("", _MODULE.sub("", found["name"]))
+            frames.append(Frame(name, of_library=bool(_MACHINERY.match(name))))
+        elif frames:
+            break  # the causes follow
+    return frames
+
+
+def shown(frames: list[Frame]) -> list[str]:
+    """The program's own frames as the user reads them; all of them if none is its own."""
+    own = [frame for frame in frames if not frame.of_library] or frames
+    texts = [f"{one.name} ({one.place})" if one.place else one.name for one in own]
+    found: list[str] = []
+    for text, same in groupby(texts):
+        count = sum(1 for _ in same)
+        found.append(text if count == 1 else f"{text} × {count}")
+    return found
+
+
+def _placed(name: str, file: str, line: str) -> Frame:
+    _, marker, rest = file.rpartition("/src/")
+    short = f"src/{rest}" if marker else file.rpartition("/")[2]
+    name = _GENERICS.sub("", name)
+    return Frame(name, f"{short}:{line}", of_library=bool(_LIBRARIES.search(file)))

@@ -22,8 +22,7 @@ import numpy.typing as npt
 
 from pie_control.errors import ApiError
 from pie_control.wasm import symbols
-from pie_control.wasm.memory import Columns, getter, setter
-from pie_control.wasm.symbols import PAYLOAD, VALUE_SIZE
+from pie_control.wasm.symbols import PAYLOAD, VALUE_SIZE, Columns, getter, setter
 from pie_control.wasm.types import (
     BOOL,
     F32,
@@ -83,7 +82,7 @@ def _slot_layout(of: Scalar) -> str:
 
 
 def reader(types: Sequence[Type]) -> Reader:
-    """What reads values of these types, in slots one after the other, as a tuple."""
+    """A reader of values of these types, in slots one after the other, as a tuple."""
     if not types:
         return lambda slot: ()  # there is no slot
     parts = [f"{PAYLOAD}x{_slot_layout(of)}" if isinstance(of, Scalar) else _SPAN for of in types]
@@ -175,7 +174,7 @@ def _list_reader(element: Type) -> _SpanReader:
 
 
 def writer(of: Type) -> Writer:
-    """What writes values of a type."""
+    """A writer of values of a type."""
     match of:
         case Scalar():
             return _scalar_writer(of)
@@ -328,7 +327,7 @@ class Scratch:
 
 
 def result_writer(ok: Type | None, scratch: Scratch) -> Writer:
-    """What writes the `ok` case of a `result<T, string>`."""
+    """A writer of the `ok` case of a `result<T, string>`."""
     if ok is None:
         return lambda slot, value: _set_outcome(slot, _RESULT, True, 0)
     write_value, own, box = writer(ok), scratch.slot, symbols.val_new

@@ -9,8 +9,13 @@ from pie_control.instances.turns import Executor
 from pie_control.models.served import ServedModels
 from pie_control.timers import Timers
 from pie_control.worker.link import Worker
-from pie_control.worker.pacing import FOLLOW_SECONDS, STEPS_IN_FLIGHT, Decision, Pacing
-from pie_control.worker.running import RunningPlans
+from pie_control.worker.pacing import (
+    FOLLOW_SECONDS,
+    STEPS_IN_FLIGHT,
+    Decision,
+    Pacing,
+    RunningPlans,
+)
 from pie_py.wire.plan import Forward, Plan, PlanResult
 
 
@@ -89,7 +94,7 @@ class Dispatcher:
 
     def _deliver(self, results: list[PlanResult]) -> None:
         for result in results:
-            self._running_ns += sum(batch.nanoseconds for batch in result.results)
+            self._running_ns += sum([batch.nanoseconds for batch in result.results])
             service = self._models.services.get(result.model)
             if service is not None:
                 self._running_steps += service.scheduler.complete(result)
@@ -101,11 +106,10 @@ class Dispatcher:
 
     def _decide(self, launches: bool = False) -> Decision:
         services = self._models.services.values()
-        steps = sum(service.scheduler.steps_in_flight for service in services)
-        idle = self._link.idle
+        steps = sum([service.scheduler.steps_in_flight for service in services])
+        idle, now = self._link.idle, self._clock()
         if idle:
             self._plans.lost()
-        now = self._clock()
         return self._pacing.decide(
             now,
             idle=idle,
@@ -115,7 +119,7 @@ class Dispatcher:
             goes_on=launches and any(service.scheduler.goes_on for service in services),
             steps=steps,
             others=steps > STEPS_IN_FLIGHT and self._others_wait(),
-            left=self._plans.left(now),
+            left=0.0 if idle else self._plans.left(now),
         )
 
     def _others_wait(self) -> bool:
@@ -137,17 +141,17 @@ class Dispatcher:
                 self._pacing.cut()
 
     def _send(self, *, behind: bool) -> bool:
-        """Sends the next plan; the models take turns. Tells whether there was one."""
+        """Sends the next plan; the models take turns. Returns whether there was one."""
         schedulers = [service.scheduler for service in self._models.services.values()]
         for i in range(len(schedulers)):
             scheduler = schedulers[(self._next_first + i) % len(schedulers)]
             if behind and not scheduler.may_follow():
                 continue
-            if (wait := scheduler.wait(self._clock())) > 0:
+            if (wait := scheduler.policy.wait(self._clock(), scheduler.ready)) > 0:
                 self._wake_in(wait)
                 continue
             # Another model that has something to send waits for a step, not for a plan of several.
-            alone = all(other is scheduler or other.is_idle for other in schedulers)
+            alone = len(schedulers) == 1 or all(s is scheduler or s.is_idle for s in schedulers)
             plan = scheduler.next_plan(self._pacing.steps if alone else 1)
             if plan is not None:
                 self._next_first = (self._next_first + i + 1) % len(schedulers)
@@ -160,4 +164,4 @@ class Dispatcher:
 
 def _inputs(plan: Plan) -> int:
     """Of its forwards, without those of further steps."""
-    return sum(len(batch.inputs) for batch in plan.batches if isinstance(batch, Forward))
+    return sum([len(batch.inputs) for batch in plan.batches if isinstance(batch, Forward)])

@@ -39,7 +39,7 @@ class WorkerFailed(Exception):
 
 
 class Worker(Protocol):
-    """The worker, as those see it who send to it."""
+    """The worker, as its senders see it."""
 
     @property
     def in_flight(self) -> int:
@@ -164,7 +164,7 @@ class WorkerLink:
                     ),
                 ),
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,  # standard output is the control process's word to its parent
+                stdout=sys.stderr,  # standard output goes to the parent
             )
             hello = await self._first_message(socket, process)
             task_status.started((hello, process))

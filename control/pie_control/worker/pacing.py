@@ -5,6 +5,8 @@ The dispatcher asks after every turn of the guests. All constants and rules of s
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from enum import Enum, auto
 
 PLANS_IN_FLIGHT = 2  # at the worker: the one that it runs, and the one that it finds after that
@@ -28,10 +30,12 @@ RESULT_TURN_SECONDS = 0.010
 GATHER_SECONDS = 0.030
 # The longest that an idle worker waits for guests whose turn is still to come.
 TURNS_SECONDS = 0.100
+SLOWER = 1.02  # a plan later, the best rate may be worse by so much: it follows slow changes
+CERTAIN = 0.9  # of the time that a plan takes at the best rate
 
 
 class Decision(Enum):
-    """What the dispatcher does now."""
+    """An action of the dispatcher."""
 
     NOTHING = auto()  # the worker is not ready, or has all the plans that it may have
     GATHER = auto()  # wait: launches are arriving, whose commands go along
@@ -43,13 +47,17 @@ class Decision(Enum):
 
 
 class Pacing:
-    """Knows since when the worker has been kept waiting, and how long a step takes it."""
+    """Knows since when the worker waits, and how long a step takes it."""
 
     def __init__(self) -> None:
         self._gathering_since: float | None = None
         self._turns_since: float | None = None
         self._step_seconds = 0.0  # what a step of the last plan took the worker
-        self._most_steps = 1
+        # Steps that the next plan may have if nothing but runs is to be sent. They become more as
+        # long as nothing comes between: plans that are always cut would cost a message back and
+        # forth each time, in which the worker waits.
+        self.steps = 1
+        self._most_steps = 1  # however short a step is
 
     def decide(
         self,
@@ -94,28 +102,20 @@ class Pacing:
         return Decision.SEND
 
     def sent(self) -> None:
-        """A plan was sent: the worker is kept waiting no longer."""
+        """A plan was sent: the worker waits no longer."""
         self._gathering_since = self._turns_since = None
-
-    @property
-    def steps(self) -> int:
-        """Steps that the next plan may have if nothing but runs is to be sent.
-
-        They become more as long as nothing comes between: plans that are always cut would cost a
-        message back and forth each time, in which the worker waits.
-        """
-        fit = PLAN_SECONDS / max(self._step_seconds, PLAN_SECONDS / MOST_STEPS)
-        return max(1, min(self._most_steps, int(fit)))
 
     def cut(self) -> None:
         """A plan was cut: something came between."""
-        self._most_steps = 1
+        self.steps = self._most_steps = 1
 
     def plan_took(self, seconds: float, steps: int = 1) -> None:
         """Learns what the worker needed for a plan of so many steps."""
         self._step_seconds = seconds / steps
-        if steps >= self.steps:
+        fit = int(PLAN_SECONDS / max(self._step_seconds, PLAN_SECONDS / MOST_STEPS))
+        if steps >= max(1, min(self._most_steps, fit)):
             self._most_steps = min(2 * self._most_steps, MOST_STEPS)
+        self.steps = max(1, min(self._most_steps, fit))
 
     def _may_gather(self, now: float, goes_on: bool) -> bool:
         """Steps of others wait for launches no longer than a step takes."""
@@ -132,3 +132,39 @@ class Pacing:
         if self._turns_since is None:
             self._turns_since = now
         return now - self._turns_since < min(self._step_seconds, TURNS_SECONDS)
+
+
+class RunningPlans:
+    """The plans at the worker, by the inputs of their forwards.
+
+    A plan takes no less than its inputs take at the best rate of the plans before, in which many
+    are computed together. One of few inputs takes longer than that: the time is never too long.
+    """
+
+    def __init__(self) -> None:
+        self._inputs: deque[int] = deque()
+        self._began = 0.0
+        self._least = math.inf  # seconds for an input
+
+    def sent(self, now: float, inputs: int) -> None:
+        """A plan was sent, with so many inputs."""
+        if not self._inputs:
+            self._began = now
+        self._inputs.append(inputs)
+
+    def over(self, now: float, seconds: float) -> None:
+        """The first plan is over, and has taken so long; the next one begins."""
+        inputs = self._inputs.popleft() if self._inputs else 0
+        self._began = now
+        if inputs:
+            self._least = min(self._least * SLOWER, seconds / inputs)
+
+    def lost(self) -> None:
+        """The worker has no plan any more."""
+        self._inputs.clear()
+
+    def left(self, now: float) -> float:
+        """Seconds for which the first plan surely goes on; 0 if nothing is known."""
+        if not self._inputs or self._least == math.inf:
+            return 0.0
+        return max(0.0, self._began + CERTAIN * self._least * self._inputs[0] - now)

@@ -21,8 +21,8 @@ from pie_py.wire.plan import SwapIn, SwapOut
 Send: TypeAlias = Callable[[SwapIn | SwapOut], None]  # ahead of all that is sent later
 
 
-class Absence:
-    """Which pages of a space are away without its instance knowing."""
+class SwappedPages:
+    """The pages of a space that are away without its instance knowing."""
 
     __slots__ = ("_space", "addresses")
 
@@ -35,7 +35,7 @@ class Absence:
         """Pages of the pool that are needed to bring all back."""
         return len(self.addresses)
 
-    def extend(self, send: Send, most: int) -> int:
+    def move_out(self, send: Send, most: int) -> int:
         """Moves out up to `most` unshared pages, empty ones first; returns how many.
 
         Empty ones take no room on the host; of the others as many go as find room there.
@@ -64,7 +64,7 @@ class Absence:
         self.addresses = np.concatenate([self.addresses, addresses])
         return len(pages)
 
-    def end(self, send: Send, most: int) -> int:
+    def bring_back(self, send: Send, most: int) -> int:
         """Brings up to `most` pages back, for which the pool has room; returns how many."""
         space = self._space
         pool, host = space.page_pool, space.host
@@ -83,7 +83,7 @@ class Absence:
 
 
 def movable(space: Space) -> tuple[int, int]:
-    """Pages that `Absence.extend` could move, host memory permitting: all, and the filled ones."""
+    """Pages that `move_out` could move, host memory permitting: all, and the filled ones."""
     _, pages = space.pages.all_resident()
     alone = pages[~space.page_pool.shared(pages)]
     return len(alone), int(np.count_nonzero(space.page_pool.used[alone]))

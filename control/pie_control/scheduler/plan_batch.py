@@ -1,12 +1,82 @@
-"""Batches of commands and of runs joined: they go to the worker as one."""
+"""One batch of a plan: from its commands to the marks that wait for its results."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from pie_control.commands.command import NOTHING
+from pie_control.commands.command import NOTHING, Command, Mark
 from pie_control.commands.forward import NO_ADAPTER
+from pie_control.commands.queue import QueueOwner
+from pie_control.scheduler.runs import Steps
 from pie_py.wire.plan import Batch, EmbedSampled, Forward, Int32, Sample
+
+
+@dataclass(slots=True, eq=False)
+class PlanBatch:
+    """One batch of a plan, from the forming of the plan to its results.
+
+    It has commands, a step of runs, both, or a batch that is ready.
+    """
+
+    kind: str  # of batch
+    commands: Sequence[Command] = ()  # of this kind
+    steps: Steps | None = None  # of runs, behind the commands
+    # The batch for the worker, if there are no commands; None if an `Again` stands for it.
+    ready: Batch | None = None
+    failed: Callable[[str], None] | None = None  # called if it fails
+    marks: list[Mark] = field(default_factory=list)  # that stand in queues behind the commands
+    done: bool = False
+    _part: EmbedSampled | Forward | Sample | None = None  # of the steps, behind commands
+
+    def add(self, steps: Steps, part: EmbedSampled | Forward | Sample) -> None:
+        """Adds a step of runs behind the commands, which are of the same kind."""
+        self.steps, self._part = steps, part
+
+    @property
+    def owners(self) -> list[QueueOwner]:
+        """Whose commands it has; of the batches of a run's step its forward alone says so."""
+        found = [command.queue.owner for command in self.commands]
+        if self.steps is not None and self.kind == Forward.kind:
+            found += self.steps.owners
+        return found
+
+    def note_times(self, sent_ns: int, now_ns: int, device_ns: int) -> None:
+        """Notes the batch in the time lines of its instances; of the batches of a run's step its
+        forward alone, once its token comes.
+
+        Args:
+            sent_ns: when its plan was sent.
+            now_ns: when its results have come.
+            device_ns: that it took at the worker.
+        """
+        steps = self.steps if self.kind == Forward.kind else None
+        if not self.commands and steps is None:
+            return
+        size = len(self.commands) + (0 if steps is None else steps.count)
+        span = "batch", self.kind, sent_ns, now_ns, size, device_ns
+        for command in self.commands:
+            if (timeline := command.queue.owner.timeline) is not None:
+                timeline.add(span)
+        if steps is not None:
+            steps.span = span
+
+    def join(self) -> Batch:
+        """The batch for the worker."""
+        if self.ready is not None:
+            return self.ready
+        batch = self.commands[0].join(self.commands)
+        return batch if self._part is None else joined(batch, self._part)
+
+    def finish(self) -> None:
+        """Notifies the marks, and forgets what the batch held: its queues may refer to it."""
+        self.done = True
+        for mark in self.marks:
+            mark.passed()
+        self.commands, self.marks = (), []
+        self.ready = self._part = self.steps = None
 
 
 def joined(commands: Batch, steps: EmbedSampled | Forward | Sample) -> Batch:

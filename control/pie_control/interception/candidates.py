@@ -1,4 +1,5 @@
-"""Who can give KV pages to an instance that needs them, and whether that will be enough.
+"""Candidates of eviction: the instances that can give KV pages to one that needs them, and whether
+that will be enough.
 
 Nothing is moved or changed here: these are the questions that the evictor asks before it acts.
 """
@@ -8,15 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pie_control.interception.absence import movable
-from pie_control.interception.residency import Residencies, State
+from pie_control.interception.eviction_states import EvictionRecords, EvictionState
+from pie_control.interception.swapped_pages import movable
 from pie_control.interception.waste import Choice
 from pie_control.resources.retention import within_users
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
-    from pie_control.interception.served_model import ServedModel
-    from pie_control.interception.situation import Situation
+    from pie_control.interception.policy_input import PolicyInput, ServedModel
     from pie_control.resources.space import Space
 
 
@@ -53,7 +53,7 @@ class Found:
     host_full: bool
 
 
-class Givers:
+class EvictionCandidates:
     """The instances of one model that can give pages.
 
     An instance gives while it is paused. One that is not paused gives only to those for which it
@@ -64,11 +64,13 @@ class Givers:
         stepping: the instance whose turn is about to begin, which is not paused any more.
     """
 
-    def __init__(self, model: ServedModel, residencies: Residencies, situation: Situation) -> None:
+    def __init__(
+        self, model: ServedModel, records: EvictionRecords, policy_input: PolicyInput
+    ) -> None:
         """Takes the model, where its instances stand, and the input of the policy."""
         self._model = model
-        self._residencies = residencies
-        self._situation = situation
+        self._records = records
+        self._input = policy_input
         self.stepping: Instance | None = None
 
     def enough(self, instance: Instance, count: int) -> Found | None:
@@ -80,13 +82,13 @@ class Givers:
         if pool.free + sum(spaces[i].pages.resident for i in (*paused, *stopped)) < count:
             return None
         willing, others = self.in_order(paused, self._model.host_pages.free)
-        givers = [*willing, *others, *stopped]
+        candidates = [*willing, *others, *stopped]
         gain = _Gain(pool.free, self._model.host_pages.free)
-        for giver in givers:
-            gain.add(spaces[giver])
+        for candidate in candidates:
+            gain.add(spaces[candidate])
             if gain.free >= count:
-                return Found(willing, givers, suffice=True, host_full=False)
-        return Found(willing, givers, suffice=False, host_full=not gain.room)
+                return Found(willing, candidates, suffice=True, host_full=False)
+        return Found(willing, candidates, suffice=False, host_full=not gain.room)
 
     def will_come(self, instance: Instance, count: int) -> bool:
         """Whether pages will come to one that waits: others make way, pause or end by themselves.
@@ -98,7 +100,7 @@ class Givers:
             return False
         parts = model.page_parts()
         leaving = behind = 0
-        givers: list[Space] = []
+        candidates: list[Space] = []
         others_run = False  # an instance runs that holds pages: it will pause, or end
         for other, space in model.spaces.items():
             held, resident = space.pages_held, space.pages.resident
@@ -109,18 +111,18 @@ class Givers:
                 continue
             makes_way, paused = parts.makes_way(other, instance, count), self._is_paused(other)
             if resident and (paused or makes_way):
-                givers.append(space)
+                candidates.append(space)
             if makes_way:
                 behind += held  # ending it frees these, wherever host memory stands
             others_run = others_run or not (paused or self._is_stuck(other))
         # All that these have is more than they can give, and costs no look at single pages.
-        most = sum([space.pages.resident for space in givers])
+        most = sum([space.pages.resident for space in candidates])
         if others_run and (most <= model.host_pages.free or model.pages.free + behind < count):
             return True  # host memory is not in the way, or no end of others would do
         gain = _Gain(model.pages.free + leaving, model.host_pages.free)
         if gain.free + most < count:
             return others_run
-        if_host_had_room = gain.free + sum([gain.add(space) for space in givers])
+        if_host_had_room = gain.free + sum([gain.add(space) for space in candidates])
         if gain.free >= count:
             return True
         # If only host memory is in the way, the instance that came first is served first.
@@ -128,7 +130,7 @@ class Givers:
 
     def _is_stuck(self, instance: Instance) -> bool:
         """Whether an instance waits for pages and has nothing under way."""
-        waits = self._residencies.state(instance) is State.WAITING
+        waits = self._records.state(instance) is EvictionState.WAITING
         return waits and self._has_sent(instance)
 
     def to_hold(self, instance: Instance, count: int) -> dict[Instance, None]:
@@ -143,7 +145,7 @@ class Givers:
             if gain.free >= count:
                 break
             gives = gain.add(spaces[other])
-            waits = self._residencies.state(other) is State.WAITING
+            waits = self._records.state(other) is EvictionState.WAITING
             if gives and not waits and not self._is_paused(other):
                 chosen[other] = None
         return chosen if gain.free >= count else {}
@@ -165,11 +167,11 @@ class Givers:
             paused: all of them.
             room: pages that may be swapped.
         """
-        facts = [self._situation.facts(i) for i in paused]
-        choices = self._situation.choose(facts, room)
+        facts = [self._input.facts(i) for i in paused]
+        choices = self._input.choose(facts, room)
         order = sorted(range(len(paused)), key=lambda n: -facts[n].remaining * facts[n].tokens)
-        if self._model.pages.retention.told:
-            worth = [self._situation.worth(paused[n]) for n in order]
+        if self._model.pages.retention.rated:
+            worth = [self._input.worth(paused[n]) for n in order]
             order = within_users(order, [paused[n].user for n in order], worth)
         willing = [paused[n] for n in order if choices[n] is Choice.SWAP]
         return willing, [paused[n] for n in order if choices[n] is not Choice.SWAP]
@@ -179,7 +181,7 @@ class Givers:
         return [
             other
             for other in self._that_make_way(instance, count)
-            if self._residencies.state(other) in (State.WAITING, State.HELD)
+            if self._records.state(other) in (EvictionState.WAITING, EvictionState.HELD)
             and self._has_sent(other)
         ]
 
@@ -203,7 +205,7 @@ class Givers:
             and instance is not self.stepping
             # What it has queued may name any of its pages, and runs in order: they must stay.
             and not instance.queued_commands
-            and self._residencies.state(instance) in (State.RESIDENT, State.SWAPPED)
+            and self._records.state(instance) in (EvictionState.RESIDENT, EvictionState.SWAPPED)
         )
 
     def _has_sent(self, instance: Instance) -> bool:

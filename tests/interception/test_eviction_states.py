@@ -8,7 +8,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from pie_control.interception.residency import TRANSITIONS, Event, Residencies, Residency, State
+from pie_control.interception.eviction_states import (
+    TRANSITIONS,
+    EvictionEvent,
+    EvictionRecord,
+    EvictionRecords,
+    EvictionState,
+)
 
 
 class Blocker:
@@ -35,69 +41,72 @@ class Machine:
 
     def __init__(self, count: int) -> None:
         self.blocker = Blocker()
-        self.residencies = Residencies(self.blocker)
+        self.records = EvictionRecords(self.blocker)
         self.instances: list[Any] = [Instance(number) for number in range(count)]
 
-    def record(self, instance: Any) -> Residency:
-        found = self.residencies.find(instance)
-        return found or Residency(instance, cast(Any, None))
+    def record(self, instance: Any) -> EvictionRecord:
+        found = self.records.find(instance)
+        return found or EvictionRecord(instance, cast(Any, None))
 
     def check(self) -> None:
         for instance in self.instances:
-            record = self.residencies.find(instance)
-            state = self.residencies.state(instance)
-            assert (record is None) is (state is State.RESIDENT)
+            record = self.records.find(instance)
+            state = self.records.state(instance)
+            assert (record is None) is (state is EvictionState.RESIDENT)
             # Who is recorded gets no turn, or it would run without its pages.
             assert (self.blocker in instance.turn.blockers) is (record is not None)
-            for other in State:
-                there = record in list(self.residencies.those(other))
+            for other in EvictionState:
+                there = record in list(self.records.those(other))
                 assert there is (record is not None and other is state)
-        states = [self.residencies.state(instance) for instance in self.instances]
-        assert self.residencies.waits is (State.WAITING in states)
-        assert self.residencies.holds is (State.HELD in states)
+        states = [self.records.state(instance) for instance in self.instances]
+        assert bool(self.records.waiting) is (EvictionState.WAITING in states)
+        assert bool(self.records.held) is (EvictionState.HELD in states)
 
 
 def test_every_state_can_be_left_towards_resident() -> None:
-    for start in State:
+    for start in EvictionState:
         reached, open_states = {start}, [start]
         while open_states:
             for after in TRANSITIONS[open_states.pop()].values():
                 if after not in reached:
                     reached.add(after)
                     open_states.append(after)
-        assert State.RESIDENT in reached
+        assert EvictionState.RESIDENT in reached
 
 
 def test_an_instance_with_pages_in_host_memory_runs_only_after_it_was_served() -> None:
     for state, events in TRANSITIONS.items():
         for event, after in events.items():
-            if after is State.RESIDENT:
+            if after is EvictionState.RESIDENT:
                 assert (state, event) in {
-                    (State.WAITING, Event.SERVE),
-                    (State.HELD, Event.RELEASE),  # none of its pages was taken: EVICT leads on
+                    (EvictionState.WAITING, EvictionEvent.SERVE),
+                    (
+                        EvictionState.HELD,
+                        EvictionEvent.RELEASE,
+                    ),  # none of its pages was taken: EVICT leads on
                 }
-    assert TRANSITIONS[State.HELD][Event.EVICT] is State.WAITING
+    assert TRANSITIONS[EvictionState.HELD][EvictionEvent.EVICT] is EvictionState.WAITING
 
 
 def test_an_event_that_cannot_happen_changes_nothing() -> None:
     machine = Machine(1)
     record = machine.record(machine.instances[0])
     with pytest.raises(KeyError):
-        machine.residencies.happen(record, Event.SERVE)
+        machine.records.happen(record, EvictionEvent.SERVE)
     machine.check()
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([*Event, None])), max_size=60))
-def test_records_blockers_and_counts_agree(steps: list[tuple[int, Event | None]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([*EvictionEvent, None])), max_size=60))
+def test_records_blockers_and_counts_agree(steps: list[tuple[int, EvictionEvent | None]]) -> None:
     machine = Machine(3)
     for number, event in steps:
         instance = machine.instances[number]
         if event is None:
-            machine.residencies.forget(instance)
+            machine.records.forget(instance)
         else:
             record = machine.record(instance)
             before = record.state
             if event in TRANSITIONS[before]:
-                machine.residencies.happen(record, event)
-                assert machine.residencies.state(instance) is TRANSITIONS[before][event]
+                machine.records.happen(record, event)
+                assert machine.records.state(instance) is TRANSITIONS[before][event]
         machine.check()

@@ -1,6 +1,6 @@
-"""Where an instance stands with its pages, as a state machine: its states, events and transitions.
+"""The eviction of an instance's pages, as a state machine: its states, events and transitions.
 
-One `Residency` per instance and model. An instance without a record is `RESIDENT`.
+One `EvictionRecord` per instance and model. An instance without a record is `RESIDENT`.
 """
 
 from __future__ import annotations
@@ -10,25 +10,24 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from pie_control.interception.absence import Absence
+from pie_control.interception.swapped_pages import SwappedPages
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.instances.turn_state import Blocker
 
 
-class State(Enum):
+class EvictionState(Enum):
     """Where an instance stands with its pages."""
 
     RESIDENT = auto()  # all its pages are in the pool, and it may run
     SWAPPED = auto()  # it is paused, and some of its pages are in host memory
-    HELD = (
-        auto()
-    )  # it makes way for an instance that needs its pages: no turn until that is settled
+    # It makes way for an instance that needs its pages: no turn until that is settled.
+    HELD = auto()
     WAITING = auto()  # it waits for pages: those of a call, its own that are away, or both
 
 
-class Event(Enum):
+class EvictionEvent(Enum):
     """What happens to an instance's pages."""
 
     ASK = auto()  # a call needs more pages than are free
@@ -39,51 +38,54 @@ class Event(Enum):
     SERVE = auto()  # it has got its pages, or an error in their place
 
 
-TRANSITIONS: dict[State, dict[Event, State]] = {
-    State.RESIDENT: {
-        Event.ASK: State.WAITING,
-        Event.EVICT: State.SWAPPED,
-        Event.HOLD: State.HELD,
+TRANSITIONS: dict[EvictionState, dict[EvictionEvent, EvictionState]] = {
+    EvictionState.RESIDENT: {
+        EvictionEvent.ASK: EvictionState.WAITING,
+        EvictionEvent.EVICT: EvictionState.SWAPPED,
+        EvictionEvent.HOLD: EvictionState.HELD,
     },
-    State.SWAPPED: {
-        Event.EVICT: State.SWAPPED,  # more of its pages
-        Event.WAKE: State.WAITING,  # its pages come back before it runs
+    EvictionState.SWAPPED: {
+        EvictionEvent.EVICT: EvictionState.SWAPPED,  # more of its pages
+        EvictionEvent.WAKE: EvictionState.WAITING,  # its pages come back before it runs
         # Its turn is on the way. It would wait for its own pages then; it does so from now on,
         # because a turn that comes while an instance is held is refused, and nothing would give it
         # another.
-        Event.HOLD: State.WAITING,
+        EvictionEvent.HOLD: EvictionState.WAITING,
     },
-    State.HELD: {
-        Event.WAKE: State.HELD,  # the turn is refused, and given once it is released
-        Event.EVICT: State.WAITING,  # from now on it waits for what was taken
-        Event.RELEASE: State.RESIDENT,
+    EvictionState.HELD: {
+        # The turn is refused, and given once it is released.
+        EvictionEvent.WAKE: EvictionState.HELD,
+        EvictionEvent.EVICT: EvictionState.WAITING,  # from now on it waits for what was taken
+        EvictionEvent.RELEASE: EvictionState.RESIDENT,
     },
-    State.WAITING: {
-        Event.WAKE: State.WAITING,  # the turn is refused, and given once it is served
-        Event.EVICT: State.WAITING,  # another instance took its pages while it waited
-        Event.SERVE: State.RESIDENT,
+    EvictionState.WAITING: {
+        # The turn is refused, and given once it is served.
+        EvictionEvent.WAKE: EvictionState.WAITING,
+        # Another instance took its pages while it waited.
+        EvictionEvent.EVICT: EvictionState.WAITING,
+        EvictionEvent.SERVE: EvictionState.RESIDENT,
     },
 }
 
 
 @dataclass(slots=True, eq=False)
-class Residency:
+class EvictionRecord:
     """One instance that is not resident.
 
     Attributes:
         instance: whose pages these are.
-        absence: its pages that are in host memory.
+        swapped: its pages that are in host memory.
         state: where it stands.
         woken: its turn has come and was refused, so it must be given one.
-        count: pages that its call needs, in addition to those of `absence`.
+        count: pages that its call needs, in addition to those of `swapped`.
         take: the call that waits for pages; None if it only waits for its own.
         answer: gets what the call returns.
         since: when it began to wait, in seconds of the evictor's clock.
     """
 
     instance: Instance
-    absence: Absence
-    state: State = State.RESIDENT
+    swapped: SwappedPages
+    state: EvictionState = EvictionState.RESIDENT
     woken: bool = False
     count: int = 0
     take: Callable[[], Any] | None = None
@@ -93,10 +95,10 @@ class Residency:
     @property
     def need(self) -> int:
         """Pages of the pool that it takes to serve it."""
-        return self.count + self.absence.pages
+        return self.count + self.swapped.pages
 
 
-class Residencies:
+class EvictionRecords:
     """The records of one model's instances, and the one place where their states change.
 
     A recorded instance is blocked: it gets no turn, and `blocker` is asked when one comes.
@@ -104,36 +106,28 @@ class Residencies:
 
     def __init__(self, blocker: Blocker) -> None:
         self._blocker = blocker
-        self._records: dict[Instance, Residency] = {}
-        self._by_state: dict[State, dict[Instance, Residency]] = {state: {} for state in State}
+        self._records: dict[Instance, EvictionRecord] = {}
+        self._by_state: dict[EvictionState, dict[Instance, EvictionRecord]] = {
+            state: {} for state in EvictionState
+        }
         # Asked at every turn, and Python hashes an enum's members slowly.
-        self._waiting = self._by_state[State.WAITING]
-        self._held = self._by_state[State.HELD]
+        self.waiting = self._by_state[EvictionState.WAITING]
+        self.held = self._by_state[EvictionState.HELD]
 
-    def find(self, instance: Instance) -> Residency | None:
+    def find(self, instance: Instance) -> EvictionRecord | None:
         """The record of an instance; None if it is resident."""
         return self._records.get(instance)
 
-    def state(self, instance: Instance) -> State:
+    def state(self, instance: Instance) -> EvictionState:
         """Where an instance stands."""
         record = self._records.get(instance)
-        return State.RESIDENT if record is None else record.state
+        return EvictionState.RESIDENT if record is None else record.state
 
-    def those(self, state: State) -> Iterator[Residency]:
+    def those(self, state: EvictionState) -> Iterator[EvictionRecord]:
         """Records in a state, while they may change."""
         return iter(list(self._by_state[state].values()))
 
-    @property
-    def waits(self) -> bool:
-        """Whether an instance waits for pages."""
-        return bool(self._waiting)
-
-    @property
-    def holds(self) -> bool:
-        """Whether an instance is held."""
-        return bool(self._held)
-
-    def happen(self, record: Residency, event: Event) -> None:
+    def happen(self, record: EvictionRecord, event: EvictionEvent) -> None:
         """Moves a record to its next state.
 
         Raises:
@@ -145,12 +139,12 @@ class Residencies:
             return
         record.state = after
         self._by_state[before].pop(instance, None)
-        if after is State.RESIDENT:
+        if after is EvictionState.RESIDENT:
             del self._records[instance]
             instance.turn.blockers.discard(self._blocker)
             return
         self._by_state[after][instance] = record
-        if before is State.RESIDENT:
+        if before is EvictionState.RESIDENT:
             self._records[instance] = record
             instance.turn.blockers.add(self._blocker)
 

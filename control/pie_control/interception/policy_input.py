@@ -1,9 +1,9 @@
-"""The input of the interception policies for one model, and their choices."""
+"""The state of one model as the evictor, the policies and programs' advice see it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -15,13 +15,79 @@ if TYPE_CHECKING:
     from pie_control.interception.costs import Costs
     from pie_control.interception.history import Durations
     from pie_control.interception.policy import Policy
-    from pie_control.interception.served_model import ServedModel
+    from pie_control.resources.host_memory import HostMemory
+    from pie_control.resources.parts import Parts
+    from pie_control.resources.pools import PagePool
+    from pie_control.resources.space import Space
+    from pie_control.scheduler.scheduler import Scheduler
+    from pie_py.wire.plan import ModelDescription
 
 log = structlog.get_logger("pie.interception")
 
 
-class Situation:
-    """The state of one model as the policies see it; the evictor and the adviser share it."""
+class ServedModel(Protocol):
+    """One model with its pools, its instances' addresses, and its scheduler."""
+
+    description: ModelDescription
+    pages: PagePool
+    host_pages: HostMemory
+    spaces: dict[Instance, Space]
+    scheduler: Scheduler
+
+    @property
+    def running(self) -> int:
+        """Instances that have commands queued or at the worker."""
+
+    def page_parts(self) -> Parts:
+        """Users' parts of the pages, by what their instances and exports hold."""
+
+    def end_younger(self, instance: Instance, count: int) -> bool:
+        """Ends instances that make way until `count` pages are free, if that can be enough."""
+
+
+class TransferBudget:
+    """Pages that may still be moved in one direction in this step, by any part of the server.
+
+    Their transfer hides behind the step's computation.
+    """
+
+    def __init__(
+        self, service: ServedModel, costs: Costs | None, share: float, *, inward: bool = False
+    ) -> None:
+        """Takes the costs, the share of a step's time that transfers may take, and the way."""
+        self._service = service
+        self._costs = costs
+        self._inward = inward
+        self._share = share
+        self._plan = -1
+        self._left = 0
+
+    @property
+    def left(self) -> int:
+        """Pages; 0 if the costs are unknown."""
+        if self._costs is None:
+            return 0
+        plan = self._service.scheduler.plans_sent
+        if plan != self._plan:
+            self._plan = plan
+            step = self._costs.step_time(max(1, self._service.running))
+            transfer = self._costs.swap_in if self._inward else self._costs.swap_out
+            self._left = 0 if transfer is None else transfer.pages_within(self._share * step)
+            if self._inward:  # instances must come back, however slow that is
+                self._left = max(1, self._left)
+        return self._left
+
+    def spend(self, pages: int) -> None:
+        """Counts pages that are moved."""
+        self._left = max(0, self._left - pages)
+
+    def step_seconds(self) -> float:
+        """Seconds that a step takes at present, about."""
+        return 0.0 if self._costs is None else self._costs.step_time(max(1, self._service.running))
+
+
+class PolicyInput:
+    """The input of the policies for one model, and their choices."""
 
     def __init__(
         self,
@@ -44,14 +110,10 @@ class Situation:
         self.policy = policy
         self.costs = costs
         self._durations = durations
-        self._clock = clock
-
-    def now(self) -> float:
-        """The time by trio's clock, in seconds."""
-        return self._clock()
+        self.now = clock
 
     def load(self, swap_pages: int, without: Instance | None = None) -> Load:
-        """What runs now.
+        """The load of the model now.
 
         Args:
             swap_pages: pages that may be swapped out in this step.
@@ -70,12 +132,12 @@ class Situation:
     def facts(self, instance: Instance) -> Paused:
         """A paused instance whose pages the server may swap. It cannot recompute them."""
         tokens = self._model.spaces[instance].pages.resident * self._model.pages.page_size
-        return Paused(instance.number, tokens, self._soonest(instance), can_discard=False)
+        return Paused(instance.number, tokens, self._until_first(instance), can_discard=False)
 
     def worth(self, instance: Instance) -> int:
         """The highest priority that an instance has given to one of its pages."""
         _, pages = self._model.spaces[instance].pages.all_resident()
-        worth = self._model.pages.retention.of(pages, self._clock())
+        worth = self._model.pages.retention.of(pages, self.now())
         return int(worth.max()) if len(worth) else 0
 
     def choose(self, paused: Sequence[Paused], swap_pages: int) -> list[Choice]:
@@ -91,9 +153,9 @@ class Situation:
             return [Choice.PRESERVE] * len(paused)
         return choices
 
-    def _soonest(self, instance: Instance) -> float:
+    def _until_first(self, instance: Instance) -> float:
         """Seconds until the first of the futures that an instance waits for, as far as is known."""
-        now = self._clock()
+        now = self.now()
         found = (instance.futures.find(handle) for handle in instance.turn.awaited or ())
         waits = [future.outside for future in found if future is not None and future.outside]
         return min((self._left(instance, wait, now) for wait in waits), default=0.0)

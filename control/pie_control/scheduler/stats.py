@@ -1,0 +1,63 @@
+"""Counters of a scheduler since its start."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pie_control.scheduler.backlog import KINDS
+from pie_control.scheduler.runs import STEP
+
+
+def _of_kinds() -> dict[str, int]:
+    return {kind.kind: 0 for kind in KINDS}
+
+
+@dataclass(slots=True)
+class SchedulerStats:
+    """Counters of one model's plans."""
+
+    plans: int = 0
+    plans_ahead: int = 0  # sent while another one was at the worker
+    parts: int = 0  # of forwards that were cut, without the last of each
+    further_steps: int = 0  # of plans, behind the first
+    steps_left_out: int = 0  # of these, by plans that were cut
+    batches: dict[str, int] = field(default_factory=_of_kinds)
+    commands: dict[str, int] = field(default_factory=_of_kinds)
+    rows: int = 0
+    worker_ns: int = 0  # that batches took
+    plans_followed: int = 0  # plans that continue the one before
+    worker_idle_ns: int = 0  # how long the worker waited for these
+    worker_idle_longest_ns: int = 0
+
+    def batch_sent(self, kind: str, commands: int, rows: int, *, new: bool = True) -> None:
+        """Counts a batch of a plan, or what one has in addition to what was counted."""
+        self.commands[kind] += commands
+        self.batches[kind] += new
+        self.rows += rows
+
+    def step_sent(self, count: int, sign: int = 1) -> None:
+        """Counts a further step of so many runs; with -1 as sign takes it back: it is not run."""
+        for kind in STEP:
+            self.commands[kind] += sign * count
+            self.batches[kind] += sign
+        self.rows += sign * len(STEP) * count
+        if sign > 0:
+            self.further_steps += 1
+        else:
+            self.steps_left_out += 1
+
+    def plan_sent(self, ahead: bool) -> None:
+        """Counts a plan; `ahead` of the results of another one."""
+        self.plans += 1
+        self.plans_ahead += ahead
+
+    def plan_followed(self, idle_ns: int) -> None:
+        """Counts how long the worker waited for a plan that continues the one before."""
+        self.plans_followed += 1
+        self.worker_idle_ns += idle_ns
+        self.worker_idle_longest_ns = max(self.worker_idle_longest_ns, idle_ns)
+
+    def values(self) -> dict[str, Any]:
+        """All of them, by name."""
+        return asdict(self)
