@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import zmq
-from attacks.place import EVE, MALLORY, Place
-from support.wat_guests import OK, guest
+from wasmtime import wat2wasm
 
+from benchmarks.attacks.place import EVE, MALLORY, Place
 from pie_py.client.errors import ClientError
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey
@@ -208,14 +208,23 @@ def _long_source(client: Client, number: int) -> object:
 
 
 def _component(client: Client, number: int) -> object:
-    """Another component each time, of 60 000 instructions."""
+    """Another component each time, of 60 000 instructions, whose `run` gives an empty text."""
     extra = "".join(
         f"(func (param i32) (result i32) {'(local.get 0) (i32.const 3) i32.mul drop ' * 100}"
         f" (i32.const {number * 100 + each}))"
         for each in range(150)
     )
-    data = guest([], OK, extra=extra)
-    return client.launch(client.upload(data, name="component")).result()
+    text = f"""(component
+      (core module $main
+        (memory (export "memory") 1)
+        (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
+        {extra}
+        (func (export "run") (param i32 i32) (result i32) (i32.const 512)))
+      (core instance $main (instantiate $main))
+      (func (export "run") (param "args" (list string)) (result (result string (error string)))
+        (canon lift (core func $main "run") (memory $main "memory")
+          (realloc (func $main "realloc")))))"""
+    return client.launch(client.upload(bytes(wat2wasm(text)), name="component")).result()
 
 
 def _uploads(client: Client, number: int) -> object:
