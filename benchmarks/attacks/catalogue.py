@@ -221,9 +221,10 @@ def _component(client: Client, number: int) -> object:
         {extra}
         (func (export "run") (param i32 i32) (result i32) (i32.const 512)))
       (core instance $main (instantiate $main))
+      (alias core export $main "memory" (core memory $memory))
+      (alias core export $main "realloc" (core func $realloc))
       (func (export "run") (param "args" (list string)) (result (result string (error string)))
-        (canon lift (core func $main "run") (memory $main "memory")
-          (realloc (func $main "realloc")))))"""
+        (canon lift (core func $main "run") (memory $memory) (realloc $realloc))))"""
     return client.launch(client.upload(bytes(wat2wasm(text)), name="component")).result()
 
 
@@ -274,7 +275,7 @@ ATTACKS = [
     Attack(NATIVE, "chat templates of 1 MB", instances(8, "chat_template")),
     Attack(NATIVE, "18 nested finally", _repeat(_nested_finally), short=True),
     Attack(NATIVE, "200 000 unary minus", _repeat(_long_source)),
-    Attack(NATIVE, "components, one after the other", _repeat(_component)),
+    Attack(NATIVE, "components, one after the other", _repeat(_component), short=True),
     Attack(COUNTS, "1000 launches", instances(1000, "memory")),
     Attack(COUNTS, "16 fill their memory", instances(16, "memory")),
     Attack(COUNTS, "all KV pages, held", instances(2, "pages"), short=True),
