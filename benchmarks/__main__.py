@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import click
+
 from pie_py.bench.benchmark import Benchmarks
 
 MODULES = {
@@ -32,9 +34,23 @@ MODULES = {
     "gpu": "benchmarks.gpu.run",
     "stopwatch": "benchmarks.stopwatch",
 }
+ATTACKS = Benchmarks(
+    {name: f"benchmarks.attacks.{name}" for name in ("table", "frames", "kills", "soak")},
+    name="attacks",
+    help="Attack servers that are started here, and report what came of it.",
+)
 
-main = Benchmarks(
-    MODULES,
+
+class AndAttacks(Benchmarks):
+    """Benchmarks, one of which is a group of them."""
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command of this name."""
+        return ATTACKS if name == ATTACKS.name else super().get_command(context, name)
+
+
+main = AndAttacks(
+    {**MODULES, "attacks": "benchmarks.attacks"},
     name="benchmarks",
     help="Hold pie_py against papers and peers. Each benchmark starts its own servers.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

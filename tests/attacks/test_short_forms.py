@@ -1,4 +1,4 @@
-"""Short forms of `python tests/attacks`: what each looks for. Times are in its reports only."""
+"""Short forms of `python -m benchmarks attacks`: what each looks for, but for times."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attacks.bystander import Bystander
-from attacks.calls import Calls, corpus
-from attacks.catalogue import ATTACKS
-from attacks.frames import Fuzzer
-from attacks.kills import kill
-from attacks.place import MALLORY, VICTIM, place
-from attacks.table import undergo
+from conformance.calls import Calls, corpus
 from conformance.values import argument
-from support.servers import Server
 
+from benchmarks.attacks.bystander import Bystander
+from benchmarks.attacks.catalogue import ATTACKS
+from benchmarks.attacks.frames import Fuzzer
+from benchmarks.attacks.kills import kill
+from benchmarks.attacks.place import MALLORY, VICTIM, place
+from benchmarks.attacks.server import Server
+from benchmarks.attacks.table import undergo
 from pie_py.testing.plugin import replaying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -177,13 +177,14 @@ def test_adapters(folder: Path, tmp_path: Path) -> None:
     assert not np.allclose(first.probabilities, second.probabilities, atol=1e-3)
 
 
-@pytest.mark.parametrize("config", [{}, {"dtype": "bfloat16", "graph_batch": 8}])
-def test_many_plans_in_flight(folder: Path, config: dict[str, Any]) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_many_plans_in_flight(folder: Path, dtype: str) -> None:
     """As the scheduler sends them, and more: the result is that of one after the other."""
     texts = []
     for most in (0, 2, 10):
         settings = {"source": str(folder), "name": "m", "device": "cuda", "kv_pages": 64}
-        engine = Engine([ModelConfig.model_validate({**settings, "embeds": 2048, **config})])
+        sizes = {"embeds": 2048, "dtype": dtype, "graph_batch": 8}
+        engine = Engine([ModelConfig.model_validate({**settings, **sizes})])
         for s in range(3):
             landed(engine, Plan(s, "m", forward(s, 40, 8 * s, output=1000 + s)))
         chosen = SetSampler(

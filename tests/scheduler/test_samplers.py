@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.fake_worker import Sampler
 from support.rig import runtime
-from support.scheduler_fixtures import Guest, Server, refused, u32
+from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate, sample
 from pie_control.api.sample import enqueue_sample
@@ -31,40 +31,6 @@ def batches(server: Server) -> list[tuple[str, int]]:
     sizes = [(kind, commands) for kind, commands, _ in server.worker.sizes]
     server.worker.sizes.clear()
     return sizes
-
-
-def test_wrong_calls() -> None:
-    server = Server()
-    guest, _, embed = ready_guest(server)
-    blank = guest.embeds(1)[0]
-    sampler = guest.sampler('{"presence_penalty": 1}')
-    args = (guest.instance, guest.queue)
-    with refused("invalid-handle"):
-        guest.sample(embed, sampler + 1)
-    with refused("invalid-handle"):
-        guest.sample(embed + 99, sampler)
-    with refused("invalid-argument"):
-        guest.sample(blank, sampler)
-    with refused("invalid-argument"):
-        guest.embed_sampled(sampler, 0, blank)  # nothing sampled yet
-    guest.sample(embed, sampler)
-    with refused("invalid-argument"):
-        guest.embed_sampled(sampler, server.facts.max_position, blank)
-    with refused("invalid-handle"):
-        guest.embed_sampled(sampler, 0, blank + 1)
-    with refused("invalid-argument"):
-        sample.feed_sampler(*args, sampler, [0, 1000], True)
-    with refused("invalid-argument"):
-        sample.sample_masked(*args, embed, sampler, u32(*[1] * 31))
-    with refused("invalid-argument"):
-        guest.sampler('{"top_p": 2}')
-    sample.destroy_sampler(*args, sampler)
-    with refused("invalid-handle"):
-        sample.destroy_sampler(*args, sampler)
-    with refused("invalid-handle"):
-        sample.feed_sampler(*args, sampler, [], True)
-    server.drain()
-    assert server.service.samplers.slots.free == server.facts.samplers
 
 
 def test_limits_of_an_instance_and_of_the_model() -> None:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.instances.instance import Instance, State
+from pie_control.programs.guests import Guests
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.wasm import Guest, HostFunction
 from pie_control.wiring import Wiring
@@ -86,23 +87,40 @@ class Rig:
         *,
         worker: Worker | None = None,
         clock: Callable[[], float] | None = None,
+        guests: Callable[[ConfinedPool], Guests | NoGuests] = lambda confined: NoGuests(),
+        dates: GuestClocks | None = None,
     ) -> None:
+        """Takes what is not to be as most tests have it.
+
+        Args:
+            config: of the server; a test may have one user.
+            worker: takes plans; by default one that the test sends plans for.
+            clock: seconds; by default stand still.
+            guests: runs programs, and is given where it may have them compiled; by default none.
+            dates: what guests are told of the time; by default that of `Clock`.
+        """
         self.clock = Clock()
         self.no_worker = NoWorker()
-        self.config = config or ServerConfig(data_folder=Path(_FOLDER.name))
-        if "quota" not in self.config.model_fields_set:  # most tests have one user
-            self.config = self.config.model_copy(
-                update={"quota": Quota(share=1.0, priority=100, launches=math.inf)}
-            )
-        self.programs = ProgramStore(Path(_FOLDER.name) / "programs", 1 << 20, self.clock.date_ns)
+        self.config = config or ServerConfig()
+        usual = {
+            "quota": Quota(share=1.0, priority=100, launches=math.inf),  # most have one user
+            "data_folder": Path(_FOLDER.name),
+        }
+        given = self.config.model_fields_set
+        self.config = self.config.model_copy(
+            update={name: value for name, value in usual.items() if name not in given}
+        )
+        dates = dates or GuestClocks(self.clock.date_ns, self.clock.date_ns)
+        confined = ConfinedPool(self.config.confined)
+        self.programs = ProgramStore(self.config.data_folder / "programs", 256 << 20, dates.date_ns)
         self.parts = Wiring(
             self.config,
-            NoGuests(),
+            guests(confined),
             self.programs,
             worker or self.no_worker,
-            ConfinedPool(self.config.confined),
+            confined,
             clock or self.clock,
-            GuestClocks(self.clock.date_ns, self.clock.date_ns),
+            dates,
         )
         self.registry = self.parts.registry
         self.executor = self.parts.executor

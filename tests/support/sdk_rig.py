@@ -27,15 +27,15 @@ from pie_control.models.tokenizer import TextCodec
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests
 from pie_control.programs.instantiation import Instantiation
-from pie_control.programs.store import Program, ProgramKind, ProgramStore
+from pie_control.programs.store import Program, ProgramKind
 from pie_control.programs.warm import WarmInstances
 from pie_control.server import make_engine
 from pie_control.wasm import GuestLimits, Linker
-from pie_control.wiring import Wiring
 from pie_py.config.limits import Limits, Quota
 from pie_py.config.scheduling import InterceptionConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription, Plan
+from support import rig
 from support.fake_worker import FakeLink, FakeWorker, Sampler, Value, attend, embedded
 
 PAGE_SIZE = 8
@@ -162,18 +162,10 @@ class _Link(FakeLink):
         trio.lowlevel.current_trio_token().run_sync_soon(self.answer)
 
 
-class Rig:
+class Rig(rig.Rig):
     """Runs programs, several at once if told, and returns what became of them."""
 
     def __init__(self, folder: Path, spares: int = 0, **facts: Any) -> None:
-        self._config = ServerConfig(
-            data_folder=folder / "data",
-            limits=Limits(wall_seconds=60, log_lines=10_000),
-            max_instances=100,
-            spare_instances=spares,
-            interception=InterceptionConfig(policy="preserve"),
-            quota=Quota(share=1.0),
-        )
         make_tokenizer(folder)
         self.facts = ModelDescription(
             **{
@@ -202,30 +194,37 @@ class Rig:
                 **facts,
             }
         )
-        self.engine = make_engine(self._config)
+        config = ServerConfig(
+            data_folder=folder / "data",
+            limits=Limits(wall_seconds=60, log_lines=10_000),
+            max_instances=100,
+            spare_instances=spares,
+            interception=InterceptionConfig(policy="preserve"),
+            quota=Quota(share=1.0),
+        )
+        self.engine = make_engine(config)
         linker = Linker(self.engine)
-        limits = GuestLimits(self._config.limits.memory, self._config.limits.table_elements)
+        limits = GuestLimits(config.limits.memory, config.limits.table_elements)
         instantiation = Instantiation(linker, limits, 0)
-        self.warm = WarmInstances(
-            instantiation, spares, lambda: self._parts.registry.live_count > 0
-        )
-        confined = ConfinedPool(self._config.confined)
-        components = Components(self.engine, self._config.cache_folder, self.warm.offer, confined)
-        self._programs = ProgramStore(folder / "data" / "programs", 256 << 20, time.time_ns)
+        self.warm = WarmInstances(instantiation, spares, lambda: self.registry.live_count > 0)
+
+        def guests(confined: ConfinedPool) -> Guests:
+            folder, offer = config.cache_folder, self.warm.offer
+            components = Components(self.engine, folder, offer, confined)
+            return Guests(instantiation, components, self.warm)
+
         self.worker = TextWorker(self.facts)  # another one may take its place between runs
-        self._link = _Link(lambda plan: self.worker.run(plan))
+        link = _Link(lambda plan: self.worker.run(plan))
         # Every run has a loop of its own, and `trio.current_time` looks for the loop at each call.
-        self._parts = Wiring(
-            self._config,
-            Guests(instantiation, components, self.warm),
-            self._programs,
-            self._link,
-            confined,
-            trio.current_time,
-            GuestClocks(time.time_ns, time.monotonic_ns),
+        super().__init__(
+            config,
+            worker=link,
+            clock=trio.current_time,
+            guests=guests,
+            dates=GuestClocks(time.time_ns, time.monotonic_ns),
         )
-        self._link.on_results = self._parts.dispatcher.on_results
-        linker.define(self._parts.host_functions())
+        link.on_results = self.parts.dispatcher.on_results
+        linker.define(self.host_functions)
 
     def run(
         self,
@@ -255,13 +254,13 @@ class Rig:
         for source, args in jobs:
             kind: ProgramKind = "python" if isinstance(source, str) else "component"
             data = source.encode() if isinstance(source, str) else source
-            programs.append((self._programs.put(data, name, kind, USER), args))
+            programs.append((self.programs.put(data, name, kind, USER), args))
         return trio.run(self._run, programs, send or [])
 
     async def _run(
         self, programs: list[tuple[Program, list[str]]], send: list[str | bytes]
     ) -> list[Outcome]:
-        parts = self._parts
+        parts = self.parts
         service = parts.models.add(self.facts)  # with empty pools, in every run
         parts.models.codecs["hash"] = TextCodec(Path(self.facts.folder))
         parts.launcher.models_ready.set()
@@ -269,9 +268,9 @@ class Rig:
         with trio.fail_after(600) as scope:  # the Python runtime may have to be compiled first
             async with trio.open_nursery() as nursery:
                 await nursery.start(parts.run)
-                if self._config.spare_instances:
+                if self.config.spare_instances:
                     await parts.launcher.prepare(programs[0][0])
-                    while len(self.warm) < self._config.spare_instances:
+                    while len(self.warm) < self.config.spare_instances:
                         await trio.sleep(0.001)
                 instances = []
                 for program, args in programs:

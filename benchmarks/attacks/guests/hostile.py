@@ -1,6 +1,6 @@
 """What attackers launch: the first argument says which attack, and each goes on until it is ended.
 
-Each error's code is told once, to whoever reads.
+Each error's code is told once, to the client that reads.
 """
 
 import json

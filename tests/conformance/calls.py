@@ -1,6 +1,6 @@
 """`calls`: calls of the contract's functions, right ones and such as are wrong somewhere.
 
-The calls of `conformance/wit_strategies.py`, which follow from the contract's types, are mutated
+The calls of `wit_strategies.py`, which follow from the contract's types, are mutated
 and put together anew. An instance of an interpreter makes them, and begins with live handles of
 every kind; each outcome must be a result or an error with a code that the contract names.
 """
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from attacks.frames import settled_mb
 from conformance.conformance_server import PROGRAMS, start
 from conformance.test_bad_input import CODES, LIMITS, SETTING, TRAITS
 from conformance.values import argument
@@ -24,6 +23,7 @@ from conformance.wit_strategies import calls as strategy
 from hypothesis import HealthCheck, Phase, given, settings
 from support.servers import Server
 
+from benchmarks.attacks.frames import settled_mb
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
@@ -297,3 +297,6 @@ def calls(settings: Settings, progress: Progress) -> Report:
 
 
 BENCHMARK = Benchmark(Settings, calls, always_checks=True)
+
+if __name__ == "__main__":
+    BENCHMARK.command("calls")()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from support.servers import Server
 
+from benchmarks.attacks.server import Server
 from pie_py.client.sync import Client
 from pie_py.config.keys import KeyStore
 
@@ -32,16 +32,16 @@ class Place:
     @property
     def control(self) -> psutil.Process:
         """The control process."""
-        return psutil.Process(self.server.process.pid)
+        return self.server.process
 
     @property
     def ended(self) -> bool:
         """Whether the server has ended."""
-        return self.server.process.poll() is not None
+        return self.server.ended
 
     def problems(self) -> list[str]:
         """What the server's log has that no client may cause, and whether it has ended."""
-        found = [f"the server has ended: {self.server.process.returncode}"] if self.ended else []
+        found = ["the server has ended"] if self.ended else []
         marks = ("Traceback (most", "internal error", "[error")
         return found + [line for line in self.server.log.splitlines() if _has(line, marks)][:5]
 

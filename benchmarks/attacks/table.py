@@ -6,10 +6,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from attacks.bystander import Bystander, Gaps
-from attacks.catalogue import ATTACKS, Attack, acts
-from attacks.place import MALLORY, VICTIM, Place, place
-
+from benchmarks.attacks.bystander import Bystander, Gaps
+from benchmarks.attacks.catalogue import ATTACKS, Attack, acts
+from benchmarks.attacks.place import MALLORY, VICTIM, Place, place
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report

@@ -7,11 +7,10 @@ import threading
 import time
 from dataclasses import dataclass
 
-from attacks.bystander import Bystander
-from attacks.catalogue import ATTACKS, acts
-from attacks.place import EVE, MALLORY, VICTIM, Place, place
-from attacks.table import clean_up
-
+from benchmarks.attacks.bystander import Bystander
+from benchmarks.attacks.catalogue import ATTACKS, acts
+from benchmarks.attacks.place import EVE, MALLORY, VICTIM, Place, place
+from benchmarks.attacks.table import clean_up
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
@@ -48,7 +47,7 @@ def _memory_mb(where: Place) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Attacks of two users for some minutes, beside one who generates text; then a rest."""
+    """Attacks of two users for some minutes, beside another who generates text; then a rest."""
 
     seconds: float = options.real("--seconds", 600.0)
     rest: float = options.real("--rest", 60.0, "Seconds without load, before the end.")

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from attacks import load
-from support.servers import Server
 
+from benchmarks.attacks import load
+from benchmarks.attacks.server import Server
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
@@ -85,7 +85,7 @@ class Killer:
         self._server = Server(folder, **self._settings)
         self._all: list[Loader] = []
         self._working = [self._start() for _ in range(clients)]
-        self._allowed: list[tuple[float, float]] = []  # when errors concern everybody
+        self._allowed: list[tuple[float, float]] = []  # when errors concern all clients
         self._wrong: dict[str, None] = {}
         self.found = Found(dict.fromkeys(WEIGHTS, 0))
 
@@ -124,7 +124,7 @@ class Killer:
         """The inference worker's process; None while there is none."""
         module = self._settings.get("worker_module", "pie_inference")
         with suppress(psutil.Error):
-            for child in psutil.Process(self._server.process.pid).children():
+            for child in self._server.process.children():
                 if module in child.cmdline():
                     return child
         return None
@@ -137,22 +137,20 @@ class Killer:
 
     def _kill_control(self) -> None:
         worker = self._worker()
-        self._server.process.kill()
-        self._server.process.wait()
+        self._server.kill()
         if worker is not None:
             _, alive = psutil.wait_procs([worker], timeout=ORPHAN_SECONDS)
             if alive:
                 self._wrong["a worker outlived its control process"] = None
+        self._look_at_log()
         self._server = Server(self._folder, **self._settings)
-        if self._server.error is not None:
-            raise AssertionError(f"it does not start again: {self._server.error}")
 
     def _all_go_on(self, start: float, when: str) -> float:
         """Waits until every client has made a text; when the last one had it."""
         last, deadline = start, time.monotonic() + GO_ON_SECONDS
         for one in self._working:
             while (date := one.works_since(start)) is None:
-                if time.monotonic() > deadline or self._server.process.poll() is not None:
+                if time.monotonic() > deadline or self._server.ended:
                     raise AssertionError(f"{one.name} does not go on {when}: {one.said()[-3:]}")
                 time.sleep(0.05)
             last = max(last, date)
@@ -198,16 +196,19 @@ class Killer:
                     self.found.told += 1
                     if not any(start <= date <= end for start, end in self._allowed):
                         self._wrong[f"{one.name} was told of what was not its: {what}"] = None
-        if "Traceback" in self._server.log:
-            self._wrong["the server's log has a traceback"] = None
+        self._look_at_log()
         self.found.wrong = tuple(self._wrong)
         return self.found
+
+    def _look_at_log(self) -> None:
+        if "Traceback" in self._server.log:
+            self._wrong["the server's log has a traceback"] = None
 
     def close(self) -> None:
         """Ends what still runs."""
         for one in self._working:
             one.process.kill()
-        self._server.process.kill()
+        self._server.kill()
 
 
 def kill(count: int, clients: int, seed: int, *, replays: bool, tell: Progress | None) -> Found:

@@ -19,8 +19,8 @@ from typing import Any
 import msgpack
 import psutil
 import zmq
-from support.servers import Server
 
+from benchmarks.attacks.server import Server
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
@@ -215,7 +215,7 @@ class Fuzzer:
 
     def run(self, count: int, tell: Progress | None = None) -> Found:
         """Sends so many frames; the server must answer another client all the while."""
-        found, process = self.found, psutil.Process(self._server.process.pid)
+        found, process = self.found, self._server.process
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         with self._server.client(patience=60.0) as other:
             other.upload(SOURCE, name="ends")
@@ -226,7 +226,7 @@ class Fuzzer:
             found.before_mb, files = process.memory_info().rss / 1e6, process.num_fds()
             start = time.monotonic()
             with _Asking(other) as asking:
-                while found.frames < count and self._server.process.poll() is None:
+                while found.frames < count and not self._server.ended:
                     self._send(talks, min(LOOK, count - found.frames))
                     if tell is not None:
                         tell(f"{found.frames} frames, {found.failures} failures")
@@ -237,8 +237,8 @@ class Fuzzer:
             context.destroy(linger=0)
             for one in other.instances():
                 other.kill(one["id"])
-        if self._server.process.poll() is not None:
-            self._wrong.append(f"the server has ended: {self._server.process.returncode}")
+        if self._server.ended:
+            self._wrong.append("the server has ended")
         else:
             found.after_mb = settled_mb(process, found.before_mb)
             found.files = process.num_fds() - files

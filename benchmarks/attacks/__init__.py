@@ -1,0 +1,1 @@
+"""Attacks on a server: their catalogue, and what others notice of them."""
