@@ -125,15 +125,13 @@ FOLDERS: dict[str, dict[str, str]] = {
         "anthropic": "problems schemas backend http dialects openai",
         "inferlets": "problems schemas backend http",
         "page": "",
-        "health": "http",
         "live": "backend metrics",
-        "watching": "problems http live",
+        "watching": "problems metrics http live",
         "operations": "problems schemas http openai anthropic inferlets watching",
         "openapi": "operations",
-        "app": "problems backend metrics telemetry http anthropic inferlets page health"
+        "app": "problems backend metrics telemetry http anthropic inferlets page watching"
         " operations openapi listening",
-        "serving": "listening app",
-        "__main__": "listening serving",
+        "__main__": "listening app",
     },
     "pie_cluster": {
         "config": "",

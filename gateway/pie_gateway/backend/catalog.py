@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from pie_gateway.problems import of_client, unknown_model
-from pie_py.client import Client, ClientError
+from pie_gateway.problems import asked, unknown_model
+from pie_py.client import Client
 
 FRESH_SECONDS = 5.0  # a list of this age is believed
 REFRESH_SECONDS = 0.5  # unless a name is missing from one of this age
@@ -23,7 +23,7 @@ class ModelName(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    """The served models, kept for a few seconds."""
+    """The served models, asked for every few seconds."""
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         self._client = client
@@ -38,10 +38,7 @@ class Catalog:
             Problem: the server does not answer.
         """
         if self._clock() - self._read_at > age:
-            try:
-                self._models = await self._client.models()
-            except ClientError as error:
-                raise of_client(error) from None
+            self._models = await asked(self._client.models())
             self._read_at = self._clock()
         return self._models
 

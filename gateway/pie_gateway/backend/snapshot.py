@@ -1,4 +1,4 @@
-"""What the control process tells of itself to one user, asked for at most twice a second."""
+"""Snapshots of the server as one user sees it, taken at most twice a second."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import anyio
 
-from pie_gateway.problems import of_client
-from pie_py.client import Client, ClientError
+from pie_gateway.problems import asked
+from pie_py.client import Client
 
 FRESH_SECONDS = 0.5
 
@@ -25,7 +25,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """The newest snapshot; all who look at the same time share one."""
+    """The newest snapshot; requests of the same moment share one."""
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         self._client = client
@@ -42,11 +42,8 @@ class Snapshots:
         async with self._reading:
             found = self._newest
             if found is None or self._clock() - found.at >= FRESH_SECONDS:
-                try:
-                    info = await self._client.server_info()
-                    stats = await self._client.stats()
-                    instances = await self._client.instances(ended=True)
-                except ClientError as error:
-                    raise of_client(error) from None
+                info = await asked(self._client.server_info())
+                stats = await asked(self._client.stats())
+                instances = await asked(self._client.instances(ended=True))
                 found = self._newest = Snapshot(self._clock(), info, stats, instances)
             return found
