@@ -9,8 +9,8 @@ from importlib.metadata import entry_points
 import trio
 
 from pie_control.programs.store import ProgramStore
+from pie_control.rpc.auth import Users
 from pie_control.rpc.requests import Parts
-from pie_control.rpc.users import Users
 from pie_control.wasm import HostFunction
 from pie_control.wiring import Scope, Wiring
 from pie_py.config.server import ServerConfig

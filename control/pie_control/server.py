@@ -9,11 +9,11 @@ from functools import partial
 import structlog
 import trio
 
-from pie_control.allocator import trim_now_and_then
 from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import open_data_folder
 from pie_control.extension import load_extension
+from pie_control.process import trim_now_and_then
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests
 from pie_control.programs.instantiation import Instantiation

@@ -12,23 +12,22 @@ import trio
 from pie_control.api import ApiParts, functions
 from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
+from pie_control.data_folder import SettingsFolder
 from pie_control.grammar import GrammarService
 from pie_control.http import HttpClient
 from pie_control.instances.guest_memory import GuestMemory, default_bytes
-from pie_control.instances.kept_results import KeptResults
-from pie_control.instances.late_answers import LateAnswers
 from pie_control.instances.launcher import GuestMaker, Launcher
-from pie_control.instances.left_clients import LeftClients
 from pie_control.instances.registry import Registry
+from pie_control.instances.result_store import ResultStore
+from pie_control.instances.slow_calls import SlowCalls
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
-from pie_control.kept import Kept
 from pie_control.mcp import McpServers
 from pie_control.messaging.bus import Bus
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
-from pie_control.recording.recorder import Recorder
+from pie_control.recording import Recorder
 from pie_control.rpc.requests import Parts as RpcParts
 from pie_control.shares import Shares
 from pie_control.store.service import StoreService
@@ -43,7 +42,7 @@ from pie_py.wire.plan import Hello
 log = structlog.get_logger("pie.server")
 
 
-class Door(Protocol):
+class FrontEnd(Protocol):
     """Where clients come in."""
 
     def has_requests(self) -> bool:
@@ -89,7 +88,7 @@ class Wiring:
             clocks: the clocks that users and guests read.
             scope: what this server is in charge of.
         """
-        self.door: Door | None = None  # set once clients may come in
+        self.door: FrontEnd | None = None  # set once clients may come in
         self.clock = clock
         self.durations = Durations()
         self.shares = Shares.of(config)
@@ -131,7 +130,7 @@ class Wiring:
         self.adapters = AdapterLoader(
             self.models,
             worker.order,
-            Kept(kept and kept / "adapters", "model", "name", "folder"),
+            SettingsFolder(kept and kept / "adapters", "model", "name", "folder"),
         )
         self.dispatcher = Dispatcher(self.models, self.executor, worker, self.timers, clock)
         self.messaging = Bus(config.messaging, alone=scope.topics)
@@ -141,9 +140,9 @@ class Wiring:
         self.http = HttpClient(config.http)
         self.mcp = McpServers(config.mcp, config.http, kept and kept / "mcp")
         self.grammars = GrammarService(config.grammar, confined)
-        self.answers = LateAnswers(self.executor)
+        self.answers = SlowCalls(self.executor)
         self.confined = confined
-        self.results = KeptResults(
+        self.results = ResultStore(
             config.data_folder / "results", config.result_seconds, clocks.date_ns
         )
         recording = config.recording
@@ -214,8 +213,8 @@ class Wiring:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the parts until cancelled."""
         async with trio.open_nursery() as nursery:
-            left = LeftClients(self.registry, self.clock)
-            for forever in (self.timers, self.executor, left, self.models):
+            nursery.start_soon(self.registry.sweep)
+            for forever in (self.timers, self.executor, self.models):
                 nursery.start_soon(forever.run)
             for part in (
                 self.http,

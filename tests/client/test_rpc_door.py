@@ -23,9 +23,9 @@ from support.rpc_bench import FAST, Bench, Proxy
 
 from pie_control.instances.instance import Instance, State
 from pie_control.rpc import backlog
+from pie_control.rpc.auth import NotKnownNow
 from pie_control.rpc.endpoint import EndpointRefused
 from pie_control.rpc.sessions import MAX_SESSIONS
-from pie_control.rpc.users import NotKnownNow
 from pie_py.client import RpcError, ServerUnreachable
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore

@@ -305,11 +305,11 @@ def test_a_reader_takes_a_stream_over(server: Server) -> None:
 
 
 def test_the_window_counts_bytes_and_not_characters(server: Server) -> None:
-    from pie_control.rpc import outlet
+    from pie_control.rpc import session
 
     greet(server)
     launch(server, window=1000)
-    text = "三" * (outlet.WINDOW_BYTES // 6)  # half a window
+    text = "三" * (session.WINDOW_BYTES // 6)  # half a window
     for _ in range(4):
         server.talkers["a"].outbox.put(text, 1)
     assert [number for number, _ in read(server, b"1")] == [0, 1, 2]  # the last may go over it

@@ -21,14 +21,14 @@ from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.instance import Ended, Instance, State
-from pie_control.instances.kept_results import KeptResults
-from pie_control.instances.message_bytes import MessageBytes
+from pie_control.instances.mailbox import MessageBytes
+from pie_control.instances.result_store import ResultStore
 from pie_control.instances.user_totals import Together, UserTotals
 from pie_control.programs.store import Program, ProgramStore
+from pie_control.rpc.auth import Users
 from pie_control.rpc.requests import Parts, Requests
 from pie_control.rpc.server import RpcServer
 from pie_control.rpc.sessions import Timing
-from pie_control.rpc.users import Users
 from pie_control.shares import Shares
 from pie_py.config.limits import Limits
 from pie_py.config.quotas import Quota
@@ -268,7 +268,7 @@ class Bench:
         none: Any = None
         confined = ConfinedPool(self.config.confined)
         clock = trio.current_time
-        results = KeptResults(self.config.data_folder / "results", 0.0, time.time_ns)
+        results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
         return Parts(
             *(behaviours, behaviours, programs, self.shares, models, none, none, confined, results),
             *(clock, time.time_ns, 0),

@@ -22,8 +22,8 @@ from pie_control.api.session import check_size, message_size
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.instances.late_answers import LateAnswers
-from pie_control.messaging.party import check_topic
+from pie_control.instances.slow_calls import SlowCalls
+from pie_control.messaging.channel import check_topic
 from pie_control.wasm import SUSPENDED, HostFunction
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class _Call(NamedTuple):
 class ClusterTopics:
     """The functions of the trait, and those that take messages and give them up."""
 
-    def __init__(self, bus: Bus, ownership: Ownership, answers: LateAnswers) -> None:
+    def __init__(self, bus: Bus, ownership: Ownership, answers: SlowCalls) -> None:
         self._bus = bus
         self._ownership = ownership
         self._answers = answers

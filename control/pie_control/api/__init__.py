@@ -12,23 +12,21 @@ from dataclasses import dataclass
 from pie_control.api import allocate, forward, introspect, prefix, sample, session, text
 from pie_control.api.adapter import AdapterCalls
 from pie_control.api.grammar import GrammarCalls
-from pie_control.api.http import HttpCalls
+from pie_control.api.http import HttpCalls, McpCalls
 from pie_control.api.images import ImageCalls
-from pie_control.api.mcp import McpCalls
 from pie_control.api.messaging import MessagingCalls
 from pie_control.api.offload import OffloadCalls
 from pie_control.api.run_text import RunTextCalls
-from pie_control.api.runtime import GuestClocks, RuntimeCalls
-from pie_control.api.source import SourceCalls
+from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
 from pie_control.api.store import StoreCalls
 from pie_control.api.tokenize import TokenizeCalls
 from pie_control.confined.pool import ConfinedPool
 from pie_control.grammar.service import GrammarService
 from pie_control.http import HttpClient
-from pie_control.instances.late_answers import LateAnswers
+from pie_control.instances.instance import Turns
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
-from pie_control.instances.roles import Turns
+from pie_control.instances.slow_calls import SlowCalls
 from pie_control.interception.history import Durations
 from pie_control.mcp import McpServers
 from pie_control.messaging.bus import Bus
@@ -46,7 +44,7 @@ class ApiParts:
     launcher: Launcher
     turns: Turns
     timers: Timers
-    answers: LateAnswers
+    answers: SlowCalls
     confined: ConfinedPool
     models: ServedModels
     durations: Durations

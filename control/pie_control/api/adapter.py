@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pie_control.api.binder import implement
+from pie_control.api.binder import implement, queue_of
 from pie_control.api.forward import ForwardSpans, enqueue_forward
-from pie_control.api.queues import queue_of
 from pie_control.instances.instance import Instance
 from pie_control.models.adapters import Adapter
 from pie_control.models.model import OpenQueue

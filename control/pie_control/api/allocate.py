@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pie_control.api.binder import implement
+from pie_control.api.binder import implement, queue_of
 from pie_control.api.page_moves import filled_slots
-from pie_control.api.queues import queue_of
 from pie_control.api.text import positions_of
 from pie_control.commands.copy_embed import CopyEmbedCommand
 from pie_control.commands.copy_page import CopyKvCommand

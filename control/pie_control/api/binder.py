@@ -1,4 +1,7 @@
-"""Binds Python functions to the contract: their names and types come from the generated table."""
+"""Binding of the contract: its functions to Python's, and guests' handles to queues and runs.
+
+Names and types of the functions come from the generated table.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from pie_control.api.signatures import SIGNATURES
+from pie_control.commands.run import RunCommand
+from pie_control.errors import ApiError
+from pie_control.instances.instance import Instance
+from pie_control.models.model import OpenQueue
 from pie_control.wasm import U32_ARRAY, U32_LIST, HostFunction, Type
 
 
@@ -75,3 +82,33 @@ def _check(interface: str, given: dict[str, Callable[..., Any]], arrays: Collect
 
 def _param(name: str, of: Type, arrays: Collection[str]) -> Type:
     return U32_ARRAY if name in arrays and of is U32_LIST else of
+
+
+def queue_of(instance: Instance, handle: int, trait: str | None = None) -> OpenQueue:
+    """The queue behind a handle, of a model that has a trait.
+
+    Raises:
+        ApiError: `invalid-handle`, `unsupported`.
+    """
+    try:
+        queue: OpenQueue = instance.queues[handle]
+    except KeyError:
+        raise ApiError("invalid-handle", f"{handle} is no queue of this instance") from None
+    if trait is not None and trait not in queue.model.traits:
+        queue.model.check_trait(trait)
+    return queue
+
+
+def run_of(instance: Instance, queue: int, run: int) -> tuple[OpenQueue, RunCommand]:
+    """A queue, and the run behind a handle.
+
+    Raises:
+        ApiError: `invalid-handle`, `unsupported`.
+    """
+    target = queue_of(instance, queue, "sample")
+    try:
+        return target, target.runs[run]
+    except KeyError:
+        raise ApiError(
+            "invalid-handle", f"{run} is no run of this queue (ended already?)"
+        ) from None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.api.binder import implement
+from pie_control.api.binder import implement, queue_of
 from pie_control.api.forward_cuts import (
     Room,
     by_mask,
@@ -17,7 +17,6 @@ from pie_control.api.forward_cuts import (
     goes_on,
     without_last,
 )
-from pie_control.api.queues import queue_of
 from pie_control.commands.command import NOTHING
 from pie_control.commands.forward import MAX_CELLS, NO_ADAPTER, ForwardCommand, Observation
 from pie_control.commands.mask_page import MaskKvCommand

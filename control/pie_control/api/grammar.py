@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pie_control.api.binder import implement
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import implement, queue_of
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
@@ -14,8 +13,7 @@ from pie_control.grammar import Grammar, Matcher
 from pie_control.grammar.service import GrammarService
 from pie_control.grammar.table import GrammarTable
 from pie_control.instances.futures import FutureKind
-from pie_control.instances.instance import Instance, State
-from pie_control.instances.roles import Turns
+from pie_control.instances.instance import Instance, State, Turns
 from pie_control.models.served import ServedModels
 from pie_control.wasm import SUSPENDED, HostFunction
 

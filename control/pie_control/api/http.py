@@ -1,4 +1,4 @@
-"""Trait `http`: requests to hosts that the operator allows."""
+"""Traits `http` and `mcp`: requests to hosts that the operator allows, and tools of MCP servers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pie_control.http import HttpClient
 from pie_control.http.exchange import Head
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
+from pie_control.mcp import McpServers
 from pie_control.wasm import HostFunction
 
 
@@ -69,3 +70,26 @@ class HttpCalls:
     def close_body(self, instance: Instance, body: int) -> None:
         """Gives the rest of a body up."""
         self._http.close_body(instance, body)
+
+
+class McpCalls:
+    """Calls of tools, for all instances."""
+
+    def __init__(self, mcp: McpServers) -> None:
+        self._mcp = mcp
+
+    def functions(self) -> tuple[HostFunction, ...]:
+        """The interface's functions."""
+        return implement("mcp", self.mcp_servers, self.mcp_list_tools, self.mcp_call_tool)
+
+    def mcp_servers(self, instance: Instance) -> list[str]:
+        """Names of the servers that the user may use."""
+        return self._mcp.names(instance.user)
+
+    def mcp_list_tools(self, instance: Instance, server: str) -> int:
+        """Opens a future of a server's tools."""
+        return self._mcp.list_tools(instance, server)
+
+    def mcp_call_tool(self, instance: Instance, server: str, tool: str, arguments: str) -> int:
+        """Calls a tool and opens a future of its answer."""
+        return self._mcp.call_tool(instance, server, tool, arguments)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pie_control.api.binder import implement
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import implement, queue_of
 from pie_control.api.text import positions_of
 from pie_control.commands.embed_image import EmbedImageCommand
 from pie_control.errors import ApiError

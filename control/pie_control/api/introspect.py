@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.binder import implement
+from pie_control.api.binder import implement, queue_of
 from pie_control.api.forward import ForwardSpans, enqueue_forward
-from pie_control.api.queues import queue_of
 from pie_control.commands.forward import NO_ADAPTER, Observation
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from pie_control.api import page_moves
-from pie_control.api.binder import implement
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import implement, queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.interception.advice import MAX_TOOL, Wait, tool_kind

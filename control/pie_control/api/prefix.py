@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.binder import implement
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import implement, queue_of
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance

@@ -1,4 +1,6 @@
-"""Trait `runtime`: queues, futures, time, randomness, logging, child instances."""
+"""Trait `runtime`: queues, futures, time, randomness, logging, child instances; and `source`, by
+which the Python runtime component gets the program that it is to run.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pie_control.api.binder import implement
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import implement, queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
-from pie_control.instances.instance import Ended, Instance, State
+from pie_control.instances.instance import Ended, Instance, State, Turns
 from pie_control.instances.launcher import Launcher
-from pie_control.instances.roles import Turns
 from pie_control.models.served import ServedModels, traits_of
+from pie_control.programs.instantiation import Unclaimed
 from pie_control.timers import Timers
 from pie_control.wasm import SUSPENDED, HostFunction
 from pie_py import __version__
@@ -24,6 +25,7 @@ from pie_py.config.quotas import MAX_PRIORITY
 if TYPE_CHECKING:
     from pie_control.models.tokenizer import TextCodec
     from pie_py.wire.plan import ModelDescription
+
 
 MAX_RANDOM_BYTES = 65536
 
@@ -277,3 +279,28 @@ def random_bytes(instance: Instance, count: int) -> bytes:
 def log(instance: Instance, level: str, message: str) -> None:
     """Writes a line to the instance's log."""
     instance.log.add(level, message)
+
+
+class SourceCalls:
+    """Programs for the Python runtime."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def functions(self) -> tuple[HostFunction, ...]:
+        """The functions of the interface."""
+        return implement("source", self.is_early, self.read, self.keep, suspends=(self.read,))
+
+    def is_early(self, state: Instance | Unclaimed) -> bool:
+        """Whether a guest of the Python runtime has no program yet."""
+        return isinstance(state, Unclaimed)
+
+    def read(self, state: Instance | Unclaimed) -> Any:
+        """The Python program for the Python runtime; suspends a warm instance until it has one."""
+        if isinstance(state, Unclaimed):
+            return SUSPENDED
+        return self._launcher.source(state)
+
+    def keep(self, instance: Instance, code: str) -> None:
+        """Keeps what the Python runtime has compiled."""
+        self._launcher.codes.keep(instance, instance.program, code)

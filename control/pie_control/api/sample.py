@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.binder import implement
+from pie_control.api.binder import implement, queue_of
 from pie_control.api.forward import check_step, queue_step
-from pie_control.api.queues import queue_of
 from pie_control.api.run import end_run, next_tokens, run_progress, start_run, take_tokens
 from pie_control.api.run_text import RunTextCalls, take_run_text
 from pie_control.api.sampler_parameters import read_parameters

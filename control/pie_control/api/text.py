@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pie_control.api.binder import implement
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import implement, queue_of
 from pie_control.commands.distribution import NextDistCommand
 from pie_control.commands.embed_text import EmbedTextCommand
 from pie_control.errors import ApiError

@@ -18,7 +18,7 @@ from pie_control.errors import ApiError
 from pie_control.fairness import Owner
 from pie_control.guest_json import check_values
 from pie_control.instances.instance import Instance
-from pie_control.instances.late_answers import LateAnswers
+from pie_control.instances.slow_calls import SlowCalls
 from pie_control.models.chat_template import INLINE_SECONDS
 from pie_control.models.served import ServedModels
 from pie_control.models.text_jobs import decode, encode, render
@@ -35,7 +35,7 @@ CPU_SECONDS = 5.0  # of one call
 class TokenizeCalls:
     """Text to tokens and back, with the tokenizers of the served models."""
 
-    def __init__(self, models: ServedModels, answers: LateAnswers, pool: ConfinedPool) -> None:
+    def __init__(self, models: ServedModels, answers: SlowCalls, pool: ConfinedPool) -> None:
         self._models = models
         self._answers = answers
         self._pool = pool

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
 
 KEEPALIVE_SECONDS = 5.0
-KEPT_CONNECTIONS = 64
+IDLE_CONNECTIONS = 64
 MOST_BYTES_A_READ = 1 << 20
 
 
@@ -41,9 +41,9 @@ class HttpClient:
     """Makes requests for instances. `run` must run before the first one."""
 
     def __init__(self, config: HttpConfig, *, resolve: Resolve = resolve) -> None:
-        self.config = config
-        self.policy = HttpPolicy(config)
-        self._backend = CheckedBackend(self.policy, 2 * config.header_bytes, resolve)
+        self._config = config
+        self._policy = HttpPolicy(config)
+        self._backend = CheckedBackend(self._policy, 2 * config.header_bytes, resolve)
         self._pool: httpcore2.AsyncConnectionPool | None = None
         self._opening = trio.Lock()
         self._nursery: trio.Nursery | None = None
@@ -62,14 +62,14 @@ class HttpClient:
                 with trio.CancelScope(shield=True):
                     await self._pool.aclose()
 
-    async def pool(self) -> httpcore2.AsyncConnectionPool:
+    async def _connections(self) -> httpcore2.AsyncConnectionPool:
         """The connections, made when first asked for: trusted authorities take a while to load."""
         async with self._opening:
             if self._pool is None:
                 self._pool = httpcore2.AsyncConnectionPool(
                     ssl_context=await trio.to_thread.run_sync(tls_context),
-                    max_connections=self.config.connections,
-                    max_keepalive_connections=KEPT_CONNECTIONS,
+                    max_connections=self._config.connections,
+                    max_keepalive_connections=IDLE_CONNECTIONS,
                     keepalive_expiry=KEEPALIVE_SECONDS,
                     network_backend=self._backend,
                 )
@@ -91,12 +91,12 @@ class HttpClient:
         Raises:
             ApiError: `invalid-argument`, `permission-denied`, `limit-exceeded`.
         """
-        request = check_request(self.policy, self.config, method, url, headers, body)
-        timeout = timeout_ms / 1000 if timeout_ms else self.config.timeout_seconds
-        if timeout > self.config.max_timeout_seconds:
+        request = check_request(self._policy, self._config, method, url, headers, body)
+        timeout = timeout_ms / 1000 if timeout_ms else self._config.timeout_seconds
+        if timeout > self._config.max_timeout_seconds:
             raise ApiError(
                 "invalid-argument",
-                f"a time-out of {timeout:g} s; {self.config.max_timeout_seconds:g} s at most",
+                f"a time-out of {timeout:g} s; {self._config.max_timeout_seconds:g} s at most",
             )
         share = self._share(instance)
         self._check_limits(instance, share)
@@ -158,7 +158,7 @@ class HttpClient:
     def _share(self, instance: Instance) -> _Share:
         share = self._shares.get(instance)
         if share is None:
-            share = _Share(float(self.config.burst), trio.current_time())
+            share = _Share(float(self._config.burst), trio.current_time())
             self._shares[instance] = share
         return share
 
@@ -170,7 +170,7 @@ class HttpClient:
 
     def _check_limits(self, instance: Instance, share: _Share) -> None:
         """Takes a token of the rate, if nothing else speaks against another request."""
-        config = self.config
+        config = self._config
         if len(share.running) >= config.concurrent:
             raise ApiError(
                 "limit-exceeded",
@@ -202,7 +202,9 @@ class HttpClient:
         timeout: float,
         future: Future,
     ) -> None:
-        exchange = Exchange(self, request, timeout, future)
+        exchange = Exchange(
+            self._config, self._policy, self._connections, self._release, request, timeout, future
+        )
         future.on_cancel = exchange.close
         share.running.add(exchange)
         self._owners[exchange] = instance
@@ -210,7 +212,7 @@ class HttpClient:
         assert self._nursery is not None, "the client runs"
         self._nursery.start_soon(exchange.run)
 
-    def release(self, exchange: Exchange) -> None:
+    def _release(self, exchange: Exchange) -> None:
         """An exchange is over: its place is free."""
         instance = self._owners.pop(exchange)
         self._users[instance.user] -= 1

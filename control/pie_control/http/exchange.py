@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import httpcore2
 import trio
@@ -13,11 +12,10 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.http.body import Body
 from pie_control.http.network import HeadStream
+from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import HttpRequest, redirected
 from pie_control.instances.futures import Future
-
-if TYPE_CHECKING:
-    from pie_control.http.client import HttpClient
+from pie_py.config.http import HttpConfig
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -39,10 +37,30 @@ class Exchange:
     """
 
     def __init__(
-        self, client: HttpClient, request: HttpRequest, timeout: float, future: Future
+        self,
+        config: HttpConfig,
+        policy: HttpPolicy,
+        pool: Callable[[], Awaitable[httpcore2.AsyncConnectionPool]],
+        on_over: Callable[[Exchange], None],
+        request: HttpRequest,
+        timeout: float,
+        future: Future,
     ) -> None:
-        """Takes the future of the `Head`, and the seconds until all must be over."""
-        self._client = client
+        """Has sent nothing.
+
+        Args:
+            config: of the client.
+            policy: which hosts redirects may lead to.
+            pool: the client's connections.
+            on_over: called once, when nothing more can be read.
+            request: the first one that is sent.
+            timeout: seconds until all must be over.
+            future: of the `Head`.
+        """
+        self._config = config
+        self._policy = policy
+        self._pool = pool
+        self._on_over = on_over
         self._request = request
         self._timeout = timeout
         self._scope = trio.CancelScope(deadline=trio.current_time() + timeout)
@@ -119,25 +137,25 @@ class Exchange:
             future.resolve(b"") if error is None else future.fail(error)
         self._unread = b""
         self._request = replace(self._request, body=b"")  # its handle may stay for long
-        self._client.release(self)
+        self._on_over(self)
 
     async def _follow(self) -> httpcore2.Response:
         """Sends the request and those that redirects ask for; the first answer that is none."""
-        config, policy = self._client.config, self._client.policy
-        for _ in range(config.redirects + 1):
+        most = self._config.redirects
+        for _ in range(most + 1):
             response = await self._send(self._request)
             location = _header(response, b"location")
             if response.status not in _REDIRECTS or location is None:
                 return response
             await response.aclose()
-            self._request = redirected(self._request, policy, response.status, location)
+            self._request = redirected(self._request, self._policy, response.status, location)
         raise ApiError(
             "limit-exceeded",
-            f"more than {config.redirects} redirects, the last one to {self._request.url}",
+            f"more than {most} redirects, the last one to {self._request.url}",
         )
 
     async def _send(self, request: HttpRequest) -> httpcore2.Response:
-        pool = await self._client.pool()
+        pool = await self._pool()
         url = request.url
         response = await pool.handle_async_request(
             httpcore2.Request(
@@ -150,19 +168,19 @@ class Exchange:
                 ),
                 headers=request.wire_headers(),
                 content=request.body or None,
-                extensions={"timeout": {"connect": self._client.config.connect_seconds}},
+                extensions={"timeout": {"connect": self._config.connect_seconds}},
             )
         )
         stream = response.extensions.get("network_stream")
         if isinstance(stream, HeadStream):
             stream.begin_body()
         size = sum(len(name) + len(value) + 4 for name, value in response.headers)
-        if size > self._client.config.header_bytes:
+        if size > self._config.header_bytes:
             await response.aclose()
             raise ApiError(
                 "limit-exceeded",
                 f"{request.host} answers with {size} bytes of headers;"
-                f" {self._client.config.header_bytes} at most",
+                f" {self._config.header_bytes} at most",
             )
         return response
 
@@ -180,7 +198,7 @@ class Exchange:
         assert head is not None
         head.resolve(Head(response.status, headers, self))
         async with aclosing(_chunks(response)) as chunks:
-            body = Body(chunks, self._client.config.response_bytes, gzip=gzip)
+            body = Body(chunks, self._config.response_bytes, gzip=gzip)
             while await self._answer(body):
                 pass
 

@@ -17,8 +17,7 @@ from pie_control.interception.residency import Event, Residencies, Residency, St
 from pie_control.wasm import SUSPENDED
 
 if TYPE_CHECKING:
-    from pie_control.instances.instance import Instance
-    from pie_control.instances.roles import Ends, Turns
+    from pie_control.instances.instance import Ends, Instance, Turns
     from pie_control.interception.budget import Budget
     from pie_control.interception.served_model import ServedModel
     from pie_control.interception.situation import Situation

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pie_control.interception.absence import Absence
 
 if TYPE_CHECKING:
-    from pie_control.instances.instance import Instance
-    from pie_control.instances.turn_state import Blocker
+    from pie_control.instances.instance import Blocker, Instance
 
 
 class State(Enum):

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import structlog
 from pydantic import ValidationError
 
+from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
 from pie_control.http.network import CheckedBackend
 from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import check_request
-from pie_control.kept import Kept
-from pie_control.mcp.secrets import with_secrets
+from pie_control.mcp.connection import with_secrets
 from pie_control.mcp.server import McpServer
 from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import MCP_NAME, McpConfig, McpServerConfig
@@ -36,7 +36,7 @@ class McpRegistry:
         config: McpConfig,
         http: HttpConfig,
         start: Callable[[Callable[[], Awaitable[None]]], None],
-        kept: Kept,
+        kept: SettingsFolder,
     ) -> None:
         """Has the operator's servers, and those that clients have registered before.
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 import trio
 
+from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
 from pie_control.guest_json import check_values
 from pie_control.instances.futures import Future, FutureKind
-from pie_control.kept import Kept
+from pie_control.mcp.connection import redacted
 from pie_control.mcp.registry import McpRegistry
-from pie_control.mcp.secrets import redacted
 from pie_control.mcp.server import Action, McpServer
 from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import McpConfig
@@ -47,7 +47,7 @@ class McpServers:
             MissingVariable: the configuration names a variable that is not there.
         """
         self._config = config
-        kept = Kept(folder, "user", "name", "fields")
+        kept = SettingsFolder(folder, "user", "name", "fields")
         self.registry = McpRegistry(config, http or HttpConfig(), self._start, kept)
         self._nursery: trio.Nursery | None = None
         self._calls: Counter[str] = Counter()  # under way, by instance

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
-from pie_control.messaging.channel import Budget, Channel
-from pie_control.messaging.party import Party, check_topic
+from pie_control.messaging.channel import Budget, Channel, Party, check_topic
 
 if TYPE_CHECKING:
     from pie_py.config.services import MessagingConfig

@@ -15,8 +15,7 @@ from pie_control.resources.pools import FreeList
 from pie_py.wire.operations import LOGIT_ROWS
 
 if TYPE_CHECKING:
-    from pie_control.instances.instance import Instance
-    from pie_control.instances.roles import Ends, Turns
+    from pie_control.instances.instance import Ends, Instance, Turns
     from pie_control.interception.history import Durations
     from pie_control.shares import Shares
     from pie_control.timers import Timers

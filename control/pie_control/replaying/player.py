@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pie_control.api.signatures import SIGNATURES, Signature
 from pie_control.errors import ApiError
-from pie_control.recording.values import text_of, typed
+from pie_control.recording import text_of, typed
 from pie_control.wasm import HostFunction
 from pie_py.wire.record import Call, Record
 

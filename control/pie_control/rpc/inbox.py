@@ -21,7 +21,7 @@ _MAY_BRING_COMMANDS = frozenset({"launch", "launch-again", "child-launch", "send
 Content: TypeAlias = Message | NotAMessage | None  # None: its connection's key was removed
 
 
-class Letter(NamedTuple):
+class InboundMessage(NamedTuple):
     """A message and the connection that it came by."""
 
     user: str
@@ -49,7 +49,7 @@ class Inbox:
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
         """Nothing waits. Takes a user's weight, with which his part of the time grows."""
-        self._waiting: FairQueue[Letter] = FairQueue(0.0, weight_of)
+        self._waiting: FairQueue[InboundMessage] = FairQueue(0.0, weight_of)
         self._messages: Counter[str] = Counter()  # by user
         self._bytes: Counter[str] = Counter()
         self._with_commands = 0
@@ -68,7 +68,7 @@ class Inbox:
         """Whether some user has so much here that no more is to be taken from ZeroMQ."""
         return bool(self._full)
 
-    def put(self, letter: Letter) -> None:
+    def put(self, letter: InboundMessage) -> None:
         """A message has arrived."""
         user = letter.owner.user
         self._waiting.push(letter.owner, letter)
@@ -78,7 +78,7 @@ class Inbox:
         if self._messages[user] >= MOST_MESSAGES or self._bytes[user] >= MOST_BYTES:
             self._full.add(user)
 
-    def take(self) -> Letter | None:
+    def take(self) -> InboundMessage | None:
         """The next message."""
         taken = self._waiting.pop()
         if taken is None:
@@ -93,6 +93,6 @@ class Inbox:
             del self._messages[user], self._bytes[user]
         return letter
 
-    def charge(self, letter: Letter, nanoseconds: int) -> None:
+    def charge(self, letter: InboundMessage, nanoseconds: int) -> None:
         """A message was handled, and took so long."""
         self._waiting.charge(letter.owner, nanoseconds)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pie_control.rpc.backlog import Backlog
-from pie_control.rpc.outlet import Outlet
-from pie_control.rpc.session import Session
+from pie_control.rpc.session import ItemStream, Session
 from pie_py.wire.rpc import Probe, ToClient, encode
 
 JOINED_FRAMES = 64  # sent to a session at once, in the middle of a turn of the loop
@@ -35,8 +34,8 @@ class Outgoing:
         """Takes what to call when there may be something to send."""
         self.backlog = Backlog()
         self._on_work = on_work
-        self._ready: dict[Outlet, None] = {}  # may have something to send, in order
-        self._held: dict[Outlet, None] = {}  # wait until their connections have read more
+        self._ready: dict[ItemStream, None] = {}  # may have something to send, in order
+        self._held: dict[ItemStream, None] = {}  # wait until their connections have read more
         self._sessions: dict[Session, None] = {}  # have frames that wait
         self._deliveries: list[Delivery] = []
         self._hopeless: list[Session] = []
@@ -46,7 +45,7 @@ class Outgoing:
         """Whether there may be something to send."""
         return bool(self._ready or self._sessions or self._deliveries)
 
-    def add_ready(self, outlet: Outlet) -> None:
+    def add_ready(self, outlet: ItemStream) -> None:
         """A stream may have something to send."""
         if outlet.reader is not None:
             self._ready[outlet] = None

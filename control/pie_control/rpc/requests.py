@@ -16,10 +16,10 @@ import trio
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance, State
-from pie_control.instances.kept_results import KeptResults
 from pie_control.instances.launcher import Launcher, check_arguments
 from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.registry import Registry
+from pie_control.instances.result_store import ResultStore
 from pie_control.mcp.registry import McpRegistry
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.served import ServedModels, traits_of
@@ -29,8 +29,9 @@ from pie_control.rpc.describe import (
     describe_log,
     describe_model,
     describe_stats,
+    inspect,
+    waits_of,
 )
-from pie_control.rpc.inspect import inspect, waits_of
 from pie_control.rpc.params import Answer, Handlers, Method, unreadable
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
@@ -70,7 +71,7 @@ class Parts:
     adapters: AdapterLoader
     mcp: McpRegistry
     confined: ConfinedPool
-    results: KeptResults
+    results: ResultStore
     clock: Callable[[], float]  # trio's, in seconds
     clock_ns: Callable[[], int]  # the executor's
     epoch_ns: int  # the date at which that was 0

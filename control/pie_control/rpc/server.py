@@ -13,13 +13,11 @@ import zmq
 
 from pie_control.errors import ApiError, ProgramRejected, Refusal
 from pie_control.instances.launcher import MAX_ARGUMENT_BYTES
-from pie_control.rpc.auth import Authenticator
+from pie_control.rpc.auth import Authenticator, FolderUsers, Users
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt
-from pie_control.rpc.inbox import Inbox, Letter
-from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES
-from pie_control.rpc.session import MAX_PENDING, Session
+from pie_control.rpc.inbox import InboundMessage, Inbox
+from pie_control.rpc.session import MAX_PENDING, MAX_WINDOW, WINDOW_BYTES, Session
 from pie_control.rpc.sessions import DEFAULT_TIMING, Do, Event, GiveUp, Gone, Sessions, Timing
-from pie_control.rpc.users import FolderUsers, Users
 from pie_control.shares import Shares
 from pie_py import __version__
 from pie_py.config.endpoint import Endpoint, parse_endpoint
@@ -195,18 +193,18 @@ class RpcServer:
             if time.perf_counter_ns() > end:
                 return
 
-    def _letter(self, peer: bytes, frame: zmq.Frame) -> Letter:
+    def _letter(self, peer: bytes, frame: zmq.Frame) -> InboundMessage:
         size = len(frame)
         user, may_speak = self._user_of(frame)
         if not may_speak:
-            return Letter(user, peer, None, size)
+            return InboundMessage(user, peer, None, size)
         try:
-            return Letter(user, peer, decode(frame.buffer), size)
+            return InboundMessage(user, peer, decode(frame.buffer), size)
         except NotAMessage as error:
             log.debug("no message", reason=str(error))
-            return Letter(user, peer, error, size)
+            return InboundMessage(user, peer, error, size)
 
-    def _handle(self, letter: Letter, nursery: trio.Nursery) -> None:
+    def _handle(self, letter: InboundMessage, nursery: trio.Nursery) -> None:
         user, peer, content, _ = letter
         if content is None:
             self._act(self.sessions.refuse(peer, REMOVED, user), nursery)

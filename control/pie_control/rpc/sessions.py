@@ -18,8 +18,7 @@ import structlog
 from pie_control.instances.instance import Instance
 from pie_control.rpc.backlog import Backlog
 from pie_control.rpc.outgoing import Delivery, Outgoing
-from pie_control.rpc.outlet import Outlet
-from pie_control.rpc.session import Change, Pending, Session
+from pie_control.rpc.session import Change, ItemStream, Pending, Session
 from pie_control.shares import Shares
 from pie_py import __version__
 from pie_py.wire.rpc import (
@@ -118,7 +117,7 @@ class Sessions:
         self._clock = clock
         self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
         self._peers: dict[bytes, Session] = {}  # by routing id
-        self._outlets: dict[Instance, Outlet] = {}  # until the instance's record goes
+        self._outlets: dict[Instance, ItemStream] = {}  # until the instance's record goes
         self._answer_bytes: Counter[str] = Counter()  # by user
 
     @property
@@ -317,18 +316,18 @@ class Sessions:
 
     # Streams
 
-    def stream_of(self, instance: Instance) -> Outlet:
+    def stream_of(self, instance: Instance) -> ItemStream:
         """The stream of what an instance says."""
         outlet = self._outlets.get(instance)
         if outlet is None:
-            outlet = self._outlets[instance] = Outlet(instance, self._out.add_ready)
+            outlet = self._outlets[instance] = ItemStream(instance, self._out.add_ready)
         return outlet
 
     def forget_instance(self, instance: Instance) -> None:
         """The record of an instance that has ended goes, and its stream with it."""
         self._outlets.pop(instance, None)
 
-    def read(self, session: Session, outlet: Outlet, window: int, received: int | None) -> None:
+    def read(self, session: Session, outlet: ItemStream, window: int, received: int | None) -> None:
         """Makes a session the reader of a stream, in place of the one that reads it now.
 
         Args:
@@ -353,7 +352,7 @@ class Sessions:
         if outlet is not None:
             outlet.detach(self._clock())
 
-    def _close_if_finished(self, session: Session, outlet: Outlet) -> None:
+    def _close_if_finished(self, session: Session, outlet: ItemStream) -> None:
         if outlet.finished:
             self.stop_reading(session, outlet.instance.id)
 

@@ -8,11 +8,10 @@ from typing import Any
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Instance, State
-from pie_control.instances.roles import Turns
+from pie_control.instances.instance import Instance, State, Turns
 
 
-class LateAnswers:
+class SlowCalls:
     """Resumes guests with what was computed for them. `run` must run before the first."""
 
     def __init__(self, turns: Turns) -> None:
