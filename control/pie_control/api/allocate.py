@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pie_control.api.binder import implement, queue_of
+from pie_control.api.binder import queue_of
 from pie_control.api.page_moves import filled_slots
 from pie_control.api.text import positions_of
 from pie_control.commands.copy_embed import CopyEmbedCommand
@@ -240,25 +240,3 @@ def pool_stats(instance: Instance, queue: int) -> str:
             "embeds_mine": space.embeds.live,
         }
     )
-
-
-FUNCTIONS = implement(
-    "allocate",
-    alloc_kvpage,
-    dealloc_kvpage,
-    export_kvpage,
-    import_kvpage,
-    list_exports,
-    release_export,
-    expire_export,
-    retain_kvpage,
-    copy_kvpage,
-    kvpage_used,
-    truncate_kvpage,
-    alloc_emb,
-    dealloc_emb,
-    copy_emb,
-    pool_stats,
-    suspends=(alloc_kvpage,),
-    arrays=("used",),
-)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.api.binder import implement, queue_of
+from pie_control.api.binder import queue_of
 from pie_control.api.forward_cuts import (
     Room,
     by_mask,
@@ -380,6 +380,3 @@ def _check_mask(mask: list[int], count: int, columns: int) -> list[int]:
             "invalid-argument", f"{len(mask) - at} numbers follow the mask's {count} rows"
         )
     return ends
-
-
-FUNCTIONS = implement("forward", forward, mask_kvpage, shift_kvpage, arrays=("masks",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pie_control.api.binder import implement, queue_of
+from pie_control.api.binder import queue_of
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
@@ -15,11 +15,13 @@ from pie_control.grammar.table import GrammarTable
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance, State, Turns
 from pie_control.models.served import ServedModels
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm import SUSPENDED
 
 MAX_TOKENS = 1024  # of one call
 # A token takes a microsecond as a rule, and some milliseconds in a grammar made for that.
 INLINE_TOKENS = 8
+# Functions that may suspend the guest.
+LONG_CALLS = ("advance", "rollback", "count-allowed", "grammar-mask", "grammar-forced")
 
 
 class GrammarCalls:
@@ -43,32 +45,6 @@ class GrammarCalls:
             limits = instance.limits
             table = self._tables[instance] = GrammarTable(limits.grammars, limits.matchers)
         return table
-
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The functions of the interface."""
-        return implement(
-            "grammar",
-            self.compile_grammar,
-            self.take_grammar,
-            self.release_grammar,
-            self.create_matcher,
-            self.destroy_matcher,
-            self.advance,
-            self.rollback,
-            self.count_allowed,
-            self.is_accepting,
-            self.is_finished,
-            self.grammar_mask,
-            self.grammar_forced,
-            self.sample_constrained,
-            suspends=(
-                self.advance,
-                self.rollback,
-                self.count_allowed,
-                self.grammar_mask,
-                self.grammar_forced,
-            ),
-        )
 
     def compile_grammar(self, instance: Instance, model: str, kind: str, text: str) -> int:
         """Compiles a grammar in a thread and opens a future of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.binder import implement, queue_of
+from pie_control.api.binder import queue_of
 from pie_control.api.forward import ForwardSpans, enqueue_forward
 from pie_control.commands.forward import NO_ADAPTER, Observation
 from pie_control.errors import ApiError
@@ -68,6 +68,3 @@ def take_attention(instance: Instance, future: int) -> Any:
 
 def _rows(facts: ModelDescription, detail: str) -> int:
     return {"total": 1, "layers": facts.layers, "heads": facts.layers * facts.heads}[detail]
-
-
-FUNCTIONS = implement("introspect", forward_with_attention, take_attention)

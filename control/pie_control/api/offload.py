@@ -7,13 +7,12 @@ from functools import partial
 from typing import Any
 
 from pie_control.api import page_moves
-from pie_control.api.binder import implement, queue_of
+from pie_control.api.binder import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.interception.advice import MAX_TOOL, Wait, tool_kind
 from pie_control.interception.history import Durations
 from pie_control.models.served import ServedModels
-from pie_control.wasm import HostFunction
 
 
 class OffloadCalls:
@@ -22,19 +21,6 @@ class OffloadCalls:
     def __init__(self, models: ServedModels, durations: Durations) -> None:
         self._models = models
         self._durations = durations
-
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The functions of the interface."""
-        return implement(
-            "offload",
-            swap_out,
-            swap_in,
-            discard,
-            self.kv_costs,
-            advise,
-            self.note_wait,
-            suspends=(swap_in,),
-        )
 
     def kv_costs(self, instance: Instance, model: str) -> str:
         """What moving, recomputing and holding pages costs, as JSON."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pie_control.api.binder import implement, queue_of
+from pie_control.api.binder import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Ended, Instance, State, Turns
@@ -18,7 +18,7 @@ from pie_control.instances.launcher import Launcher
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.instantiation import Unclaimed
 from pie_control.timers import Timers
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm import SUSPENDED
 from pie_py import __version__
 from pie_py.config.quotas import MAX_PRIORITY
 
@@ -54,36 +54,6 @@ class RuntimeCalls:
         self._turns = turns
         self._timers = timers
         self._clocks = clocks
-
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The functions of the interface."""
-        return implement(
-            "runtime",
-            get_arg,
-            instance_id,
-            user,
-            version,
-            self.available_models,
-            self.available_traits,
-            self.model_info,
-            self.create_queue,
-            destroy_queue,
-            synchronize,
-            set_queue_priority,
-            self.wait,
-            take,
-            take_text,
-            take_texts,
-            take_blob,
-            cancel,
-            self.now,
-            self.monotonic_now,
-            self.sleep,
-            random_bytes,
-            log,
-            self.launch,
-            suspends=(self.wait,),
-        )
 
     def available_models(self, instance: Instance) -> list[str]:
         """Names of the models being served."""
@@ -286,10 +256,6 @@ class SourceCalls:
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
-
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The functions of the interface."""
-        return implement("source", self.is_early, self.read, self.keep, suspends=(self.read,))
 
     def is_early(self, state: Instance | Unclaimed) -> bool:
         """Whether a guest of the Python runtime has no program yet."""

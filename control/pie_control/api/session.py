@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TypeVar
 
-from pie_control.api.binder import implement
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -92,6 +91,3 @@ def check_size(instance: Instance, size: int) -> None:
             "limit-exceeded",
             f"a message of {size} bytes; {instance.limits.message_bytes} at most: send it in parts",
         )
-
-
-FUNCTIONS = implement("session", send, send_blob, writable, receive, receive_blob)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import trio
 
-from pie_control.api.binder import implement
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
@@ -23,13 +22,15 @@ from pie_control.models.chat_template import INLINE_SECONDS
 from pie_control.models.served import ServedModels
 from pie_control.models.text_jobs import decode, encode, render
 from pie_control.models.tokenizer import TextCodec
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm import SUSPENDED
 
 INLINE_CHARACTERS = 8192  # about a millisecond of tokenizing
 INLINE_TOKENS = 4096
 MAX_CHARACTERS = 1 << 20
 MAX_TOKENS = 1 << 17  # more than any context has; Wasmtime takes 5 ms for so many
 CPU_SECONDS = 5.0  # of one call
+# Functions that may suspend the guest.
+SLOW_CALLS = ("tokenize", "detokenize", "get-vocabs", "apply-chat-template")
 
 
 class TokenizeCalls:
@@ -39,18 +40,6 @@ class TokenizeCalls:
         self._models = models
         self._answers = answers
         self._pool = pool
-
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The functions of the interface."""
-        return implement(
-            "tokenize",
-            self.tokenize,
-            self.detokenize,
-            self.get_vocabs,
-            self.special_tokens,
-            self.apply_chat_template,
-            suspends=(self.tokenize, self.detokenize, self.get_vocabs, self.apply_chat_template),
-        )
 
     def tokenize(self, instance: Instance, model: str, text: str) -> Any:
         """Token ids of a text."""

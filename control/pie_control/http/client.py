@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import httpcore2
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.http.exchange import Exchange
+from pie_control.http.exchange import Exchange, Head
 from pie_control.http.network import CheckedBackend, Resolve, resolve, tls_context
 from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import HttpRequest, check_request
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 KEEPALIVE_SECONDS = 5.0
 IDLE_CONNECTIONS = 64
 MOST_BYTES_A_READ = 1 << 20
+Headers: TypeAlias = list[tuple[str, str]]
 
 
 @dataclass
@@ -75,14 +76,22 @@ class HttpClient:
                 )
         return self._pool
 
-    # What the API calls
+    # Trait `http`
 
-    def request(
+    def http_get(self, instance: Instance, url: str, headers: Headers) -> int:
+        """Starts a GET and opens a future of its answer."""
+        return self.http_request(instance, "GET", url, headers, b"", 0)
+
+    def http_post(self, instance: Instance, url: str, headers: Headers, body: bytes) -> int:
+        """Starts a POST and opens a future of its answer."""
+        return self.http_request(instance, "POST", url, headers, body, 0)
+
+    def http_request(
         self,
         instance: Instance,
         method: str,
         url: str,
-        headers: list[tuple[str, str]],
+        headers: Headers,
         body: bytes,
         timeout_ms: int,
     ) -> int:
@@ -104,6 +113,11 @@ class HttpClient:
         self._start(instance, share, request, timeout, future)
         return future.handle
 
+    def take_response(self, instance: Instance, future: int) -> tuple[int, Headers, int]:
+        """Consumes a future of an answer: status, headers, handle of the body."""
+        head: Head = instance.futures.take(future, FutureKind.RESPONSE)
+        return head.status, head.headers, self.open_body(instance, head.exchange)
+
     def open_body(self, instance: Instance, exchange: Exchange) -> int:
         """Gives the body of an answer a handle."""
         share = self._share(instance)
@@ -112,13 +126,13 @@ class HttpClient:
         share.bodies[handle] = exchange
         return handle
 
-    def read_body(self, instance: Instance, handle: int, most: int) -> int:
+    def read_body(self, instance: Instance, body: int, most: int) -> int:
         """Asks for the next bytes of a body and returns the handle of their future.
 
         Raises:
             ApiError: `invalid-handle`, `invalid-argument`, `busy`, `limit-exceeded`.
         """
-        exchange = self._body(instance, handle)
+        exchange = self._body(instance, body)
         if most == 0:
             raise ApiError("invalid-argument", "a read of 0 bytes; 1 at least")
         future: Future = instance.futures.create(FutureKind.BLOB)
@@ -129,22 +143,22 @@ class HttpClient:
             raise
         return future.handle
 
-    def url(self, instance: Instance, handle: int) -> str:
+    def response_url(self, instance: Instance, body: int) -> str:
         """The URL that a body came from.
 
         Raises:
             ApiError: `invalid-handle`.
         """
-        return self._body(instance, handle).url
+        return self._body(instance, body).url
 
-    def close_body(self, instance: Instance, handle: int) -> None:
+    def close_body(self, instance: Instance, body: int) -> None:
         """Gives the rest of a body up.
 
         Raises:
             ApiError: `invalid-handle`.
         """
-        self._body(instance, handle).close()
-        del self._share(instance).bodies[handle]
+        self._body(instance, body).close()
+        del self._share(instance).bodies[body]
 
     def drop_instance(self, instance: Instance) -> None:
         """Closes all that an instance has open: it has ended."""

@@ -24,6 +24,7 @@ from pie_control.instances.turns import Executor
 from pie_control.programs.code_cache import CodeCache
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.timers import Timer, Timers
+from pie_control.wasm import Guest
 
 log = structlog.get_logger("pie.launcher")
 T = TypeVar("T")

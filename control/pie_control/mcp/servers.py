@@ -63,13 +63,13 @@ class McpServers:
         assert self._nursery is not None, "the servers run"
         self._nursery.start_soon(run)
 
-    # What the API calls
+    # Trait `mcp`
 
-    def names(self, user: str) -> list[str]:
-        """Servers that a user may use."""
-        return list(self.registry.usable(user))
+    def mcp_servers(self, instance: Instance) -> list[str]:
+        """Names of the servers that the instance's user may use."""
+        return list(self.registry.usable(instance.user))
 
-    def list_tools(self, instance: Instance, server: str) -> int:
+    def mcp_list_tools(self, instance: Instance, server: str) -> int:
         """Asks a server for its tools and returns the handle of the future of them.
 
         Raises:
@@ -78,7 +78,7 @@ class McpServers:
         found = self.registry.find(instance.user, server)
         return self._call(instance, found, "tools", lambda connection: connection.list_tools())
 
-    def call_tool(self, instance: Instance, server: str, tool: str, arguments: str) -> int:
+    def mcp_call_tool(self, instance: Instance, server: str, tool: str, arguments: str) -> int:
         """Calls a tool and returns the handle of the future of its answer.
 
         Raises:
