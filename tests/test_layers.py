@@ -79,7 +79,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "store": "errors instances",
         "recording": "errors wasm instances",
         "api": "errors timers fairness shares confined guest_json wasm programs instances resources"
-        " prefix commands interception models grammar http mcp messaging store",
+        " prefix commands interception models grammar messaging store",
         "worker": "timers instances models",
         "rpc": "errors fairness shares confined programs instances models mcp",
         "wiring": "timers shares data_folder confined wasm programs instances interception models"

@@ -93,7 +93,7 @@ class _Server:
         functions = self._role.functions(self._wiring.host_functions())
         linker.define(self._wiring.recorded(functions))
         requests = partial(Requests, config, self._role.parts(self._wiring.rpc_parts()))
-        self._rpc = self._wiring.door = RpcServer(
+        self._rpc = self._wiring.front_end = RpcServer(
             config,
             self._wiring.shares,
             requests,
@@ -115,7 +115,7 @@ class _Server:
             if self._program_seconds is not None:
                 nursery.start_soon(self._expire_programs, self._program_seconds)
             await nursery.start(self._wiring.run)
-            # The door opens first, so that a port in use is known before a checkpoint is loaded;
+            # Clients come first, so that a port in use is known before a checkpoint is loaded;
             # launches wait for the model.
             endpoint = await nursery.start(self._rpc.run)
             await nursery.start(self._link.run)

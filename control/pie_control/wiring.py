@@ -9,8 +9,31 @@ from typing import Protocol
 import structlog
 import trio
 
-from pie_control.api import ApiParts, functions
-from pie_control.api.runtime import GuestClocks
+from pie_control.api import (
+    adapter,
+    allocate,
+    forward,
+    images,
+    introspect,
+    offload,
+    prefix,
+    run,
+    run_text,
+    runtime,
+    sample,
+    session,
+    text,
+)
+from pie_control.api.adapter import AdapterCalls
+from pie_control.api.binder import implement
+from pie_control.api.grammar import LONG_CALLS, GrammarCalls
+from pie_control.api.images import ImageCalls
+from pie_control.api.messaging import MessagingCalls
+from pie_control.api.offload import OffloadCalls
+from pie_control.api.run_text import RunTextCalls
+from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
+from pie_control.api.store import StoreCalls
+from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import SettingsFolder
 from pie_control.grammar import GrammarService
@@ -43,7 +66,7 @@ log = structlog.get_logger("pie.server")
 
 
 class FrontEnd(Protocol):
-    """Where clients come in."""
+    """The RPC server, as the turns see it."""
 
     def has_requests(self) -> bool:
         """Whether clients wait; if so, they are let in soon."""
@@ -88,7 +111,7 @@ class Wiring:
             clocks: the clocks that users and guests read.
             scope: what this server is in charge of.
         """
-        self.door: FrontEnd | None = None  # set once clients may come in
+        self.front_end: FrontEnd | None = None  # set once clients may come in
         self.clock = clock
         self.durations = Durations()
         self.shares = Shares.of(config)
@@ -169,24 +192,36 @@ class Wiring:
             registry.on_end.append(self._recorder.finish)
 
     def host_functions(self) -> tuple[HostFunction, ...]:
-        """What guests may call. Once for a server."""
-        return functions(
-            ApiParts(
-                self.registry,
-                self.launcher,
-                self.executor,
-                self.timers,
-                self.answers,
-                self.confined,
-                self.models,
-                self.durations,
-                self.grammars,
-                self.http,
-                self.mcp,
-                self.messaging,
-                self.store,
-                self._clocks,
-            )
+        """All functions of the contract. Call it once: it has the grammars' handles forgotten."""
+        grammar = GrammarCalls(self.models, self.grammars, self.executor)
+        self.registry.on_end.append(grammar.drop_instance)
+        calls = RuntimeCalls(self.models, self.launcher, self.executor, self.timers, self._clocks)
+        texts = RunTextCalls(self.models, self.executor)
+        tokens = TokenizeCalls(self.models, self.answers, self.confined)
+        return (
+            *implement("runtime", calls, runtime, suspends=("wait",)),
+            *implement("source", SourceCalls(self.launcher), suspends=("read",)),
+            *implement("session", session),
+            *implement("http", self.http),
+            *implement("mcp", self.mcp),
+            *implement("messaging", MessagingCalls(self.messaging)),
+            *implement("store", StoreCalls(self.store)),
+            *implement("allocate", allocate, suspends=("alloc-kvpage",), arrays=("used",)),
+            *implement("forward", forward, arrays=("masks",)),
+            *implement("adapter", AdapterCalls(self.models), adapter),
+            *implement("introspect", introspect),
+            *implement(
+                "offload", OffloadCalls(self.models, self.durations), offload, suspends=("swap-in",)
+            ),
+            *implement("prefix-cache", prefix, arrays=("tokens",)),
+            *implement("input-text", text),
+            *implement("output-text", text),
+            *implement("input-image", ImageCalls(self.models), images),
+            *implement(
+                "sample", texts, sample, run, run_text, suspends=("next-tokens",), arrays=("mask",)
+            ),
+            *implement("grammar", grammar, suspends=LONG_CALLS),
+            *implement("tokenize", tokens, suspends=SLOW_CALLS),
         )
 
     def recorded(self, made: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
@@ -233,9 +268,9 @@ class Wiring:
         # Between two steps the worker comes first, because it is idle. What new instances say goes
         # out before the worker takes the cores for their prompts.
         launches = False
-        if not result and self.door is not None:
-            self.door.flush()
-            launches = self.door.has_requests()
+        if not result and self.front_end is not None:
+            self.front_end.flush()
+            launches = self.front_end.has_requests()
         self.dispatcher.after_turn(launches)
 
     def worker_ready(self, hello: Hello) -> None:
