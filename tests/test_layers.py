@@ -63,7 +63,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "data_folder": "errors",
         "confined": "errors fairness",
         "wasm": "errors",
-        "programs": "errors fairness confined wasm",
+        "programs": "errors data_folder fairness confined wasm",
         "instances": "errors data_folder timers fairness shares wasm programs",
         "resources": "errors shares timers",
         "prefix": "errors instances resources",
@@ -76,7 +76,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "http": "errors instances",
         "mcp": "errors guest_json data_folder instances http",
         "messaging": "errors instances",
-        "store": "errors instances",
+        "store": "errors data_folder instances",
         "recording": "errors wasm instances",
         "api": "errors timers fairness shares confined guest_json wasm programs instances resources"
         " prefix commands interception models grammar messaging store",

@@ -17,6 +17,7 @@ from pie_control.errors import ApiError
 
 FORMAT = 1
 NAME = "format"
+BUSY_SECONDS = 10.0  # of a database in it: another server on the same folder may write
 
 log = structlog.get_logger("pie.kept")
 
@@ -118,7 +119,7 @@ class SettingsFolder:
             if not isinstance(fields, dict) or fields.keys() != self._fields:
                 raise ValueError("another thing")
         except (OSError, ValueError):
-            log.warning("a file of what is kept cannot be read", path=str(path))
+            log.warning("a file of settings cannot be read", path=str(path))
             return None
         return fields
 

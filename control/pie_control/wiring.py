@@ -80,7 +80,7 @@ class Scope:
     """What a server is in charge of: by itself, of all."""
 
     id_suffix: str = ""  # of its instances' ids
-    settings: bool = True  # it keeps the adapters and MCP servers that clients set
+    settings: bool = True  # it stores the adapters and MCP servers that clients set
     topics: bool = True  # all instances of a user are here, or its topics reach the others
     store: bool = True  # its data folder has all that programs of a user have stored
 
@@ -149,11 +149,11 @@ class Wiring:
             self.timers,
             clocks.monotonic_ns,
         )
-        kept = config.data_folder if scope.settings else None
+        folder = config.data_folder if scope.settings else None
         self.adapters = AdapterLoader(
             self.models,
             worker.order,
-            SettingsFolder(kept and kept / "adapters", "model", "name", "folder"),
+            SettingsFolder(folder and folder / "adapters", "model", "name", "folder"),
         )
         self.dispatcher = Dispatcher(self.models, self.executor, worker, self.timers, clock)
         self.messaging = Bus(config.messaging, alone=scope.topics)
@@ -161,7 +161,7 @@ class Wiring:
             config.data_folder / "store.sqlite3", config.store, of_all=scope.store
         )
         self.http = HttpClient(config.http)
-        self.mcp = McpServers(config.mcp, config.http, kept and kept / "mcp")
+        self.mcp = McpServers(config.mcp, config.http, folder and folder / "mcp")
         self.grammars = GrammarService(config.grammar, confined)
         self.answers = SlowCalls(self.executor)
         self.confined = confined
@@ -177,7 +177,7 @@ class Wiring:
         self._join_instances()
 
     def _join_instances(self) -> None:
-        """Each part that keeps something of instances learns of their start and their end."""
+        """Each part with a table by instance learns of their start and their end."""
         registry = self.registry
         registry.on_start.append(self.messaging.join)
         registry.on_end += [

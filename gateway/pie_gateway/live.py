@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pie_gateway.backend.snapshot import Snapshot
+from pie_gateway.backend.catalog import Snapshot
 from pie_gateway.metrics.requests import RequestMetrics
 
 MOST_INSTANCES = 500  # that run

@@ -372,12 +372,12 @@ def test_a_session_is_kept_for_a_while(server: Server, clock: Clock) -> None:
     [one], talker = server.sessions.all, server.talkers["a"]
     clock.now += TIMING.dead + 1
     server.act(list(server.sessions.tick()))
-    clock.now += TIMING.kept - 1
+    clock.now += TIMING.resumable - 1
     server.act(list(server.sessions.tick()))
     assert greet(server, b"2")
     clock.now += TIMING.dead + 1
     server.act(list(server.sessions.tick()))
-    clock.now += TIMING.kept + 1
+    clock.now += TIMING.resumable + 1
     server.act(list(server.sessions.tick()))
     assert server.events[-1] == Gone(one)
     assert talker.client == ClientPresence(False, clock.now)
@@ -390,7 +390,7 @@ def test_a_session_with_many_answers_is_kept_for_less_long(server: Server, clock
         server.ask(peer, Request(1, 0, "now", {"value": bytes(size)}))
     clock.now += TIMING.dead + 1
     server.act(list(server.sessions.tick()))
-    clock.now += TIMING.kept_large - 1
+    clock.now += TIMING.resumable_large - 1
     server.act(list(server.sessions.tick()))
     assert len(server.sessions) == 2
     clock.now += 2

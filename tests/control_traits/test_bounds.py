@@ -48,9 +48,9 @@ def test_a_child_lives_on_when_its_reader_leaves(child: bool) -> None:
 
     async def test() -> None:
         reader = Session(bytes(16), "ann", 0.0, None)
-        outlet = ItemStream(one, lambda outlet: None)
-        outlet.attach(reader, 1)
-        outlet.detach(0.0)
+        stream = ItemStream(one, lambda stream: None)
+        stream.attach(reader, 1)
+        stream.detach(0.0)
         assert (one.client.left_at is None) == child
         assert not one.client.attached
 

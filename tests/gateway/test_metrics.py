@@ -11,8 +11,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from support.gateways import Gateway
 
+from pie_gateway.backend.catalog import Snapshot
 from pie_gateway.backend.job import Piece
-from pie_gateway.backend.snapshot import Snapshot
 from pie_gateway.metrics.requests import MOST_USERS, RequestMetrics
 from pie_gateway.metrics.server import MOST_LABELS, metrics_text
 

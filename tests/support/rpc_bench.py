@@ -36,7 +36,7 @@ from pie_py.config.server import ServerConfig
 
 Behaviour = Callable[[Instance], Awaitable[str]]
 
-FAST = Timing(heartbeat=0.1, dead=0.6, kept=30)
+FAST = Timing(heartbeat=0.1, dead=0.6, resumable=30)
 
 
 async def say(instance: Instance, message: str | bytes) -> None:

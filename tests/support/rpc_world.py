@@ -19,7 +19,7 @@ from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.quotas import Quota, Quotas
 from pie_py.wire.rpc import Message, Response, decode
 
-TIMING = Timing(heartbeat=2, dead=10, kept=120)
+TIMING = Timing(heartbeat=2, dead=10, resumable=120)
 FACTS = {
     "heartbeat": TIMING.heartbeat,
     "dead": TIMING.dead,
@@ -84,12 +84,12 @@ class Server:
         if event.request.method in ("now", "later"):
             return params.get("value")
         talker = self.talkers.setdefault(params["instance"], Talker(params["instance"]))
-        outlet = self.sessions.stream_of(talker)  # type: ignore[arg-type]
+        stream = self.sessions.stream_of(talker)  # type: ignore[arg-type]
         window = params.get("window", WINDOW)
-        self.sessions.read(event.session, outlet, window, params.get("received"))
+        self.sessions.read(event.session, stream, window, params.get("received"))
         return {
             "instance": talker.id,
-            "first": outlet.next_number,
+            "first": stream.next_number,
             "state": "running",
             "text": "",
         }

@@ -128,8 +128,8 @@ def copy_kvpage(
         sources, targets = sources[::-1], targets[::-1]
     pool.used[destination] = max(there, target_slot + count)
     bits = (int(pool.masks[source]) >> source_slot) & ((1 << count) - 1)
-    kept = int(pool.masks[destination]) & ~(((1 << count) - 1) << target_slot)
-    masks: Uint32 = np.array([kept | bits << target_slot], np.uint32)
+    rest = int(pool.masks[destination]) & ~(((1 << count) - 1) << target_slot)
+    masks: Uint32 = np.array([rest | bits << target_slot], np.uint32)
     pool.set_masks(np.array([destination], np.int32), masks)
     from_start = not (source_slot or target_slot or there)
     command = CopyKvCommand(sources, targets, source, destination, from_start)
@@ -149,7 +149,7 @@ def kvpage_used(instance: Instance, queue: int, pages: list[int]) -> Any:
 def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint32) -> None:
     """Empties the slots of pages from a number on.
 
-    The worker need not be told: what it reads of a page is said with each command, and the commands
+    The worker need not know: what it reads of a page is said with each command, and the commands
     that refill the slots run after all earlier commands that read or wrote them.
     """
     space = queue_of(instance, queue, "allocate").space

@@ -217,8 +217,8 @@ def _queue(target: OpenQueue, command: ForwardCommand, room: Room | None) -> Non
         else:
             pool.used[changed] = filled
     if _NONE_FILLED in command.page_used.tobytes():  # the worker need not see empty pages
-        kept = command.page_used > 0
-        command.pages, command.page_used = command.pages[kept], command.page_used[kept]
+        has_any = command.page_used > 0
+        command.pages, command.page_used = command.pages[has_any], command.page_used[has_any]
     target.scheduler.enqueue(target.queue, command)
 
 

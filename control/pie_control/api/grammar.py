@@ -52,9 +52,9 @@ class GrammarCalls:
         description, codec = self._models.service(model).description, self._models.codec(model)
         grammars.check(kind, text)
         future = instance.futures.create(FutureKind.GRAMMAR)
-        kept = grammars.kept(model, kind, text, instance.user)
-        if kept is not None:
-            future.resolve(kept)
+        compiled = grammars.compiled(model, kind, text, instance.user)
+        if compiled is not None:
+            future.resolve(compiled)
             return future.handle
 
         def done(result: Grammar | ApiError) -> None:

@@ -1,4 +1,4 @@
-"""Trait `introspect`: forward passes that tell what was attended to."""
+"""Trait `introspect`: forward passes that report what was attended to."""
 
 from __future__ import annotations
 

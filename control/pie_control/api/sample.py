@@ -90,9 +90,9 @@ def mix_logits(
         )
     row = _written_embed(source, embed)
     source.queue.check_room()
-    kept = LogitRow(source.model.logit_rows)
-    source.scheduler.enqueue(source.queue, KeepLogitsCommand(row, kept))
-    found.mixing.append(kept)
+    saved = LogitRow(source.model.logit_rows)
+    source.scheduler.enqueue(source.queue, KeepLogitsCommand(row, saved))
+    found.mixing.append(saved)
 
 
 def _written_embed(target: OpenQueue, embed: int) -> int:

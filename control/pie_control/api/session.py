@@ -29,7 +29,7 @@ def send_blob(instance: Instance, data: bytes) -> None:
 
 
 def make_room(instance: Instance) -> None:
-    """A child has no client: its newest messages are kept for a client that attaches later."""
+    """A child has no client: its newest messages wait for a client that attaches later."""
     if instance.parent is not None and not instance.client.attached:
         while not instance.outbox.has_room:
             instance.outbox.pop()

@@ -64,7 +64,7 @@ class Promise(Protocol):
     """Something that others wait for and that an instance is expected to do in its next slices."""
 
     def interrupt(self) -> None:
-        """A slice of the instance has ended before it has kept the promise."""
+        """A slice of the instance has ended before it has fulfilled the promise."""
 
     def drop(self) -> int:
         """Others need not wait any longer; returns the slices that have ended meanwhile."""

@@ -1,6 +1,6 @@
-"""Results of instances that were launched detached, for clients who ask after a restart.
+"""Results of instances that were launched detached, for clients that ask after a restart.
 
-Each is a file, as what `kept.py` keeps. They are written by a thread soon after an instance's end,
+Each is a file of a `SettingsFolder`. They are written by a thread soon after an instance's end,
 and at the latest when the server stops. They are bounded by their age, and by number and bytes of
 each user's.
 """
@@ -39,10 +39,10 @@ class StoredResult:
 
 
 class ResultStore:
-    """What is kept of detached instances that have ended."""
+    """Results of detached instances that have ended."""
 
     def __init__(self, folder: Path, seconds: float, date_ns: Callable[[], int]) -> None:
-        """Takes where the files are, how long a result is kept, 0 for not at all, and the clock."""
+        """Takes the files' folder, for how long there is a result, 0 for none, and the clock."""
         names = StoredResult.__slots__
         self._files = SettingsFolder(folder if seconds else None, *names)
         self._age_ns = int(seconds * 1e9)
@@ -53,7 +53,7 @@ class ResultStore:
         self._work = trio.Event()
 
     def follow(self, instance: Instance) -> None:
-        """Will keep an instance's result."""
+        """Will store an instance's result."""
         if self._age_ns:
             self._followed.add(instance)
 
@@ -94,7 +94,7 @@ class ResultStore:
             self._write(self._new)
 
     def _look(self) -> None:
-        """Counts what a server before this one has kept."""
+        """Counts what a server before this one has stored."""
         there = [StoredResult(**fields) for fields in self._files.all()]
         for result in sorted(there, key=lambda result: result.ended_ns):
             self._count(result)

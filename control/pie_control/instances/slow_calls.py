@@ -1,4 +1,4 @@
-"""Answers of slow host functions: they are computed elsewhere while the guest is suspended."""
+"""Slow host functions: what they return is computed in a task while the guest is suspended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the guests: decides which one has its turn, and what follows from how the turn ended."""
+"""Turns of guests: which one is next, and what follows from how a turn ended."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class Executor:
         self._memory.end()
 
     def _is_other_first(self, now: int) -> bool:
-        """Whether a guest is ready of a user who was served less than who is next in the
+        """Whether a guest is ready of a user who was served less than the next one in the
         background."""
         resting = self._cool_down.at(now)
         user = self._background.next_user(resting)

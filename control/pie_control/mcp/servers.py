@@ -47,8 +47,8 @@ class McpServers:
             MissingVariable: the configuration names a variable that is not there.
         """
         self._config = config
-        kept = SettingsFolder(folder, "user", "name", "fields")
-        self.registry = McpRegistry(config, http or HttpConfig(), self._start, kept)
+        settings = SettingsFolder(folder, "user", "name", "fields")
+        self.registry = McpRegistry(config, http or HttpConfig(), self._start, settings)
         self._nursery: trio.Nursery | None = None
         self._calls: Counter[str] = Counter()  # under way, by instance
         self._user_calls: Counter[str] = Counter()

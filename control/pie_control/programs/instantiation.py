@@ -22,7 +22,7 @@ class Instantiation:
     """Makes guests with the same limits; those of one component with the help of a thread."""
 
     def __init__(self, linker: Linker, limits: GuestLimits, ahead: int) -> None:
-        """Takes how many guests are kept ahead of need; they take places of the engine."""
+        """Takes how many guests are made ahead of need; they take places of the engine."""
         self._linker = linker
         self._limits = limits
         self._ahead = ahead

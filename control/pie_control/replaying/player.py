@@ -21,7 +21,7 @@ DEBUGGER_FUTURE = 0xFFFF_FFFF
 
 
 class Terminal(Protocol):
-    """Who watches a replay."""
+    """The person at a replay."""
 
     def called(self, number: int, call: Call) -> None:
         """A call of the record has been replayed."""
@@ -54,7 +54,7 @@ class Player:
 
     Attributes:
         record: what they answer from.
-        terminal: who watches.
+        terminal: the person who watches.
         source: a Python program in place of the record's.
         departure: where the program has left the record; no answer is given afterwards.
         over: the record has ended before the program has.
@@ -175,8 +175,8 @@ def described(call: Call, most: int = 160) -> str:
     found = SIGNATURES.get(interface, {}).get(name)
     names = list(found.params) if found is not None else []
     names += [""] * (len(call.args) - len(names))
-    told = [f"{one}={_short(value, most)}" for one, value in zip(names, call.args, strict=False)]
-    text = f"{call.name}({', '.join(told)})"
+    given = [f"{one}={_short(value, most)}" for one, value in zip(names, call.args, strict=False)]
+    text = f"{call.name}({', '.join(given)})"
     if call.fails is not None:
         return f"{text} fails: {_short(call.fails, most)}"
     return text if call.answer is None else f"{text} → {_short(call.answer, most)}"

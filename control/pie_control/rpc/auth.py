@@ -1,4 +1,4 @@
-"""Decides which connections are let in: answers ZeroMQ's authentication requests (ZAP, RFC 27).
+"""Authentication of connections: answers ZeroMQ's authentication requests (ZAP, RFC 27).
 
 pyzmq's `zmq.auth.Authenticator` is not used: it lets in connections without a key (NULL), and an
 exception in the look-up of a key ends it. This refuses all but CURVE, and goes on. A connection
@@ -29,7 +29,7 @@ MOST_QUESTIONS = 64  # looked up at once: strangers' keys may take a while
 
 
 class NotKnownNow(Exception):
-    """Whether a key is a user's cannot be told at present: the client may try again."""
+    """Whether a key is a user's is not known at present: the client may try again."""
 
 
 class Users(Protocol):
@@ -39,7 +39,7 @@ class Users(Protocol):
         """The user of a key; None if no user has it.
 
         Raises:
-            NotKnownNow: if that cannot be told.
+            NotKnownNow: if that is not known.
         """
 
     @property
@@ -117,7 +117,7 @@ class Authenticator:
         self._socket.send(*route, ZAP_VERSION, number, *answer)
 
     async def _find(self, key: str, address: str) -> str | None:
-        """The user of a key; None if no user has it, or that cannot be told in time.
+        """The user of a key; None if no user has it, or that is not known in time.
 
         ZeroMQ has an answer for the latter, after which neither side does anything; so the
         connection waits here, as long as handshakes may take.

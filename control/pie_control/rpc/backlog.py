@@ -1,8 +1,8 @@
-"""Counts the bytes that connections have been sent and need not have read: ZeroMQ queues them.
+"""Bytes that connections have been sent and need not have read: ZeroMQ queues them.
 
-ZeroMQ does not tell how long its queues are. That a client acknowledges items, or confirms answers,
-does not show that it has read them. So now and then it is sent a random number, which it sends
-back: it has read what was sent before that number.
+ZeroMQ does not report how long its queues are. That a client acknowledges items, or confirms
+answers, does not show that it has read them. So now and then it is sent a random number, which it
+sends back: it has read what was sent before that number.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 
-# Sent to a connection, before it is asked what it has read. Who reads is hardly more behind.
+# Sent to a connection, before it is asked what it has read. One that reads is hardly more behind.
 PROBE_BYTES = 512 << 10
 CONNECTION_BYTES = 64 << 20  # that a connection may be behind; then it is sent no items
 USER_BYTES = 128 << 20  # that all connections of a user may be behind; then those that read go on
@@ -54,7 +54,7 @@ class Backlog:
         return self._ask(connection)
 
     def user_of(self, peer: bytes) -> str | None:
-        """Whose connection it is; None if it has been sent nothing."""
+        """A connection's user; None if it has been sent nothing."""
         connection = self._connections.get(peer)
         return None if connection is None else connection.user
 

@@ -33,7 +33,7 @@ class InboundMessage(NamedTuple):
     def owner(self) -> Owner:
         """The user and the connection that its handling is charged to.
 
-        The user pays nothing for who has a key of his that was removed.
+        The user pays nothing for connections with a key that was removed.
         """
         return Owner("" if self.content is None else self.user, self.peer.hex())
 
@@ -68,13 +68,13 @@ class Inbox:
         """Whether some user has so much here that no more is to be taken from ZeroMQ."""
         return bool(self._full)
 
-    def put(self, letter: InboundMessage) -> None:
+    def put(self, message: InboundMessage) -> None:
         """A message has arrived."""
-        user = letter.owner.user
-        self._waiting.push(letter.owner, letter)
+        user = message.owner.user
+        self._waiting.push(message.owner, message)
         self._messages[user] += 1
-        self._bytes[user] += letter.size
-        self._with_commands += letter.may_bring_commands
+        self._bytes[user] += message.size
+        self._with_commands += message.may_bring_commands
         if self._messages[user] >= MOST_MESSAGES or self._bytes[user] >= MOST_BYTES:
             self._full.add(user)
 
@@ -83,16 +83,16 @@ class Inbox:
         taken = self._waiting.pop()
         if taken is None:
             return None
-        (user, _), letter = taken
+        (user, _), message = taken
         self._messages[user] -= 1
-        self._bytes[user] -= letter.size
-        self._with_commands -= letter.may_bring_commands
+        self._bytes[user] -= message.size
+        self._with_commands -= message.may_bring_commands
         if self._messages[user] < MOST_MESSAGES and self._bytes[user] < MOST_BYTES:
             self._full.discard(user)
         if not self._messages[user]:
             del self._messages[user], self._bytes[user]
-        return letter
+        return message
 
-    def charge(self, letter: InboundMessage, nanoseconds: int) -> None:
+    def charge(self, message: InboundMessage, nanoseconds: int) -> None:
         """A message was handled, and took so long."""
-        self._waiting.charge(letter.owner, nanoseconds)
+        self._waiting.charge(message.owner, nanoseconds)

@@ -1,4 +1,4 @@
-"""Frames to clients that no socket has yet: joined by turn, within the backlog."""
+"""Frames to clients before they are sent: joined by turn, within the backlog."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class Outgoing:
         """Whether there may be something to send."""
         return bool(self._ready or self._sessions or self._deliveries)
 
-    def add_ready(self, outlet: ItemStream) -> None:
+    def add_ready(self, stream: ItemStream) -> None:
         """A stream may have something to send."""
-        if outlet.reader is not None:
-            self._ready[outlet] = None
+        if stream.reader is not None:
+            self._ready[stream] = None
             self._on_work()
 
     def release_held(self) -> None:
         """Connections have read more, or are gone: streams that waited for that look again."""
         held, self._held = self._held, {}
-        for outlet in held:
-            self.add_ready(outlet)
+        for stream in held:
+            self.add_ready(stream)
 
     def post(self, session: Session, message: ToClient) -> None:
         """As `transmit`, of a message."""
@@ -86,15 +86,15 @@ class Outgoing:
         A stream that has more waits for the next turn, so that a long one holds up no other.
         """
         ready, self._ready = self._ready, {}
-        for outlet in ready:
-            session = outlet.reader
+        for stream in ready:
+            session = stream.reader
             if session is None or session.peer is None or not session.is_present:
                 continue
             if self.backlog.is_full(session.peer, session.user):
-                self._held[outlet] = None
-            elif (items := outlet.take()) is not None:
+                self._held[stream] = None
+            elif (items := stream.take()) is not None:
                 self.transmit(session, encode(items))
-                self._ready[outlet] = None
+                self._ready[stream] = None
         for session in list(self._sessions):
             self.collect(session)
 

@@ -269,7 +269,7 @@ class Requests:
         return self._launched(session, instance, asked)
 
     async def _launch_again(self, session: Session, asked: methods.LaunchAgain) -> Answer:
-        """On loopback every client is the operator, who may read and launch all."""
+        """On loopback every client is the operator, and may read and launch all."""
         if session.user != LOCAL_USER or self._parts.recorded is None:
             raise ApiError("permission-denied", "only a gateway of the cluster may ask for this")
         instance = await self._parts.recorded.launch_again(asked.launch, asked.run)
@@ -277,12 +277,12 @@ class Requests:
         return {"instance": instance.id}
 
     def _launched(self, session: Session, instance: Instance, asked: methods.Launch) -> Answer:
-        outlet = self._sessions.stream_of(instance)
-        outlet.lives_alone = asked.detached or asked.keep or asked.restart > 0
+        stream = self._sessions.stream_of(instance)
+        stream.lives_alone = asked.detached or asked.keep or asked.restart > 0
         if asked.detached:
             self._parts.results.follow(instance)
         else:
-            self._sessions.read(session, outlet, asked.window, None)
+            self._sessions.read(session, stream, asked.window, None)
         program = instance.program
         return {"instance": instance.id, "program": program.name, "hash": program.hash}
 
@@ -290,15 +290,15 @@ class Requests:
         if (stored := self._stored_result(session, asked.instance)) is not None:
             return {"first": 0, **stored}
         instance = self._find(session, asked.instance)
-        outlet = self._sessions.stream_of(instance)
+        stream = self._sessions.stream_of(instance)
         ended = instance.ended
-        if outlet.finished and ended is not None:
+        if stream.finished and ended is not None:
             # Its last item has been consumed: what is left to say is how it ended.
-            return {"first": outlet.next_number, "state": ended.state.value, "text": ended.text}
-        self._sessions.read(session, outlet, asked.window, asked.received)
+            return {"first": stream.next_number, "state": ended.state.value, "text": ended.text}
+        self._sessions.read(session, stream, asked.window, asked.received)
         return {
             "instance": instance.id,
-            "first": outlet.next_number,
+            "first": stream.next_number,
             "state": "running",
             "text": "",
         }

@@ -177,7 +177,7 @@ class ItemStream:
     """The stream of one instance, read by one session at a time.
 
     Back-pressure: items leave the instance's mailbox only while the window has room, so a reader
-    that does not read fills the mailbox, and the mailbox tells the instance `would-block`.
+    that does not read fills the mailbox, and the mailbox answers the instance `would-block`.
     """
 
     def __init__(self, instance: Instance, wake: Callable[[ItemStream], None]) -> None:

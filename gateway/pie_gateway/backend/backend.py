@@ -10,10 +10,9 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
-from pie_gateway.backend.catalog import Catalog
+from pie_gateway.backend.catalog import Catalog, Snapshots
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import Job
-from pie_gateway.backend.snapshot import Snapshots
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
 from pie_gateway.problems import asked, of_client
 from pie_py.build.modules import read_program
@@ -26,7 +25,6 @@ from pie_py.config.shipped_files import shipped_folder
 CHAT = ("gateway-chat", "chat/chat.wasm")
 ASYNCHRONOUS = ("gateway-async", "async_function_calling/chat.py")
 IDLE_SECONDS = 600.0  # after which a user's connection is closed
-LOOK_SECONDS = 30.0
 
 
 class Backend:
@@ -155,7 +153,7 @@ class Backends:
             task_status.started()
             try:
                 while client.is_alive and not (key is not None and self._is_idle(backend)):
-                    await anyio.sleep(LOOK_SECONDS)
+                    await anyio.sleep(IDLE_SECONDS / 20)
             finally:
                 if self._open.get(key) is backend:  # it may have a successor
                     del self._open[key]

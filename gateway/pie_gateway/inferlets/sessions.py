@@ -18,7 +18,6 @@ from pie_gateway.schemas.inferlets import Blob, LaunchRequest
 from pie_py.client import Instance
 
 PATH = "/v1/inferlets/{program}/session"
-FIRST_SECONDS = 30.0  # until the first frame
 REFUSED, FAILED = 1008, 1011  # of RFC 6455
 REASON_BYTES = 120
 
@@ -38,7 +37,7 @@ async def session(socket: WebSocket) -> None:
 
 
 async def _serve(socket: WebSocket, exchange: Exchange) -> None:
-    with anyio.move_on_after(FIRST_SECONDS) as first:
+    with anyio.move_on_after(exchange.config.body_seconds) as first:
         frame = await socket.receive()
     if first.cancelled_caught:
         raise Problem(408, "the first frame has not come")

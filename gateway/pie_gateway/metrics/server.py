@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pie_gateway.backend.snapshot import Snapshot
+from pie_gateway.backend.catalog import Snapshot
 from pie_gateway.metrics.requests import RequestMetrics
 
 MOST_LABELS = 50  # programs and users with a series of their own; the rest is `other`
