@@ -13,7 +13,7 @@ from support.rig import Rig
 from support.servers import Server
 
 from pie_control.instances import result_store
-from pie_control.instances.instance import Instance, State
+from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.result_store import ResultStore
 from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.config.server import ServerConfig
@@ -74,7 +74,7 @@ class Kept:
         if detached:
             self.results.follow(instance)
         self.rig.clock.seconds += 1.0
-        self.rig.registry.end(instance, State.FINISHED, text)
+        self.rig.registry.end(instance, InstanceState.FINISHED, text)
         return instance
 
     def write(self) -> None:

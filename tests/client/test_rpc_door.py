@@ -21,7 +21,7 @@ import trio
 import zmq
 from support.rpc_bench import FAST, Bench, Proxy
 
-from pie_control.instances.instance import Instance, State
+from pie_control.instances.instance import Instance, InstanceState
 from pie_control.rpc import backlog
 from pie_control.rpc.auth import NotKnownNow
 from pie_control.rpc.endpoint import EndpointRefused
@@ -322,7 +322,7 @@ def test_who_asked_has_left_while_its_program_was_compiled(
             time.sleep(0.01)
         [instance] = launched
         if detached:
-            assert instance.state is State.RUNNING
+            assert instance.state is InstanceState.RUNNING
         else:
             assert instance.ended is not None
             assert instance.ended.text == "killed: its client has left"

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
-from pie_control.instances.instance import Instance, State
+from pie_control.instances.instance import Instance, InstanceState
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.wasm import Guest, HostFunction
 from pie_control.wiring import Wiring
@@ -122,7 +122,7 @@ class Rig:
         return instance
 
     def end(self, instance: Instance) -> None:
-        self.registry.end(instance, State.FINISHED, "")
+        self.registry.end(instance, InstanceState.FINISHED, "")
 
 
 def host_functions() -> tuple[HostFunction, ...]:

@@ -20,7 +20,7 @@ import trio
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.futures import FutureCount, FutureTable
-from pie_control.instances.instance import Ended, Instance, State
+from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.mailbox import MessageBytes
 from pie_control.instances.result_store import ResultStore
 from pie_control.instances.user_totals import Together, UserTotals
@@ -117,7 +117,7 @@ class Behaviours:
 
     @property
     def live_count(self) -> int:
-        return sum(i.state is State.RUNNING for i in self._all.values())
+        return sum(i.state is InstanceState.RUNNING for i in self._all.values())
 
     def memory_of(self, user: str) -> int:
         return sum(i.memory_bytes for i in self._all.values() if i.user == user)
@@ -168,19 +168,19 @@ class Behaviours:
             try:
                 text = await BEHAVIOURS[instance.program.name](instance)
             except RuntimeError as error:
-                self._end(instance, State.FAILED, str(error))
+                self._end(instance, InstanceState.FAILED, str(error))
             else:
-                self._end(instance, State.FINISHED, text)
+                self._end(instance, InstanceState.FINISHED, text)
 
-    def _end(self, instance: Instance, state: State, text: str) -> None:
-        if instance.state is State.RUNNING:
-            instance.ended = Ended(state, text)
+    def _end(self, instance: Instance, state: InstanceState, text: str) -> None:
+        if instance.state is InstanceState.RUNNING:
+            instance.ended = InstanceEnded(state, text)
             self.users.remove(instance)
             instance.outbox.put(instance.ended, len(text), force=True)
             instance.ended_event.set()
 
     def kill(self, instance: Instance, reason: str) -> None:
-        self._end(instance, State.KILLED, f"killed: {reason}")
+        self._end(instance, InstanceState.KILLED, f"killed: {reason}")
 
     condemn = kill
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pie_control.instances.instance import ClientPresence, Ended, State
+from pie_control.instances.instance import ClientPresence, InstanceEnded, InstanceState
 from pie_control.instances.mailbox import Mailbox
 from pie_control.rpc.sessions import Do, Event, Sessions, Timing
 from pie_control.shares import Shares
@@ -35,7 +35,7 @@ class Talker:
         self.id = instance_id
         self.outbox: Mailbox[Any] = Mailbox(mailbox_items, 1 << 40)
         self.parent: Talker | None = None
-        self.ended: Ended | None = None
+        self.ended: InstanceEnded | None = None
         self.client = ClientPresence()
         self.said = 0
 
@@ -44,7 +44,7 @@ class Talker:
         self.said += 1
 
     def end(self) -> None:
-        self.ended = Ended(State.FINISHED, "done")
+        self.ended = InstanceEnded(InstanceState.FINISHED, "done")
         self.outbox.put(self.ended, 4, force=True)
 
 

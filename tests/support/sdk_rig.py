@@ -22,7 +22,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
-from pie_control.instances.instance import Ended, Instance, State
+from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.models.tokenizer import TextCodec
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests
@@ -292,11 +292,11 @@ class Rig:
 
 def _outcome(instance: Instance) -> Outcome:
     sent: list[str | bytes] = []
-    while (event := instance.outbox.pop()) is not None and not isinstance(event, Ended):
+    while (event := instance.outbox.pop()) is not None and not isinstance(event, InstanceEnded):
         sent.append(event)
     assert instance.ended is not None
     return Outcome(
-        ok=instance.state is State.FINISHED,
+        ok=instance.state is InstanceState.FINISHED,
         text=instance.ended.text,
         sent=sent,
         log=[(line.level, line.text) for line in instance.log],

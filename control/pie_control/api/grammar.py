@@ -13,7 +13,7 @@ from pie_control.grammar import Grammar, Matcher
 from pie_control.grammar.service import GrammarService
 from pie_control.grammar.table import GrammarTable
 from pie_control.instances.futures import FutureKind
-from pie_control.instances.instance import Instance, State, Turns
+from pie_control.instances.instance import Instance, InstanceState, Turns
 from pie_control.models.served import ServedModels
 from pie_control.wasm import SUSPENDED
 
@@ -193,7 +193,7 @@ class GrammarCalls:
             if after is not None and not isinstance(answer, ApiError):
                 after(matcher)
             answers.append(answer)
-            if suspended and instance.state is State.RUNNING:
+            if suspended and instance.state is InstanceState.RUNNING:
                 self._turns.answer(instance, answer)
 
         def run() -> None:

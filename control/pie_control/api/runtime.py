@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pie_control.api.binder import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
-from pie_control.instances.instance import Ended, Instance, State, Turns
+from pie_control.instances.instance import Instance, InstanceEnded, InstanceState, Turns
 from pie_control.instances.launcher import Launcher
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.instantiation import Unclaimed
@@ -129,13 +129,13 @@ class RuntimeCalls:
         found = self._launcher.find(program, instance.user)
         future = instance.futures.create_outside(FutureKind.TEXT, f"child {found.name}")
 
-        def done(ended: Ended | ApiError) -> None:
+        def done(ended: InstanceEnded | ApiError) -> None:
             if isinstance(ended, ApiError):
                 future.fail(ended)
-            elif ended.state is State.FINISHED:
+            elif ended.state is InstanceState.FINISHED:
                 future.resolve(ended.text)
             else:
-                killed = ended.state is State.KILLED
+                killed = ended.state is InstanceState.KILLED
                 future.fail(ApiError("cancelled" if killed else "failed-dependency", ended.text))
 
         future.on_cancel = self._launcher.start_child(instance, found, args, done)

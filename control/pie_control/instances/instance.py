@@ -151,7 +151,7 @@ class Ends(Protocol):
         """Ends victims one after the other until `enough()`, and returns what that says then."""
 
 
-class State(Enum):
+class InstanceState(Enum):
     """Whether an instance runs, or how it has ended."""
 
     RUNNING = "running"
@@ -164,16 +164,16 @@ _CLOSED: Mailbox[Any] = Mailbox(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class InstanceEnded:
     """Last event of an instance: its result (`FINISHED`) or the reason it ended otherwise."""
 
-    state: State
+    state: InstanceState
     text: str
     time_ns: int = 0  # Unix epoch
     cpu_ns: int = 0  # CPU time of its guest, in all
 
 
-Event: TypeAlias = str | bytes | Ended
+Event: TypeAlias = str | bytes | InstanceEnded
 
 
 class Fence(NamedTuple):
@@ -222,7 +222,7 @@ class Instance:
         self.quota = quota  # of its user
         self.parent = parent
         self.created_ns = date_ns()
-        self.ended: Ended | None = None
+        self.ended: InstanceEnded | None = None
         self.ended_event = trio.Event()
         self.fence: Fence | None = None  # of a launch that is recorded, and of its children
         self.generations = 0  # above it on other nodes of the cluster
@@ -252,9 +252,9 @@ class Instance:
         self.texts = self.blobs = _CLOSED
 
     @property
-    def state(self) -> State:
+    def state(self) -> InstanceState:
         """Whether it runs, or how it has ended."""
-        return State.RUNNING if self.ended is None else self.ended.state
+        return InstanceState.RUNNING if self.ended is None else self.ended.state
 
     @property
     def depth(self) -> int:

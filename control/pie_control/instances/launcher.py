@@ -13,10 +13,10 @@ import trio
 from pie_control.errors import ApiError, NoRoom, ProgramRejected
 from pie_control.instances.instance import (
     ARGUMENT_OVERHEAD,
-    Ended,
     Fence,
     Instance,
-    State,
+    InstanceEnded,
+    InstanceState,
     argument_bytes,
 )
 from pie_control.instances.registry import Registry
@@ -52,7 +52,7 @@ class GuestMaker(Protocol):
 class Child(Protocol):
     """A child that runs, here or on another node."""
 
-    async def end(self) -> Ended | ApiError:
+    async def end(self) -> InstanceEnded | ApiError:
         """Waits for its end; an error if it is lost with its node."""
 
     def kill(self) -> None:
@@ -187,7 +187,7 @@ class Launcher:
             f"limit-exceeded: {seconds:g} s of wall time are used up: the program waits for what"
             " does not come, or needs a higher limits.wall_seconds"
         )
-        end = partial(self._registry.end, instance, State.FAILED, text)
+        end = partial(self._registry.end, instance, InstanceState.FAILED, text)
         self._wall_timers[instance] = self._timers.call_later(seconds, end)
 
     def _on_end(self, instance: Instance) -> None:
@@ -222,7 +222,7 @@ class Launcher:
         parent: Instance,
         program: Program,
         args: list[str],
-        done: Callable[[Ended | ApiError], None],
+        done: Callable[[InstanceEnded | ApiError], None],
     ) -> Callable[[], None]:
         """Launches a child in a later turn, at its user's cost. Returns what kills it.
 
@@ -301,7 +301,7 @@ class Launcher:
             child.is_waiting = False
             _decrease(self._waiting, child.parent.user)
 
-    def _over(self, child: _Child, end: Ended | ApiError) -> None:
+    def _over(self, child: _Child, end: InstanceEnded | ApiError) -> None:
         self._is_started(child)
         child.finish(end)
 
@@ -330,19 +330,21 @@ class _Child:
         parent: Instance,
         program: Program,
         args: list[str],
-        done: Callable[[Ended | ApiError], None],
+        done: Callable[[InstanceEnded | ApiError], None],
     ) -> None:
         self.parent = parent
         self.program = program
         self.args = args
-        self.done: Callable[[Ended | ApiError], None] | None = done  # None once it is of no use
+        self.done: Callable[[InstanceEnded | ApiError], None] | None = (
+            done  # None once it is of no use
+        )
         self.is_starting = True  # does not count among the instances of this node yet
         self.is_waiting = True  # runs nowhere yet
         self.scope = trio.CancelScope()  # of the task that waits for it, where there is one
         self.instance: Instance | None = None  # that it is here
         self.remote: Child | None = None
 
-    def finish(self, end: Ended | ApiError) -> None:
+    def finish(self, end: InstanceEnded | ApiError) -> None:
         """Gives its parent its end, unless it was given up."""
         done, self.done = self.done, None
         if done is not None:

@@ -16,7 +16,7 @@ from pie_control.fairness import Owner, Work
 from pie_control.instances.ended import EndedInstances, PendingCleanup, loggable
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.guest_memory import correct, of_users, too_much
-from pie_control.instances.instance import Ended, Fence, Instance, State
+from pie_control.instances.instance import Fence, Instance, InstanceEnded, InstanceState
 from pie_control.instances.mailbox import MessageBytes
 from pie_control.instances.user_totals import LaunchRates, Together, UserTotals
 from pie_control.shares import Shares
@@ -137,7 +137,7 @@ class Registry:
                 " may have here; try again when some have ended"
             )
         self._check_memory(user)
-        if parent is not None and parent.state is not State.RUNNING:
+        if parent is not None and parent.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", "the parent instance has ended")
         self._launches.take(user, self._quotas.of(user).launches)
         limits = limits or self._limits
@@ -220,17 +220,17 @@ class Registry:
 
     # End
 
-    def end(self, instance: Instance, state: State, text: str) -> None:
+    def end(self, instance: Instance, state: InstanceState, text: str) -> None:
         """Ends an instance: frees all it owned, answers its client, ends its children. Idempotent.
 
         What its children owned is freed soon.
         """
-        if instance.state is State.RUNNING:
+        if instance.state is InstanceState.RUNNING:
             self._mark_ended(instance, state, text)
             self._cleanup.free(instance)
 
-    def _mark_ended(self, instance: Instance, state: State, text: str) -> None:
-        instance.ended = Ended(state, text, self._date_ns(), instance.cpu_ns)
+    def _mark_ended(self, instance: Instance, state: InstanceState, text: str) -> None:
+        instance.ended = InstanceEnded(state, text, self._date_ns(), instance.cpu_ns)
         self._cleanup.add(instance)
         for child in self._children.pop(instance, ()):
             self.condemn(child, "its parent has ended")
@@ -264,17 +264,17 @@ class Registry:
         if instance.timeline is not None:
             instance.timeline.pack()
         self._ended.keep(instance)
-        if state is State.FAILED:
+        if state is InstanceState.FAILED:
             why = loggable(text)
             log.info("instance failed", instance=instance.id, user=instance.user, reason=why)
 
     def fail(self, instance: Instance, reason: str) -> None:
         """Ends an instance for a fault that is not its own."""
-        self.end(instance, State.FAILED, reason)
+        self.end(instance, InstanceState.FAILED, reason)
 
     def kill(self, instance: Instance, reason: str) -> None:
         """Ends an instance from outside."""
-        self.end(instance, State.KILLED, f"killed: {reason}")
+        self.end(instance, InstanceState.KILLED, f"killed: {reason}")
 
     def condemn(self, instance: Instance, reason: str) -> None:
         """As `kill`: it does nothing more from now on, and what it owned is freed soon.
@@ -282,8 +282,8 @@ class Registry:
         That takes long where its guest is in the middle of a call with much data, and half a
         second for a tree of a thousand instances. Others have turns in between.
         """
-        if instance.state is State.RUNNING:
-            self._mark_ended(instance, State.KILLED, f"killed: {reason}")
+        if instance.state is InstanceState.RUNNING:
+            self._mark_ended(instance, InstanceState.KILLED, f"killed: {reason}")
             self.do_later(instance.owner, partial(self._cleanup.free, instance))
 
     def reclaim(self, victims: Iterable[Instance], enough: Callable[[], bool]) -> bool:
@@ -296,7 +296,7 @@ class Registry:
                 break
             self.end(
                 victim,
-                State.KILLED,
+                InstanceState.KILLED,
                 "out-of-resources: ended to free what an instance needs that was launched earlier,"
                 " or whose user holds less",
             )
@@ -333,7 +333,7 @@ class Registry:
                 if since is None or now - since <= seconds:
                     continue
                 instance.client.left_at = None
-                if instance.state is State.RUNNING:
+                if instance.state is InstanceState.RUNNING:
                     self.condemn(instance, f"its client has been gone for {seconds:g} s")
                 else:
                     instance.outbox.drop_all_but_last()
@@ -375,7 +375,7 @@ class Registry:
     def _holding(self) -> list[Instance]:
         """Instances that may have memory."""
         live = self._live.values()
-        return [i for i in live if i.state is State.RUNNING or i in self._cleanup]
+        return [i for i in live if i.state is InstanceState.RUNNING or i in self._cleanup]
 
     @property
     def live_count(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Instance, State, Turns
+from pie_control.instances.instance import Instance, InstanceState, Turns
 
 
 class SlowCalls:
@@ -40,7 +40,7 @@ class SlowCalls:
             scope.cancel()
 
     async def _answer(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> None:
-        if instance.state is not State.RUNNING:
+        if instance.state is not InstanceState.RUNNING:
             return
         with trio.CancelScope() as scope:
             self._under_way[instance] = scope

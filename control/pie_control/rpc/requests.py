@@ -15,7 +15,7 @@ import trio
 
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Instance, State
+from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.launcher import Launcher, check_arguments
 from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.registry import Registry
@@ -141,7 +141,7 @@ class Requests:
         return [
             describe_instance(instance, self._parts.models)
             for instance in self._parts.registry.instances(self._scope(session, asked.users))
-            if asked.all or instance.state is State.RUNNING
+            if asked.all or instance.state is InstanceState.RUNNING
         ]
 
     def _stats(self, session: Session, asked: methods.Stats) -> Answer:
@@ -211,7 +211,7 @@ class Requests:
         running = [
             instance
             for instance in self._parts.registry.instances(session.user)
-            if instance.state is State.RUNNING and instance.program in programs
+            if instance.state is InstanceState.RUNNING and instance.program in programs
         ]
         check_unused(asked, [instance.id for instance in running])
         for instance in running:
@@ -334,14 +334,14 @@ class Requests:
         self._sending.add(key)
         self._waiting_bytes[user] += size
         try:
-            while instance.state is State.RUNNING and not mailbox.has_room:
+            while instance.state is InstanceState.RUNNING and not mailbox.has_room:
                 await _first(mailbox.room, instance.ended_event.wait)
         finally:
             self._sending.discard(key)
             self._waiting_bytes[user] -= size
             if not self._waiting_bytes[user]:
                 del self._waiting_bytes[user]
-        if instance.state is not State.RUNNING:
+        if instance.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
         mailbox.put(message, size)
         return None
@@ -368,7 +368,7 @@ class Requests:
     def _kill(self, session: Session, asked: methods.Kill) -> Answer:
         operator = session.user in self._config.admins
         instance = self._parts.registry.find(asked.instance, None if operator else session.scope)
-        alive = instance.state is State.RUNNING
+        alive = instance.state is InstanceState.RUNNING
         # At once: a client that waits for the answer finds what it had free, such as its messages.
         self._parts.registry.kill(instance, f"by {session.user}")
         return alive

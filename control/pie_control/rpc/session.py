@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Ended as InstanceEnded
-from pie_control.instances.instance import Event, Instance
+from pie_control.instances.instance import Event, Instance, InstanceEnded
 from pie_py.config.keys import LOCAL_USER
 from pie_py.wire.rpc import Ended, Failure, Item, Items, Response, size_of
 
