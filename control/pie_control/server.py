@@ -15,10 +15,8 @@ from pie_control.data_folder import open_data_folder
 from pie_control.extension import load_extension
 from pie_control.process import trim_now_and_then
 from pie_control.programs.components import Components
-from pie_control.programs.guests import Guests
-from pie_control.programs.instantiation import Instantiation
+from pie_control.programs.guests import Guests, Instantiation, WarmInstances
 from pie_control.programs.store import ProgramStore
-from pie_control.programs.warm import WarmInstances
 from pie_control.rpc.requests import Requests
 from pie_control.rpc.server import RpcServer
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker

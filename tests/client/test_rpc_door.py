@@ -22,7 +22,7 @@ import zmq
 from support.rpc_bench import FAST, Bench, Proxy
 
 from pie_control.instances.instance import Instance, InstanceState
-from pie_control.rpc import backlog
+from pie_control.rpc import outgoing
 from pie_control.rpc.auth import NotKnownNow
 from pie_control.rpc.endpoint import EndpointRefused
 from pie_control.rpc.sessions import MAX_SESSIONS
@@ -190,9 +190,9 @@ def test_every_message_has_one_frame(bench: Bench) -> None:
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "PROBE_BYTES", 1 << 20)
-    monkeypatch.setattr(backlog, "CONNECTION_BYTES", 4 << 20)
-    monkeypatch.setattr(backlog, "USER_BYTES", 6 << 20)
+    monkeypatch.setattr(outgoing, "PROBE_BYTES", 1 << 20)
+    monkeypatch.setattr(outgoing, "CONNECTION_BYTES", 4 << 20)
+    monkeypatch.setattr(outgoing, "USER_BYTES", 6 << 20)
 
 
 def launched(raw: Raw, program: str, session: bytes) -> str:

@@ -9,7 +9,7 @@ from support.rpc_world import TIMING, Server, World
 
 from pie_control.errors import ApiError
 from pie_control.instances.instance import ClientPresence
-from pie_control.rpc import backlog, session, sessions
+from pie_control.rpc import outgoing, session, sessions
 from pie_control.rpc.session import TRANSITIONS, Change, Presence, Session
 from pie_control.rpc.sessions import Do, GiveUp, Gone
 from pie_py.client.errors import ConnectionLost, ServerUnreachable
@@ -442,9 +442,9 @@ def test_who_is_an_admin() -> None:
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "PROBE_BYTES", 1 << 20)
-    monkeypatch.setattr(backlog, "CONNECTION_BYTES", 4 << 20)
-    monkeypatch.setattr(backlog, "USER_BYTES", 6 << 20)
+    monkeypatch.setattr(outgoing, "PROBE_BYTES", 1 << 20)
+    monkeypatch.setattr(outgoing, "CONNECTION_BYTES", 4 << 20)
+    monkeypatch.setattr(outgoing, "USER_BYTES", 6 << 20)
 
 
 BLOB = bytes(16 << 10)
@@ -535,7 +535,7 @@ def test_a_client_that_confirms_answers_without_reading_is_cut_off(server: Serve
 def test_a_user_s_connections_that_read_no_answers_are_cut_off(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "PROBE_BYTES", 64 << 10)
+    monkeypatch.setattr(outgoing, "PROBE_BYTES", 64 << 10)
     peers = [bytes([number]) for number in range(40)]
     for peer in peers:
         greet(server, peer, peer * 16, "m")

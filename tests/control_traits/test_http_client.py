@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support.web_servers import Asked, Caller, always, browser, echo, packed, reply
 
 from pie_control.errors import ApiError
-from pie_control.http.body import Body
+from pie_control.http.exchange import Body
 
 
 def run(test: object) -> None:

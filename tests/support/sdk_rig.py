@@ -25,10 +25,8 @@ from pie_control.confined.pool import ConfinedPool
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.models.tokenizer import TextCodec
 from pie_control.programs.components import Components
-from pie_control.programs.guests import Guests
-from pie_control.programs.instantiation import Instantiation
+from pie_control.programs.guests import Guests, Instantiation, WarmInstances
 from pie_control.programs.store import Program, ProgramKind, ProgramStore
-from pie_control.programs.warm import WarmInstances
 from pie_control.server import make_engine
 from pie_control.wasm import GuestLimits, Linker
 from pie_control.wiring import Wiring

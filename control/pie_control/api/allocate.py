@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pie_control.api.binder import queue_of
-from pie_control.api.page_moves import filled_slots
+from pie_control.api.offload import filled_slots
 from pie_control.api.text import positions_of
 from pie_control.commands.copy_embed import CopyEmbedCommand
 from pie_control.commands.copy_page import CopyKvCommand

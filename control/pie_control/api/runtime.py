@@ -16,7 +16,7 @@ from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState, Turns
 from pie_control.instances.launcher import Launcher
 from pie_control.models.served import ServedModels, traits_of
-from pie_control.programs.instantiation import Unclaimed
+from pie_control.programs.guests import Unclaimed
 from pie_control.timers import Timers
 from pie_control.wasm import SUSPENDED
 from pie_py import __version__

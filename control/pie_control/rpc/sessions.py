@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 import structlog
 
 from pie_control.instances.instance import Instance
-from pie_control.rpc.backlog import Backlog
-from pie_control.rpc.outgoing import Delivery, Outgoing
+from pie_control.rpc.outgoing import Delivery, Outgoing, SentBytes
 from pie_control.rpc.session import Change, ItemStream, Pending, Session
 from pie_control.shares import Shares
 from pie_py import __version__
@@ -121,7 +120,7 @@ class Sessions:
         self._answer_bytes: Counter[str] = Counter()  # by user
 
     @property
-    def backlog(self) -> Backlog:
+    def backlog(self) -> SentBytes:
         """What connections were sent and need not have read."""
         return self._out.backlog
 
