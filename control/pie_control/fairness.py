@@ -1,5 +1,5 @@
-"""Whose work is next where users share something: the least served user's, of his instances the
-least served one's.
+"""Fair queueing where users share something: the least served user is next, of his instances the
+least served one.
 
 This is start-time fair queueing (Goyal, Vin and Cheng, 1996), on two levels. Each user, and each
 instance of a user, has a *virtual time*: the sum of the costs of its work, divided by the user's

@@ -1,4 +1,4 @@
-"""What is answered instead of a result: a status, and why in OpenAI's error object."""
+"""Answers in place of results: a status, and the reason in OpenAI's error object."""
 
 from __future__ import annotations
 

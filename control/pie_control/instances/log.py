@@ -1,4 +1,4 @@
-"""What an inferlet has logged: the newest lines, and how many there have been."""
+"""The log of an inferlet: its newest lines, and how many there have been."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which programs have been uploaded: one SQLite file, which several servers may use."""
+"""The index of uploaded programs: one SQLite file, which several servers may use."""
 
 from __future__ import annotations
 

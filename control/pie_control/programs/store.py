@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
@@ -309,14 +309,7 @@ class ProgramStore:
 
 
 def _row(program: Program) -> Row:
-    return (
-        program.hash,
-        program.name,
-        program.kind,
-        program.size,
-        program.uploaded_by,
-        program.uploaded_ns,
-    )
+    return cast(Row, astuple(program)[:-1])  # the path follows from the hash
 
 
 def is_hash(name: str) -> bool:
