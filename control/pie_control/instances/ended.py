@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pie_control.wasm import Guest
 
 
-MOST = 1000  # whose results can still be asked for
+MOST = 1000  # records
 MOST_BYTES = 16 << 20  # of messages not fetched, results, logs, arguments
 _CODE = re.compile(r"[a-z]+(-[a-z]+)*(?=: )")
 

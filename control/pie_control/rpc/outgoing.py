@@ -1,5 +1,4 @@
-"""Frames to clients before they are sent: joined by turn, within the bytes that may be
-unread.
+"""Frames to clients before they are sent: joined by turn, within the bytes that may be unread.
 
 ZeroMQ queues what connections are sent, and does not report how long its queues are. That a client
 acknowledges items, or confirms answers, does not show that it has read them. So now and then it is
@@ -17,7 +16,6 @@ from pie_control.rpc.session import ItemStream, Session
 from pie_py.wire.rpc import Probe, ToClient, encode
 
 JOINED_FRAMES = 64  # sent to a session at once, in the middle of a turn of the loop
-
 # Sent to a connection, before it is asked what it has read. One that reads is hardly more behind.
 PROBE_BYTES = 512 << 10
 CONNECTION_BYTES = 64 << 20  # that a connection may be behind; then it is sent no items
