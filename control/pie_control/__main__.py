@@ -8,7 +8,7 @@ import sys
 import structlog
 import trio
 
-from pie_control import allocator, open_files
+from pie_control import process
 from pie_control.server import serve
 from pie_py.config.child import read_options, report_error, report_ready
 from pie_py.config.server import ServerConfig
@@ -23,8 +23,8 @@ def main() -> int:
 
     Says on standard output, in one line of JSON, that it is ready and where, or what went wrong.
     """
-    allocator.set_up()
-    open_files.allow()
+    process.set_up_memory()
+    process.allow_open_files()
     config, with_parent = read_options("pie_control")
     ready = trio.Event()
     try:

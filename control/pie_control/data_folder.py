@@ -1,13 +1,25 @@
-"""The version of what is in a data folder, for servers of other versions of pie_py."""
+"""The data folder: its version, and settings of clients, which the next server on it has, too."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import structlog
+
+from pie_control.errors import ApiError
 
 FORMAT = 1
 NAME = "format"
+BUSY_SECONDS = 10.0  # of a database in it: another server on the same folder may write
+
+log = structlog.get_logger("pie.kept")
 
 
 class DataFolderUnusable(Exception):
@@ -43,7 +55,75 @@ def open_data_folder(folder: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
+    """Writes a file in one step, which its owner alone may read."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(name, path)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(name, path)
+    except OSError:
+        os.unlink(name)
+        raise
+
+
+class SettingsFolder:
+    """Entries of one kind, each a JSON object under a key of several texts.
+
+    A file each, which appears and goes in one step: servers that share a folder do not overwrite
+    each other's. Some hold secrets, so that only the server's user may read them.
+    """
+
+    def __init__(self, folder: Path | None, *fields: str) -> None:
+        """Takes the files' folder, None to write nothing; and the names of an entry's fields."""
+        self._folder = folder
+        self._fields = set(fields)
+
+    def put(self, *key: str, **fields: Any) -> None:
+        """Writes an entry, or another one in its place.
+
+        Raises:
+            ApiError: `out-of-resources` if the disk does not take it.
+        """
+        path = self._path(key)
+        if path is None:
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, json.dumps(fields))
+        except OSError as error:
+            raise ApiError("out-of-resources", f"it cannot be kept: {error.strerror}") from None
+
+    def remove(self, *key: str) -> None:
+        """Forgets an entry; one that is not there is no error."""
+        path = self._path(key)
+        if path is not None:
+            with suppress(OSError):
+                path.unlink()
+
+    def get(self, *key: str) -> dict[str, Any] | None:
+        """An entry, None if there is none. A damaged file is logged."""
+        path = self._path(key)
+        return None if path is None or not path.is_file() else self._read(path)
+
+    def all(self) -> Iterator[dict[str, Any]]:
+        """The entries that there are. A damaged file is logged and skipped."""
+        if self._folder is None or not self._folder.is_dir():
+            return
+        for path in sorted(self._folder.glob("*.json")):
+            if (fields := self._read(path)) is not None:
+                yield fields
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(fields, dict) or fields.keys() != self._fields:
+                raise ValueError("another thing")
+        except (OSError, ValueError):
+            log.warning("a file of settings cannot be read", path=str(path))
+            return None
+        return fields
+
+    def _path(self, key: tuple[str, ...]) -> Path | None:
+        if self._folder is None:
+            return None
+        return self._folder / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]}.json"

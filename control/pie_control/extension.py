@@ -9,8 +9,8 @@ from importlib.metadata import entry_points
 import trio
 
 from pie_control.programs.store import ProgramStore
+from pie_control.rpc.auth import Users
 from pie_control.rpc.requests import Parts
-from pie_control.rpc.users import Users
 from pie_control.wasm import HostFunction
 from pie_control.wiring import Scope, Wiring
 from pie_py.config.server import ServerConfig
@@ -23,9 +23,9 @@ class ExtensionMissing(Exception):
 
 
 class Role:
-    """What a server does beside serving. This one is that of a server by itself: nothing."""
+    """Duties of a server in addition to serving. One by itself has none."""
 
-    users: Users | None = None  # who holds which key; None: as its data folder says
+    users: Users | None = None  # and their keys; None: those of its data folder
 
     def __init__(self, wiring: Wiring, programs: ProgramStore) -> None:
         """Takes the parts of the server; nothing runs before `run`."""
@@ -40,7 +40,7 @@ class Role:
         return of_one_server
 
     async def run(self, endpoint: str, stop: trio.Event) -> None:
-        """Runs beside the server, which listens at `endpoint` and ends once `stop` is set."""
+        """Runs next to the server, which listens at `endpoint` and ends once `stop` is set."""
 
     def end_instances(self) -> None:
         """Ends the instances that are left: the server ends."""
@@ -52,7 +52,7 @@ class Extension:
     """What extends a server; the defaults extend nothing."""
 
     scope: Scope = field(default_factory=Scope)
-    facts: Mapping[str, object] = field(default_factory=dict)  # that clients are told of the server
+    facts: Mapping[str, object] = field(default_factory=dict)  # of the server, part of each welcome
     role: Callable[[Wiring, ProgramStore], Role] = Role
 
 

@@ -1,5 +1,5 @@
-"""Whose work is next where users share something: the least served user's, of his instances the
-least served one's.
+"""Fair queueing where users share something: the least served user is next, of his instances the
+least served one.
 
 This is start-time fair queueing (Goyal, Vin and Cheng, 1996), on two levels. Each user, and each
 instance of a user, has a *virtual time*: the sum of the costs of its work, divided by the user's
@@ -128,7 +128,7 @@ class _Line(VirtualTimes):
             self._forget()
 
     def _forget(self) -> None:
-        """Forgets who does not wait and has no less than what a new name starts with."""
+        """Forgets names that do not wait and have no less than what a new name starts with."""
         if len(self.served) > _FORGET + 2 * len(self.places):
             self.served = {
                 each: served
@@ -198,7 +198,7 @@ class FairQueue(Generic[Item]):
             return None
         line = self._instances[user]
         instance = line.first()
-        assert instance is not None, "a user who waits has an instance that does"
+        assert instance is not None, "a user in the line has an instance in it"
         owner = Owner(user, instance)
         items = self._items[owner]
         item = items.popleft()
@@ -225,7 +225,7 @@ class FairQueue(Generic[Item]):
         return self._users.start_of(user) < self._users.start_of(than)
 
     def has_others(self, users: Set[str]) -> bool:
-        """Whether something of a user waits who is none of these."""
+        """Whether something waits of a user other than these."""
         return not self._users.places.keys() <= users
 
     def lead(self, user: str) -> float:
@@ -240,7 +240,7 @@ class FairQueue(Generic[Item]):
         self._forget()
 
     def charge_user(self, user: str, cost: float) -> None:
-        """Tells what was done for a user elsewhere."""
+        """Charges a user for what was done outside this line."""
         self._users.charge(user, cost / self._weight_of(user))
 
     # Rounds: where one user is alone, and what waits for him becomes more between two rounds only,

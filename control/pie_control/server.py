@@ -9,16 +9,14 @@ from functools import partial
 import structlog
 import trio
 
-from pie_control.allocator import trim_now_and_then
 from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import open_data_folder
 from pie_control.extension import load_extension
+from pie_control.process import trim_now_and_then
 from pie_control.programs.components import Components
-from pie_control.programs.guests import Guests
-from pie_control.programs.instantiation import Instantiation
+from pie_control.programs.guests import Guests, Instantiation, WarmInstances
 from pie_control.programs.store import ProgramStore
-from pie_control.programs.warm import WarmInstances
 from pie_control.rpc.requests import Requests
 from pie_control.rpc.server import RpcServer
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
@@ -93,7 +91,7 @@ class _Server:
         functions = self._role.functions(self._wiring.host_functions())
         linker.define(self._wiring.recorded(functions))
         requests = partial(Requests, config, self._role.parts(self._wiring.rpc_parts()))
-        self._rpc = self._wiring.door = RpcServer(
+        self._rpc = self._wiring.front_end = RpcServer(
             config,
             self._wiring.shares,
             requests,
@@ -115,7 +113,7 @@ class _Server:
             if self._program_seconds is not None:
                 nursery.start_soon(self._expire_programs, self._program_seconds)
             await nursery.start(self._wiring.run)
-            # The door opens first, so that a port in use is known before a checkpoint is loaded;
+            # Clients come first, so that a port in use is known before a checkpoint is loaded;
             # launches wait for the model.
             endpoint = await nursery.start(self._rpc.run)
             await nursery.start(self._link.run)

@@ -1,7 +1,7 @@
 """Shares: what each user has of things of which the server has only so many, and may have.
 
 A part of the server that gives such a thing declares it once, with `Shares.add`, and asks its share
-before it gives more. The request `quota` tells all of them.
+before it gives more. The request `quota` lists all of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Share:
         """Refuses more of it than one user may have.
 
         Args:
-            user: who wants it.
+            user: that wants it.
             more: that are wanted.
             free: how many no user has.
 

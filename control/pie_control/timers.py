@@ -30,12 +30,12 @@ class Timers:
         """Takes trio's clock, in seconds: `run` sleeps by it."""
         self._clock = clock
         self._heap: list[tuple[float, int, Timer]] = []
-        self._kept = 0  # entries that the last cleaning has left
+        self._cleaned = 0  # entries that the last cleaning has left
         self._order = itertools.count()
         self._changed = trio.Event()
 
     def __len__(self) -> int:
-        """Timers kept, some of which may have been withdrawn."""
+        """Timers that wait, some of which may have been withdrawn."""
         return len(self._heap)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
@@ -45,7 +45,7 @@ class Timers:
         if not self._heap or due < self._heap[0][0]:
             self._changed.set()
         heapq.heappush(self._heap, (due, next(self._order), timer))
-        if len(self._heap) > 2 * self._kept + 64:  # `run` may sleep for an hour
+        if len(self._heap) > 2 * self._cleaned + 64:  # `run` may sleep for an hour
             self._drop_cancelled()
         return timer
 
@@ -73,4 +73,4 @@ class Timers:
         if len(self._heap) > 64 and live * 2 < len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].callback is not None]
             heapq.heapify(self._heap)
-        self._kept = len(self._heap)
+        self._cleaned = len(self._heap)

@@ -9,27 +9,49 @@ from typing import Protocol
 import structlog
 import trio
 
-from pie_control.api import ApiParts, functions
-from pie_control.api.runtime import GuestClocks
+from pie_control.api import (
+    adapter,
+    allocate,
+    forward,
+    images,
+    introspect,
+    offload,
+    prefix,
+    run,
+    run_text,
+    runtime,
+    sample,
+    session,
+    text,
+)
+from pie_control.api.adapter import AdapterCalls
+from pie_control.api.binder import implement
+from pie_control.api.grammar import LONG_CALLS, GrammarCalls
+from pie_control.api.images import ImageCalls
+from pie_control.api.messaging import MessagingCalls
+from pie_control.api.offload import OffloadCalls
+from pie_control.api.run_text import RunTextCalls
+from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
+from pie_control.api.store import StoreCalls
+from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
 from pie_control.confined.pool import ConfinedPool
+from pie_control.data_folder import SettingsFolder
 from pie_control.grammar import GrammarService
 from pie_control.http import HttpClient
 from pie_control.instances.guest_memory import GuestMemory, default_bytes
-from pie_control.instances.kept_results import KeptResults
-from pie_control.instances.late_answers import LateAnswers
 from pie_control.instances.launcher import GuestMaker, Launcher
-from pie_control.instances.left_clients import LeftClients
 from pie_control.instances.registry import Registry
+from pie_control.instances.result_store import ResultStore
+from pie_control.instances.slow_calls import SlowCalls
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
-from pie_control.kept import Kept
 from pie_control.mcp import McpServers
 from pie_control.messaging.bus import Bus
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.model import ModelParts
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
-from pie_control.recording.recorder import Recorder
+from pie_control.recording import Recorder
 from pie_control.rpc.requests import Parts as RpcParts
 from pie_control.shares import Shares
 from pie_control.store.service import StoreService
@@ -44,8 +66,8 @@ from pie_py.wire.plan import Hello
 log = structlog.get_logger("pie.server")
 
 
-class Door(Protocol):
-    """Where clients come in."""
+class FrontEnd(Protocol):
+    """The RPC server, as the turns see it."""
 
     def has_requests(self) -> bool:
         """Whether clients wait; if so, they are let in soon."""
@@ -59,7 +81,7 @@ class Scope:
     """What a server is in charge of: by itself, of all."""
 
     id_suffix: str = ""  # of its instances' ids
-    settings: bool = True  # it keeps the adapters and MCP servers that clients set
+    settings: bool = True  # it stores the adapters and MCP servers that clients set
     topics: bool = True  # all instances of a user are here, or its topics reach the others
     store: bool = True  # its data folder has all that programs of a user have stored
 
@@ -90,7 +112,7 @@ class Wiring:
             clocks: the clocks that users and guests read.
             scope: what this server is in charge of.
         """
-        self.door: Door | None = None  # set once clients may come in
+        self.front_end: FrontEnd | None = None  # set once clients may come in
         self.clock = clock
         self.durations = Durations()
         self.shares = Shares.of(config)
@@ -130,11 +152,11 @@ class Wiring:
                 clocks.monotonic_ns,
             )
         )
-        kept = config.data_folder if scope.settings else None
+        folder = config.data_folder if scope.settings else None
         self.adapters = AdapterLoader(
             self.models,
             worker.order,
-            Kept(kept and kept / "adapters", "model", "name", "folder"),
+            SettingsFolder(folder and folder / "adapters", "model", "name", "folder"),
         )
         self.dispatcher = Dispatcher(self.models, self.executor, worker, self.timers, clock)
         self.messaging = Bus(config.messaging, alone=scope.topics)
@@ -142,11 +164,11 @@ class Wiring:
             config.data_folder / "store.sqlite3", config.store, of_all=scope.store
         )
         self.http = HttpClient(config.http)
-        self.mcp = McpServers(config.mcp, config.http, kept and kept / "mcp")
+        self.mcp = McpServers(config.mcp, config.http, folder and folder / "mcp")
         self.grammars = GrammarService(config.grammar, confined)
-        self.answers = LateAnswers(self.executor)
+        self.answers = SlowCalls(self.executor)
         self.confined = confined
-        self.results = KeptResults(
+        self.results = ResultStore(
             config.data_folder / "results", config.result_seconds, clocks.date_ns
         )
         recording = config.recording
@@ -158,7 +180,7 @@ class Wiring:
         self._join_instances()
 
     def _join_instances(self) -> None:
-        """Each part that keeps something of instances learns of their start and their end."""
+        """Each part with a table by instance learns of their start and their end."""
         registry = self.registry
         registry.on_start.append(self.messaging.join)
         registry.on_end += [
@@ -173,24 +195,36 @@ class Wiring:
             registry.on_end.append(self._recorder.finish)
 
     def host_functions(self) -> tuple[HostFunction, ...]:
-        """What guests may call. Once for a server."""
-        return functions(
-            ApiParts(
-                self.registry,
-                self.launcher,
-                self.executor,
-                self.timers,
-                self.answers,
-                self.confined,
-                self.models,
-                self.durations,
-                self.grammars,
-                self.http,
-                self.mcp,
-                self.messaging,
-                self.store,
-                self._clocks,
-            )
+        """All functions of the contract. Call it once: it has the grammars' handles forgotten."""
+        grammar = GrammarCalls(self.models, self.grammars, self.executor)
+        self.registry.on_end.append(grammar.drop_instance)
+        calls = RuntimeCalls(self.models, self.launcher, self.executor, self.timers, self._clocks)
+        texts = RunTextCalls(self.models, self.executor)
+        tokens = TokenizeCalls(self.models, self.answers, self.confined)
+        return (
+            *implement("runtime", calls, runtime, suspends=("wait",)),
+            *implement("source", SourceCalls(self.launcher), suspends=("read",)),
+            *implement("session", session),
+            *implement("http", self.http),
+            *implement("mcp", self.mcp),
+            *implement("messaging", MessagingCalls(self.messaging)),
+            *implement("store", StoreCalls(self.store)),
+            *implement("allocate", allocate, suspends=("alloc-kvpage",), arrays=("used",)),
+            *implement("forward", forward, arrays=("masks",)),
+            *implement("adapter", AdapterCalls(self.models), adapter),
+            *implement("introspect", introspect),
+            *implement(
+                "offload", OffloadCalls(self.models, self.durations), offload, suspends=("swap-in",)
+            ),
+            *implement("prefix-cache", prefix, arrays=("tokens",)),
+            *implement("input-text", text),
+            *implement("output-text", text),
+            *implement("input-image", ImageCalls(self.models), images),
+            *implement(
+                "sample", texts, sample, run, run_text, suspends=("next-tokens",), arrays=("mask",)
+            ),
+            *implement("grammar", grammar, suspends=LONG_CALLS),
+            *implement("tokenize", tokens, suspends=SLOW_CALLS),
         )
 
     def recorded(self, made: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
@@ -217,8 +251,8 @@ class Wiring:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the parts until cancelled."""
         async with trio.open_nursery() as nursery:
-            left = LeftClients(self.registry, self.clock)
-            for forever in (self.timers, self.executor, left, self.models):
+            nursery.start_soon(self.registry.sweep)
+            for forever in (self.timers, self.executor, self.models):
                 nursery.start_soon(forever.run)
             for part in (
                 self.http,
@@ -237,9 +271,9 @@ class Wiring:
         # Between two steps the worker comes first, because it is idle. What new instances say goes
         # out before the worker takes the cores for their prompts.
         launches = False
-        if not result and self.door is not None:
-            self.door.flush()
-            launches = self.door.has_requests()
+        if not result and self.front_end is not None:
+            self.front_end.flush()
+            launches = self.front_end.has_requests()
         self.dispatcher.after_turn(launches)
 
     def worker_ready(self, hello: Hello) -> None:

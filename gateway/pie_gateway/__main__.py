@@ -4,10 +4,63 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 
-from pie_gateway.listening import CannotServe
-from pie_gateway.serving import serve
+import uvicorn
+
+from pie_gateway.app import make_app
+from pie_gateway.listening import BACKLOG, CannotServe, listen
 from pie_py.config.child import read_options, report_error, report_ready
+from pie_py.config.server import ServerConfig
+
+GRACE_SECONDS = 2  # for requests under way when the server stops
+
+
+async def serve(
+    config: ServerConfig, *, with_parent: bool, on_ready: Callable[[str], None]
+) -> None:
+    """Serves HTTP until it is stopped.
+
+    Args:
+        config: of the server; its endpoint is that of the control process.
+        with_parent: stop when standard input closes.
+        on_ready: gets the URL.
+
+    Raises:
+        CannotServe: the address is wrong or in use, or no user has the key that is needed.
+    """
+    gateway = config.gateway
+    listening = listen(gateway.http)
+    server = uvicorn.Server(_uvicorn_config(config))
+    if with_parent:
+        asyncio.get_running_loop().add_reader(sys.stdin, _stop, server)
+    scheme = "https" if gateway.tls_certificate else "http"
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    on_ready(f"{scheme}://{shown}:{port}")
+    await server.serve(sockets=[listening])
+
+
+def _uvicorn_config(config: ServerConfig) -> uvicorn.Config:
+    gateway = config.gateway
+    return uvicorn.Config(
+        make_app(config),
+        log_config=None,
+        access_log=False,
+        http="httptools",
+        ws="websockets-sansio",
+        backlog=BACKLOG,
+        limit_concurrency=gateway.connections,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        server_header=False,
+        ssl_certfile=gateway.tls_certificate,
+        ssl_keyfile=gateway.tls_key,
+    )
+
+
+def _stop(server: uvicorn.Server) -> None:
+    asyncio.get_running_loop().remove_reader(sys.stdin)
+    server.should_exit = True
 
 
 def main() -> int:

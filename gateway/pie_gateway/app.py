@@ -17,17 +17,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
-from pie_gateway import health, page
+from pie_gateway import page, watching
 from pie_gateway.anthropic.messages import problem_answer
-from pie_gateway.backend.backends import Backends
+from pie_gateway.backend.backend import Backends
+from pie_gateway.http.admission import Admission
 from pie_gateway.http.answers import json_response, problem_response
-from pie_gateway.http.door import Door
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.middleware import Origins, RequestIds
 from pie_gateway.inferlets.sessions import PATH as SESSION_PATH
 from pie_gateway.inferlets.sessions import session
 from pie_gateway.listening import CannotServe, is_loopback
-from pie_gateway.metrics.metrics import Metrics
+from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.openapi import description
 from pie_gateway.operations import OPERATIONS, Endpoint
 from pie_gateway.problems import Problem
@@ -46,7 +46,7 @@ def make_app(config: ServerConfig) -> Starlette:
     """
     gateway, local = config.gateway, is_loopback(config.gateway.http)
     backends = Backends(config.endpoint, gateway, time.monotonic)
-    metrics = Metrics(time.monotonic)
+    metrics = RequestMetrics(time.monotonic)
     telemetry = None if config.telemetry.endpoint is None else Telemetry(config.telemetry)
     keys = Keys(config.endpoint, config.data_folder, local, time.monotonic)
     if keys.needed and not keys.has_users():
@@ -71,7 +71,7 @@ def make_app(config: ServerConfig) -> Starlette:
             WebSocketRoute(SESSION_PATH, session),
         ],
         middleware=[
-            Middleware(RequestIds, metrics.requests.http, telemetry),
+            Middleware(RequestIds, metrics.http, telemetry),
             Middleware(Origins, gateway.cors_origins, keys.needed),
             *_cors(gateway),
         ],
@@ -83,12 +83,12 @@ def make_app(config: ServerConfig) -> Starlette:
         },
         lifespan=lifespan,
     )
-    app.state.door = Door(config, backends, keys, metrics, time.monotonic)
+    app.state.admission = Admission(config, backends, keys, metrics, time.monotonic)
     return app
 
 
 def _routes() -> list[Route]:
-    """Those behind the door, one for each path, and those before it."""
+    """Those that admit requests, one for each path, and those that are public."""
     paths: dict[str, dict[str, Endpoint]] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method] = each.endpoint
@@ -118,9 +118,9 @@ async def openapi(request: Request) -> Response:
 
 
 PUBLIC = {
-    "/health": health.health,
-    "/ready": health.ready,
-    "/version": health.version,
+    "/health": watching.health,
+    "/ready": watching.ready,
+    "/version": watching.version,
     "/openapi.json": openapi,
 }
 
@@ -128,12 +128,12 @@ PUBLIC = {
 def _entered(
     path: str, methods: Mapping[str, Endpoint]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoints of a path, behind the door."""
+    """The endpoints of a path, for requests that are admitted."""
 
     async def answer(request: Request) -> Response:
-        door: Door = request.app.state.door
+        admission: Admission = request.app.state.admission
         request.state.path = path
-        async with door.exchange(request) as exchange:
+        async with admission.exchange(request) as exchange:
             method = "GET" if request.method == "HEAD" else request.method
             return await methods[method](exchange)
 

@@ -1,4 +1,4 @@
-"""Where HTTP is served: addresses and their socket."""
+"""The address of HTTP, and its socket."""
 
 from __future__ import annotations
 

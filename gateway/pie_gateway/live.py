@@ -1,4 +1,4 @@
-"""What the live page shows: rates and percentiles, from one snapshot of the server to the next."""
+"""Content of the live page: rates and percentiles, from one snapshot of the server to the next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pie_gateway.backend.snapshot import Snapshot
+from pie_gateway.backend.catalog import Snapshot
 from pie_gateway.metrics.requests import RequestMetrics
 
 MOST_INSTANCES = 500  # that run
@@ -43,7 +43,7 @@ class View:
         }
 
     def _model(self, name: str, before: Snapshot | None, now: Snapshot) -> dict[str, Any]:
-        told = now.stats[name]
+        stats = now.stats[name]
 
         def rate(*path: str) -> float:
             return _rate(before, now, (name, *path))
@@ -51,20 +51,20 @@ class View:
         batches = rate("batches", "forward")
         return {
             "name": name,
-            "pages": told["kv_pages"],
-            "pages_free": told["kv_pages_free"],
-            "pages_cached": told["prefix_pages"],
-            "pages_exported": told["exported_pages"],
-            "host_pages": told["host_pages"],
-            "host_pages_free": told["host_pages_free"],
-            "queued": told["queued"],
-            "in_flight": told["plans_in_flight"],
-            "queues": told["queues"],
+            "pages": stats["kv_pages"],
+            "pages_free": stats["kv_pages_free"],
+            "pages_cached": stats["prefix_pages"],
+            "pages_exported": stats["exported_pages"],
+            "host_pages": stats["host_pages"],
+            "host_pages_free": stats["host_pages_free"],
+            "queued": stats["queued"],
+            "in_flight": stats["plans_in_flight"],
+            "queues": stats["queues"],
             "tokens_per_second": rate("commands", "sample") + rate("commands", "next_dist"),
             "batches_per_second": batches,
             "commands_per_batch": rate("commands", "forward") / batches if batches else 0.0,
             "busy": rate("worker_ns") / 1e9,
-            "found": told["prefix_tokens_found"] / max(1, told["prefix_tokens_asked"]),
+            "found": stats["prefix_tokens_found"] / max(1, stats["prefix_tokens_asked"]),
         }
 
 

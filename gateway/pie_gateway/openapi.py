@@ -59,27 +59,27 @@ def _has_schema(kind: Any) -> bool:
 
 def _operation(each: Operation, of_kind: dict[str, Any]) -> dict[str, Any]:
     summary, _, rest = cleandoc(each.endpoint.__doc__ or "").partition("\n\n")
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": f"{each.method.lower()}_{each.endpoint.__name__}",
         "summary": summary.replace("\n", " "),
         "responses": _responses(each, of_kind),
     }
     if rest:
-        told["description"] = rest
+        described["description"] = rest
     parameters = [_path_parameter(name) for name in re.findall(r"\{(\w+)(?::\w+)?\}", each.path)]
     parameters += [
         {"name": name, "in": "query", "required": "default" not in schema, "schema": schema}
         for name, schema in each.query
     ]
     if parameters:
-        told["parameters"] = parameters
+        described["parameters"] = parameters
     if each.body is bytes:
         content: dict[str, Any] = {"application/octet-stream": {"schema": {}}}
-        told["requestBody"] = {"required": True, "content": content}
+        described["requestBody"] = {"required": True, "content": content}
     elif each.body is not None:
         content = {"application/json": {"schema": of_kind[str(each.body)]}}
-        told["requestBody"] = {"required": True, "content": content}
-    return told
+        described["requestBody"] = {"required": True, "content": content}
+    return described
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def _responses(each: Operation, of_kind: dict[str, Any]) -> dict[str, Any]:
         content["application/json"] = {"schema": of_kind[str(each.answer)]}
     if each.streams:
         content["text/event-stream"] = {"schema": {}}
-    told: dict[str, Any] = {str(each.status): {"description": "done", "content": content}}
+    responses: dict[str, Any] = {str(each.status): {"description": "done", "content": content}}
     error = {"application/json": {"schema": of_kind[str(each.error)]}}
     for status, what in sorted({**_COMMON, **{s: _MORE[s] for s in each.statuses}}.items()):
-        told[str(status)] = {"description": what, "content": error}
-    return told
+        responses[str(status)] = {"description": what, "content": error}
+    return responses

@@ -10,18 +10,22 @@ from starlette.responses import Response
 
 from pie_gateway import watching
 from pie_gateway.anthropic import messages
-from pie_gateway.http.door import Exchange
-from pie_gateway.inferlets import instances, programs, runs
+from pie_gateway.http.admission import Exchange
+from pie_gateway.inferlets import instances, programs, running
 from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
-from pie_gateway.openai.embeddings import embeddings
-from pie_gateway.openai.models import model, models
+from pie_gateway.openai.models import (
+    EmbeddingsRequest,
+    ModelCard,
+    ModelList,
+    embeddings,
+    model,
+    models,
+)
 from pie_gateway.openai.responses import responses
 from pie_gateway.problems import ErrorBody
 from pie_gateway.schemas import anthropic, chat, inferlets
 from pie_gateway.schemas.completions import CompletionAnswer, CompletionRequest
-from pie_gateway.schemas.embeddings import EmbeddingsRequest
-from pie_gateway.schemas.models import ModelCard, ModelList
 from pie_gateway.schemas.responses import ResponsesAnswer, ResponsesRequest
 
 Endpoint: TypeAlias = Callable[[Exchange], Awaitable[Response]]
@@ -41,7 +45,17 @@ class Operation:
     status: int = 200
     error: Any = ErrorBody  # its type
     streams: bool = False  # it may answer with server-sent events
-    statuses: tuple[int, ...] = ()  # in addition to those that every operation has
+    more: tuple[int, ...] = ()  # statuses, in addition to `statuses`
+
+    @property
+    def statuses(self) -> set[int]:
+        """Statuses in addition to those that every operation has.
+
+        What is named may not be there, and a stream may take too long.
+        """
+        fields = getattr(self.body, "__struct_fields__", ())
+        named = "{" in self.path or "model" in fields or "program" in fields
+        return {*self.more, *({404} if named else ()), *({504} if self.streams else ())}
 
 
 _LISTED = (("all", {"type": "boolean", "default": False}),)
@@ -53,7 +67,7 @@ _INSTANCE = "/v1/instances/{instance}"
 
 OPERATIONS = (
     Operation("GET", "/v1/models", models, ModelList),
-    Operation("GET", "/v1/models/{model:path}", model, ModelCard, statuses=(404,)),
+    Operation("GET", "/v1/models/{model:path}", model, ModelCard),
     Operation(
         "POST",
         "/v1/chat/completions",
@@ -61,26 +75,11 @@ OPERATIONS = (
         chat.ChatAnswer,
         chat.ChatRequest,
         streams=True,
-        statuses=(404, 504),
     ),
     Operation(
-        "POST",
-        "/v1/completions",
-        completions,
-        CompletionAnswer,
-        CompletionRequest,
-        streams=True,
-        statuses=(404, 504),
+        "POST", "/v1/completions", completions, CompletionAnswer, CompletionRequest, streams=True
     ),
-    Operation(
-        "POST",
-        "/v1/responses",
-        responses,
-        ResponsesAnswer,
-        ResponsesRequest,
-        streams=True,
-        statuses=(404, 504),
-    ),
+    Operation("POST", "/v1/responses", responses, ResponsesAnswer, ResponsesRequest, streams=True),
     Operation(
         "POST",
         "/v1/messages",
@@ -88,7 +87,6 @@ OPERATIONS = (
         anthropic.MessagesAnswer,
         anthropic.MessagesRequest,
         streams=True,
-        statuses=(404, 504),
         error=anthropic.AnthropicError,
     ),
     Operation(
@@ -97,17 +95,10 @@ OPERATIONS = (
         messages.count_tokens,
         anthropic.Counted,
         anthropic.CountRequest,
-        statuses=(404, 504),
+        more=(504,),
         error=anthropic.AnthropicError,
     ),
-    Operation(
-        "POST",
-        "/v1/embeddings",
-        embeddings,
-        ANY,
-        EmbeddingsRequest,
-        statuses=(404,),
-    ),
+    Operation("POST", "/v1/embeddings", embeddings, ANY, EmbeddingsRequest),
     Operation("GET", "/v1/programs", programs.programs, inferlets.ProgramList),
     Operation(
         "POST",
@@ -117,27 +108,24 @@ OPERATIONS = (
         bytes,
         _NAMED,
         status=201,
-        statuses=(504,),
+        more=(504,),
     ),
-    Operation(
-        "GET", "/v1/programs/{program}", programs.program, inferlets.ProgramCard, statuses=(404,)
-    ),
+    Operation("GET", "/v1/programs/{program}", programs.program, inferlets.ProgramCard),
     Operation(
         "DELETE",
         "/v1/programs/{program}",
         programs.remove,
         inferlets.Removed,
         query=_FORCED,
-        statuses=(404, 409),
+        more=(409,),
     ),
     Operation(
         "POST",
         "/v1/inferlets/{program}",
-        runs.run,
+        running.run,
         inferlets.Run,
         inferlets.LaunchRequest,
         streams=True,
-        statuses=(404, 504),
     ),
     Operation("GET", "/v1/instances", instances.instances, inferlets.InstanceList, query=_LISTED),
     Operation(
@@ -147,35 +135,24 @@ OPERATIONS = (
         inferlets.Launched,
         inferlets.DetachedRequest,
         status=201,
-        statuses=(404, 504),
+        more=(504,),
     ),
-    Operation("GET", _INSTANCE, instances.instance, _CARD, statuses=(404,)),
-    Operation("DELETE", _INSTANCE, instances.kill, inferlets.Killed, statuses=(404,)),
-    Operation(
-        "GET",
-        _INSTANCE + "/events",
-        instances.events,
-        bytes,
-        streams=True,
-        statuses=(404, 409, 504),
-    ),
+    Operation("GET", _INSTANCE, instances.instance, _CARD),
+    Operation("DELETE", _INSTANCE, instances.kill, inferlets.Killed),
+    Operation("GET", _INSTANCE + "/events", instances.events, bytes, streams=True, more=(409,)),
     Operation(
         "POST",
         _INSTANCE + "/messages",
         instances.send,
         inferlets.Done,
         inferlets.MessageRequest,
-        statuses=(404, 409, 504),
+        more=(409, 504),
     ),
-    Operation("GET", _INSTANCE + "/result", instances.result, inferlets.Ended, statuses=(404, 504)),
-    Operation(
-        "GET", _INSTANCE + "/trace", instances.trace, inferlets.Trace, query=_AFTER, statuses=(404,)
-    ),
-    Operation(
-        "GET", _INSTANCE + "/log", instances.log, inferlets.Log, query=_AFTER, statuses=(404,)
-    ),
-    Operation("GET", _INSTANCE + "/inspect", watching.inspect, ANY, statuses=(404,)),
-    Operation("GET", "/v1/live", watching.live, bytes, streams=True, statuses=(504,)),
+    Operation("GET", _INSTANCE + "/result", instances.result, inferlets.Ended, more=(504,)),
+    Operation("GET", _INSTANCE + "/trace", instances.trace, inferlets.Trace, query=_AFTER),
+    Operation("GET", _INSTANCE + "/log", instances.log, inferlets.Log, query=_AFTER),
+    Operation("GET", _INSTANCE + "/inspect", watching.inspect, ANY),
+    Operation("GET", "/v1/live", watching.live, bytes, streams=True),
     Operation("GET", "/v1/server", instances.server, inferlets.ServerInfo),
     Operation("GET", "/v1/stats", instances.stats, ANY),
     Operation("GET", "/metrics", watching.metrics, str),

@@ -1,12 +1,15 @@
-"""What is answered instead of a result: a status, and why in OpenAI's error object."""
+"""Answers in place of results: a status, and the reason in OpenAI's error object."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 import msgspec
 
 from pie_py.client import ClientError, InferletFailed, RpcError
+
+Value = TypeVar("Value")
 
 
 class ErrorDetail(msgspec.Struct):
@@ -100,6 +103,18 @@ def of_client(error: ClientError) -> Problem:
     if isinstance(error, RpcError):
         return _of_code(error.code, error.message)
     return Problem(503, str(error), code="unreachable", retry_after=1.0)
+
+
+async def asked(call: Awaitable[Value]) -> Value:
+    """What the control process answers.
+
+    Raises:
+        Problem: it refuses.
+    """
+    try:
+        return await call
+    except ClientError as error:
+        raise of_client(error) from None
 
 
 def of_text(text: str) -> Problem:

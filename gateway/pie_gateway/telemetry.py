@@ -60,7 +60,7 @@ class Telemetry:
         self._news = anyio.Event()
 
     def request(self, method: str, headers: Mapping[str, str], identity: str) -> RequestSpan | None:
-        """A request begins, and is told of or not; `traceparent` says of which trace it is."""
+        """A request begins, which is sampled or not; `traceparent` says of which trace it is."""
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -84,12 +84,12 @@ class Telemetry:
                 await self._news.wait()
                 self._news = anyio.Event()
                 while self._over:
-                    await self._tell(*self._over.popleft())
+                    await self._export(*self._over.popleft())
         finally:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(self._provider.shutdown)
 
-    async def _tell(self, client: Client, instance: str, request: Any) -> None:
+    async def _export(self, client: Client, instance: str, request: Any) -> None:
         """Makes the spans of an instance, within that of its request.
 
         Those of its waits and batches are made as the sender wants them: `start_span` takes seven
@@ -131,14 +131,14 @@ class Telemetry:
 
 
 class RequestSpan:
-    """A request over HTTP that is told of."""
+    """The span of a request over HTTP."""
 
     def __init__(self, telemetry: Telemetry, span: Any) -> None:
         self._telemetry = telemetry
         self._span = span
 
     def instance_over(self, client: Client, instance: str) -> None:
-        """An instance that served it has ended: it is told of, too."""
+        """An instance that served it has ended: it gets spans, too."""
         self._telemetry.add(client, instance, self._span)
 
     def end(self, route: str, status: int) -> None:

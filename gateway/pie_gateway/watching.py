@@ -1,21 +1,24 @@
-"""How the server is doing: `/metrics`, and what the live page shows."""
+"""Observation of the server: `/health` and the like, `/metrics`, and what the live page shows."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
 import anyio
+import msgspec
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.requests import Request
 from starlette.responses import Response
 
-from pie_gateway.http.answers import event, json_response
-from pie_gateway.http.door import Exchange
-from pie_gateway.http.streams import stream_response
+from pie_gateway.http.admission import Exchange
+from pie_gateway.http.answers import event, json_response, stream_response
 from pie_gateway.live import View
-from pie_gateway.problems import Problem, of_client
-from pie_py.client import ClientError
+from pie_gateway.metrics.server import metrics_text
+from pie_gateway.problems import Problem, asked
+from pie_py import __version__
+from pie_py.config.shipped_files import contract_version
 
-SECONDS = 1.0  # between two views
+VIEW_SECONDS = 1.0
 
 
 async def metrics(exchange: Exchange) -> Response:
@@ -24,7 +27,7 @@ async def metrics(exchange: Exchange) -> Response:
         raise Problem(
             403, f"{exchange.user} is no operator: `admins` of the configuration names them"
         )
-    text = exchange.metrics.text(await exchange.backend.snapshots.newest())
+    text = metrics_text(exchange.metrics, await exchange.backend.snapshots.newest())
     return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
@@ -34,16 +37,43 @@ async def live(exchange: Exchange) -> Response:
 
 
 async def _views(exchange: Exchange) -> AsyncGenerator[bytes, None]:
-    view = View(exchange.metrics.requests)
+    view = View(exchange.metrics)
     while True:
         yield event(view.of(await exchange.backend.snapshots.newest()))
-        await anyio.sleep(SECONDS)
+        await anyio.sleep(VIEW_SECONDS)
 
 
 async def inspect(exchange: Exchange) -> Response:
     """What an instance waits for, and its pages with the instances that share them."""
-    try:
-        found = await exchange.backend.client.inspect(exchange.request.path_params["instance"])
-    except ClientError as error:
-        raise of_client(error) from None
-    return json_response(found)
+    instance = exchange.request.path_params["instance"]
+    return json_response(await asked(exchange.backend.client.inspect(instance)))
+
+
+class Version(msgspec.Struct):
+    """Versions of pie_py and of its contract."""
+
+    version: str
+    contract: str
+
+
+class Status(msgspec.Struct):
+    """Whether the server can be used."""
+
+    status: str
+
+
+async def health(request: Request) -> Response:
+    """The gateway runs."""
+    return json_response(Status("ok"))
+
+
+async def ready(request: Request) -> Response:
+    """The control process listens, so that requests are answered."""
+    if await request.app.state.admission.backends.is_reachable():
+        return json_response(Status("ready"))
+    return json_response(Status("the control process does not answer"), 503)
+
+
+async def version(request: Request) -> Response:
+    """Which version runs."""
+    return json_response(Version(__version__, contract_version()))

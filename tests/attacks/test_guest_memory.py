@@ -12,7 +12,7 @@ from support.rig import PROGRAM, Rig
 from support.servers import Server
 
 from pie_control.instances.guest_memory import GuestMemory, correct, too_much
-from pie_control.instances.instance import PAGE_BYTES, Instance, State
+from pie_control.instances.instance import PAGE_BYTES, Instance, InstanceState
 from pie_py.client.errors import InferletFailed
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.limits import Quota, Quotas
@@ -87,7 +87,7 @@ def test_the_largest_of_who_has_too_much_ends() -> None:
     others = [holding(rig, "victim", 150), holding(rig, "eve", 10)]
     rig.registry.check_memory(2000 * MIB)
     assert largest.ended is not None
-    assert largest.ended.state is State.FAILED
+    assert largest.ended.state is InstanceState.FAILED
     assert "100 MiB" in largest.ended.text
     assert "more than 200 MiB" in largest.ended.text
     assert not any(i.ended for i in (kept, small, *others))

@@ -12,9 +12,9 @@ import trio
 from support.rig import Rig
 from support.servers import Server
 
-from pie_control.instances import kept_results
-from pie_control.instances.instance import Instance, State
-from pie_control.instances.kept_results import KeptResults
+from pie_control.instances import result_store
+from pie_control.instances.instance import Instance, InstanceState
+from pie_control.instances.result_store import ResultStore
 from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.config.server import ServerConfig
 from pie_py.testing.plugin import replaying
@@ -66,7 +66,7 @@ class Kept:
 
     def __init__(self, folder: Path, seconds: float = DAY) -> None:
         self.rig = Rig(ServerConfig(max_instances=10_000))
-        self.results = KeptResults(folder, seconds, self.rig.clock.date_ns)
+        self.results = ResultStore(folder, seconds, self.rig.clock.date_ns)
         self.rig.registry.on_end.append(self.results.on_end)
 
     def end(self, text: str, user: str = "ann", *, detached: bool = True) -> Instance:
@@ -74,7 +74,7 @@ class Kept:
         if detached:
             self.results.follow(instance)
         self.rig.clock.seconds += 1.0
-        self.rig.registry.end(instance, State.FINISHED, text)
+        self.rig.registry.end(instance, InstanceState.FINISHED, text)
         return instance
 
     def write(self) -> None:
@@ -123,8 +123,8 @@ def test_they_go_with_their_age(tmp_path: Path) -> None:
 def test_a_user_has_so_many_and_no_more_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_results, "MOST_OF_USER", 5)
-    monkeypatch.setattr(kept_results, "BYTES_OF_USER", 1000)
+    monkeypatch.setattr(result_store, "MOST_OF_USER", 5)
+    monkeypatch.setattr(result_store, "BYTES_OF_USER", 1000)
     kept = Kept(tmp_path)
     victims = kept.end("victim's", "victim")
     many = [kept.end(f"{number}", "mallory") for number in range(20)]

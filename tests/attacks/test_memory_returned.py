@@ -21,20 +21,19 @@ from pie_control.instances.futures import OutsideFuture
 from pie_control.instances.instance import Instance
 from pie_control.programs import store as programs
 from pie_control.programs.store import ProgramStore
-from pie_control.rpc.outlet import Outlet
-from pie_control.rpc.session import Session
+from pie_control.rpc.session import ItemStream, Session
 from pie_py.config.server import ServerConfig
 from pie_py.config.services import MessagingConfig
 
 FLOOD = """
 from pathlib import Path
 import resource
-from pie_control.allocator import set_up, trim
+from pie_control.process import set_up_memory, trim
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
 
-set_up()
+set_up_memory()
 before = resident()
 flood = [bytes(3000) for _ in range(100_000)]
 high = resident() - before
@@ -55,7 +54,7 @@ def test_memory_between_what_is_kept_goes_back_to_the_system() -> None:
 BLOCKS = """
 import resource
 from pathlib import Path
-from pie_control.allocator import set_up, trim
+from pie_control.process import set_up_memory, trim
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
@@ -63,7 +62,7 @@ def resident():
 def pages_made():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
-set_up()
+set_up_memory()
 before, large = resident(), 60 << 20
 first = pages_made()
 block = b"x" * large
@@ -117,7 +116,7 @@ def _executed(rig: Rig) -> Instance:
 
 def _read_to_the_end(rig: Rig) -> Instance:
     instance = rig.launch()
-    reader = Outlet(instance, lambda outlet: None)
+    reader = ItemStream(instance, lambda stream: None)
     reader.attach(Session(b"", "ann", 0.0), 8)
     assert reader.take() is None  # and waits for what comes
     rig.end(instance)

@@ -8,7 +8,7 @@ from support.rpc_world import Server as Clients
 from support.scheduler_fixtures import Guest, Server
 
 from pie_control.api import allocate, sample, session
-from pie_control.instances.instance import State
+from pie_control.instances.instance import InstanceState
 from pie_control.rpc import sessions
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.limits import Quota
@@ -161,10 +161,14 @@ def test_a_user_who_holds_all_pages_gives_up_what_is_above_his_part() -> None:
         hog.pages(4)
     victim = Guest(server, server.launch("victim"))  # the youngest of all
     victim.pages(6)
-    assert [hog.instance.state for hog in hogs] == [State.RUNNING, State.KILLED, State.KILLED]
+    assert [hog.instance.state for hog in hogs] == [
+        InstanceState.RUNNING,
+        InstanceState.KILLED,
+        InstanceState.KILLED,
+    ]
     with failure("out-of-resources"):
         victim.pages(3)  # beyond his own part, he ends nobody's
-    assert hogs[0].instance.state is State.RUNNING
+    assert hogs[0].instance.state is InstanceState.RUNNING
 
 
 def test_one_above_his_part_does_not_end_the_younger_ones_of_a_modest_user() -> None:
@@ -175,7 +179,7 @@ def test_one_above_his_part_does_not_end_the_younger_ones_of_a_modest_user() -> 
     victim.pages(4)
     with failure("out-of-resources"):
         hog.pages(1)
-    assert victim.instance.state is State.RUNNING
+    assert victim.instance.state is InstanceState.RUNNING
 
 
 def test_no_user_goes_before_others_by_a_priority_of_his_own() -> None:

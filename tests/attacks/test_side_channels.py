@@ -74,7 +74,7 @@ def test_a_grammar_that_another_user_has_compiled_is_compiled_again(
             assert first
             assert await compiled("mallory", "[ab]c") == []
             assert await compiled("victim", "[ab]c") == ([] if shared else first)
-            assert service.kept("m", "regex", "[ab]c", "eve") is None or shared
+            assert service.compiled("m", "regex", "[ab]c", "eve") is None or shared
         pool.close()
 
     trio.run(test)

@@ -17,7 +17,7 @@ import pytest
 import trio.testing
 from support.rpc_bench import Bench, Proxy
 
-from pie_control.instances.instance import State
+from pie_control.instances.instance import InstanceState
 from pie_control.rpc.endpoint import EndpointInUse
 from pie_control.rpc.requests import LOG_BYTES
 from pie_py.client import (
@@ -592,7 +592,7 @@ def test_a_launch_that_is_given_up_ends(bench: Bench, run: Callable[..., None]) 
             assert scope.cancelled_caught
             await client.server_info()  # answered after the launch
             await eventually_async(
-                lambda: all(i.state is State.KILLED for i in bench.behaviours.instances())
+                lambda: all(i.state is InstanceState.KILLED for i in bench.behaviours.instances())
             )
 
     run(main)

@@ -21,11 +21,11 @@ import trio
 import zmq
 from support.rpc_bench import FAST, Bench, Proxy
 
-from pie_control.instances.instance import Instance, State
-from pie_control.rpc import backlog
+from pie_control.instances.instance import Instance, InstanceState
+from pie_control.rpc import outgoing
+from pie_control.rpc.auth import NotKnownNow
 from pie_control.rpc.endpoint import EndpointRefused
 from pie_control.rpc.sessions import MAX_SESSIONS
-from pie_control.rpc.users import NotKnownNow
 from pie_py.client import RpcError, ServerUnreachable
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
@@ -190,9 +190,9 @@ def test_every_message_has_one_frame(bench: Bench) -> None:
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "PROBE_BYTES", 1 << 20)
-    monkeypatch.setattr(backlog, "CONNECTION_BYTES", 4 << 20)
-    monkeypatch.setattr(backlog, "USER_BYTES", 6 << 20)
+    monkeypatch.setattr(outgoing, "PROBE_BYTES", 1 << 20)
+    monkeypatch.setattr(outgoing, "CONNECTION_BYTES", 4 << 20)
+    monkeypatch.setattr(outgoing, "USER_BYTES", 6 << 20)
 
 
 def launched(raw: Raw, program: str, session: bytes) -> str:
@@ -322,7 +322,7 @@ def test_who_asked_has_left_while_its_program_was_compiled(
             time.sleep(0.01)
         [instance] = launched
         if detached:
-            assert instance.state is State.RUNNING
+            assert instance.state is InstanceState.RUNNING
         else:
             assert instance.ended is not None
             assert instance.ended.text == "killed: its client has left"

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from pie_control.rpc import inbox
-from pie_control.rpc.inbox import Inbox, Letter
+from pie_control.rpc.inbox import InboundMessage, Inbox
 from pie_py.wire.rpc import Ping, Request
 
 MS = 1_000_000
 
 
-def letter(user: str, peer: int, method: str = "logs", size: int = 100) -> Letter:
-    return Letter(user, bytes([peer]), Request(1, 0, method, {}), size)
+def letter(user: str, peer: int, method: str = "logs", size: int = 100) -> InboundMessage:
+    return InboundMessage(user, bytes([peer]), Request(1, 0, method, {}), size)
 
 
-def handled(box: Inbox, count: int, costs: dict[str, int]) -> list[Letter]:
+def handled(box: Inbox, count: int, costs: dict[str, int]) -> list[InboundMessage]:
     """The next messages, each at its user's cost."""
     taken = []
     for _ in range(count):
@@ -92,7 +92,7 @@ def test_who_has_much_here_holds_up_what_zeromq_has(
 def test_only_some_messages_may_bring_commands(content: Any, brings: bool) -> None:
     box = Inbox(lambda user: 1.0)
     assert not box.may_bring_commands
-    box.put(Letter("ann", b"1", content, 10))
+    box.put(InboundMessage("ann", b"1", content, 10))
     assert box.may_bring_commands is brings
     box.take()
     assert not box.may_bring_commands

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.rpc_world import World
 
-from pie_control.rpc import backlog, outlet
+from pie_control.rpc import outgoing, session
 from pie_control.rpc.sessions import Gone
 from pie_py.client.errors import ConnectionLost
 
@@ -21,11 +21,11 @@ class Conversation(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(backlog, "PROBE_BYTES", 200)
-        self.patch.setattr(backlog, "CONNECTION_BYTES", 1000)
-        self.patch.setattr(backlog, "USER_BYTES", 4000)
-        self.patch.setattr(outlet, "WINDOW_BYTES", 64)
-        self.patch.setattr(outlet, "FRAME_BYTES", 24)
+        self.patch.setattr(outgoing, "PROBE_BYTES", 200)
+        self.patch.setattr(outgoing, "CONNECTION_BYTES", 1000)
+        self.patch.setattr(outgoing, "USER_BYTES", 4000)
+        self.patch.setattr(session, "WINDOW_BYTES", 64)
+        self.patch.setattr(session, "FRAME_BYTES", 24)
         self.world = World()
         self.world.connect()
         self.world.settle()

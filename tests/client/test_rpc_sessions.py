@@ -9,7 +9,7 @@ from support.rpc_world import TIMING, Server, World
 
 from pie_control.errors import ApiError
 from pie_control.instances.instance import ClientPresence
-from pie_control.rpc import backlog, session, sessions
+from pie_control.rpc import outgoing, session, sessions
 from pie_control.rpc.session import TRANSITIONS, Change, Presence, Session
 from pie_control.rpc.sessions import Do, GiveUp, Gone
 from pie_py.client.errors import ConnectionLost, ServerUnreachable
@@ -305,11 +305,11 @@ def test_a_reader_takes_a_stream_over(server: Server) -> None:
 
 
 def test_the_window_counts_bytes_and_not_characters(server: Server) -> None:
-    from pie_control.rpc import outlet
+    from pie_control.rpc import session
 
     greet(server)
     launch(server, window=1000)
-    text = "三" * (outlet.WINDOW_BYTES // 6)  # half a window
+    text = "三" * (session.WINDOW_BYTES // 6)  # half a window
     for _ in range(4):
         server.talkers["a"].outbox.put(text, 1)
     assert [number for number, _ in read(server, b"1")] == [0, 1, 2]  # the last may go over it
@@ -372,12 +372,12 @@ def test_a_session_is_kept_for_a_while(server: Server, clock: Clock) -> None:
     [one], talker = server.sessions.all, server.talkers["a"]
     clock.now += TIMING.dead + 1
     server.act(list(server.sessions.tick()))
-    clock.now += TIMING.kept - 1
+    clock.now += TIMING.resumable - 1
     server.act(list(server.sessions.tick()))
     assert greet(server, b"2")
     clock.now += TIMING.dead + 1
     server.act(list(server.sessions.tick()))
-    clock.now += TIMING.kept + 1
+    clock.now += TIMING.resumable + 1
     server.act(list(server.sessions.tick()))
     assert server.events[-1] == Gone(one)
     assert talker.client == ClientPresence(False, clock.now)
@@ -390,7 +390,7 @@ def test_a_session_with_many_answers_is_kept_for_less_long(server: Server, clock
         server.ask(peer, Request(1, 0, "now", {"value": bytes(size)}))
     clock.now += TIMING.dead + 1
     server.act(list(server.sessions.tick()))
-    clock.now += TIMING.kept_large - 1
+    clock.now += TIMING.resumable_large - 1
     server.act(list(server.sessions.tick()))
     assert len(server.sessions) == 2
     clock.now += 2
@@ -442,9 +442,9 @@ def test_who_is_an_admin() -> None:
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "PROBE_BYTES", 1 << 20)
-    monkeypatch.setattr(backlog, "CONNECTION_BYTES", 4 << 20)
-    monkeypatch.setattr(backlog, "USER_BYTES", 6 << 20)
+    monkeypatch.setattr(outgoing, "PROBE_BYTES", 1 << 20)
+    monkeypatch.setattr(outgoing, "CONNECTION_BYTES", 4 << 20)
+    monkeypatch.setattr(outgoing, "USER_BYTES", 6 << 20)
 
 
 BLOB = bytes(16 << 10)
@@ -535,7 +535,7 @@ def test_a_client_that_confirms_answers_without_reading_is_cut_off(server: Serve
 def test_a_user_s_connections_that_read_no_answers_are_cut_off(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "PROBE_BYTES", 64 << 10)
+    monkeypatch.setattr(outgoing, "PROBE_BYTES", 64 << 10)
     peers = [bytes([number]) for number in range(40)]
     for peer in peers:
         greet(server, peer, peer * 16, "m")

@@ -20,7 +20,7 @@ from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.users import BELIEVED_SECONDS, ClusterUsers
 from pie_cluster.wire.messages import Renewed, decode_to_node, encode
 from pie_cluster.wire.sockets import member_dealer
-from pie_control.rpc.users import NotKnownNow
+from pie_control.rpc.auth import NotKnownNow
 from pie_py.config.keys import LOCAL_USER, KeyStore
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import trio
 import trio.testing
 
-from pie_control.kept import Kept
+from pie_control.data_folder import SettingsFolder
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.adapters import Adapters
 from pie_py.wire.plan import AdapterDone, LoadAdapter
@@ -22,7 +22,7 @@ def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
         sent: list[Any] = []
         async with trio.open_nursery() as nursery:
             models: Any = SimpleNamespace(service=lambda model: services[model])
-            loader = AdapterLoader(models, sent.append, Kept(None))
+            loader = AdapterLoader(models, sent.append, SettingsFolder(None))
             await nursery.start(loader.run)
 
             async def new_worker() -> None:
@@ -47,8 +47,8 @@ def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
 
 
 def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:
-    def kept() -> Kept:
-        return Kept(tmp_path, "model", "name", "folder")
+    def kept() -> SettingsFolder:
+        return SettingsFolder(tmp_path, "model", "name", "folder")
 
     async def server(answers: Sequence[str | None], *calls: str) -> list[str]:
         """What one server has loaded after its worker's answers and some calls."""

@@ -11,8 +11,7 @@ from pie_control.api import session
 from pie_control.instances.ended import record_bytes
 from pie_control.instances.instance import ARGUMENT_OVERHEAD
 from pie_control.instances.launcher import MAX_ARGUMENT_BYTES, check_arguments
-from pie_control.rpc.outlet import Outlet
-from pie_control.rpc.session import Session
+from pie_control.rpc.session import ItemStream, Session
 from pie_control.wasm import SUSPENDED
 
 
@@ -49,9 +48,9 @@ def test_a_child_lives_on_when_its_reader_leaves(child: bool) -> None:
 
     async def test() -> None:
         reader = Session(bytes(16), "ann", 0.0, None)
-        outlet = Outlet(one, lambda outlet: None)
-        outlet.attach(reader, 1)
-        outlet.detach(0.0)
+        stream = ItemStream(one, lambda stream: None)
+        stream.attach(reader, 1)
+        stream.detach(0.0)
         assert (one.client.left_at is None) == child
         assert not one.client.attached
 

@@ -15,7 +15,7 @@ from support.instances import Instances, failure, is_ready, take_text
 from support.rig import messaging
 
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Instance, State
+from pie_control.instances.instance import Instance, InstanceState
 from pie_control.messaging.channel import OVERHEAD
 
 
@@ -105,7 +105,7 @@ def test_thousands_of_open_pulls_end_at_once() -> None:
     waiting = messaging.pull(other, "q")
     messaging.push(other, "q", "for one")
     instances.end(one)
-    assert one.state is State.FINISHED
+    assert one.state is InstanceState.FINISHED
     assert take_text(other, waiting) == "for one"
 
 

@@ -15,7 +15,7 @@ from support.rig import Rig
 from pie_control.errors import ApiError
 from pie_control.instances import ended as records_of_ended
 from pie_control.instances.futures import FutureKind
-from pie_control.instances.instance import State
+from pie_control.instances.instance import InstanceState
 
 
 @pytest.mark.parametrize("kept", ["log", "result", "arguments", "messages"])
@@ -34,7 +34,7 @@ def test_records_are_bounded_by_what_they_hold(monkeypatch: pytest.MonkeyPatch, 
             one.args = ["x" * 2000, "y" * 2000]
         elif kept == "messages":
             one.outbox.put("x" * 4000, 4000)
-        ended.end(one, State.FINISHED, "x" * 4000 if kept == "result" else "")
+        ended.end(one, InstanceState.FINISHED, "x" * 4000 if kept == "result" else "")
     records = ended.instances()
     assert 10 <= len(records) <= 25
     assert records[0] is reader  # somebody reads it still
@@ -57,10 +57,10 @@ def test_a_user_who_ends_many_takes_no_other_ones_results(
     instances = Instances()
     mine = [instances.launch(user="ann") for _ in range(5)]
     for one in mine:
-        instances.registry.end(one, State.FINISHED, "r" * 1000)
+        instances.registry.end(one, InstanceState.FINISHED, "r" * 1000)
     for _ in range(200):
         other = instances.launch(user="mallory")
-        instances.registry.end(other, State.FINISHED, "x" * 4000 if kept == "bytes" else "")
+        instances.registry.end(other, InstanceState.FINISHED, "x" * 4000 if kept == "bytes" else "")
     assert instances.registry.instances("ann") == mine
     assert instances.registry.instances("mallory")[-1] is other
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support.web_servers import Asked, Caller, always, browser, echo, packed, reply
 
 from pie_control.errors import ApiError
-from pie_control.http.body import Body
+from pie_control.http.exchange import Body
 
 
 def run(test: object) -> None:
@@ -198,12 +198,12 @@ def test_the_url_of_an_answer_is_where_redirects_led_to() -> None:
             hop = await b.web(always(reply(302, b"", f"Location: {end.url}/there?x=1#part")))
             for start, led in ((hop.url, f"{end.url}/there?x=1"), (end.url, f"{end.url}")):
                 _, _, body = await b.head(f"{start}")
-                assert b.client.url(b.caller, body) == led  # type: ignore[arg-type]
+                assert b.client.response_url(b.caller, body) == led  # type: ignore[arg-type]
                 await b.rest(body)
-                assert b.client.url(b.caller, body) == led, "also when all is read"  # type: ignore[arg-type]
+                assert b.client.response_url(b.caller, body) == led, "also when all is read"  # type: ignore[arg-type]
                 b.client.close_body(b.caller, body)  # type: ignore[arg-type]
                 with pytest.raises(ApiError, match="invalid-handle"):
-                    b.client.url(b.caller, body)  # type: ignore[arg-type]
+                    b.client.response_url(b.caller, body)  # type: ignore[arg-type]
 
     run(main)
 
@@ -391,7 +391,7 @@ def test_given_up_requests_close_their_connections() -> None:
 
         async with browser() as b:
             web = await b.web(silent)
-            handle = b.client.request(b.caller, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]
+            handle = b.client.http_request(b.caller, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]
             await web.was_asked.wait()
             b.caller.futures.cancel(handle)
             await b.until_idle(web)
@@ -404,7 +404,7 @@ def test_given_up_requests_close_their_connections() -> None:
             # closed.
             web = await b.web(half)
             other = Caller()
-            handle = b.client.request(other, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]
+            handle = b.client.http_request(other, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]
             await other.ready(handle)
             other.futures.close()
             await b.until_idle(web)
@@ -453,7 +453,7 @@ def test_limits_of_an_instance_and_of_a_user() -> None:
             await stream.receive_some(1)
 
         def ask(caller: Caller, url: str) -> int:
-            return b.client.request(caller, "GET", url, [], b"", 0)  # type: ignore[arg-type]
+            return b.client.http_request(caller, "GET", url, [], b"", 0)  # type: ignore[arg-type]
 
         async with browser(concurrent=2, user_concurrent=3, bodies=4, rate=0.001, burst=8) as b:
             web, other = await b.web(silent), Caller()

@@ -52,13 +52,13 @@ def test_a_server_is_its_users_alone(tmp_path: Path) -> None:
                 register(t, "mine", url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": SECRET})
                 assert (await t.call("add", server="mine", a=2, b=3))["structured"] == {"result": 5}
                 assert {tool["name"] for tool in await t.list("mine")} >= {"add", "weather"}
-                assert t.servers.names("tester") == ["mine"]
+                assert list(t.servers.registry.usable("tester")) == ["mine"]
                 assert t.servers.registry.describe("tester") == [
                     {"name": "mine", "own": True, "at": f"http://127.0.0.1:{port}/mcp"}
                 ]
                 other = Tools(t.servers)
                 other.caller = Caller(user="other", id="else")
-                assert t.servers.names("other") == []
+                assert list(t.servers.registry.usable("other")) == []
                 assert t.servers.registry.describe("other") == []
                 with failure("not-found", "'mine' for other"):
                     other.start("add", server="mine", a=1, b=1)
@@ -79,7 +79,7 @@ def test_a_server_is_its_users_alone(tmp_path: Path) -> None:
                     t.start("add", server="mine")
                 with failure("not-found"):
                     t.servers.registry.unregister("tester", "mine")
-                assert t.servers.names("other") == ["mine"]
+                assert list(t.servers.registry.usable("other")) == ["mine"]
 
     run(main)
 
@@ -177,7 +177,7 @@ def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:9/mcp?key={SECRET}"
 
     def names(http: HttpConfig = http) -> list[str]:
-        return McpServers(McpConfig(), http, tmp_path).names("ann")
+        return list(McpServers(McpConfig(), http, tmp_path).registry.usable("ann"))
 
     first = McpServers(McpConfig(), http, tmp_path).registry
     first.register("ann", "a", url=url, headers={"X": SECRET})

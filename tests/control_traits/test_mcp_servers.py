@@ -286,8 +286,8 @@ def test_a_list_of_tools_without_an_end() -> None:
 def test_who_may_use_what_and_what_are_arguments() -> None:
     async def main() -> None:
         async with tools(mine={**STDIO, "users": ["tester"]}, theirs={**STDIO, "users": []}) as t:
-            assert t.servers.names("tester") == ["mine"]
-            assert t.servers.names("somebody") == []
+            assert list(t.servers.registry.usable("tester")) == ["mine"]
+            assert list(t.servers.registry.usable("somebody")) == []
             for server in ("theirs", "unknown"):
                 with pytest.raises(ApiError, match=f"not-found: no MCP server '{server}'.*mine"):
                     t.start("add", server=server)
@@ -305,12 +305,12 @@ def test_who_may_use_what_and_what_are_arguments() -> None:
                 '{"a": ' + "[" * 100 + "]" * 100 + "}",
             ):
                 with pytest.raises(ApiError, match="invalid-argument"):
-                    t.servers.call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
+                    t.servers.mcp_call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
             for text in (" " * (3 << 20), '{"a": [' + "[]," * 20_000 + "1]}"):
                 with pytest.raises(ApiError, match="limit-exceeded"):
-                    t.servers.call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
+                    t.servers.mcp_call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
             with pytest.raises(ApiError, match="not-found: no tool has a name of over 256"):
-                t.servers.call_tool(t.caller, "mine", "x" * 257, "{}")  # type: ignore[arg-type]
+                t.servers.mcp_call_tool(t.caller, "mine", "x" * 257, "{}")  # type: ignore[arg-type]
 
     run(main)
 
@@ -327,10 +327,10 @@ def test_arguments_that_cannot_be_written_harm_no_other_call(over_http: bool) ->
             assert connection is not None
             for value in (r'"\ud800"', "[" * 100 + "]" * 100):
                 with pytest.raises(ApiError, match="invalid-argument"):
-                    t.servers.call_tool(t.caller, "test", "add", f'{{"a": {value}}}')  # type: ignore[arg-type]
+                    t.servers.mcp_call_tool(t.caller, "test", "add", f'{{"a": {value}}}')  # type: ignore[arg-type]
             # What may be written arrives, and the server says what it thinks of it.
             for value in (r'"\ud83d\ude00"', "[" * 99 + "]" * 99, "9" * 4000):
-                handle = t.servers.call_tool(t.caller, "test", "add", f'{{"a": {value}}}')  # type: ignore[arg-type]
+                handle = t.servers.mcp_call_tool(t.caller, "test", "add", f'{{"a": {value}}}')  # type: ignore[arg-type]
                 assert json.loads(await t.caller.result(handle))["content"]
             await other.caller.result(under_way)
             assert connection.failure is None

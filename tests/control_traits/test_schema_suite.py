@@ -17,8 +17,7 @@ import pytest
 from support.checkpoints import small_tokenizer
 
 from pie_control.errors import ApiError
-from pie_control.grammar.kinds import schema_grammar
-from pie_control.grammar.probe import compiled
+from pie_control.grammar.compiling import compiled, schema_grammar
 from pie_control.grammar.vocabulary import load_vocabulary
 from pie_control.models.tokenizer import TextCodec
 

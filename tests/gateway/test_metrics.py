@@ -11,11 +11,10 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from support.gateways import Gateway
 
-from pie_gateway.backend.events import Piece
-from pie_gateway.backend.snapshot import Snapshot
-from pie_gateway.metrics.metrics import Metrics
-from pie_gateway.metrics.requests import MOST_USERS
-from pie_gateway.metrics.server import MOST_LABELS
+from pie_gateway.backend.catalog import Snapshot
+from pie_gateway.backend.job import Piece
+from pie_gateway.metrics.requests import MOST_USERS, RequestMetrics
+from pie_gateway.metrics.server import MOST_LABELS, metrics_text
 
 DASHBOARD = Path(__file__).parents[2] / "gateway/pie_gateway/metrics/grafana.json"
 CHAT = {"model": "pie-tiny", "messages": [{"role": "user", "content": "Hi"}]}
@@ -78,14 +77,14 @@ def test_the_dashboard_reads_metrics_that_there_are(gateway: Gateway) -> None:
 
 
 def test_labels_are_bounded() -> None:
-    metrics = Metrics(lambda: 0.0)
+    metrics = RequestMetrics(lambda: 0.0)
     for number in range(MOST_USERS + 50):
-        metrics.requests.generation("m", f"user{number}", streams=True).piece(Piece(0, "x", 1))
+        metrics.generation("m", f"user{number}", streams=True).piece(Piece(0, "x", 1))
     instances = [
         {"state": "running", "program": f"p{number}", "user": "ann"}
         for number in range(MOST_LABELS + 30)
     ]
-    told = samples(metrics.text(Snapshot(0.0, {}, {}, instances)).decode())
+    told = samples(metrics_text(metrics, Snapshot(0.0, {}, {}, instances)).decode())
     assert told["pie_user_tokens_total", frozenset({"user": "other", "kind": "generation"}.items())]
     users = {labels for name, labels in told if name == "pie_user_tokens_total"}
     assert len(users) <= MOST_USERS + 1

@@ -25,7 +25,7 @@ from pie_control.api import allocate, sample
 from pie_control.api import run as calls
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
-from pie_control.instances.instance import Instance, State
+from pie_control.instances.instance import Instance, InstanceState
 from pie_control.interception.costs import Costs
 from pie_control.interception.waste import Choice, Load, Paused
 from pie_control.wasm import Status
@@ -315,7 +315,7 @@ def test_nobody_notices_and_nobody_ends_while_both_pools_suffice(
         machine.outside.pop(chance.randrange(len(machine.outside))).resolve()
     for instance, (steps, _) in zip(instances, stories, strict=True):
         assert instance.ended is not None, (machine.counts, instance.id)
-        assert instance.ended.state is State.FINISHED, instance.ended
+        assert instance.ended.state is InstanceState.FINISHED, instance.ended
         assert instance.ended.text == f"{length(steps)} tokens"
     machine.check_empty()
 
@@ -345,7 +345,7 @@ def test_kills_exports_and_full_pools_leave_nothing_behind(
         machine.outside.pop(0).resolve()
     for instance in instances:
         assert instance.ended is not None, machine.counts
-        if instance.ended.state is State.FAILED:
+        if instance.ended.state is InstanceState.FAILED:
             assert instance.ended.text.startswith("out-of-resources"), instance.ended.text
     for instance in instances:
         for name in machine.service.exports.names(instance.user):
@@ -385,7 +385,10 @@ def test_who_waits_outside_lends_its_pages() -> None:
     machine.outside[0].resolve()
     machine.settle()
     assert first.ended is not None
-    assert (first.ended.state, second.ended.state) == (State.FINISHED, State.FINISHED)
+    assert (first.ended.state, second.ended.state) == (
+        InstanceState.FINISHED,
+        InstanceState.FINISHED,
+    )
     machine.check_empty()
 
 
@@ -400,7 +403,7 @@ def test_the_oldest_goes_first() -> None:
     machine.registry.on_end.append(order.append)
     machine.settle()
     assert [i.number for i in order] == sorted(i.number for i in instances)
-    assert all(i.ended is not None and i.ended.state is State.FINISHED for i in instances)
+    assert all(i.ended is not None and i.ended.state is InstanceState.FINISHED for i in instances)
     machine.check_empty()
 
 
@@ -414,10 +417,10 @@ def test_a_full_host_pool_ends_younger_ones_as_before() -> None:
     machine.outside[0].resolve()
     machine.settle()
     assert young.ended is not None
-    assert young.ended.state is State.KILLED
+    assert young.ended.state is InstanceState.KILLED
     assert "out-of-resources" in young.ended.text
     assert old.ended is not None
-    assert old.ended.state is State.FINISHED
+    assert old.ended.state is InstanceState.FINISHED
     machine.check_empty()
 
 
@@ -457,7 +460,7 @@ def test_a_worker_that_cannot_move_pages_fails_their_owner() -> None:
     second = machine.start(holder(24))
     machine.settle()
     assert first.ended is not None
-    assert first.ended.state is State.FAILED
+    assert first.ended.state is InstanceState.FAILED
     assert "told to fail" in first.ended.text
     assert second.ended is None
     machine.outside[-1].resolve()
@@ -650,7 +653,7 @@ def test_an_older_one_goes_on_beside_pages_that_are_shared() -> None:
     machine.settle()
     for instance in (old, young):
         assert instance.ended is not None
-        assert instance.ended.state is State.FINISHED, instance.ended
+        assert instance.ended.state is InstanceState.FINISHED, instance.ended
     machine.service.exports.release("ann", "x")
     machine.check_empty()
 
@@ -670,7 +673,7 @@ def test_a_policy_that_fails_harms_nobody() -> None:
         machine.settle()
     for instance in instances:
         assert instance.ended is not None
-        assert instance.ended.state is State.FINISHED
+        assert instance.ended.state is InstanceState.FINISHED
     machine.check_empty()
 
 
@@ -735,7 +738,7 @@ def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
         machine.turn()
         assert [*executor._ready, *executor._background].count(held) <= 1
     assert first.ended is not None
-    assert first.ended.state is State.FINISHED
+    assert first.ended.state is InstanceState.FINISHED
     assert held.ended is None
     assert answers == []  # its future is not ready
     ended.add("spins")
@@ -763,7 +766,7 @@ def test_an_answer_that_cannot_be_made_fails_its_instance_alone() -> None:
     machine.executor.answer_late(instance, make)
     machine.turn()
     assert instance.ended is not None
-    assert instance.ended.state is State.FAILED
+    assert instance.ended.state is InstanceState.FAILED
     assert "FileNotFoundError: the program is gone" in instance.ended.text
     assert other.ended is None
 
@@ -850,7 +853,7 @@ def test_queued_commands_of_one_above_his_part_keep_nobody_long() -> None:
     machine.turn()
     machine.turn()
     assert hog.ended is not None
-    assert hog.ended.state is State.KILLED
+    assert hog.ended.state is InstanceState.KILLED
     assert victim.ended is not None
     assert victim.ended.text == "has them"
 

@@ -58,13 +58,13 @@ class Tools:
         self.caller = Caller()
 
     def start(self, tool: str, *, server: str = "test", **arguments: Any) -> int:
-        return self.servers.call_tool(self.caller, server, tool, json.dumps(arguments))  # type: ignore[arg-type]
+        return self.servers.mcp_call_tool(self.caller, server, tool, json.dumps(arguments))  # type: ignore[arg-type]
 
     async def call(self, tool: str, *, server: str = "test", **arguments: Any) -> Any:
         return json.loads(await self.caller.result(self.start(tool, server=server, **arguments)))
 
     async def list(self, server: str = "test") -> Any:
-        handle = self.servers.list_tools(self.caller, server)  # type: ignore[arg-type]
+        handle = self.servers.mcp_list_tools(self.caller, server)  # type: ignore[arg-type]
         return json.loads(await self.caller.result(handle))
 
     async def patiently(self, tool: str, *, server: str = "test") -> Any:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
-from pie_control.instances.instance import Instance, State
+from pie_control.instances.instance import Instance, InstanceState
 from pie_control.programs.guests import Guests
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.wasm import Guest, HostFunction
@@ -139,7 +139,7 @@ class Rig:
         return instance
 
     def end(self, instance: Instance) -> None:
-        self.registry.end(instance, State.FINISHED, "")
+        self.registry.end(instance, InstanceState.FINISHED, "")
 
 
 def host_functions() -> tuple[HostFunction, ...]:

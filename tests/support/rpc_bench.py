@@ -20,22 +20,22 @@ import trio
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.futures import FutureCount, FutureTable
-from pie_control.instances.instance import Ended, Instance, State
-from pie_control.instances.kept_results import KeptResults
-from pie_control.instances.message_bytes import MessageBytes
+from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
+from pie_control.instances.mailbox import MessageBytes
+from pie_control.instances.result_store import ResultStore
 from pie_control.instances.user_totals import Together, UserTotals
 from pie_control.programs.store import Program, ProgramStore
+from pie_control.rpc.auth import Users
 from pie_control.rpc.requests import Parts, Requests
 from pie_control.rpc.server import RpcServer
 from pie_control.rpc.sessions import Timing
-from pie_control.rpc.users import Users
 from pie_control.shares import Shares
 from pie_py.config.limits import Limits, Quota
 from pie_py.config.server import ServerConfig
 
 Behaviour = Callable[[Instance], Awaitable[str]]
 
-FAST = Timing(heartbeat=0.1, dead=0.6, kept=30)
+FAST = Timing(heartbeat=0.1, dead=0.6, resumable=30)
 
 
 async def say(instance: Instance, message: str | bytes) -> None:
@@ -116,7 +116,7 @@ class Behaviours:
 
     @property
     def live_count(self) -> int:
-        return sum(i.state is State.RUNNING for i in self._all.values())
+        return sum(i.state is InstanceState.RUNNING for i in self._all.values())
 
     def memory_of(self, user: str) -> int:
         return sum(i.memory_bytes for i in self._all.values() if i.user == user)
@@ -167,19 +167,19 @@ class Behaviours:
             try:
                 text = await BEHAVIOURS[instance.program.name](instance)
             except RuntimeError as error:
-                self._end(instance, State.FAILED, str(error))
+                self._end(instance, InstanceState.FAILED, str(error))
             else:
-                self._end(instance, State.FINISHED, text)
+                self._end(instance, InstanceState.FINISHED, text)
 
-    def _end(self, instance: Instance, state: State, text: str) -> None:
-        if instance.state is State.RUNNING:
-            instance.ended = Ended(state, text)
+    def _end(self, instance: Instance, state: InstanceState, text: str) -> None:
+        if instance.state is InstanceState.RUNNING:
+            instance.ended = InstanceEnded(state, text)
             self.users.remove(instance)
             instance.outbox.put(instance.ended, len(text), force=True)
             instance.ended_event.set()
 
     def kill(self, instance: Instance, reason: str) -> None:
-        self._end(instance, State.KILLED, f"killed: {reason}")
+        self._end(instance, InstanceState.KILLED, f"killed: {reason}")
 
     condemn = kill
 
@@ -267,7 +267,7 @@ class Bench:
         none: Any = None
         confined = ConfinedPool(self.config.confined)
         clock = trio.current_time
-        results = KeptResults(self.config.data_folder / "results", 0.0, time.time_ns)
+        results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
         return Parts(
             *(behaviours, behaviours, programs, self.shares, models, none, none, confined, results),
             *(clock, time.time_ns, 0),

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pie_control.instances.instance import ClientPresence, Ended, State
+from pie_control.instances.instance import ClientPresence, InstanceEnded, InstanceState
 from pie_control.instances.mailbox import Mailbox
 from pie_control.rpc.sessions import Do, Event, Sessions, Timing
 from pie_control.shares import Shares
@@ -19,7 +19,7 @@ from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.limits import Quota, Quotas
 from pie_py.wire.rpc import Message, Response, decode
 
-TIMING = Timing(heartbeat=2, dead=10, kept=120)
+TIMING = Timing(heartbeat=2, dead=10, resumable=120)
 FACTS = {
     "heartbeat": TIMING.heartbeat,
     "dead": TIMING.dead,
@@ -35,7 +35,7 @@ class Talker:
         self.id = instance_id
         self.outbox: Mailbox[Any] = Mailbox(mailbox_items, 1 << 40)
         self.parent: Talker | None = None
-        self.ended: Ended | None = None
+        self.ended: InstanceEnded | None = None
         self.client = ClientPresence()
         self.said = 0
 
@@ -44,7 +44,7 @@ class Talker:
         self.said += 1
 
     def end(self) -> None:
-        self.ended = Ended(State.FINISHED, "done")
+        self.ended = InstanceEnded(InstanceState.FINISHED, "done")
         self.outbox.put(self.ended, 4, force=True)
 
 
@@ -84,12 +84,12 @@ class Server:
         if event.request.method in ("now", "later"):
             return params.get("value")
         talker = self.talkers.setdefault(params["instance"], Talker(params["instance"]))
-        outlet = self.sessions.stream_of(talker)  # type: ignore[arg-type]
+        stream = self.sessions.stream_of(talker)  # type: ignore[arg-type]
         window = params.get("window", WINDOW)
-        self.sessions.read(event.session, outlet, window, params.get("received"))
+        self.sessions.read(event.session, stream, window, params.get("received"))
         return {
             "instance": talker.id,
-            "first": outlet.next_number,
+            "first": stream.next_number,
             "state": "running",
             "text": "",
         }

@@ -22,13 +22,11 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
-from pie_control.instances.instance import Ended, Instance, State
+from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.models.tokenizer import TextCodec
 from pie_control.programs.components import Components
-from pie_control.programs.guests import Guests
-from pie_control.programs.instantiation import Instantiation
+from pie_control.programs.guests import Guests, Instantiation, WarmInstances
 from pie_control.programs.store import Program, ProgramKind
-from pie_control.programs.warm import WarmInstances
 from pie_control.server import make_engine
 from pie_control.wasm import GuestLimits, Linker
 from pie_py.config.limits import Limits, Quota
@@ -290,11 +288,11 @@ class Rig(rig.Rig):
 
 def _outcome(instance: Instance) -> Outcome:
     sent: list[str | bytes] = []
-    while (event := instance.outbox.pop()) is not None and not isinstance(event, Ended):
+    while (event := instance.outbox.pop()) is not None and not isinstance(event, InstanceEnded):
         sent.append(event)
     assert instance.ended is not None
     return Outcome(
-        ok=instance.state is State.FINISHED,
+        ok=instance.state is InstanceState.FINISHED,
         text=instance.ended.text,
         sent=sent,
         log=[(line.level, line.text) for line in instance.log],

@@ -178,7 +178,7 @@ class Browser:
     ) -> tuple[int, list[tuple[str, str]], int]:
         """Status, headers and body handle."""
         caller = caller or self.caller
-        handle = self.client.request(caller, method, url, headers or [], body, timeout_ms)  # type: ignore[arg-type]
+        handle = self.client.http_request(caller, method, url, headers or [], body, timeout_ms)  # type: ignore[arg-type]
         head = await caller.result(handle)
         return head.status, head.headers, self.client.open_body(caller, head.exchange)  # type: ignore[arg-type]
 

@@ -6,7 +6,7 @@ import time
 
 from support.wat_guests import LIMITS, finish, guest, host
 
-from pie_control.programs.instantiation import Instantiation
+from pie_control.programs.guests import Instantiation
 from pie_control.wasm import STRING, Engine, Guest, Linker
 
 WORK = "(call $work (i32.const 1024)) (i32.const 1024)"

@@ -20,8 +20,8 @@ from pie_cluster.node.links import NodeLinks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program, ProgramStore
+from pie_control.rpc.auth import FolderUsers
 from pie_control.rpc.server import RpcServer
-from pie_control.rpc.users import FolderUsers
 from pie_control.shares import Shares
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.child import (

@@ -18,8 +18,8 @@ import trio
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.links import NodeLinks
 from pie_cluster.wire.messages import NodeFacts, NodeList, Nodes
+from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError, Refusal
-from pie_control.kept import Kept
 from pie_py.client.errors import ClientError, RpcError
 
 log = structlog.get_logger("pie.cluster")
@@ -58,8 +58,8 @@ class ClusterSettings:
 
     def __init__(self, folder: Path, directory: DirectoryLink, links: NodeLinks) -> None:
         """Reads what was set before, in the folder of the cluster's data."""
-        self._adapters = Kept(folder / "adapters", "model", "name", "folder")
-        self._servers = Kept(folder / "mcp", "user", "name", "fields")
+        self._adapters = SettingsFolder(folder / "adapters", "model", "name", "folder")
+        self._servers = SettingsFolder(folder / "mcp", "user", "name", "fields")
         self._directory = directory
         self._links = links
         self._told: dict[str, dict[Key, Setting]] = {}  # by life, as long as it is one

@@ -19,7 +19,7 @@ from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.links import NodeLinks
 from pie_cluster.wire.messages import NodeAddress, PlaceLaunch
 from pie_control.errors import ApiError, NoRoom, Refusal
-from pie_control.instances.instance import Ended, Fence, Instance, State
+from pie_control.instances.instance import Fence, Instance, InstanceEnded, InstanceState
 from pie_control.instances.launcher import Child, Launcher
 from pie_control.instances.registry import Registry
 from pie_control.programs.store import Program, ProgramStore
@@ -129,7 +129,7 @@ class ChildHost:
         with trio.move_on_after(ANSWER_SECONDS):
             await child.ended_event.wait()
         if child.ended is None:
-            return {"state": State.RUNNING.value, "text": ""}
+            return {"state": InstanceState.RUNNING.value, "text": ""}
         self._children.get(session, {}).pop(child.id, None)
         return {"state": child.ended.state.value, "text": child.ended.text}
 
@@ -244,15 +244,15 @@ class _ChildElsewhere:
         self._ask = partial(links.ask, there.endpoint, there.public_key)
         self._start = start
 
-    async def end(self) -> Ended | ApiError:
+    async def end(self) -> InstanceEnded | ApiError:
         """As `Child.end`."""
         try:
-            told = {"state": State.RUNNING.value}
-            while told["state"] == State.RUNNING.value:
+            told = {"state": InstanceState.RUNNING.value}
+            while told["state"] == InstanceState.RUNNING.value:
                 told = await self._ask("child-end", instance=self._instance)
         except ClientError as error:
             return _lost(self._instance, self._life, error)
-        return Ended(State(told["state"]), told["text"])
+        return InstanceEnded(InstanceState(told["state"]), told["text"])
 
     def kill(self) -> None:
         """As `Child.kill`."""

@@ -14,7 +14,7 @@ from pie_cluster.database.launches import Launch, Launches
 from pie_cluster.database.statements import DatabaseAway
 from pie_cluster.node.lease import NodeLease
 from pie_control.errors import ApiError, Refusal
-from pie_control.instances.instance import Fence, Instance, State
+from pie_control.instances.instance import Fence, Instance, InstanceState
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.programs.store import Program, ProgramStore
@@ -230,4 +230,4 @@ class RecordedLaunches:
 
 def _lost(instance: Instance, text: str) -> None:
     assert instance.ended is not None
-    instance.ended = replace(instance.ended, state=State.FAILED, text=text)
+    instance.ended = replace(instance.ended, state=InstanceState.FAILED, text=text)

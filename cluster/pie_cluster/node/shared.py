@@ -60,7 +60,7 @@ class Shared:
         self._elsewhere = ChildrenElsewhere(
             member.life, directory, self._links, self._ownership.known_secret
         )
-        wiring.launcher.elsewhere = self._elsewhere.launch
+        wiring.launcher.launch_remotely = self._elsewhere.launch
         self.methods = {**self._host.methods, **self._children.methods}
         self.topics = ClusterTopics(bus, self._ownership, wiring.answers)
         wiring.registry.on_end.append(self.topics.leave)

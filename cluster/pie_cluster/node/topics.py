@@ -19,11 +19,12 @@ from pie_cluster.node.bus_link import BusLink, GiveUp, Held, NotDone
 from pie_cluster.node.ownership import AGAIN_SECONDS, Here, Ownership, TopicOwner
 from pie_control.api.binder import implement
 from pie_control.api.session import check_size, message_size
+from pie_control.api.signatures import SIGNATURES
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.instances.late_answers import LateAnswers
-from pie_control.messaging.party import check_topic
+from pie_control.instances.slow_calls import SlowCalls
+from pie_control.messaging.channel import check_topic
 from pie_control.wasm import SUSPENDED, HostFunction
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class _Call(NamedTuple):
 class ClusterTopics:
     """The functions of the trait, and those that take messages and give them up."""
 
-    def __init__(self, bus: Bus, ownership: Ownership, answers: LateAnswers) -> None:
+    def __init__(self, bus: Bus, ownership: Ownership, answers: SlowCalls) -> None:
         self._bus = bus
         self._ownership = ownership
         self._answers = answers
@@ -79,18 +80,9 @@ class ClusterTopics:
 
     def replace(self, functions: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
         """The functions of the contract, with these in the place of one server's."""
-        calls = (
-            self.broadcast,
-            self.broadcast_room,
-            self.subscribe,
-            self.unsubscribe,
-            self.next_message,
-            self.push,
-            self.push_room,
-            self.pull,
-        )
+        names = SIGNATURES["messaging"]
         own = {
-            (one.interface, one.name): one for one in implement("messaging", *calls, suspends=calls)
+            (one.interface, one.name): one for one in implement("messaging", self, suspends=names)
         }
         for one in functions:
             if one.interface == "runtime" and one.name in ("take-text", "cancel"):

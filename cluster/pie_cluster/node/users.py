@@ -11,7 +11,7 @@ from pie_cluster.config import MemberConfig
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.wire.messages import User, UserOf
 from pie_control.errors import ApiError, Refusal
-from pie_control.rpc.users import NotKnownNow
+from pie_control.rpc.auth import NotKnownNow
 from pie_py.config.keys import LOCAL_USER
 
 log = structlog.get_logger("pie.cluster")

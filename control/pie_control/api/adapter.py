@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pie_control.api.binder import implement
+from pie_control.api.binder import queue_of
 from pie_control.api.forward import ForwardSpans, enqueue_forward
-from pie_control.api.queues import queue_of
 from pie_control.instances.instance import Instance
 from pie_control.models.adapters import Adapter
 from pie_control.models.model import OpenQueue
 from pie_control.models.served import ServedModels
-from pie_control.wasm import HostFunction
 
 
 class AdapterCalls:
@@ -17,10 +15,6 @@ class AdapterCalls:
 
     def __init__(self, models: ServedModels) -> None:
         self._models = models
-
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The functions of the interface."""
-        return implement("adapter", self.available_adapters, forward_with_adapter)
 
     def available_adapters(self, instance: Instance, model: str) -> list[str]:
         """Names of the adapters that may be used with a model."""

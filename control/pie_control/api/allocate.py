@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pie_control.api.binder import implement
-from pie_control.api.page_moves import filled_slots
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import queue_of
+from pie_control.api.offload import filled_slots
 from pie_control.api.text import positions_of
 from pie_control.commands.embeds import CopyEmbedCommand
 from pie_control.commands.pages import CopyKvCommand
@@ -129,8 +128,8 @@ def copy_kvpage(
         sources, targets = sources[::-1], targets[::-1]
     pool.used[destination] = max(there, target_slot + count)
     bits = (int(pool.masks[source]) >> source_slot) & ((1 << count) - 1)
-    kept = int(pool.masks[destination]) & ~(((1 << count) - 1) << target_slot)
-    masks: Uint32 = np.array([kept | bits << target_slot], np.uint32)
+    rest = int(pool.masks[destination]) & ~(((1 << count) - 1) << target_slot)
+    masks: Uint32 = np.array([rest | bits << target_slot], np.uint32)
     pool.set_masks(np.array([destination], np.int32), masks)
     from_start = not (source_slot or target_slot or there)
     command = CopyKvCommand(sources, targets, source, destination, from_start)
@@ -150,7 +149,7 @@ def kvpage_used(instance: Instance, queue: int, pages: list[int]) -> Any:
 def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint32) -> None:
     """Empties the slots of pages from a number on.
 
-    The worker need not be told: what it reads of a page is said with each command, and the commands
+    The worker need not know: what it reads of a page is said with each command, and the commands
     that refill the slots run after all earlier commands that read or wrote them.
     """
     space = queue_of(instance, queue, "allocate").space
@@ -241,25 +240,3 @@ def pool_stats(instance: Instance, queue: int) -> str:
             "embeds_mine": space.embeds.live,
         }
     )
-
-
-FUNCTIONS = implement(
-    "allocate",
-    alloc_kvpage,
-    dealloc_kvpage,
-    export_kvpage,
-    import_kvpage,
-    list_exports,
-    release_export,
-    expire_export,
-    retain_kvpage,
-    copy_kvpage,
-    kvpage_used,
-    truncate_kvpage,
-    alloc_emb,
-    dealloc_emb,
-    copy_emb,
-    pool_stats,
-    suspends=(alloc_kvpage,),
-    arrays=("used",),
-)

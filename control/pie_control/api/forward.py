@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.api.binder import implement
+from pie_control.api.binder import queue_of
 from pie_control.api.forward_cuts import (
     Room,
     by_mask,
@@ -17,7 +17,6 @@ from pie_control.api.forward_cuts import (
     goes_on,
     without_last,
 )
-from pie_control.api.queues import queue_of
 from pie_control.commands.command import NOTHING
 from pie_control.commands.forward import MAX_CELLS, NO_ADAPTER, ForwardCommand, Observation
 from pie_control.commands.pages import MaskKvCommand, ShiftKvCommand
@@ -217,8 +216,8 @@ def _queue(target: OpenQueue, command: ForwardCommand, room: Room | None) -> Non
         else:
             pool.used[changed] = filled
     if _NONE_FILLED in command.page_used.tobytes():  # the worker need not see empty pages
-        kept = command.page_used > 0
-        command.pages, command.page_used = command.pages[kept], command.page_used[kept]
+        has_any = command.page_used > 0
+        command.pages, command.page_used = command.pages[has_any], command.page_used[has_any]
     target.scheduler.enqueue(target.queue, command)
 
 
@@ -380,6 +379,3 @@ def _check_mask(mask: list[int], count: int, columns: int) -> list[int]:
             "invalid-argument", f"{len(mask) - at} numbers follow the mask's {count} rows"
         )
     return ends
-
-
-FUNCTIONS = implement("forward", forward, mask_kvpage, shift_kvpage, arrays=("masks",))

@@ -1,4 +1,4 @@
-"""Where a long forward may be cut, so that its parts give what the whole gives.
+"""Cuts of a long forward, at places where its parts give what the whole gives.
 
 What a part computes lies in pages for the next one. So a forward that keeps nothing can't be cut,
 nor can one between two inputs of which the earlier one sees the later one. What can't be cut may

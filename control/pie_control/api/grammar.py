@@ -5,23 +5,100 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pie_control.api.binder import implement
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import queue_of
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
 from pie_control.grammar import Grammar, Matcher
 from pie_control.grammar.service import GrammarService
-from pie_control.grammar.table import GrammarTable
 from pie_control.instances.futures import FutureKind
-from pie_control.instances.instance import Instance, State
-from pie_control.instances.roles import Turns
+from pie_control.instances.instance import Instance, InstanceState, Turns
 from pie_control.models.served import ServedModels
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm import SUSPENDED
 
 MAX_TOKENS = 1024  # of one call
 # A token takes a microsecond as a rule, and some milliseconds in a grammar made for that.
 INLINE_TOKENS = 8
+# Functions that may suspend the guest.
+LONG_CALLS = ("advance", "rollback", "count-allowed", "grammar-mask", "grammar-forced")
+
+
+class GrammarTable:
+    """Grammars and matchers of one instance, by handle. Handles are never used twice."""
+
+    def __init__(self, max_grammars: int, max_matchers: int) -> None:
+        self._max_grammars = max_grammars
+        self._max_matchers = max_matchers
+        self._grammars: dict[int, Grammar] = {}
+        self._matchers: dict[int, Matcher] = {}
+        self._next = 1
+
+    def check_room(self) -> None:
+        """Raises `limit-exceeded` if there are as many grammars as there may be."""
+        if len(self._grammars) >= self._max_grammars:
+            raise ApiError(
+                "limit-exceeded", f"{self._max_grammars} grammars are held; release one first"
+            )
+
+    def check_matcher_room(self) -> None:
+        """Raises `limit-exceeded` if there are as many matchers as there may be."""
+        if len(self._matchers) >= self._max_matchers:
+            raise ApiError(
+                "limit-exceeded", f"{self._max_matchers} matchers are open; destroy one first"
+            )
+
+    def add(self, grammar: Grammar) -> int:
+        """Holds a grammar and returns its handle."""
+        self._grammars[self._next] = grammar
+        self._next += 1
+        return self._next - 1
+
+    def add_matcher(self, matcher: Matcher) -> int:
+        """Holds a matcher and returns its handle."""
+        self._matchers[self._next] = matcher
+        self._next += 1
+        return self._next - 1
+
+    def grammar(self, handle: int) -> Grammar:
+        """The grammar behind a handle.
+
+        Raises:
+            ApiError: `invalid-handle`.
+        """
+        try:
+            return self._grammars[handle]
+        except KeyError:
+            raise ApiError(
+                "invalid-handle", f"{handle} is no grammar of this instance (released already?)"
+            ) from None
+
+    def matcher(self, handle: int) -> Matcher:
+        """The matcher behind a handle.
+
+        Raises:
+            ApiError: `invalid-handle`.
+        """
+        try:
+            return self._matchers[handle]
+        except KeyError:
+            raise ApiError(
+                "invalid-handle", f"{handle} is no matcher of this instance (destroyed already?)"
+            ) from None
+
+    def remove(self, handle: int) -> None:
+        """Lets a grammar go. Raises ApiError `invalid-handle`."""
+        self.grammar(handle)
+        del self._grammars[handle]
+
+    def remove_matcher(self, handle: int) -> None:
+        """Lets a matcher go. Raises ApiError `invalid-handle`."""
+        self.matcher(handle)
+        del self._matchers[handle]
+
+    def close(self) -> None:
+        """Lets everything go."""
+        self._grammars.clear()
+        self._matchers.clear()
 
 
 class GrammarCalls:
@@ -46,41 +123,15 @@ class GrammarCalls:
             table = self._tables[instance] = GrammarTable(limits.grammars, limits.matchers)
         return table
 
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The functions of the interface."""
-        return implement(
-            "grammar",
-            self.compile_grammar,
-            self.take_grammar,
-            self.release_grammar,
-            self.create_matcher,
-            self.destroy_matcher,
-            self.advance,
-            self.rollback,
-            self.count_allowed,
-            self.is_accepting,
-            self.is_finished,
-            self.grammar_mask,
-            self.grammar_forced,
-            self.sample_constrained,
-            suspends=(
-                self.advance,
-                self.rollback,
-                self.count_allowed,
-                self.grammar_mask,
-                self.grammar_forced,
-            ),
-        )
-
     def compile_grammar(self, instance: Instance, model: str, kind: str, text: str) -> int:
         """Compiles a grammar in a thread and opens a future of it."""
         grammars = self._grammars
         description, codec = self._models.service(model).description, self._models.codec(model)
         grammars.check(kind, text)
         future = instance.futures.create(FutureKind.GRAMMAR)
-        kept = grammars.kept(model, kind, text, instance.user)
-        if kept is not None:
-            future.resolve(kept)
+        compiled = grammars.compiled(model, kind, text, instance.user)
+        if compiled is not None:
+            future.resolve(compiled)
             return future.handle
 
         def done(result: Grammar | ApiError) -> None:
@@ -219,7 +270,7 @@ class GrammarCalls:
             if after is not None and not isinstance(answer, ApiError):
                 after(matcher)
             answers.append(answer)
-            if suspended and instance.state is State.RUNNING:
+            if suspended and instance.state is InstanceState.RUNNING:
                 self._turns.answer(instance, answer)
 
         def run() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pie_control.api.binder import implement
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import queue_of
 from pie_control.api.text import positions_of
 from pie_control.commands.embeds import EmbedImageCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import ModelService, OpenQueue
 from pie_control.models.served import ServedModels
-from pie_control.wasm import HostFunction
 from pie_py.config.limits import Limits
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize
 from pie_py.wire.images import image_size as size_in_header
@@ -21,16 +19,6 @@ class ImageCalls:
 
     def __init__(self, models: ServedModels) -> None:
         self._models = models
-
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The functions of the interface."""
-        return implement(
-            "input-image",
-            self.num_embs_needed,
-            self.num_positions_needed,
-            image_size,
-            embed_img,
-        )
 
     def num_embs_needed(self, instance: Instance, model: str, width: int, height: int) -> int:
         """Embeds that an image of a size takes."""

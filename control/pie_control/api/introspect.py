@@ -1,13 +1,12 @@
-"""Trait `introspect`: forward passes that tell what was attended to."""
+"""Trait `introspect`: forward passes that report what was attended to."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.binder import implement
+from pie_control.api.binder import queue_of
 from pie_control.api.forward import ForwardSpans, enqueue_forward
-from pie_control.api.queues import queue_of
 from pie_control.commands.forward import NO_ADAPTER, Observation
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
@@ -69,6 +68,3 @@ def take_attention(instance: Instance, future: int) -> Any:
 
 def _rows(facts: ModelDescription, detail: str) -> int:
     return {"total": 1, "layers": facts.layers, "heads": facts.layers * facts.heads}[detail]
-
-
-FUNCTIONS = implement("introspect", forward_with_attention, take_attention)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pie_control.api.binder import implement
 from pie_control.api.session import check_size, message_size
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.messaging.bus import Bus
-from pie_control.wasm import HostFunction
 
 
 class MessagingCalls:
@@ -18,20 +16,6 @@ class MessagingCalls:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The interface's functions."""
-        return implement(
-            "messaging",
-            self.broadcast,
-            self.broadcast_room,
-            self.subscribe,
-            self.unsubscribe,
-            self.next_message,
-            self.push,
-            self.push_room,
-            self.pull,
-        )
 
     def broadcast(self, instance: Instance, topic: str, message: str) -> int:
         """Sends to every subscriber, or to none; returns how many there are."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.binder import implement
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import queue_of
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -61,6 +60,3 @@ def insert_prefix(instance: Instance, queue: int, pages: list[int]) -> int:
     record, count = found
     instance.turn.drop_promise()
     return target.model.prefixes.insert(instance.user, record, count, target.queue.priority)
-
-
-FUNCTIONS = implement("prefix-cache", match_prefix, insert_prefix, arrays=("tokens",))

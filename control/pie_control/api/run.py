@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.queues import queue_of, run_of
+from pie_control.api.binder import queue_of, run_of
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.run import FirstToken, RunCommand
 from pie_control.commands.sample import SampleCommand

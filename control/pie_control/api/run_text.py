@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pie_control.api.queues import run_of
+from pie_control.api.binder import run_of
 from pie_control.api.session import make_room, message_size
 from pie_control.commands.run import LEAD, RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
-from pie_control.instances.instance import Instance
-from pie_control.instances.roles import Turns
+from pie_control.instances.instance import Instance, Turns
 from pie_control.models.served import ServedModels
 from pie_control.models.token_text import TokenText
 

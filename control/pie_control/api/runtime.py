@@ -1,4 +1,6 @@
-"""Trait `runtime`: queues, futures, time, randomness, logging, child instances."""
+"""Trait `runtime`: queues, futures, time, randomness, logging, child instances; and `source`, by
+which the Python runtime component gets the program that it is to run.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +10,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pie_control.api.binder import implement
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
-from pie_control.instances.instance import Ended, Instance, State
+from pie_control.instances.instance import Instance, InstanceEnded, InstanceState, Turns
 from pie_control.instances.launcher import Launcher
-from pie_control.instances.roles import Turns
 from pie_control.models.served import ServedModels, traits_of
+from pie_control.programs.guests import Unclaimed
 from pie_control.timers import Timers
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm import SUSPENDED
 from pie_py import __version__
 from pie_py.config.limits import MAX_PRIORITY
 
 if TYPE_CHECKING:
     from pie_control.models.tokenizer import TextCodec
     from pie_py.wire.plan import ModelDescription
+
 
 MAX_RANDOM_BYTES = 65536
 
@@ -52,36 +54,6 @@ class RuntimeCalls:
         self._turns = turns
         self._timers = timers
         self._clocks = clocks
-
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The functions of the interface."""
-        return implement(
-            "runtime",
-            get_arg,
-            instance_id,
-            user,
-            version,
-            self.available_models,
-            self.available_traits,
-            self.model_info,
-            self.create_queue,
-            destroy_queue,
-            synchronize,
-            set_queue_priority,
-            self.wait,
-            take,
-            take_text,
-            take_texts,
-            take_blob,
-            cancel,
-            self.now,
-            self.monotonic_now,
-            self.sleep,
-            random_bytes,
-            log,
-            self.launch,
-            suspends=(self.wait,),
-        )
 
     def available_models(self, instance: Instance) -> list[str]:
         """Names of the models being served."""
@@ -157,13 +129,13 @@ class RuntimeCalls:
         found = self._launcher.find(program, instance.user)
         future = instance.futures.create_outside(FutureKind.TEXT, f"child {found.name}")
 
-        def done(ended: Ended | ApiError) -> None:
+        def done(ended: InstanceEnded | ApiError) -> None:
             if isinstance(ended, ApiError):
                 future.fail(ended)
-            elif ended.state is State.FINISHED:
+            elif ended.state is InstanceState.FINISHED:
                 future.resolve(ended.text)
             else:
-                killed = ended.state is State.KILLED
+                killed = ended.state is InstanceState.KILLED
                 future.fail(ApiError("cancelled" if killed else "failed-dependency", ended.text))
 
         future.on_cancel = self._launcher.start_child(instance, found, args, done)
@@ -277,3 +249,24 @@ def random_bytes(instance: Instance, count: int) -> bytes:
 def log(instance: Instance, level: str, message: str) -> None:
     """Writes a line to the instance's log."""
     instance.log.add(level, message)
+
+
+class SourceCalls:
+    """Programs for the Python runtime."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def is_early(self, state: Instance | Unclaimed) -> bool:
+        """Whether a guest of the Python runtime has no program yet."""
+        return isinstance(state, Unclaimed)
+
+    def read(self, state: Instance | Unclaimed) -> Any:
+        """The Python program for the Python runtime; suspends a warm instance until it has one."""
+        if isinstance(state, Unclaimed):
+            return SUSPENDED
+        return self._launcher.source(state)
+
+    def keep(self, instance: Instance, code: str) -> None:
+        """Keeps what the Python runtime has compiled."""
+        self._launcher.codes.keep(instance, instance.program, code)

@@ -7,11 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.binder import implement
+from pie_control.api.binder import queue_of
 from pie_control.api.forward import check_step, queue_step
-from pie_control.api.queues import queue_of
-from pie_control.api.run import end_run, next_tokens, run_progress, start_run, take_tokens
-from pie_control.api.run_text import RunTextCalls, take_run_text
 from pie_control.api.sampler_parameters import read_parameters
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.sample import (
@@ -26,7 +23,6 @@ from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
-from pie_control.wasm import HostFunction
 from pie_py.wire.plan import Uint32
 
 
@@ -96,9 +92,9 @@ def mix_logits(
         )
     row = _written_embed(source, embed)
     source.queue.check_room()
-    kept = LogitRow(source.model.logit_rows)
-    source.scheduler.enqueue(source.queue, KeepLogitsCommand(row, kept))
-    found.mixing.append(kept)
+    saved = LogitRow(source.model.logit_rows)
+    source.scheduler.enqueue(source.queue, KeepLogitsCommand(row, saved))
+    found.mixing.append(saved)
 
 
 def _written_embed(target: OpenQueue, embed: int) -> int:
@@ -230,28 +226,3 @@ def step(
         through.users.add(instance)
     _choose(target, row, found, None, future, None)
     return future.handle
-
-
-def functions(texts: RunTextCalls) -> tuple[HostFunction, ...]:
-    """The functions of the interface."""
-    return implement(
-        "sample",
-        create_sampler,
-        destroy_sampler,
-        feed_sampler,
-        mix_logits,
-        sample,
-        sample_masked,
-        take_sample,
-        embed_sampled,
-        step,
-        start_run,
-        run_progress,
-        take_tokens,
-        next_tokens,
-        texts.run_text,
-        take_run_text,
-        end_run,
-        suspends=(next_tokens,),
-        arrays=("mask",),
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TypeVar
 
-from pie_control.api.binder import implement
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -30,7 +29,7 @@ def send_blob(instance: Instance, data: bytes) -> None:
 
 
 def make_room(instance: Instance) -> None:
-    """A child has no client: its newest messages are kept for a client that attaches later."""
+    """A child has no client: its newest messages wait for a client that attaches later."""
     if instance.parent is not None and not instance.client.attached:
         while not instance.outbox.has_room:
             instance.outbox.pop()
@@ -92,6 +91,3 @@ def check_size(instance: Instance, size: int) -> None:
             "limit-exceeded",
             f"a message of {size} bytes; {instance.limits.message_bytes} at most: send it in parts",
         )
-
-
-FUNCTIONS = implement("session", send, send_blob, writable, receive, receive_blob)

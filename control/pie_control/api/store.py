@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pie_control.api.binder import implement
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.store.entries import Commit, Get, ListKeys, Operation
 from pie_control.store.service import StoreService
-from pie_control.wasm import HostFunction
 
 MAX_KEY_BYTES = 1024
 MAX_COMMIT_KEYS = 1000
@@ -22,18 +20,6 @@ class StoreCalls:
 
     def __init__(self, store: StoreService) -> None:
         self._store = store
-
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The interface's functions."""
-        return implement(
-            "store",
-            self.store_get,
-            self.store_set,
-            self.store_delete,
-            self.store_list,
-            self.store_room,
-            self.store_commit,
-        )
 
     def store_get(self, instance: Instance, key: str) -> int:
         """Opens a future of a key's value."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pie_control.api.binder import implement
-from pie_control.api.queues import queue_of
+from pie_control.api.binder import queue_of
 from pie_control.commands.embeds import EmbedTextCommand
 from pie_control.commands.sample import NextDistCommand
 from pie_control.errors import ApiError
@@ -99,9 +98,3 @@ def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
 def take_dist(instance: Instance, future: int) -> Any:
     """Consumes a future of a distribution: token ids, probabilities."""
     return instance.futures.take(future, FutureKind.DIST)
-
-
-FUNCTIONS = (
-    *implement("input-text", embed_txt),
-    *implement("output-text", get_next_dist, take_dist),
-)

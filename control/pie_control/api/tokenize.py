@@ -12,44 +12,32 @@ from typing import Any
 import numpy as np
 import trio
 
-from pie_control.api.binder import implement
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
 from pie_control.guest_json import check_values
 from pie_control.instances.instance import Instance
-from pie_control.instances.late_answers import LateAnswers
+from pie_control.instances.slow_calls import SlowCalls
 from pie_control.models.chat_template import INLINE_SECONDS
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer import TextCodec, decode, encode, render
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm import SUSPENDED
 
 INLINE_CHARACTERS = 8192  # about a millisecond of tokenizing
 INLINE_TOKENS = 4096
 MAX_CHARACTERS = 1 << 20
 MAX_TOKENS = 1 << 17  # more than any context has; Wasmtime takes 5 ms for so many
-CPU_SECONDS = 5.0  # of one call
+# Functions that may suspend the guest.
+SLOW_CALLS = ("tokenize", "detokenize", "get-vocabs", "apply-chat-template")
 
 
 class TokenizeCalls:
     """Text to tokens and back, with the tokenizers of the served models."""
 
-    def __init__(self, models: ServedModels, answers: LateAnswers, pool: ConfinedPool) -> None:
+    def __init__(self, models: ServedModels, answers: SlowCalls, pool: ConfinedPool) -> None:
         self._models = models
         self._answers = answers
         self._pool = pool
-
-    def functions(self) -> tuple[HostFunction, ...]:
-        """The functions of the interface."""
-        return implement(
-            "tokenize",
-            self.tokenize,
-            self.detokenize,
-            self.get_vocabs,
-            self.special_tokens,
-            self.apply_chat_template,
-            suspends=(self.tokenize, self.detokenize, self.get_vocabs, self.apply_chat_template),
-        )
 
     def tokenize(self, instance: Instance, model: str, text: str) -> Any:
         """Token ids of a text."""
@@ -141,6 +129,4 @@ class TokenizeCalls:
     ) -> Any:
         """Has a job of the tokenizer done with a model's tokenizer."""
         owner = Owner(instance.user, instance.id)
-        return await self._pool.call(
-            owner, what, job, str(codec.folder), *args, seconds=CPU_SECONDS
-        )
+        return await self._pool.call(owner, what, job, str(codec.folder), *args)

@@ -3,8 +3,8 @@
 `service` compiles and caches, `matcher` is one walk through a grammar.
 """
 
+from pie_control.grammar.compiling import KINDS
 from pie_control.grammar.matcher import Matcher
-from pie_control.grammar.probe import KINDS
 from pie_control.grammar.service import Grammar, GrammarService
 
 __all__ = ["KINDS", "Grammar", "GrammarService", "Matcher"]

@@ -34,7 +34,7 @@ class Matcher:
     until it is done. All methods belong to the control thread.
 
     The stop tokens of the model end the text wherever the grammar may end. They are not
-    llguidance's affair: it is not told of them.
+    llguidance's affair: it does not see them.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Compiles grammars, within limits, and keeps the compiled ones.
+"""Compilation of grammars, within limits, and a cache of the compiled ones.
 
 llguidance needs stack in proportion to a grammar's nesting, and ends its process where there is too
 little; nor does it look at a clock. So a grammar is compiled twice: first in a confined process
@@ -22,8 +22,8 @@ from pie_control.confined.pool import ConfinedPool
 from pie_control.confined.process import STACK_BYTES as PROBE_STACK_BYTES
 from pie_control.errors import ApiError
 from pie_control.fairness import FairThreads, Owner
+from pie_control.grammar.compiling import KINDS, compiled, probe
 from pie_control.grammar.matcher import Matcher
-from pie_control.grammar.probe import KINDS, compiled, probe
 from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.models.tokenizer import TextCodec
 from pie_py.config.services import GrammarConfig
@@ -48,7 +48,7 @@ class Grammar:
 
 
 class _Key(NamedTuple):
-    """Under which a compiled grammar is kept."""
+    """The key of a compiled grammar in the cache."""
 
     user: str  # empty if all share
     model: str
@@ -57,7 +57,7 @@ class _Key(NamedTuple):
 
 
 class _Compilation:
-    """A grammar that is being compiled, for all of one user who want it."""
+    """A grammar that is being compiled, for all instances of a user that want it."""
 
     def __init__(self) -> None:
         self.done = trio.Event()
@@ -83,8 +83,8 @@ class GrammarService:
         self._confined = confined
         self._threads = FairThreads(config.threads, 1, "grammar-compile", STACK_BYTES)
         self._vocabularies: dict[str, Vocabulary] = {}
-        self._kept: OrderedDict[_Key, Grammar] = OrderedDict()
-        self._kept_characters = 0
+        self._cache: OrderedDict[_Key, Grammar] = OrderedDict()
+        self._cached_characters = 0
         self._under_way: dict[tuple[str, _Key], _Compilation] = {}  # by user
         self._shares: dict[str, _Share] = {}  # by user
         self._nursery: trio.Nursery | None = None  # of the tasks that wait for compilations
@@ -96,7 +96,7 @@ class GrammarService:
             await trio.sleep_forever()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cache)
 
     def check(self, kind: str, text: str) -> None:
         """Refuses at once what cannot be compiled.
@@ -113,13 +113,13 @@ class GrammarService:
         if len(text) > most:
             raise ApiError("limit-exceeded", f"a grammar of {len(text)} characters; {most} at most")
 
-    def kept(self, model: str, kind: str, text: str, user: str) -> Grammar | None:
+    def compiled(self, model: str, kind: str, text: str, user: str) -> Grammar | None:
         """A grammar that was compiled before for the user, if it is still there."""
         key = self._key(model, kind, text, user)
-        kept = self._kept.get(key)
-        if kept is not None:
-            self._kept.move_to_end(key)
-        return kept
+        found = self._cache.get(key)
+        if found is not None:
+            self._cache.move_to_end(key)
+        return found
 
     def start(
         self,
@@ -158,7 +158,7 @@ class GrammarService:
             ApiError: `invalid-argument` (it is wrong), `limit-exceeded` (too large, too slow),
                 `unsupported` (the model's tokenizer does not work with grammars).
         """
-        result: Grammar | ApiError | None = self.kept(model.name, kind, text, user)
+        result: Grammar | ApiError | None = self.compiled(model.name, kind, text, user)
         while result is None:
             compilation = self._under_way.get((user, self._key(model.name, kind, text, user)))
             if compilation is None:
@@ -188,7 +188,7 @@ class GrammarService:
     def _begin(
         self, model: ModelDescription, codec: TextCodec, kind: str, text: str, user: str
     ) -> _Compilation:
-        """Begins a compilation of a user: so many at once, since each keeps its text.
+        """Begins a compilation of a user: so many at once, since each holds its text.
 
         Raises:
             ApiError: `limit-exceeded`.
@@ -206,7 +206,7 @@ class GrammarService:
         share.waiting += 1
         key = self._key(model.name, kind, text, user)
         compilation = self._under_way[user, key] = _Compilation()
-        # A thread cannot be stopped. So that one user never has two of them, a task keeps the turn
+        # A thread cannot be stopped. So that one user never has two of them, a task holds the turn
         # until the thread has really ended, even if all waiters have given up.
         trio.lowlevel.spawn_system_task(
             self._carry_out, compilation, share, model, codec, key, user
@@ -227,7 +227,7 @@ class GrammarService:
             with compilation.scope:
                 async with share.turn:
                     compilation.in_thread = True
-                    grammar = self._kept.get(key)
+                    grammar = self._cache.get(key)
                     if grammar is None:
                         owner = Owner(user, "")
                         grammar = await self._compile(owner, model, codec, key.kind, key.text)
@@ -292,11 +292,11 @@ class GrammarService:
     def _keep(self, key: _Key, grammar: Grammar) -> None:
         """Keeps a grammar, within bounds: those not used for longest make room."""
         config = self._config
-        if key not in self._kept:  # two users' threads may have compiled it at once
-            self._kept_characters += len(key.text)
-        self._kept[key] = grammar
-        while self._kept and (
-            len(self._kept) > config.kept or self._kept_characters > config.kept_characters
+        if key not in self._cache:  # two users' threads may have compiled it at once
+            self._cached_characters += len(key.text)
+        self._cache[key] = grammar
+        while self._cache and (
+            len(self._cache) > config.kept or self._cached_characters > config.kept_characters
         ):
-            oldest, _ = self._kept.popitem(last=False)
-            self._kept_characters -= len(oldest.text)
+            oldest, _ = self._cache.popitem(last=False)
+            self._cached_characters -= len(oldest.text)

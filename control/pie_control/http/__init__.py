@@ -1,7 +1,7 @@
 """HTTP requests of inferlets: what they may reach, and the exchanges themselves.
 
 `policy` says which hosts and addresses are allowed, `network` connects to nothing else, `request`
-checks what a program asks for, `exchange` carries one request out, `body` streams its answer, and
+checks what a program asks for, `exchange` carries one request out and streams its answer, and
 `client` owns them all with their limits.
 """
 

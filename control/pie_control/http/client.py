@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import httpcore2
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.http.exchange import Exchange
+from pie_control.http.exchange import Exchange, Head
 from pie_control.http.network import CheckedBackend, Resolve, resolve, tls_context
 from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import HttpRequest, check_request
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
 
 KEEPALIVE_SECONDS = 5.0
-KEPT_CONNECTIONS = 64
+IDLE_CONNECTIONS = 64
 MOST_BYTES_A_READ = 1 << 20
+Headers: TypeAlias = list[tuple[str, str]]
 
 
 @dataclass
@@ -41,9 +42,9 @@ class HttpClient:
     """Makes requests for instances. `run` must run before the first one."""
 
     def __init__(self, config: HttpConfig, *, resolve: Resolve = resolve) -> None:
-        self.config = config
-        self.policy = HttpPolicy(config)
-        self._backend = CheckedBackend(self.policy, 2 * config.header_bytes, resolve)
+        self._config = config
+        self._policy = HttpPolicy(config)
+        self._backend = CheckedBackend(self._policy, 2 * config.header_bytes, resolve)
         self._pool: httpcore2.AsyncConnectionPool | None = None
         self._opening = trio.Lock()
         self._nursery: trio.Nursery | None = None
@@ -62,27 +63,35 @@ class HttpClient:
                 with trio.CancelScope(shield=True):
                     await self._pool.aclose()
 
-    async def pool(self) -> httpcore2.AsyncConnectionPool:
+    async def _connections(self) -> httpcore2.AsyncConnectionPool:
         """The connections, made when first asked for: trusted authorities take a while to load."""
         async with self._opening:
             if self._pool is None:
                 self._pool = httpcore2.AsyncConnectionPool(
                     ssl_context=await trio.to_thread.run_sync(tls_context),
-                    max_connections=self.config.connections,
-                    max_keepalive_connections=KEPT_CONNECTIONS,
+                    max_connections=self._config.connections,
+                    max_keepalive_connections=IDLE_CONNECTIONS,
                     keepalive_expiry=KEEPALIVE_SECONDS,
                     network_backend=self._backend,
                 )
         return self._pool
 
-    # What the API calls
+    # Trait `http`
 
-    def request(
+    def http_get(self, instance: Instance, url: str, headers: Headers) -> int:
+        """Starts a GET and opens a future of its answer."""
+        return self.http_request(instance, "GET", url, headers, b"", 0)
+
+    def http_post(self, instance: Instance, url: str, headers: Headers, body: bytes) -> int:
+        """Starts a POST and opens a future of its answer."""
+        return self.http_request(instance, "POST", url, headers, body, 0)
+
+    def http_request(
         self,
         instance: Instance,
         method: str,
         url: str,
-        headers: list[tuple[str, str]],
+        headers: Headers,
         body: bytes,
         timeout_ms: int,
     ) -> int:
@@ -91,18 +100,23 @@ class HttpClient:
         Raises:
             ApiError: `invalid-argument`, `permission-denied`, `limit-exceeded`.
         """
-        request = check_request(self.policy, self.config, method, url, headers, body)
-        timeout = timeout_ms / 1000 if timeout_ms else self.config.timeout_seconds
-        if timeout > self.config.max_timeout_seconds:
+        request = check_request(self._policy, self._config, method, url, headers, body)
+        timeout = timeout_ms / 1000 if timeout_ms else self._config.timeout_seconds
+        if timeout > self._config.max_timeout_seconds:
             raise ApiError(
                 "invalid-argument",
-                f"a time-out of {timeout:g} s; {self.config.max_timeout_seconds:g} s at most",
+                f"a time-out of {timeout:g} s; {self._config.max_timeout_seconds:g} s at most",
             )
         share = self._share(instance)
         self._check_limits(instance, share)
         future = instance.futures.create_outside(FutureKind.RESPONSE, f"http {request.host}")
         self._start(instance, share, request, timeout, future)
         return future.handle
+
+    def take_response(self, instance: Instance, future: int) -> tuple[int, Headers, int]:
+        """Consumes a future of an answer: status, headers, handle of the body."""
+        head: Head = instance.futures.take(future, FutureKind.RESPONSE)
+        return head.status, head.headers, self.open_body(instance, head.exchange)
 
     def open_body(self, instance: Instance, exchange: Exchange) -> int:
         """Gives the body of an answer a handle."""
@@ -112,13 +126,13 @@ class HttpClient:
         share.bodies[handle] = exchange
         return handle
 
-    def read_body(self, instance: Instance, handle: int, most: int) -> int:
+    def read_body(self, instance: Instance, body: int, most: int) -> int:
         """Asks for the next bytes of a body and returns the handle of their future.
 
         Raises:
             ApiError: `invalid-handle`, `invalid-argument`, `busy`, `limit-exceeded`.
         """
-        exchange = self._body(instance, handle)
+        exchange = self._body(instance, body)
         if most == 0:
             raise ApiError("invalid-argument", "a read of 0 bytes; 1 at least")
         future: Future = instance.futures.create(FutureKind.BLOB)
@@ -129,22 +143,22 @@ class HttpClient:
             raise
         return future.handle
 
-    def url(self, instance: Instance, handle: int) -> str:
+    def response_url(self, instance: Instance, body: int) -> str:
         """The URL that a body came from.
 
         Raises:
             ApiError: `invalid-handle`.
         """
-        return self._body(instance, handle).url
+        return self._body(instance, body).url
 
-    def close_body(self, instance: Instance, handle: int) -> None:
+    def close_body(self, instance: Instance, body: int) -> None:
         """Gives the rest of a body up.
 
         Raises:
             ApiError: `invalid-handle`.
         """
-        self._body(instance, handle).close()
-        del self._share(instance).bodies[handle]
+        self._body(instance, body).close()
+        del self._share(instance).bodies[body]
 
     def drop_instance(self, instance: Instance) -> None:
         """Closes all that an instance has open: it has ended."""
@@ -158,7 +172,7 @@ class HttpClient:
     def _share(self, instance: Instance) -> _Share:
         share = self._shares.get(instance)
         if share is None:
-            share = _Share(float(self.config.burst), trio.current_time())
+            share = _Share(float(self._config.burst), trio.current_time())
             self._shares[instance] = share
         return share
 
@@ -170,7 +184,7 @@ class HttpClient:
 
     def _check_limits(self, instance: Instance, share: _Share) -> None:
         """Takes a token of the rate, if nothing else speaks against another request."""
-        config = self.config
+        config = self._config
         if len(share.running) >= config.concurrent:
             raise ApiError(
                 "limit-exceeded",
@@ -202,7 +216,9 @@ class HttpClient:
         timeout: float,
         future: Future,
     ) -> None:
-        exchange = Exchange(self, request, timeout, future)
+        exchange = Exchange(
+            self._config, self._policy, self._connections, self._release, request, timeout, future
+        )
         future.on_cancel = exchange.close
         share.running.add(exchange)
         self._owners[exchange] = instance
@@ -210,7 +226,7 @@ class HttpClient:
         assert self._nursery is not None, "the client runs"
         self._nursery.start_soon(exchange.run)
 
-    def release(self, exchange: Exchange) -> None:
+    def _release(self, exchange: Exchange) -> None:
         """An exchange is over: its place is free."""
         instance = self._owners.pop(exchange)
         self._users[instance.user] -= 1

@@ -2,24 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import httpcore2
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.http.body import Body
 from pie_control.http.network import HeadStream
+from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import HttpRequest, redirected
 from pie_control.instances.futures import Future
-
-if TYPE_CHECKING:
-    from pie_control.http.client import HttpClient
+from pie_py.config.http import HttpConfig
 
 _REDIRECTS = (301, 302, 303, 307, 308)
+
+
+class GzipDecoder:
+    """Unpacks gzip lazily: a gzip bomb costs no more than what is read of it."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=31)
+        self._packed = b""
+        self._begun = False
+
+    def feed(self, data: bytes) -> None:
+        """Takes packed bytes in."""
+        self._packed += data
+
+    @property
+    def has_input(self) -> bool:
+        """Whether `read` may have more to give."""
+        return bool(self._packed)
+
+    def read(self, most: int) -> bytes:
+        """At most `most` unpacked bytes, of one member; perhaps none.
+
+        Raises:
+            ApiError: `remote-failed` if it is no gzip.
+        """
+        self._begun = True
+        try:
+            data = self._member.decompress(self._packed, most)
+        except zlib.error as error:
+            raise ApiError("remote-failed", f"the body is no gzip: {error}") from None
+        self._packed = self._member.unconsumed_tail
+        if self._member.eof:  # another member may follow (RFC 1952, section 2.2)
+            self._packed = self._member.unused_data
+            self._member = zlib.decompressobj(wbits=31)
+            self._begun = False
+        return data
+
+    def finish(self) -> None:
+        """The input has ended.
+
+        Raises:
+            ApiError: `remote-failed` if it ended too early.
+        """
+        if self._begun:
+            raise ApiError("remote-failed", "the gzip body ends in the middle")
+
+
+class Body:
+    """The bytes of one answer, in pieces."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], limit: int, *, gzip: bool) -> None:
+        self._chunks = chunks
+        self._limit = limit
+        self._count = 0
+        self._left = b""
+        self._gzip = GzipDecoder() if gzip else None
+
+    async def read(self, most: int) -> bytes:
+        """The next bytes, at least one and at most `most`; none at the end.
+
+        Raises:
+            ApiError: `limit-exceeded` over the limit, `remote-failed`; and what the chunks raise.
+        """
+        while True:
+            if self._gzip is None:
+                data, self._left = self._left[:most], self._left[most:]
+            else:
+                data = self._gzip.read(most) if self._gzip.has_input else b""
+            if data:
+                return self._counted(data)
+            # Pieces that hold nothing may come without an end, and all at once.
+            await trio.lowlevel.checkpoint()
+            if self._gzip is not None and self._gzip.has_input:
+                continue
+            try:
+                chunk = await anext(self._chunks)
+            except StopAsyncIteration:
+                if self._gzip:
+                    self._gzip.finish()
+                return b""
+            if self._gzip:
+                self._gzip.feed(chunk)
+            else:
+                self._left = chunk
+
+    def _counted(self, data: bytes) -> bytes:
+        self._count += len(data)
+        if self._count > self._limit:
+            raise ApiError(
+                "limit-exceeded",
+                f"the body has more than {self._limit} bytes, the most that this server takes"
+                " (`response_bytes` in [http] of its configuration)",
+            )
+        return data
 
 
 @dataclass(frozen=True)
@@ -39,10 +131,30 @@ class Exchange:
     """
 
     def __init__(
-        self, client: HttpClient, request: HttpRequest, timeout: float, future: Future
+        self,
+        config: HttpConfig,
+        policy: HttpPolicy,
+        pool: Callable[[], Awaitable[httpcore2.AsyncConnectionPool]],
+        on_over: Callable[[Exchange], None],
+        request: HttpRequest,
+        timeout: float,
+        future: Future,
     ) -> None:
-        """Takes the future of the `Head`, and the seconds until all must be over."""
-        self._client = client
+        """Has sent nothing.
+
+        Args:
+            config: of the client.
+            policy: which hosts redirects may lead to.
+            pool: the client's connections.
+            on_over: called once, when nothing more can be read.
+            request: the first one that is sent.
+            timeout: seconds until all must be over.
+            future: of the `Head`.
+        """
+        self._config = config
+        self._policy = policy
+        self._pool = pool
+        self._on_over = on_over
         self._request = request
         self._timeout = timeout
         self._scope = trio.CancelScope(deadline=trio.current_time() + timeout)
@@ -119,25 +231,25 @@ class Exchange:
             future.resolve(b"") if error is None else future.fail(error)
         self._unread = b""
         self._request = replace(self._request, body=b"")  # its handle may stay for long
-        self._client.release(self)
+        self._on_over(self)
 
     async def _follow(self) -> httpcore2.Response:
         """Sends the request and those that redirects ask for; the first answer that is none."""
-        config, policy = self._client.config, self._client.policy
-        for _ in range(config.redirects + 1):
+        most = self._config.redirects
+        for _ in range(most + 1):
             response = await self._send(self._request)
             location = _header(response, b"location")
             if response.status not in _REDIRECTS or location is None:
                 return response
             await response.aclose()
-            self._request = redirected(self._request, policy, response.status, location)
+            self._request = redirected(self._request, self._policy, response.status, location)
         raise ApiError(
             "limit-exceeded",
-            f"more than {config.redirects} redirects, the last one to {self._request.url}",
+            f"more than {most} redirects, the last one to {self._request.url}",
         )
 
     async def _send(self, request: HttpRequest) -> httpcore2.Response:
-        pool = await self._client.pool()
+        pool = await self._pool()
         url = request.url
         response = await pool.handle_async_request(
             httpcore2.Request(
@@ -150,19 +262,19 @@ class Exchange:
                 ),
                 headers=request.wire_headers(),
                 content=request.body or None,
-                extensions={"timeout": {"connect": self._client.config.connect_seconds}},
+                extensions={"timeout": {"connect": self._config.connect_seconds}},
             )
         )
         stream = response.extensions.get("network_stream")
         if isinstance(stream, HeadStream):
             stream.begin_body()
         size = sum(len(name) + len(value) + 4 for name, value in response.headers)
-        if size > self._client.config.header_bytes:
+        if size > self._config.header_bytes:
             await response.aclose()
             raise ApiError(
                 "limit-exceeded",
                 f"{request.host} answers with {size} bytes of headers;"
-                f" {self._client.config.header_bytes} at most",
+                f" {self._config.header_bytes} at most",
             )
         return response
 
@@ -180,7 +292,7 @@ class Exchange:
         assert head is not None
         head.resolve(Head(response.status, headers, self))
         async with aclosing(_chunks(response)) as chunks:
-            body = Body(chunks, self._client.config.response_bytes, gzip=gzip)
+            body = Body(chunks, self._config.response_bytes, gzip=gzip)
             while await self._answer(body):
                 pass
 

@@ -19,8 +19,7 @@ from httpcore2 import (
 )
 
 from pie_control.errors import ApiError
-from pie_control.http.addresses import Address
-from pie_control.http.policy import HttpPolicy
+from pie_control.http.policy import Address, HttpPolicy
 
 Resolve = Callable[[str, int], list[str]]
 """Addresses of a name; blocks. Raises OSError if there are none."""

@@ -1,4 +1,4 @@
-"""What a program asks for, checked; and what a redirect makes of it."""
+"""Requests of programs, checked; and what a redirect makes of them."""
 
 from __future__ import annotations
 

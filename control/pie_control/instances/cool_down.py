@@ -1,9 +1,9 @@
-"""Users who rest: whose guests have had a long turn while others are there.
+"""Rest of users whose guests have had a long turn while others are there.
 
-One host call cannot be divided, and some take long: 2 MB of bytes come out of a guest in 70 ms. Who
-is ready goes before the next such call, but who waits for the worker, a launch or a client is not
-ready, and would meet one at every step of its way. So after a long turn a user's guests have none
-for as long as that took: half of the time is free of them, in one piece.
+One host call cannot be divided, and some take long: 2 MB of bytes come out of a guest in 70 ms. A
+guest that is ready goes before the next such call, but one that waits for the worker, a launch or a
+client is not ready, and would meet one at every step of its way. So after a long turn a user's
+guests have none for as long as that took: half of the time is free of them, in one piece.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Records of instances that have ended lately: their results, logs and messages not fetched.
+"""Instances that have ended: what they still hold, and records of results, logs and messages.
 
-They are bounded by number and by size. The user who keeps the most makes room, so that no user's
+Records are bounded by number and by size. The user with the most makes room, so that no user's
 results go because another one ends many instances.
 """
 
@@ -10,10 +10,15 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pie_control.instances.instance import Instance, argument_bytes
 
-MOST = 1000  # whose results can still be asked for
+if TYPE_CHECKING:
+    from pie_control.wasm import Guest
+
+
+MOST = 1000  # records
 MOST_BYTES = 16 << 20  # of messages not fetched, results, logs, arguments
 _CODE = re.compile(r"[a-z]+(-[a-z]+)*(?=: )")
 
@@ -44,10 +49,10 @@ class _OfUser:
 
 
 class EndedInstances:
-    """What is kept of instances that have ended."""
+    """Records of instances that have ended lately."""
 
     def __init__(self, forgotten: Callable[[Instance], None]) -> None:
-        """Keeps nothing yet; `forgotten` is told each instance whose record is dropped."""
+        """Has no record; `forgotten` is called with each instance whose record is dropped."""
         self._forgotten = forgotten
         self._all: dict[str, _Record] = {}
         self._users: dict[str, _OfUser] = {}
@@ -73,7 +78,7 @@ class EndedInstances:
             self._make_room(MOST_BYTES // 2)
 
     def _make_room(self, size_bytes: int) -> None:
-        """Drops the oldest of who keeps the most, but for those that a client reads."""
+        """Drops the oldest records of the user with the most, but for those that a client reads."""
         for user in self._users.values():
             user.count()
         unread = {
@@ -122,3 +127,32 @@ def loggable(text: str) -> str:
         return text[:300]
     code = _CODE.match(text)
     return "an error of the program" if code is None else code[0]
+
+
+class PendingCleanup:
+    """Instances from their end until what they owned is free, which happens by and by."""
+
+    def __init__(self, free: Callable[[Instance, Guest | None], None]) -> None:
+        """Takes what frees all that an instance owned, its guest included."""
+        self._free = free
+        self._guests: dict[Instance, Guest | None] = {}
+
+    def __contains__(self, instance: Instance) -> bool:
+        return instance in self._guests
+
+    def add(self, instance: Instance) -> None:
+        """An instance has ended; its guest has no more turn."""
+        self._guests[instance], instance.guest = instance.guest, None
+
+    def free(self, instance: Instance) -> None:
+        """Frees what an instance owned, unless that has been done."""
+        if instance in self._guests:
+            self._free(instance, self._guests.pop(instance))
+
+    def free_until(self, enough: Callable[[], bool], user: str | None = None) -> None:
+        """Frees what instances owned, of a user or of all, until there is enough."""
+        for instance in [] if enough() else list(self._guests):
+            if user is None or instance.user == user:
+                self.free(instance)
+                if enough():
+                    return

@@ -127,7 +127,7 @@ class FutureTable:
         Args:
             limit: how many futures may be open.
             clock: the server's, in seconds.
-            note_wait: told the kind and the seconds of each wait outside whose end was not known.
+            note_wait: gets kind and seconds of each wait outside whose end was not known.
             of_user: counts those of the same user's other instances, too.
         """
         self._limit = limit
@@ -176,7 +176,7 @@ class FutureTable:
         return future
 
     def note(self, wait: Outside) -> None:
-        """A wait outside is over: tells how long it has lasted."""
+        """A wait outside is over: reports how long it has lasted."""
         self._note_wait(wait.kind, self._clock() - wait.since)
 
     def _full(self) -> ApiError:

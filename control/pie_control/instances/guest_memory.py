@@ -1,6 +1,6 @@
-"""How much memory guests have taken, and whose instance ends when that is too much.
+"""Memory that guests have taken, and the instance that ends when it is too much.
 
-Wasmtime does not tell how much memory a guest has, but the system counts the pages that it makes
+Wasmtime does not report how much memory a guest has, but the system counts the pages that it makes
 for a thread, and guests run on one. So the pages that are made while guests run are theirs, each
 guest's by the time that it ran. A guest gives no memory back before its end. Some pages are the
 server's, made in guests' calls; they are found by the process's size, which is never less than what
@@ -113,7 +113,7 @@ def too_much(
     """The instance that ends first, and the bound in bytes that its user is above, if one is.
 
     It is the one with the most memory: of a user who has more than one may have; or, if all
-    together have more than `whole`, of who has the most for his weight.
+    together have more than `whole`, of the user with the most for his weight.
     """
     instances = list(instances)
     held = of_users(instances)

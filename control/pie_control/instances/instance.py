@@ -1,23 +1,24 @@
-"""One running inferlet, as the rest of the control layer sees it."""
+"""One running inferlet, and what other layers may ask of those that run and end it.
+
+The evictor, the models and the API are built with `Turns` and `Ends`. They know neither the
+executor nor the registry, and a test can hand in a few lines of its own.
+"""
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import trio
 
 from pie_control.fairness import Owner
 from pie_control.instances.futures import FutureTable
-from pie_control.instances.handles import Handles
 from pie_control.instances.log import Log
-from pie_control.instances.mailbox import Mailbox
-from pie_control.instances.message_bytes import MessageBytes
+from pie_control.instances.mailbox import Mailbox, MessageBytes
 from pie_control.instances.timeline import Timeline
-from pie_control.instances.turn_state import TurnState
 from pie_control.wasm.engine import MEMORIES
 from pie_py.config.limits import Limits, Quota
 
@@ -29,9 +30,128 @@ if TYPE_CHECKING:
 PAGE_BYTES = resource.getpagesize()  # of the machine's memory
 ARGUMENT_OVERHEAD = 64  # bytes that an argument takes in addition to its text
 
+Item = TypeVar("Item")
 
-class State(Enum):
-    """Where an instance is in its life."""
+
+class Handles(dict[int, Item]):
+    """Objects of one instance by handle. Handles count from 1 and are never used twice."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = 0
+
+    def add(self, item: Item) -> int:
+        """Gives an object the next handle and returns the handle."""
+        self._last += 1
+        self[self._last] = item
+        return self._last
+
+
+class Blocker(Protocol):
+    """A part that may keep an instance from its turn, such as an evictor that has its pages."""
+
+    def wants_to_run(self, instance: Instance) -> None:
+        """Called instead of the turn of an instance that is blocked; may unblock it."""
+
+    def has_work(self, instance: Instance) -> None:
+        """Called when commands of an instance that is blocked may go on without a turn of it."""
+
+
+class Promise(Protocol):
+    """Something that others wait for and that an instance is expected to do in its next slices."""
+
+    def interrupt(self) -> None:
+        """A slice of the instance has ended before it has fulfilled the promise."""
+
+    def drop(self) -> int:
+        """Others need not wait any longer; returns the slices that have ended meanwhile."""
+
+
+class TurnState:
+    """One guest between two turns. The executor owns it; others use the methods.
+
+    A guest is *scheduled* (in a line of the executor), or *waits*: for one of some futures
+    (`awaited`), or, with `awaited` None, for the answer of the host function that suspended it.
+    A blocked guest stays in its state; it gets no turn while a blocker holds it.
+    """
+
+    __slots__ = ("_among", "answers_with", "awaited", "blockers", "promise", "scheduled")
+
+    def __init__(self) -> None:
+        self.awaited: list[int] | None = None  # futures the guest waits for
+        self._among: frozenset[int] | None = None  # the same, once one of them is looked for
+        # Makes the answer of a wait for one future; None answers with the futures that are ready.
+        self.answers_with: Callable[[Instance, int], Any] | None = None
+        self.scheduled = False  # has a place in a line of the executor
+        self.blockers: set[Blocker] = set()
+        self.promise: Promise | None = None
+
+    def wait_for(
+        self, futures: list[int], answers_with: Callable[[Instance, int], Any] | None = None
+    ) -> None:
+        """The guest is suspended until one of the futures is ready.
+
+        Args:
+            futures: their handles.
+            answers_with: makes the answer from the instance and the first handle; without it the
+                answer is the list of handles that are ready.
+        """
+        self.awaited = futures
+        self._among = None
+        self.answers_with = answers_with
+
+    def awaits(self, future: int) -> bool:
+        """Whether the guest waits for a future, among others. Takes no longer for many."""
+        if self.awaited is None:
+            return False
+        if self._among is None:
+            self._among = frozenset(self.awaited)
+        return future in self._among
+
+    def drop_promise(self) -> int:
+        """Others need not wait for the instance any longer; returns the slices it has used."""
+        promise, self.promise = self.promise, None
+        return 0 if promise is None else promise.drop()
+
+    def clear(self) -> None:
+        """The instance has ended."""
+        self.awaited = self.answers_with = None
+        self.drop_promise()
+
+
+class Turns(Protocol):
+    """Gives guests their turns: the executor."""
+
+    def answer(self, instance: Instance, value: Any) -> None:
+        """Resumes a guest that a host function other than `wait` has suspended.
+
+        `value` is what the function returns; an ApiError is its error.
+        """
+
+    def give_turn(self, instance: Instance) -> None:
+        """Resumes a guest that waits, whether or not a future of it is ready."""
+
+    def give_another(self) -> None:
+        """Sees to it that another turn comes soon, with or without guests that are ready."""
+
+
+class Ends(Protocol):
+    """Ends instances: the registry."""
+
+    def fail(self, instance: Instance, reason: str) -> None:
+        """Ends an instance for a fault that is not its own."""
+
+    def kill(self, instance: Instance, reason: str) -> None:
+        """Ends an instance from outside."""
+
+    def reclaim(self, victims: Iterable[Instance], enough: Callable[[], bool]) -> bool:
+        """Ends victims one after the other until `enough()`, and returns what that says then."""
+
+
+class InstanceState(Enum):
+    """Whether an instance runs, or how it has ended."""
 
     RUNNING = "running"
     FINISHED = "finished"  # returned a result
@@ -43,16 +163,16 @@ _CLOSED: Mailbox[Any] = Mailbox(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class InstanceEnded:
     """Last event of an instance: its result (`FINISHED`) or the reason it ended otherwise."""
 
-    state: State
+    state: InstanceState
     text: str
     time_ns: int = 0  # Unix epoch
     cpu_ns: int = 0  # CPU time of its guest, in all
 
 
-Event: TypeAlias = str | bytes | Ended
+Event: TypeAlias = str | bytes | InstanceEnded
 
 
 class Fence(NamedTuple):
@@ -65,7 +185,7 @@ class Fence(NamedTuple):
 
 @dataclass(slots=True)
 class ClientPresence:
-    """Whether a client reads what an instance sends. Kept by the RPC server."""
+    """Whether a client reads what an instance sends. The RPC server writes it."""
 
     attached: bool = False
     left_at: float | None = None  # trio time since when no client has waited for it
@@ -74,7 +194,7 @@ class ClientPresence:
 class Instance:
     """State of one running inferlet. The executor runs it, the registry ends it.
 
-    What one layer alone keeps of an instance lives in that layer, in a table by instance.
+    What one layer alone knows of an instance is in that layer, in a table by instance.
     """
 
     def __init__(
@@ -101,7 +221,7 @@ class Instance:
         self.quota = quota  # of its user
         self.parent = parent
         self.created_ns = date_ns()
-        self.ended: Ended | None = None
+        self.ended: InstanceEnded | None = None
         self.ended_event = trio.Event()
         self.fence: Fence | None = None  # of a launch that is recorded, and of its children
         self.generations = 0  # above it on other nodes of the cluster
@@ -109,7 +229,7 @@ class Instance:
         self.guest: Guest | None = None  # from its launch to its end
         self.turn = TurnState()
         self.futures = futures
-        # What its queue handles stand for. Only the API looks inside (`api.queues.queue_of`).
+        # What its queue handles stand for. Only the API looks inside (`api.binder.queue_of`).
         self.queues: Handles[Any] = Handles()
         self.queued_commands = 0  # of all its queues; the schedulers count
         self.pages_made = 0.0  # of the machine's memory, while its guest ran
@@ -131,9 +251,9 @@ class Instance:
         self.texts = self.blobs = _CLOSED
 
     @property
-    def state(self) -> State:
-        """Where it is in its life."""
-        return State.RUNNING if self.ended is None else self.ended.state
+    def state(self) -> InstanceState:
+        """Whether it runs, or how it has ended."""
+        return InstanceState.RUNNING if self.ended is None else self.ended.state
 
     @property
     def depth(self) -> int:

@@ -13,10 +13,10 @@ import trio
 from pie_control.errors import ApiError, NoRoom, ProgramRejected
 from pie_control.instances.instance import (
     ARGUMENT_OVERHEAD,
-    Ended,
     Fence,
     Instance,
-    State,
+    InstanceEnded,
+    InstanceState,
     argument_bytes,
 )
 from pie_control.instances.registry import Registry
@@ -52,7 +52,7 @@ class GuestMaker(Protocol):
 class Child(Protocol):
     """A child that runs, here or on another node."""
 
-    async def end(self) -> Ended | ApiError:
+    async def end(self) -> InstanceEnded | ApiError:
         """Waits for its end; an error if it is lost with its node."""
 
     def kill(self) -> None:
@@ -61,7 +61,7 @@ class Child(Protocol):
 
 # Launches a child on another node, when there is no room here; raises ApiError, or what it is given
 # if there is room nowhere.
-Elsewhere: TypeAlias = Callable[[Instance, Program, list[str], NoRoom], Awaitable[Child]]
+RemoteLaunch: TypeAlias = Callable[[Instance, Program, list[str], NoRoom], Awaitable[Child]]
 
 
 class Launcher:
@@ -79,7 +79,7 @@ class Launcher:
         self.models_ready = trio.Event()  # set as long as there are models
         self.codes = CodeCache()
         self.prepare = guests.prepare
-        self.elsewhere: Elsewhere | None = None  # in a cluster
+        self.launch_remotely: RemoteLaunch | None = None  # in a cluster
         self._registry = registry
         self._executor = executor
         self._timers = timers
@@ -177,7 +177,7 @@ class Launcher:
         return instance
 
     def source(self, instance: Instance) -> tuple[str, str, str, list[str]]:
-        """What the Python runtime runs: file name, text, code if it was kept, and arguments."""
+        """What the Python runtime runs: file name, text, code from the cache, arguments."""
         code = self.codes.find(instance, instance.program)
         return *self._programs.source(instance.program), code, instance.args
 
@@ -187,7 +187,7 @@ class Launcher:
             f"limit-exceeded: {seconds:g} s of wall time are used up: the program waits for what"
             " does not come, or needs a higher limits.wall_seconds"
         )
-        end = partial(self._registry.end, instance, State.FAILED, text)
+        end = partial(self._registry.end, instance, InstanceState.FAILED, text)
         self._wall_timers[instance] = self._timers.call_later(seconds, end)
 
     def _on_end(self, instance: Instance) -> None:
@@ -196,7 +196,7 @@ class Launcher:
             timer.cancel()
         child = self._children.pop(instance, None)
         if child is not None and instance.ended is not None:
-            child.tell(instance.ended)
+            child.finish(instance.ended)
 
     # Children
 
@@ -222,7 +222,7 @@ class Launcher:
         parent: Instance,
         program: Program,
         args: list[str],
-        done: Callable[[Ended | ApiError], None],
+        done: Callable[[InstanceEnded | ApiError], None],
     ) -> Callable[[], None]:
         """Launches a child in a later turn, at its user's cost. Returns what kills it.
 
@@ -255,10 +255,10 @@ class Launcher:
         try:
             instance = self.start(child.program, child.args, parent.user, parent=parent)
         except NoRoom as error:
-            if self.elsewhere is None:
+            if self.launch_remotely is None:
                 self._over(child, error)
             else:
-                self._wait_for(child, partial(self._launch_elsewhere, self.elsewhere, error))
+                self._wait_for(child, partial(self._launch_remotely, self.launch_remotely, error))
         except Exception as error:
             self._over(child, _refusal(child, error))
         else:
@@ -282,12 +282,12 @@ class Launcher:
         await self.until_can_start(child.program)
         self._make_later(child)
 
-    async def _launch_elsewhere(self, elsewhere: Elsewhere, full: NoRoom, child: _Child) -> None:
-        child.elsewhere = await elsewhere(child.parent, child.program, child.args, full)
+    async def _launch_remotely(self, launch: RemoteLaunch, full: NoRoom, child: _Child) -> None:
+        child.remote = await launch(child.parent, child.program, child.args, full)
         self._runs_or_will_not(child)
         if child.scope.cancel_called:  # while it was started, which nothing interrupts
-            child.elsewhere.kill()
-        self._over(child, await child.elsewhere.end())
+            child.remote.kill()
+        self._over(child, await child.remote.end())
 
     def _is_started(self, child: _Child) -> None:
         """A child counts among the instances of this node, or does not run."""
@@ -301,9 +301,9 @@ class Launcher:
             child.is_waiting = False
             _decrease(self._waiting, child.parent.user)
 
-    def _over(self, child: _Child, end: Ended | ApiError) -> None:
+    def _over(self, child: _Child, end: InstanceEnded | ApiError) -> None:
         self._is_started(child)
-        child.tell(end)
+        child.finish(end)
 
     def _give_up(self, child: _Child) -> None:
         """Ends a child, or its launch."""
@@ -312,8 +312,8 @@ class Launcher:
         self._is_started(child)
         if child.instance is not None:
             self._registry.kill(child.instance, "its parent gave it up")
-        if child.elsewhere is not None:
-            child.elsewhere.kill()
+        if child.remote is not None:
+            child.remote.kill()
 
 
 def _decrease(counts: Counter[T], key: T) -> None:
@@ -330,27 +330,29 @@ class _Child:
         parent: Instance,
         program: Program,
         args: list[str],
-        done: Callable[[Ended | ApiError], None],
+        done: Callable[[InstanceEnded | ApiError], None],
     ) -> None:
         self.parent = parent
         self.program = program
         self.args = args
-        self.done: Callable[[Ended | ApiError], None] | None = done  # None once it is of no use
+        self.done: Callable[[InstanceEnded | ApiError], None] | None = (
+            done  # None once it is of no use
+        )
         self.is_starting = True  # does not count among the instances of this node yet
         self.is_waiting = True  # runs nowhere yet
         self.scope = trio.CancelScope()  # of the task that waits for it, where there is one
         self.instance: Instance | None = None  # that it is here
-        self.elsewhere: Child | None = None
+        self.remote: Child | None = None
 
-    def tell(self, end: Ended | ApiError) -> None:
-        """Tells its parent its end, unless it was given up."""
+    def finish(self, end: InstanceEnded | ApiError) -> None:
+        """Gives its parent its end, unless it was given up."""
         done, self.done = self.done, None
         if done is not None:
             done(end)
 
 
 def _refusal(child: _Child, error: Exception) -> ApiError:
-    """Why a child cannot be launched, as its parent is told it."""
+    """The error that a child cannot be launched, for its parent."""
     if isinstance(error, ApiError):
         return error
     name = child.program.name

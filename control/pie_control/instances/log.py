@@ -1,4 +1,4 @@
-"""What an inferlet has logged: the newest lines, and how many there have been."""
+"""The log of an inferlet: its newest lines, and how many there have been."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Log:
     __slots__ = ("_date_ns", "_lines", "_most", "total")
 
     def __init__(self, most: int, date_ns: Callable[[], int]) -> None:
-        """Takes how many lines to keep, and the date in nanoseconds since the Unix epoch."""
+        """Takes the most lines, and the date in nanoseconds since the Unix epoch."""
         # Most instances log nothing, and an empty deque takes 760 bytes.
         self._lines: deque[LogLine] | tuple[()] = ()
         self._most = most
@@ -47,7 +47,7 @@ class Log:
         self._lines.append(LogLine(self._date_ns(), level, text[:LINE_CHARACTERS]))
 
     def part(self, after: int, most_bytes: int) -> tuple[list[LogLine], int]:
-        """Some of the lines kept, from a number on, and the number of the one that follows.
+        """Some of the lines, from a number on, and the number of the one that follows.
 
         Args:
             after: counted from the first line ever added.

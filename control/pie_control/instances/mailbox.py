@@ -9,11 +9,47 @@ from typing import Generic, TypeAlias, TypeVar
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.instances.message_bytes import MessageBytes
 
 Item = TypeVar("Item")
 
 Loan: TypeAlias = tuple[int, Item, int]  # number in its mailbox, item, bytes
+
+
+class MessageBytes:
+    """What the mailboxes of one user's live instances hold. At the most, all of them are full.
+
+    Attributes:
+        held: bytes, those of items that are lent to futures included.
+    """
+
+    __slots__ = ("_most", "_waiting", "held")
+
+    def __init__(self, most: int) -> None:
+        """Holds nothing yet; `most` bytes at the most, and what the last message has above that."""
+        self.held = 0
+        self._most = most
+        self._waiting: dict[Callable[[], None], None] = {}
+
+    @property
+    def has_room(self) -> bool:
+        """Whether mailboxes may take an item."""
+        return self.held < self._most
+
+    def add(self, size: int) -> None:
+        """A mailbox has taken an item."""
+        self.held += size
+
+    def remove(self, size: int) -> None:
+        """Items are gone from a mailbox. Calls those that wait, if there is room now."""
+        self.held -= size
+        while self._waiting and self.has_room:
+            callback = next(iter(self._waiting))
+            del self._waiting[callback]
+            callback()
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Calls back once, when there is room again; a callback that waits already waits once."""
+        self._waiting[callback] = None
 
 
 class Mailbox(Generic[Item]):
@@ -97,7 +133,7 @@ class Mailbox(Generic[Item]):
         self._lent_bytes -= loan[2]
         if self._of_user is not None:
             self._of_user.remove(loan[2])
-        self._tell_room()
+        self._call_room()
 
     def put_back(self, loan: Loan[Item]) -> None:
         """Puts a lent item back into its old place: the future that had it was cancelled."""
@@ -133,7 +169,7 @@ class Mailbox(Generic[Item]):
     def when_room(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is room."""
         self._room_callbacks.append(callback)
-        self._tell_room()
+        self._call_room()
 
     def leave_user(self) -> None:
         """Counts for its user no more: the instance has ended, and its record has a bound."""
@@ -167,10 +203,10 @@ class Mailbox(Generic[Item]):
         finally:
             self.forget(event.set)
 
-    def _tell_room(self) -> None:
+    def _call_room(self) -> None:
         self._fire(self._room_callbacks, lambda: self.has_room)
         if self._room_callbacks and self._of_user is not None and not self._of_user.has_room:
-            self._of_user.when_room(self._tell_room)
+            self._of_user.when_room(self._call_room)
 
     def _fire(self, callbacks: list[Callable[[], None]], condition: Callable[[], bool]) -> None:
         while callbacks and condition():

@@ -13,14 +13,12 @@ import trio
 
 from pie_control.errors import ApiError, NoRoom
 from pie_control.fairness import Owner, Work
-from pie_control.instances.condemned import Condemned
-from pie_control.instances.ended import EndedInstances, loggable
+from pie_control.instances.ended import EndedInstances, PendingCleanup, loggable
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.guest_memory import correct, of_users, too_much
-from pie_control.instances.instance import Ended, Fence, Instance, State
-from pie_control.instances.launch_rates import LaunchRates
-from pie_control.instances.message_bytes import MessageBytes
-from pie_control.instances.user_totals import Together, UserTotals
+from pie_control.instances.instance import Fence, Instance, InstanceEnded, InstanceState
+from pie_control.instances.mailbox import MessageBytes
+from pie_control.instances.user_totals import LaunchRates, Together, UserTotals
 from pie_control.shares import Shares
 from pie_py.config.limits import Limits
 
@@ -30,13 +28,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("pie.instances")
 
+SWEEP_SECONDS = 1.0  # between two looks for clients that have left
 Hook: TypeAlias = Callable[[Instance], None]
 
 
 class Registry:
     """Every instance from its start until its record is dropped.
 
-    Parts that keep something of instances add a hook: `on_start` when an instance is there,
+    Parts with tables by instance add a hook: `on_start` when an instance is there,
     `on_end` when it has ended (its guest and its futures are closed by then), `on_forget` when its
     record is dropped. Hooks are called in the order in which they were added, and raise nothing.
     """
@@ -65,14 +64,14 @@ class Registry:
             shares: of their users.
             clock: trio's, in seconds.
             date_ns: nanoseconds since the Unix epoch.
-            note_wait: told user, kind and seconds of each wait of an instance outside the server.
-            suffix: of every id: in a cluster it tells which life of which node.
+            note_wait: called with user, kind and seconds of each wait outside the server.
+            suffix: of every id: in a cluster it names the node and its incarnation.
         """
         self.on_start: list[Hook] = []
         self.on_end: list[Hook] = []
         self.on_forget: list[Hook] = []
-        # Told the end of an instance whose launch is recorded; calls what is handed in once it may
-        # be told. Until then the instance counts as alive.
+        # Called at the end of an instance whose launch is recorded; calls what is handed in once
+        # the end is recorded, too. Until then the instance counts as alive.
         self.hold_end: Callable[[Instance, Callable[[], None]], None] | None = None
         # Has something done a little later, at an owner's cost.
         self.do_later: Callable[[Owner, Work], None] = lambda owner, work: work()
@@ -101,7 +100,7 @@ class Registry:
         self._live: dict[str, Instance] = {}
         self._closed: trio.Event | None = None  # set when the last instance has ended
         self._children: dict[Instance, set[Instance]] = {}  # live ones, of live parents
-        self._condemned = Condemned(self._finish)
+        self._cleanup = PendingCleanup(self._finish)
         self._ended = EndedInstances(self._forget)
 
     # Start
@@ -125,20 +124,20 @@ class Registry:
         """
         if self._closed is not None and parent is None:
             raise ApiError("busy", "the server is stopping and starts no more instances")
-        self._condemned.free_until(lambda: len(self._live) < self.most)
+        self._cleanup.free_until(lambda: len(self._live) < self.most)
         if len(self._live) >= self.most:
             raise NoRoom(
                 f"{self.most} instances are alive, the most this server runs;"
                 " try again when some have ended"
             )
-        self._condemned.free_until(lambda: not self._alive_share.is_full(user), user)
+        self._cleanup.free_until(lambda: not self._alive_share.is_full(user), user)
         if self._alive_share.is_full(user):
             raise NoRoom(
                 f"you have {self._alive_share.most(user)} instances alive, the most that one user"
                 " may have here; try again when some have ended"
             )
         self._check_memory(user)
-        if parent is not None and parent.state is not State.RUNNING:
+        if parent is not None and parent.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", "the parent instance has ended")
         self._launches.take(user, self._quotas.of(user).launches)
         limits = limits or self._limits
@@ -170,9 +169,9 @@ class Registry:
         return name + self._suffix
 
     def _check_memory(self, user: str) -> None:
-        """Starts none for who has too much memory already."""
+        """Starts none for a user with too much memory already."""
         most = self._memory_share.most(user)
-        self._condemned.free_until(lambda: self.users.memory[user] < most, user)
+        self._cleanup.free_until(lambda: self.users.memory[user] < most, user)
         held = self.users.memory[user]
         if held >= most:
             raise ApiError(
@@ -189,7 +188,7 @@ class Registry:
         correct(self._holding(), process_bytes)
         while True:
             # The end of one is that of its children: those would be found again and again.
-            self._condemned.free_until(lambda: self._too_much() is None)
+            self._cleanup.free_until(lambda: self._too_much() is None)
             found = self._too_much()
             if found is None:
                 break
@@ -221,18 +220,18 @@ class Registry:
 
     # End
 
-    def end(self, instance: Instance, state: State, text: str) -> None:
-        """Ends an instance: frees all it owned, tells its client, ends its children. Idempotent.
+    def end(self, instance: Instance, state: InstanceState, text: str) -> None:
+        """Ends an instance: frees all it owned, answers its client, ends its children. Idempotent.
 
         What its children owned is freed soon.
         """
-        if instance.state is State.RUNNING:
+        if instance.state is InstanceState.RUNNING:
             self._mark_ended(instance, state, text)
-            self._condemned.free(instance)
+            self._cleanup.free(instance)
 
-    def _mark_ended(self, instance: Instance, state: State, text: str) -> None:
-        instance.ended = Ended(state, text, self._date_ns(), instance.cpu_ns)
-        self._condemned.add(instance)
+    def _mark_ended(self, instance: Instance, state: InstanceState, text: str) -> None:
+        instance.ended = InstanceEnded(state, text, self._date_ns(), instance.cpu_ns)
+        self._cleanup.add(instance)
         for child in self._children.pop(instance, ()):
             self.condemn(child, "its parent has ended")
 
@@ -251,7 +250,7 @@ class Registry:
             self._settle(instance)
 
     def _settle(self, instance: Instance) -> None:
-        """Tells the end of an instance, and keeps its record."""
+        """Announces the end of an instance, and makes its record."""
         assert instance.ended is not None
         state, text = instance.ended.state, instance.ended.text
         instance.outbox.put(instance.ended, len(text), force=True)
@@ -265,17 +264,17 @@ class Registry:
         if instance.timeline is not None:
             instance.timeline.pack()
         self._ended.keep(instance)
-        if state is State.FAILED:
+        if state is InstanceState.FAILED:
             why = loggable(text)
             log.info("instance failed", instance=instance.id, user=instance.user, reason=why)
 
     def fail(self, instance: Instance, reason: str) -> None:
         """Ends an instance for a fault that is not its own."""
-        self.end(instance, State.FAILED, reason)
+        self.end(instance, InstanceState.FAILED, reason)
 
     def kill(self, instance: Instance, reason: str) -> None:
         """Ends an instance from outside."""
-        self.end(instance, State.KILLED, f"killed: {reason}")
+        self.end(instance, InstanceState.KILLED, f"killed: {reason}")
 
     def condemn(self, instance: Instance, reason: str) -> None:
         """As `kill`: it does nothing more from now on, and what it owned is freed soon.
@@ -283,9 +282,9 @@ class Registry:
         That takes long where its guest is in the middle of a call with much data, and half a
         second for a tree of a thousand instances. Others have turns in between.
         """
-        if instance.state is State.RUNNING:
-            self._mark_ended(instance, State.KILLED, f"killed: {reason}")
-            self.do_later(instance.owner, partial(self._condemned.free, instance))
+        if instance.state is InstanceState.RUNNING:
+            self._mark_ended(instance, InstanceState.KILLED, f"killed: {reason}")
+            self.do_later(instance.owner, partial(self._cleanup.free, instance))
 
     def reclaim(self, victims: Iterable[Instance], enough: Callable[[], bool]) -> bool:
         """First come, first served (Pie, section 5.2): ends victims in turn until `enough` says so.
@@ -297,11 +296,11 @@ class Registry:
                 break
             self.end(
                 victim,
-                State.KILLED,
+                InstanceState.KILLED,
                 "out-of-resources: ended to free what an instance needs that was launched earlier,"
                 " or whose user holds less",
             )
-            self._condemned.free(victim)  # it may have ended before
+            self._cleanup.free(victim)  # it may have ended before
         return enough()
 
     def close(self) -> trio.Event:
@@ -315,13 +314,29 @@ class Registry:
         """Ends every instance: the server stops."""
         for instance in list(self._live.values()):
             self.kill(instance, reason)
-            self._condemned.free(instance)
+            self._cleanup.free(instance)
 
     def lose_all(self, reason: str) -> None:
         """Ends every instance for a fault that is not its own."""
         for instance in list(self._live.values()):
             self.fail(instance, reason)
-            self._condemned.free(instance)
+            self._cleanup.free(instance)
+
+    async def sweep(self) -> None:
+        """Ends instances whose client has been gone too long, and drops messages that no client
+        fetches, until cancelled."""
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            now = self._clock()
+            for instance in list(self.everyone):
+                since, seconds = instance.client.left_at, instance.limits.detached_seconds
+                if since is None or now - since <= seconds:
+                    continue
+                instance.client.left_at = None
+                if instance.state is InstanceState.RUNNING:
+                    self.condemn(instance, f"its client has been gone for {seconds:g} s")
+                else:
+                    instance.outbox.drop_all_but_last()
 
     # Records
 
@@ -360,7 +375,7 @@ class Registry:
     def _holding(self) -> list[Instance]:
         """Instances that may have memory."""
         live = self._live.values()
-        return [i for i in live if i.state is State.RUNNING or i in self._condemned]
+        return [i for i in live if i.state is InstanceState.RUNNING or i in self._cleanup]
 
     @property
     def live_count(self) -> int:

@@ -1,4 +1,4 @@
-"""What an instance has done over time: its waits, and the batches that its commands were in."""
+"""Timeline of an instance: its waits, and the batches that its commands were in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPARE = 64  # spans by which there may be too many, so that few appends have to 
 
 
 class Span(TypedDict):
-    """A time in the life of an instance. Times are nanoseconds since the Unix epoch.
+    """A time while an instance runs. Times are nanoseconds since the Unix epoch.
 
     A wait is named by what was waited for, and lasts from the guest's turn before to the next. A
     batch is named by its kind, and lasts from its plan's sending to its results.
@@ -30,7 +30,7 @@ class Span(TypedDict):
 class Timeline:
     """The newest spans of one instance, in the order of their ends.
 
-    Every token makes some and few are ever read, so they are kept as the values of a `Span`, in
+    Every token makes some and few are ever read, so they are stored as the values of a `Span`, in
     plain tuples, with times of the executor's clock; the instances of a batch share one.
     """
 
@@ -45,8 +45,8 @@ class Timeline:
     )
 
     def __init__(self, most: int) -> None:
-        """Begins with the wait for the first turn. Takes how many spans are kept."""
-        self.spans: Spans = []  # who adds one to it calls `trim`, sooner or later
+        """Begins with the wait for the first turn. Takes the most spans."""
+        self.spans: Spans = []  # a caller that adds one calls `trim`, sooner or later
         self._packed = b""  # earlier spans, once the instance has ended
         self._packed_count = 0
         self._most = most
@@ -82,13 +82,13 @@ class Timeline:
             self._dropped += many
 
     def pack(self) -> None:
-        """The instance has ended: what is kept takes little memory. Batches under way may come."""
-        kept = self._kept()
-        self._packed = msgspec.msgpack.encode(kept)
-        self._packed_count = len(kept)
+        """The instance has ended: its spans take little memory. Batches under way may come."""
+        spans = self._all()
+        self._packed = msgspec.msgpack.encode(spans)
+        self._packed_count = len(spans)
         self.spans.clear()
 
-    def _kept(self) -> Spans:
+    def _all(self) -> Spans:
         packed = msgspec.msgpack.decode(self._packed, type=Spans) if self._packed else []
         return [*packed, *self.spans]
 
@@ -98,7 +98,7 @@ class Timeline:
         return self._dropped + self._packed_count + len(self.spans)
 
     def after(self, number: int, epoch_ns: int, begun_ns: int) -> list[Span]:
-        """The spans from a number on, as far as they are kept.
+        """The spans from a number on, as far as there are any.
 
         Args:
             number: of the first one, counted from the launch.
@@ -106,7 +106,7 @@ class Timeline:
             begun_ns: the date of the launch.
         """
         first = max(0, number - self._dropped)
-        return [_dated(span, epoch_ns, begun_ns) for span in islice(self._kept(), first, None)]
+        return [_dated(span, epoch_ns, begun_ns) for span in islice(self._all(), first, None)]
 
     def wait_until(self, now_ns: int, reason: str | None, epoch_ns: int, begun_ns: int) -> Span:
         """The wait that is under way, as far as it has lasted until a time of the executor's

@@ -1,4 +1,4 @@
-"""Runs the guests: decides which one has its turn, and what follows from how the turn ended."""
+"""Turns of guests: which one is next, and what follows from how a turn ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pie_control.fairness import FairQueue, Owner, Work
 from pie_control.instances.cool_down import CoolDown
 from pie_control.instances.futures import unheard
 from pie_control.instances.guest_memory import GuestMemory
-from pie_control.instances.instance import Instance, State
+from pie_control.instances.instance import Instance, InstanceState
 from pie_control.wasm import Guest, GuestTrap, Status
 
 log = structlog.get_logger("pie.executor")
@@ -52,7 +52,7 @@ class Executor:
 
     def __init__(
         self,
-        on_end: Callable[[Instance, State, str], None],
+        on_end: Callable[[Instance, InstanceState, str], None],
         after_turn: Callable[[bool], None],
         turn_seconds: float,
         result_turn_seconds: float,
@@ -220,7 +220,7 @@ class Executor:
         self._memory.end()
 
     def _is_other_first(self, now: int) -> bool:
-        """Whether a guest is ready of a user who was served less than who is next in the
+        """Whether a guest is ready of a user who was served less than the next one in the
         background."""
         resting = self._cool_down.at(now)
         user = self._background.next_user(resting)
@@ -331,10 +331,10 @@ class Executor:
                     guest.resume(_made(answer) if isinstance(answer, _Late) else answer)
             status = guest.poll()
         except GuestTrap as trap:
-            self._on_end(instance, State.FAILED, f"trap: {trap}")
+            self._on_end(instance, InstanceState.FAILED, f"trap: {trap}")
             return
         except ApiError as error:  # a future was cancelled under the guest, or its answer is none
-            self._on_end(instance, State.FAILED, str(error))
+            self._on_end(instance, InstanceState.FAILED, str(error))
             return
         if instance.guest is None:  # it has ended during its turn
             return
@@ -345,11 +345,11 @@ class Executor:
                 turn.drop_promise()
         if status is Status.DONE:
             ok, text = guest.outcome
-            self._on_end(instance, State.FINISHED if ok else State.FAILED, text)
+            self._on_end(instance, InstanceState.FINISHED if ok else InstanceState.FAILED, text)
         elif guest.cpu_ns > instance.limits.cpu_seconds * 1e9:
             self._on_end(
                 instance,
-                State.FAILED,
+                InstanceState.FAILED,
                 f"limit-exceeded: {instance.limits.cpu_seconds:g} s of CPU time are used up: a loop"
                 " that does not end, or work for a client's machine (limits.cpu_seconds)",
             )

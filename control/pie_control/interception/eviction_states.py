@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pie_control.interception.swapped_pages import SwappedPages
 
 if TYPE_CHECKING:
-    from pie_control.instances.instance import Instance
-    from pie_control.instances.turn_state import Blocker
+    from pie_control.instances.instance import Blocker, Instance
 
 
 class EvictionState(Enum):

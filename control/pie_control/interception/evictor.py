@@ -22,8 +22,7 @@ from pie_control.interception.swapped_pages import SwappedPages
 from pie_control.wasm import SUSPENDED
 
 if TYPE_CHECKING:
-    from pie_control.instances.instance import Instance
-    from pie_control.instances.roles import Ends, Turns
+    from pie_control.instances.instance import Ends, Instance, Turns
     from pie_control.interception.policy_input import PolicyInput, ServedModel, TransferBudget
     from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut

@@ -1,6 +1,6 @@
 """Pages that the server takes from an instance which does not run, and puts back before it does.
 
-Unlike a guest's own (`api/page_moves.py`), these moves are no commands of the instance: they go to
+Unlike a guest's own (`api/offload.py`), these moves are no commands of the instance: they go to
 the worker before everything that is sent from now on. So the pages are free for others at once,
 provided that the instance has nothing queued that names them.
 """

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import structlog
 from pydantic import ValidationError
 
+from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
 from pie_control.http.network import CheckedBackend
 from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import check_request
-from pie_control.kept import Kept
-from pie_control.mcp.secrets import with_secrets
+from pie_control.mcp.connection import with_secrets
 from pie_control.mcp.server import McpServer
 from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import MCP_NAME, McpConfig, McpServerConfig
@@ -36,7 +36,7 @@ class McpRegistry:
         config: McpConfig,
         http: HttpConfig,
         start: Callable[[Callable[[], Awaitable[None]]], None],
-        kept: Kept,
+        settings: SettingsFolder,
     ) -> None:
         """Has the operator's servers, and those that clients have registered before.
 
@@ -44,7 +44,7 @@ class McpRegistry:
             config: of the operator's servers.
             http: where clients' servers may be.
             start: starts the tasks of connections.
-            kept: what clients register, for the next start.
+            settings: what clients register, for the next start.
 
         Raises:
             MissingVariable: the configuration names a variable that is not there.
@@ -59,8 +59,8 @@ class McpRegistry:
             for name, server in config.servers.items()
         }
         self._clients: dict[str, dict[str, McpServer]] = {}  # by user and name
-        self._kept = kept
-        for entry in kept.all():
+        self._settings = settings
+        for entry in settings.all():
             self._register_again(**entry)
 
     def usable(self, user: str) -> dict[str, McpServer]:
@@ -103,7 +103,7 @@ class McpRegistry:
                 `out-of-resources` (the disk is full).
         """
         config = self._admitted(user, name, fields)
-        self._kept.put(user, name, user=user, name=name, fields=fields)
+        self._settings.put(user, name, user=user, name=name, fields=fields)
         self._add(user, name, config)
 
     def _register_again(self, user: str, name: str, fields: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ class McpRegistry:
         if name not in mine:
             self.find(user, name)
             raise ApiError("permission-denied", f"MCP server {name!r} is the operator's")
-        self._kept.remove(user, name)
+        self._settings.remove(user, name)
         mine.pop(name).close("it is registered no more")
         if not mine:
             del self._clients[user]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 import trio
 
+from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
 from pie_control.guest_json import check_values
 from pie_control.instances.futures import Future, FutureKind
-from pie_control.kept import Kept
+from pie_control.mcp.connection import redacted
 from pie_control.mcp.registry import McpRegistry
-from pie_control.mcp.secrets import redacted
 from pie_control.mcp.server import Action, McpServer
 from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import McpConfig
@@ -47,8 +47,8 @@ class McpServers:
             MissingVariable: the configuration names a variable that is not there.
         """
         self._config = config
-        kept = Kept(folder, "user", "name", "fields")
-        self.registry = McpRegistry(config, http or HttpConfig(), self._start, kept)
+        settings = SettingsFolder(folder, "user", "name", "fields")
+        self.registry = McpRegistry(config, http or HttpConfig(), self._start, settings)
         self._nursery: trio.Nursery | None = None
         self._calls: Counter[str] = Counter()  # under way, by instance
         self._user_calls: Counter[str] = Counter()
@@ -63,13 +63,13 @@ class McpServers:
         assert self._nursery is not None, "the servers run"
         self._nursery.start_soon(run)
 
-    # What the API calls
+    # Trait `mcp`
 
-    def names(self, user: str) -> list[str]:
-        """Servers that a user may use."""
-        return list(self.registry.usable(user))
+    def mcp_servers(self, instance: Instance) -> list[str]:
+        """Names of the servers that the instance's user may use."""
+        return list(self.registry.usable(instance.user))
 
-    def list_tools(self, instance: Instance, server: str) -> int:
+    def mcp_list_tools(self, instance: Instance, server: str) -> int:
         """Asks a server for its tools and returns the handle of the future of them.
 
         Raises:
@@ -78,7 +78,7 @@ class McpServers:
         found = self.registry.find(instance.user, server)
         return self._call(instance, found, "tools", lambda connection: connection.list_tools())
 
-    def call_tool(self, instance: Instance, server: str, tool: str, arguments: str) -> int:
+    def mcp_call_tool(self, instance: Instance, server: str, tool: str, arguments: str) -> int:
         """Calls a tool and returns the handle of the future of its answer.
 
         Raises:

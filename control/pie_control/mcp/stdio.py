@@ -3,7 +3,7 @@
 Messages are lines of JSON-RPC (MCP specification, "Transports: stdio"). The SDK's
 `mcp.client.stdio` is not used because it cannot be bounded from outside: it owns the process, and
 collects a line of any length in memory. A server that goes wrong must not take this process along.
-Nor does it tell why a server is gone (`on_end`), or read its standard error otherwise than into a
+Nor does it say why a server is gone (`on_end`), or read its standard error otherwise than into a
 file.
 """
 
@@ -34,7 +34,7 @@ FLUSH_SECONDS = 0.5
 LAST_WORDS, LAST_WORDS_SECONDS = 10, 2.0  # lines; time from the output's end to the process's
 LOG_LINE_BYTES = 2000
 SKIPPED_BYTES = 64 << 20  # of one line
-TOO_LARGE = -32099  # our own error, in place of an answer that is not kept
+TOO_LARGE = -32099  # our own error, in place of an answer that is too large
 
 _HEAD_BYTES = 256
 _ID = re.compile(rb'"id" *: *(\d{1,15}) *[,}]')  # our requests have numbers
@@ -179,7 +179,7 @@ class _Pipes:
             await self._to_session.aclose()
 
     async def read_log(self) -> None:
-        """Logs what the server writes to its standard error, and keeps the last lines."""
+        """Logs what the server writes to its standard error, and has the last lines."""
         assert self._process.stderr is not None
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, LineTooLong):
             async for line, _ in lines(self._process.stderr, LOG_LINE_BYTES):
@@ -194,7 +194,7 @@ async def lines(
     """The lines of a stream without their ends, empty ones left out; and whether each is whole.
 
     Of a line of more than `most` bytes the head comes, as soon as there is so much of it; the
-    rest is not kept.
+    rest is dropped.
 
     Raises:
         LineTooLong: if the rest does not end, either.

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
-from pie_control.messaging.channel import Budget, Channel
-from pie_control.messaging.party import Party, check_topic
+from pie_control.messaging.channel import Budget, Channel, Party, check_topic
 
 if TYPE_CHECKING:
     from pie_py.config.services import MessagingConfig
@@ -61,7 +60,7 @@ class Bus:
         self._alone = alone
         self._users: dict[str, _User] = {}
         self._members: dict[Party, _Member] = {}
-        # Users without an instance whose queues are kept, by how long they have been without one
+        # Users without an instance whose queues stay, by how long they have been without one
         self._idle: OrderedDict[str, _User] = OrderedDict()
         # Told when nothing is left of a user: no instance and no message.
         self.on_empty: Callable[[str], None] = lambda user: None
@@ -77,7 +76,7 @@ class Bus:
         """An instance has ended, and its futures are closed: nothing of it is left afterwards.
 
         What it has pushed stays for the user's other instances. After the user's last instance,
-        queues are kept as far as `idle_bytes` goes: those of the user that is idle longest go
+        queues stay as far as `idle_bytes` goes: those of the user that is idle longest go
         first.
         """
         member = self._members.pop(instance, None)

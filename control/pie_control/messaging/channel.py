@@ -1,4 +1,4 @@
-"""Texts on their way: in order, bounded, each to exactly one taker, none lost if it is given up."""
+"""Texts under way: in order, bounded, each to exactly one taker, none lost if it is given up."""
 
 from __future__ import annotations
 
@@ -6,16 +6,43 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
+
+if TYPE_CHECKING:
+    from pie_py.config.limits import Limits
+
 
 # Bytes that a message counts in addition to its text: its memory, so that short ones are bounded,
 # too.
 OVERHEAD = 256
 
 Message: TypeAlias = tuple[int, str, int]  # number in its channel, text, bytes it counts
+
+MAX_TOPIC_BYTES = 256
+
+
+class Party(Protocol):
+    """An instance that sends and receives, of this node or another one of the cluster."""
+
+    id: str
+    user: str
+    limits: Limits
+
+
+def check_topic(topic: str) -> None:
+    """Refuses what is no topic.
+
+    Raises:
+        ApiError: `invalid-argument`.
+    """
+    size = len(topic.encode())
+    if not 0 < size <= MAX_TOPIC_BYTES:
+        raise ApiError(
+            "invalid-argument", f"a topic of {size} bytes; 1 to {MAX_TOPIC_BYTES} are allowed"
+        )
 
 
 class Budget:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
-from pie_control.kept import Kept
 from pie_control.models.adapters import Adapters
 from pie_py.wire.plan import AdapterDone, LoadAdapter, UnloadAdapter
 
@@ -42,7 +42,7 @@ class AdapterLoader:
         self,
         models: ServedModels,
         send: Callable[[LoadAdapter | UnloadAdapter], None],
-        on_disk: Kept,
+        on_disk: SettingsFolder,
     ) -> None:
         """Takes how to send to the worker, which does what it is sent in order, and what is on disk
         for the next start.

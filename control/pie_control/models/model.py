@@ -12,7 +12,7 @@ import numpy as np
 from pie_control.commands.queue import CommandQueue
 from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
-from pie_control.instances.handles import Handles
+from pie_control.instances.instance import Handles
 from pie_control.interception.advice import SwapAdvice
 from pie_control.interception.costs import Costs
 from pie_control.interception.evictor import Evictor
@@ -32,8 +32,7 @@ from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription
 
 if TYPE_CHECKING:
-    from pie_control.instances.instance import Instance
-    from pie_control.instances.roles import Ends, Turns
+    from pie_control.instances.instance import Ends, Instance, Turns
     from pie_control.shares import Share, Shares
     from pie_control.timers import Timers
 

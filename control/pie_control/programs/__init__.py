@@ -1,1 +1,1 @@
-"""What instances run: uploaded programs, their compiled components, and warm instances."""
+"""Programs: the uploaded ones, their compiled components, and the guests that they run in."""

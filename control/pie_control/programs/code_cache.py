@@ -12,7 +12,7 @@ from cachetools import LRUCache
 from pie_control.errors import ApiError
 from pie_control.programs.store import Program
 
-MAX_CHARACTERS = 32 << 20  # kept, of all programs
+MAX_CHARACTERS = 32 << 20  # of all programs
 
 
 class CodeCache:
@@ -25,13 +25,13 @@ class CodeCache:
     """
 
     def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:
-        self._kept: LRUCache[tuple[str, str], str] = LRUCache(max_characters, len)
+        self._codes: LRUCache[tuple[str, str], str] = LRUCache(max_characters, len)
         self._asked: WeakSet[object] = WeakSet()  # live instances that have looked their code up
         self._expected: WeakSet[object] = WeakSet()  # those of them that found none
 
     def find(self, instance: object, program: Program) -> str:
         """The code of an instance's program; empty if there is none, and `keep` is expected."""
-        code: str = self._kept.get((program.hash, program.name), "")
+        code: str = self._codes.get((program.hash, program.name), "")
         if not code and instance not in self._asked:
             self._expected.add(instance)
         self._asked.add(instance)
@@ -46,5 +46,5 @@ class CodeCache:
         if instance not in self._expected:
             raise ApiError("invalid-argument", "only the Python runtime keeps a program's code")
         self._expected.discard(instance)
-        if code and len(code) <= self._kept.maxsize:
-            self._kept[program.hash, program.name] = code
+        if code and len(code) <= self._codes.maxsize:
+            self._codes[program.hash, program.name] = code

@@ -45,10 +45,10 @@ class Components:
 
         Args:
             engine: runs them; it has a cache folder.
-            cache_folder: where the runtimes are kept once they are built.
+            cache_folder: where the runtimes are once they are built.
             on_runtime: called with the Python runtime once it is loaded.
             confined: compiles what users sent.
-            most: components kept in addition to the runtimes. An instance holds its own while it
+            most: components in memory beyond the runtimes. An instance holds its own while it
                 runs.
         """
         self._engine = engine

@@ -1,4 +1,4 @@
-"""Which programs have been uploaded: one SQLite file, which several servers may use."""
+"""The index of uploaded programs: one SQLite file, which several servers may use."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import TypeAlias
 
 import structlog
 
+from pie_control.data_folder import BUSY_SECONDS
+
 log = structlog.get_logger("pie.programs")
 
 # Hash, name, kind, bytes, user, date in Unix nanoseconds.
@@ -21,7 +23,6 @@ Row: TypeAlias = tuple[str, str, str, int, str, int]
 
 _APPLICATION_ID = 0x70696570  # "piep": this file is ours
 _FORMAT = 1
-_BUSY_SECONDS = 10.0  # another server may write
 _HASH = re.compile(r"[0-9a-f]{64}")
 _COLUMNS = "hash, name, kind, size, user, uploaded_ns"
 
@@ -142,7 +143,7 @@ class Index:
             f"SELECT {_COLUMNS} FROM programs WHERE {condition} ORDER BY number LIMIT {most}",
             values,
         ).fetchall()
-        # A hash is part of a path: who writes to this file must not name files elsewhere by it.
+        # A hash is part of a path: a writer of this file must not name other files by it.
         return [row for row in rows if _HASH.fullmatch(row[0])]
 
     def _take_over(self, former: Path) -> None:
@@ -181,9 +182,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         IndexUnusable: if a newer pie_py has written it.
         sqlite3.OperationalError: if the disk refuses it.
     """
-    sql = sqlite3.connect(
-        path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
+    sql = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         sql.execute("PRAGMA journal_mode = WAL")
         sql.execute("PRAGMA synchronous = NORMAL")  # no wait for the disk on the control thread

@@ -1,4 +1,4 @@
-"""Whether a Python program compiles, told at upload rather than at launch.
+"""The check that a Python program compiles, at upload rather than at launch.
 
 `compile` holds the interpreter's lock to its end; some hundred bytes of hostile source keep it busy
 for minutes, fill the memory or exhaust the stack. So this runs in a confined process.

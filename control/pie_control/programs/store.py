@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
@@ -34,11 +34,11 @@ _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 _LONGEST = 64  # characters of a name, and of a hash
 _COMPARED = 20  # names, for those that come near: each takes half a millisecond
 MOST_TEXT_BYTES = 32 << 20  # of the sources that were launched last
-_KEPT = 1024  # programs in memory: the files tell the rest
+_CACHED = 1024  # programs in memory: the files have the rest
 _TEMPORARY = ".upload-"
 _STALE_SECONDS = 24 * 3600
 _NOTE_NS = 600 * 10**9  # between two notes that a program is used
-_OVERHEAD = 4096  # bytes that a program takes beside its own
+_OVERHEAD = 4096  # bytes that a program takes in addition to its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ProgramStore:
         self._index = Index(folder)
         self._noted: dict[str, int] = {}  # when programs were noted as used, by hash
         self._texts: LRUCache[str, str] = LRUCache(MOST_TEXT_BYTES, sys.getsizeof)  # by hash
-        self._program = lru_cache(_KEPT)(self._make)  # instances of a program share it
+        self._program = lru_cache(_CACHED)(self._make)  # instances of a program share it
         self._remove_stale()
 
     def put(self, data: bytes, name: str, kind: ProgramKind, user: str) -> Program:
@@ -191,7 +191,7 @@ class ProgramStore:
             )
 
     def remove(self, programs: Iterable[Program]) -> None:
-        """Removes programs that `all_of` has told, and the bytes that no other program has."""
+        """Removes programs that `all_of` has found, and the bytes that no other program has."""
         gone = list(programs)
         with self._index.change():
             self._index.remove(map(_row, gone))
@@ -202,15 +202,15 @@ class ProgramStore:
                     self._noted.pop(digest, None)
 
     def used(self, program: Program) -> None:
-        """Notes that a program is launched: it is kept for `expire`'s seconds more.
+        """Notes that a program is launched: it stays for `expire`'s seconds more.
 
-        The date is that of its file, for all who have uploaded the same; it is written once in a
+        The date is that of its file, for all users of the same program; it is written once in a
         while.
         """
         now = self.date_ns()
         if abs(now - self._noted.get(program.hash, 0)) > _NOTE_NS:
             self._noted[program.hash] = now
-            with suppress(OSError):  # the launch tells what is wrong with the file
+            with suppress(OSError):  # the launch says what is wrong with the file
                 os.utime(program.path, ns=(now, now))
 
     def expire(self, seconds: float, in_use: Collection[str]) -> Iterator[None]:
@@ -309,14 +309,7 @@ class ProgramStore:
 
 
 def _row(program: Program) -> Row:
-    return (
-        program.hash,
-        program.name,
-        program.kind,
-        program.size,
-        program.uploaded_by,
-        program.uploaded_ns,
-    )
+    return cast(Row, astuple(program)[:-1])  # the path follows from the hash
 
 
 def is_hash(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pie_control.api.signatures import SIGNATURES, Signature
 from pie_control.errors import ApiError
-from pie_control.recording.values import text_of, typed
+from pie_control.recording import text_of, typed
 from pie_control.wasm import HostFunction
 from pie_py.wire.record import Call, Record
 
@@ -21,7 +21,7 @@ DEBUGGER_FUTURE = 0xFFFF_FFFF
 
 
 class Terminal(Protocol):
-    """Who watches a replay."""
+    """The person at a replay."""
 
     def called(self, number: int, call: Call) -> None:
         """A call of the record has been replayed."""
@@ -54,7 +54,7 @@ class Player:
 
     Attributes:
         record: what they answer from.
-        terminal: who watches.
+        terminal: the person who watches.
         source: a Python program in place of the record's.
         departure: where the program has left the record; no answer is given afterwards.
         over: the record has ended before the program has.
@@ -175,8 +175,8 @@ def described(call: Call, most: int = 160) -> str:
     found = SIGNATURES.get(interface, {}).get(name)
     names = list(found.params) if found is not None else []
     names += [""] * (len(call.args) - len(names))
-    told = [f"{one}={_short(value, most)}" for one, value in zip(names, call.args, strict=False)]
-    text = f"{call.name}({', '.join(told)})"
+    given = [f"{one}={_short(value, most)}" for one, value in zip(names, call.args, strict=False)]
+    text = f"{call.name}({', '.join(given)})"
     if call.fails is not None:
         return f"{text} fails: {_short(call.fails, most)}"
     return text if call.answer is None else f"{text} → {_short(call.answer, most)}"

@@ -27,7 +27,7 @@ def replay(player: Player, cache_folder: Path, say: Callable[[str], None]) -> Ou
     Args:
         player: answers its calls.
         cache_folder: has compiled code and the Python runtime.
-        say: told what takes time, and what may make the program depart.
+        say: called with what takes time, and what may make the program depart.
 
     Raises:
         BuildError: the Python runtime cannot be built.

@@ -1,4 +1,4 @@
-"""Decides which connections are let in: answers ZeroMQ's authentication requests (ZAP, RFC 27).
+"""Authentication of connections: answers ZeroMQ's authentication requests (ZAP, RFC 27).
 
 pyzmq's `zmq.auth.Authenticator` is not used: it lets in connections without a key (NULL), and an
 exception in the look-up of a key ends it. This refuses all but CURVE, and goes on. A connection
@@ -8,13 +8,14 @@ whose key is removed later may say nothing more.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import structlog
 import trio
 import zmq
 from zmq.utils import z85
 
-from pie_control.rpc.users import NotKnownNow, Users
+from pie_py.config.keys import LOCAL_USER, KeyStore, KnownUsers
 from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.rpc")
@@ -25,6 +26,44 @@ ZAP_DOMAIN = b"pie"
 LOOK_SECONDS = 0.5  # between two looks whether keys were removed
 WAIT_SECONDS = 25.0  # for a user's name; ZeroMQ gives a handshake 30
 MOST_QUESTIONS = 64  # looked up at once: strangers' keys may take a while
+
+
+class NotKnownNow(Exception):
+    """Whether a key is a user's is not known at present: the client may try again."""
+
+
+class Users(Protocol):
+    """Users by their public keys."""
+
+    async def find(self, key: str) -> str | None:
+        """The user of a key; None if no user has it.
+
+        Raises:
+            NotKnownNow: if that is not known.
+        """
+
+    @property
+    def changes(self) -> int:
+        """Another number whenever keys may have been removed."""
+
+
+class FolderUsers:
+    """Those whose keys are in the data folder; a cluster's members have the operator's rights."""
+
+    def __init__(self, keys: KeyStore, member: str = "") -> None:
+        """Takes the members' public key, if there are members."""
+        self._known = KnownUsers(keys)
+        self._member = member
+
+    async def find(self, key: str) -> str | None:
+        """The user of a key; None if no user has it."""
+        return LOCAL_USER if key == self._member else self._known.look().get(key)
+
+    @property
+    def changes(self) -> int:
+        """Another number whenever keys may have been removed."""
+        self._known.look()
+        return self._known.changes
 
 
 class Authenticator:
@@ -78,7 +117,7 @@ class Authenticator:
         self._socket.send(*route, ZAP_VERSION, number, *answer)
 
     async def _find(self, key: str, address: str) -> str | None:
-        """The user of a key; None if no user has it, or that cannot be told in time.
+        """The user of a key; None if no user has it, or that is not known in time.
 
         ZeroMQ has an answer for the latter, after which neither side does anything; so the
         connection waits here, as long as handshakes may take.

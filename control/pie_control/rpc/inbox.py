@@ -21,7 +21,7 @@ _MAY_BRING_COMMANDS = frozenset({"launch", "launch-again", "child-launch", "send
 Content: TypeAlias = Message | NotAMessage | None  # None: its connection's key was removed
 
 
-class Letter(NamedTuple):
+class InboundMessage(NamedTuple):
     """A message and the connection that it came by."""
 
     user: str
@@ -33,7 +33,7 @@ class Letter(NamedTuple):
     def owner(self) -> Owner:
         """The user and the connection that its handling is charged to.
 
-        The user pays nothing for who has a key of his that was removed.
+        The user pays nothing for connections with a key that was removed.
         """
         return Owner("" if self.content is None else self.user, self.peer.hex())
 
@@ -49,7 +49,7 @@ class Inbox:
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
         """Nothing waits. Takes a user's weight, with which his part of the time grows."""
-        self._waiting: FairQueue[Letter] = FairQueue(0.0, weight_of)
+        self._waiting: FairQueue[InboundMessage] = FairQueue(0.0, weight_of)
         self._messages: Counter[str] = Counter()  # by user
         self._bytes: Counter[str] = Counter()
         self._with_commands = 0
@@ -68,31 +68,31 @@ class Inbox:
         """Whether some user has so much here that no more is to be taken from ZeroMQ."""
         return bool(self._full)
 
-    def put(self, letter: Letter) -> None:
+    def put(self, message: InboundMessage) -> None:
         """A message has arrived."""
-        user = letter.owner.user
-        self._waiting.push(letter.owner, letter)
+        user = message.owner.user
+        self._waiting.push(message.owner, message)
         self._messages[user] += 1
-        self._bytes[user] += letter.size
-        self._with_commands += letter.may_bring_commands
+        self._bytes[user] += message.size
+        self._with_commands += message.may_bring_commands
         if self._messages[user] >= MOST_MESSAGES or self._bytes[user] >= MOST_BYTES:
             self._full.add(user)
 
-    def take(self) -> Letter | None:
+    def take(self) -> InboundMessage | None:
         """The next message."""
         taken = self._waiting.pop()
         if taken is None:
             return None
-        (user, _), letter = taken
+        (user, _), message = taken
         self._messages[user] -= 1
-        self._bytes[user] -= letter.size
-        self._with_commands -= letter.may_bring_commands
+        self._bytes[user] -= message.size
+        self._with_commands -= message.may_bring_commands
         if self._messages[user] < MOST_MESSAGES and self._bytes[user] < MOST_BYTES:
             self._full.discard(user)
         if not self._messages[user]:
             del self._messages[user], self._bytes[user]
-        return letter
+        return message
 
-    def charge(self, letter: Letter, nanoseconds: int) -> None:
+    def charge(self, message: InboundMessage, nanoseconds: int) -> None:
         """A message was handled, and took so long."""
-        self._waiting.charge(letter.owner, nanoseconds)
+        self._waiting.charge(message.owner, nanoseconds)

@@ -1,4 +1,4 @@
-"""The handlers of requests, found by the methods' names, and what they are asked, checked."""
+"""Handlers of requests, found by the methods' names, and checks of their parameters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Handlers:
         Args:
             methods: that clients may call.
             objects: that have the handlers.
-            more: methods of which clients are not told.
+            more: methods that no list for clients names.
         """
         self._methods: dict[str, Method] = {}
         for kind in methods:

@@ -1,4 +1,4 @@
-"""What clients ask about the programs that are kept, of one server or of a cluster's gateway."""
+"""Requests about uploaded programs, of one server or of a cluster's gateway."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ProgramRequests:
         prepare: Callable[[Program], Awaitable[None]],
         confined: ConfinedPool,
     ) -> None:
-        """Takes the parts of `Uploads`; the configuration tells what a user's programs may take."""
+        """Takes the parts of `Uploads`; the configuration says what a user's programs may take."""
         self._programs = programs
         self._share = shares.add(PROGRAM_BYTES, config.program_bytes, programs.bytes_of)
         self._uploads = Uploads(programs, prepare, confined, self._share)
@@ -43,7 +43,7 @@ class ProgramRequests:
         return [describe_program(program) for program in self._programs.list(session.scope)]
 
     def bytes_of(self, user: str) -> dict[str, Any]:
-        """What a user's programs take, and may take, as `quota` tells it."""
+        """What a user's programs take, and may take, as `quota` has it."""
         share = self._share
         return {"kind": share.kind, "has": share.has(user), "may": share.most(user)}
 
@@ -73,7 +73,7 @@ class ProgramRequests:
         return programs
 
     def remove(self, programs: Sequence[Program]) -> Any:
-        """Removes programs, and tells which they were."""
+        """Removes programs, and returns which they were."""
         self._programs.remove(programs)
         return [describe_program(program) for program in programs]
 

@@ -1,4 +1,4 @@
-"""What a client can ask for: one method per request, named as in `docs/protocol.md`."""
+"""Requests of clients: one method per request, named as in `docs/protocol.md`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import trio
 
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Instance, State
-from pie_control.instances.kept_results import KeptResults
+from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.launcher import Launcher, check_arguments
 from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.registry import Registry
+from pie_control.instances.result_store import ResultStore
 from pie_control.mcp.registry import McpRegistry
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.served import ServedModels, traits_of
@@ -29,8 +29,9 @@ from pie_control.rpc.describe import (
     describe_log,
     describe_model,
     describe_stats,
+    inspect,
+    waits_of,
 )
-from pie_control.rpc.inspect import inspect, waits_of
 from pie_control.rpc.params import Answer, Handlers, Method, unreadable
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
@@ -47,7 +48,7 @@ LOG_BYTES = 128 << 10  # of lines in an answer, about: others wait while it is m
 
 
 class Recorded(Protocol):
-    """Launches that a database keeps, because they outlive their node."""
+    """Launches in a database, because they outlive their node."""
 
     async def launch(
         self, program: Program, args: list[str], user: str, *, restart: int, keep: bool
@@ -70,7 +71,7 @@ class Parts:
     adapters: AdapterLoader
     mcp: McpRegistry
     confined: ConfinedPool
-    results: KeptResults
+    results: ResultStore
     clock: Callable[[], float]  # trio's, in seconds
     clock_ns: Callable[[], int]  # the executor's
     epoch_ns: int  # the date at which that was 0
@@ -90,33 +91,21 @@ class Requests:
         sessions: Sessions,
     ) -> None:
         self._config = config
-        self._registry = parts.registry
-        self._launcher = parts.launcher
-        self._programs = parts.programs
-        self._served = parts.models
-        self._adapter_loader = parts.adapters
-        self._mcp = parts.mcp
-        self._results = parts.results
-        self._clock = parts.clock
-        self._clock_ns = parts.clock_ns
-        self._epoch_ns = parts.epoch_ns
-        self._fetch = parts.fetch
-        self._recorded = parts.recorded
+        self._parts = parts
         self._sessions = sessions
-        parts.registry.on_forget.append(sessions.forget_instance)
-        self._shares = parts.shares
-        self._kept = ProgramRequests(
+        self._programs = ProgramRequests(
             config, parts.shares, parts.programs, parts.launcher.prepare, parts.confined
         )
+        parts.registry.on_forget.append(sessions.forget_instance)
         self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
         self._waiting_bytes: Counter[str] = Counter()  # of those messages, by user
-        self._started = self._clock()
+        self._started = parts.clock()
         known = methods.OF_ALL_NODES + methods.OF_INSTANCES
-        self.answer = Handlers(known, self._kept, self, more=parts.methods).answer
+        self.answer = Handlers(known, self._programs, self, more=parts.methods).answer
 
     def forget(self, session: Session) -> None:
         """A session has ended: what it has begun and not finished goes."""
-        self._kept.forget(session)
+        self._programs.forget(session)
 
     # Queries
 
@@ -126,19 +115,19 @@ class Requests:
             "contract": contract_version(),
             "protocol": PROTOCOL,
             "pid": os.getpid(),
-            "uptime": self._clock() - self._started,
+            "uptime": self._parts.clock() - self._started,
             "endpoint": self._config.endpoint,
             "user": session.user,
-            "models": list(self._served.services),
-            "instances": self._registry.live_count,
+            "models": list(self._parts.models.services),
+            "instances": self._parts.registry.live_count,
             "max_instances": self._config.max_instances,
-            "launched": self._registry.launched,
+            "launched": self._parts.registry.launched,
             "limits": self._config.limits.model_dump(mode="json"),
         }
 
     def _models(self, session: Session, asked: methods.Models) -> Answer:
         local = session.user == LOCAL_USER
-        services = self._served.services.values()
+        services = self._parts.models.services.values()
         return [
             {
                 **describe_model(service.description, local=local),
@@ -150,13 +139,13 @@ class Requests:
 
     def _instances(self, session: Session, asked: methods.Instances) -> Answer:
         return [
-            describe_instance(instance, self._served)
-            for instance in self._registry.instances(self._scope(session, asked.users))
-            if asked.all or instance.state is State.RUNNING
+            describe_instance(instance, self._parts.models)
+            for instance in self._parts.registry.instances(self._scope(session, asked.users))
+            if asked.all or instance.state is InstanceState.RUNNING
         ]
 
     def _stats(self, session: Session, asked: methods.Stats) -> Answer:
-        return describe_stats(self._served)
+        return describe_stats(self._parts.models)
 
     def _quota(self, session: Session, asked: methods.Quota) -> Answer:
         users = [session.user]
@@ -165,12 +154,12 @@ class Requests:
             users = self._users()
         elif asked.of:
             users = [session.acts_for(asked.of, self._config.admins)]
-        return [self._shares.of_user(user) for user in users]
+        return [self._parts.shares.of_user(user) for user in users]
 
     def _users(self) -> list[str]:
-        """All who have something."""
-        users = {instance.user for instance in self._registry.instances(None)}
-        users |= {program.uploaded_by for program in self._programs.list()}
+        """Users who have something."""
+        users = {instance.user for instance in self._parts.registry.instances(None)}
+        users |= {program.uploaded_by for program in self._parts.programs.list()}
         return sorted(users | self._sessions.users())
 
     # Adapters
@@ -178,7 +167,7 @@ class Requests:
     def _adapters(self, session: Session, asked: methods.Adapters) -> Answer:
         return [
             {"model": model, "name": name}
-            for model, service in self._served.services.items()
+            for model, service in self._parts.models.services.items()
             for name in service.adapters.names
         ]
 
@@ -189,20 +178,20 @@ class Requests:
                 "invalid-argument",
                 f"folder {asked.folder!r} of the server's machine is not absolute",
             )
-        await self._adapter_loader.load(asked.model, asked.name, asked.folder)
+        await self._parts.adapters.load(asked.model, asked.name, asked.folder)
 
     def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> Answer:
         session.check_admin(self._config.admins)
-        self._adapter_loader.unload(asked.model, asked.name)
+        self._parts.adapters.unload(asked.model, asked.name)
 
     # MCP servers
 
     def _mcp_servers(self, session: Session, asked: methods.McpServers) -> Answer:
-        return self._mcp.describe(session.acts_for(asked.user, self._config.admins))
+        return self._parts.mcp.describe(session.acts_for(asked.user, self._config.admins))
 
     def _register_mcp(self, session: Session, asked: methods.RegisterMcp) -> Answer:
         place = {"url": asked.url, "command": asked.command}
-        self._mcp.register(
+        self._parts.mcp.register(
             session.acts_for(asked.user, self._config.admins),
             asked.name,
             **{name: value for name, value in place.items() if value is not None},
@@ -212,40 +201,42 @@ class Requests:
         )
 
     def _unregister_mcp(self, session: Session, asked: methods.UnregisterMcp) -> Answer:
-        self._mcp.unregister(session.acts_for(asked.user, self._config.admins), asked.name)
+        self._parts.mcp.unregister(session.acts_for(asked.user, self._config.admins), asked.name)
 
     # Programs
 
     def _remove_program(self, session: Session, asked: methods.RemoveProgram) -> Answer:
         """Removes programs of the user: those of a name, or of a hash."""
-        programs = self._kept.to_remove(session, asked)
+        programs = self._programs.to_remove(session, asked)
         running = [
             instance
-            for instance in self._registry.instances(session.user)
-            if instance.state is State.RUNNING and instance.program in programs
+            for instance in self._parts.registry.instances(session.user)
+            if instance.state is InstanceState.RUNNING and instance.program in programs
         ]
         check_unused(asked, [instance.id for instance in running])
         for instance in running:
-            self._registry.condemn(instance, f"{session.user} has removed its program")
-        return self._kept.remove(programs)
+            self._parts.registry.condemn(instance, f"{session.user} has removed its program")
+        return self._programs.remove(programs)
 
     # Instances
 
     def _launch(self, session: Session, asked: methods.Launch) -> Answer | Awaitable[Answer]:
-        if (asked.restart or asked.keep) and self._recorded is None:
+        if (asked.restart or asked.keep) and self._parts.recorded is None:
             raise ApiError(
                 "unsupported",
                 "restart and keep are for clusters with a database: set server.store.database in"
                 " cluster.toml",
             )
-        fetch = self._fetch if is_hash(asked.program) else None
-        if fetch is not None and not self._programs.has(asked.program):
+        fetch = self._parts.fetch if is_hash(asked.program) else None
+        if fetch is not None and not self._parts.programs.has(asked.program):
             return self._fetch_and_launch(fetch, session, asked)
-        program = self._programs.find(asked.program, session.user)
+        program = self._parts.programs.find(asked.program, session.user)
         check_arguments(asked.args)
-        if asked.restart or asked.keep or not self._launcher.can_start(program):
+        if asked.restart or asked.keep or not self._parts.launcher.can_start(program):
             return self._launch_later(session, program, asked)
-        instance = self._launcher.start(program, asked.args, session.user, detached=asked.detached)
+        instance = self._parts.launcher.start(
+            program, asked.args, session.user, detached=asked.detached
+        )
         return self._launched(session, instance, asked)
 
     async def _fetch_and_launch(
@@ -256,58 +247,58 @@ class Requests:
     ) -> Answer:
         """Of a program that this node of a cluster does not have yet."""
         await fetch(asked.program, session.user)
-        program = self._programs.find(asked.program, session.user)
+        program = self._parts.programs.find(asked.program, session.user)
         check_arguments(asked.args)
         return await self._launch_later(session, program, asked)
 
     async def _launch_later(
         self, session: Session, program: Program, asked: methods.Launch
     ) -> Answer:
-        if self._recorded is not None and (asked.restart or asked.keep):
-            instance = await self._recorded.launch(
+        if self._parts.recorded is not None and (asked.restart or asked.keep):
+            instance = await self._parts.recorded.launch(
                 program, asked.args, session.user, restart=asked.restart, keep=asked.keep
             )
         else:
-            instance = await self._launcher.launch(
+            instance = await self._parts.launcher.launch(
                 program, asked.args, session.user, detached=asked.detached
             )
         # A compilation runs to its end though the client has given the request up, or has left.
         if not asked.detached and trio.current_effective_deadline() == -math.inf:
-            self._registry.kill(instance, "its client has left")
+            self._parts.registry.kill(instance, "its client has left")
             raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, asked)
 
     async def _launch_again(self, session: Session, asked: methods.LaunchAgain) -> Answer:
-        """On loopback every client is the operator, who may read and launch all."""
-        if session.user != LOCAL_USER or self._recorded is None:
+        """On loopback every client is the operator, and may read and launch all."""
+        if session.user != LOCAL_USER or self._parts.recorded is None:
             raise ApiError("permission-denied", "only a gateway of the cluster may ask for this")
-        instance = await self._recorded.launch_again(asked.launch, asked.run)
+        instance = await self._parts.recorded.launch_again(asked.launch, asked.run)
         self._sessions.stream_of(instance).lives_alone = True
         return {"instance": instance.id}
 
     def _launched(self, session: Session, instance: Instance, asked: methods.Launch) -> Answer:
-        outlet = self._sessions.stream_of(instance)
-        outlet.lives_alone = asked.detached or asked.keep or asked.restart > 0
+        stream = self._sessions.stream_of(instance)
+        stream.lives_alone = asked.detached or asked.keep or asked.restart > 0
         if asked.detached:
-            self._results.follow(instance)
+            self._parts.results.follow(instance)
         else:
-            self._sessions.read(session, outlet, asked.window, None)
+            self._sessions.read(session, stream, asked.window, None)
         program = instance.program
         return {"instance": instance.id, "program": program.name, "hash": program.hash}
 
     def _attach(self, session: Session, asked: methods.Attach) -> Answer:
-        if (kept := self._kept_result(session, asked.instance)) is not None:
-            return {"first": 0, **kept}
+        if (stored := self._stored_result(session, asked.instance)) is not None:
+            return {"first": 0, **stored}
         instance = self._find(session, asked.instance)
-        outlet = self._sessions.stream_of(instance)
+        stream = self._sessions.stream_of(instance)
         ended = instance.ended
-        if outlet.finished and ended is not None:
-            # Its last item has been consumed: what is left to tell is how it ended.
-            return {"first": outlet.next_number, "state": ended.state.value, "text": ended.text}
-        self._sessions.read(session, outlet, asked.window, asked.received)
+        if stream.finished and ended is not None:
+            # Its last item has been consumed: what is left to say is how it ended.
+            return {"first": stream.next_number, "state": ended.state.value, "text": ended.text}
+        self._sessions.read(session, stream, asked.window, asked.received)
         return {
             "instance": instance.id,
-            "first": outlet.next_number,
+            "first": stream.next_number,
             "state": "running",
             "text": "",
         }
@@ -333,7 +324,7 @@ class Requests:
             )
         mailbox: Mailbox[Any] = instance.texts if isinstance(message, str) else instance.blobs
         user = session.user
-        most = self._registry.message_share.most(user)
+        most = self._parts.registry.message_share.most(user)
         if self._waiting_bytes[user] >= most and not mailbox.has_room:
             raise ApiError(
                 "limit-exceeded",
@@ -343,32 +334,32 @@ class Requests:
         self._sending.add(key)
         self._waiting_bytes[user] += size
         try:
-            while instance.state is State.RUNNING and not mailbox.has_room:
+            while instance.state is InstanceState.RUNNING and not mailbox.has_room:
                 await _first(mailbox.room, instance.ended_event.wait)
         finally:
             self._sending.discard(key)
             self._waiting_bytes[user] -= size
             if not self._waiting_bytes[user]:
                 del self._waiting_bytes[user]
-        if instance.state is not State.RUNNING:
+        if instance.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
         mailbox.put(message, size)
         return None
 
-    def _kept_result(self, session: Session, instance: str) -> dict[str, str] | None:
-        """How an instance has ended that only its result is kept of, by this server or one before;
-        None if more is.
+    def _stored_result(self, session: Session, instance: str) -> dict[str, str] | None:
+        """How an instance has ended whose result alone is left, of this server or one before; None
+        if more is.
         """
         try:
             self._find(session, instance)
         except ApiError:
-            found = self._results.find(instance, session.scope)
+            found = self._parts.results.find(instance, session.scope)
             return None if found is None else {"state": found.state, "text": found.text}
         return None
 
     async def _result(self, session: Session, asked: methods.Result) -> Answer:
-        if (kept := self._kept_result(session, asked.instance)) is not None:
-            return kept
+        if (stored := self._stored_result(session, asked.instance)) is not None:
+            return stored
         instance = self._find(session, asked.instance)
         await instance.ended_event.wait()
         assert instance.ended is not None
@@ -376,15 +367,15 @@ class Requests:
 
     def _kill(self, session: Session, asked: methods.Kill) -> Answer:
         operator = session.user in self._config.admins
-        instance = self._registry.find(asked.instance, None if operator else session.scope)
-        alive = instance.state is State.RUNNING
-        # At once: who waits for the answer finds what it had free, such as messages that it held.
-        self._registry.kill(instance, f"by {session.user}")
+        instance = self._parts.registry.find(asked.instance, None if operator else session.scope)
+        alive = instance.state is InstanceState.RUNNING
+        # At once: a client that waits for the answer finds what it had free, such as its messages.
+        self._parts.registry.kill(instance, f"by {session.user}")
         return alive
 
     def _inspect(self, session: Session, asked: methods.Inspect) -> Answer:
         instance = self._find(session, asked.instance)
-        return inspect(instance, list(self._served.services.values()), session.scope)
+        return inspect(instance, list(self._parts.models.services.values()), session.scope)
 
     def _logs(self, session: Session, asked: methods.Logs) -> Answer:
         """Lines from number `after` on, as many as one answer has; `next` is the `after` of a later
@@ -407,9 +398,9 @@ class Requests:
             raise ApiError(
                 "unsupported", "this server keeps no traces: `limits.trace_spans` is 0 there"
             )
-        dates = self._epoch_ns, instance.created_ns
+        dates = self._parts.epoch_ns, instance.created_ns
         reason = ", ".join(waits_of(instance)) or None
-        waits = timeline.wait_until(self._clock_ns(), reason, *dates)
+        waits = timeline.wait_until(self._parts.clock_ns(), reason, *dates)
         return {
             "program": instance.program.name,
             "begun_ns": instance.created_ns,
@@ -427,7 +418,7 @@ class Requests:
         return session.scope
 
     def _find(self, session: Session, instance: str) -> Instance:
-        return self._registry.find(instance, session.scope)
+        return self._parts.registry.find(instance, session.scope)
 
 
 async def _first(*waits: Callable[[], Awaitable[None]]) -> None:

@@ -13,13 +13,11 @@ import zmq
 
 from pie_control.errors import ApiError, ProgramRejected, Refusal
 from pie_control.instances.launcher import MAX_ARGUMENT_BYTES
-from pie_control.rpc.auth import Authenticator
+from pie_control.rpc.auth import Authenticator, FolderUsers, Users
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt
-from pie_control.rpc.inbox import Inbox, Letter
-from pie_control.rpc.outlet import MAX_WINDOW, WINDOW_BYTES
-from pie_control.rpc.session import MAX_PENDING, Session
+from pie_control.rpc.inbox import InboundMessage, Inbox
+from pie_control.rpc.session import MAX_PENDING, MAX_WINDOW, WINDOW_BYTES, Session
 from pie_control.rpc.sessions import DEFAULT_TIMING, Do, Event, GiveUp, Gone, Sessions, Timing
-from pie_control.rpc.users import FolderUsers, Users
 from pie_control.shares import Shares
 from pie_py import __version__
 from pie_py.config.endpoint import Endpoint, parse_endpoint
@@ -45,7 +43,7 @@ RECEIVE_NS = 500_000  # in which messages are taken from ZeroMQ at once
 
 
 class Methods(Protocol):
-    """What clients may ask for."""
+    """Answers requests of clients."""
 
     def answer(self, session: Session, request: Request) -> Any:
         """Does what a request asks; what may have to wait is returned as a coroutine."""
@@ -75,8 +73,8 @@ class RpcServer:
             methods: makes what answers requests.
             clock: trio's, in seconds.
             timing: intervals.
-            facts: told in each welcome, beside those of every server.
-            users: who may connect from other machines; those of the data folder if None.
+            facts: part of each welcome, with those of every server.
+            users: that may connect from other machines; those of the data folder if None.
         """
         self._config = config
         self._timing = timing
@@ -175,11 +173,11 @@ class RpcServer:
         self._receive()
         began = time.perf_counter_ns()
         end = began + TURN_NS
-        while began < end and (letter := self._inbox.take()) is not None:
-            self._handle(letter, nursery)
+        while began < end and (inbound := self._inbox.take()) is not None:
+            self._handle(inbound, nursery)
             self._deliver()
             now = time.perf_counter_ns()
-            self._inbox.charge(letter, now - began)
+            self._inbox.charge(inbound, now - began)
             began = now
 
     def _receive(self) -> None:
@@ -191,23 +189,23 @@ class RpcServer:
                 return
             peer = frames[0].bytes  # the connection's routing id
             for frame in frames[1:]:
-                self._inbox.put(self._letter(peer, frame))
+                self._inbox.put(self._inbound(peer, frame))
             if time.perf_counter_ns() > end:
                 return
 
-    def _letter(self, peer: bytes, frame: zmq.Frame) -> Letter:
+    def _inbound(self, peer: bytes, frame: zmq.Frame) -> InboundMessage:
         size = len(frame)
         user, may_speak = self._user_of(frame)
         if not may_speak:
-            return Letter(user, peer, None, size)
+            return InboundMessage(user, peer, None, size)
         try:
-            return Letter(user, peer, decode(frame.buffer), size)
+            return InboundMessage(user, peer, decode(frame.buffer), size)
         except NotAMessage as error:
             log.debug("no message", reason=str(error))
-            return Letter(user, peer, error, size)
+            return InboundMessage(user, peer, error, size)
 
-    def _handle(self, letter: Letter, nursery: trio.Nursery) -> None:
-        user, peer, content, _ = letter
+    def _handle(self, inbound: InboundMessage, nursery: trio.Nursery) -> None:
+        user, peer, content, _ = inbound
         if content is None:
             self._act(self.sessions.refuse(peer, REMOVED, user), nursery)
         elif isinstance(content, NotAMessage):
@@ -216,7 +214,7 @@ class RpcServer:
             self._act(self.sessions.receive(peer, content, user), nursery)
 
     def _user_of(self, frame: zmq.Frame) -> tuple[str, bool]:
-        """Whose connection a frame came by, and whether it may speak."""
+        """The user of the connection that a frame came by, and whether it may speak."""
         if self._authenticator is None:
             return LOCAL_USER, True
         return self._authenticator.user_of(frame)

@@ -1,19 +1,24 @@
-"""What the server knows of one client: its presence, requests and streams. No I/O."""
+"""One client at the server: its presence, its requests, and streams of items to it. No I/O."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from pie_control.errors import ApiError
-from pie_control.rpc.outlet import Outlet
+from pie_control.instances.instance import Event, Instance, InstanceEnded
 from pie_py.config.keys import LOCAL_USER
-from pie_py.wire.rpc import Failure, Response
+from pie_py.wire.rpc import Ended, Failure, Item, Items, Response, size_of
 
 MAX_PENDING = 4096  # requests without an answer, or whose answer the client has not confirmed
 MAX_ANSWER_BYTES = 64 << 20  # of answers that the client has not confirmed
+
+MAX_WINDOW = 1024  # items sent and not acknowledged
+WINDOW_BYTES = 1 << 20  # sent and not acknowledged; one item may go over it
+FRAME_BYTES = 256 << 10  # of several items joined in one message
 
 
 class Presence(Enum):
@@ -32,7 +37,7 @@ class Change(Enum):
     MESSAGE = auto()  # its client says anything else
     SILENCE = auto()  # nothing was heard for `Timing.dead` seconds
     LOST = auto()  # its connection is gone, takes nothing, or carries another session now
-    EXPIRED = auto()  # it has not been present for `Timing.kept` seconds
+    EXPIRED = auto()  # it has not been present for `Timing.resumable` seconds
     LEFT = auto()  # its client says bye, or breaks the rules, or the server stops
 
 
@@ -64,7 +69,7 @@ class Pending:
     """A request that the client has not confirmed: under way while `answer` is None."""
 
     answer: bytes | None = None
-    opened: str | None = None  # the instance whose stream the answer tells of
+    opened: str | None = None  # the instance whose stream the answer opens
 
 
 @dataclass(slots=True, eq=False)
@@ -78,13 +83,13 @@ class Session:
     presence: Presence = Presence.CUT
     away_since: float | None = None  # when it was last present; None while it is
     pending: dict[int, Pending] = field(default_factory=dict)  # by number, in order
-    # Told in each welcome. A client whose session was forgotten may never read the welcome that
+    # Part of each welcome. A client whose session was forgotten may never read the welcome that
     # says so, if that connection breaks; by another mark it knows the next one's session for a new
     # one, too.
     mark: int = field(default_factory=lambda: secrets.randbits(63))
     highest: int = 0  # request number
     answer_bytes: int = 0
-    streams: dict[str, Outlet] = field(default_factory=dict)  # by instance
+    streams: dict[str, ItemStream] = field(default_factory=dict)  # by instance
     outgoing: list[bytes] = field(default_factory=list)  # frames that wait to be sent together
 
     @property
@@ -121,18 +126,18 @@ class Session:
         return user or self.user
 
     def change(self, change: Change, now: float) -> None:
-        """Moves on in the table above, and tells its streams whether they have a reader."""
+        """Moves on in the table above; its streams learn whether they have a reader."""
         before, self.presence = self.presence, TRANSITIONS[self.presence, change]
         if self.presence is before:
             return
         if self.presence is Presence.PRESENT:
             self.away_since = None
-            for outlet in self.streams.values():
-                outlet.present()
+            for stream in self.streams.values():
+                stream.present()
         elif before is Presence.PRESENT:
             self.away_since = now
-            for outlet in self.streams.values():
-                outlet.absent(now)
+            for stream in self.streams.values():
+                stream.absent(now)
 
     # Requests
 
@@ -156,7 +161,7 @@ class Session:
         return len(self.pending) > MAX_PENDING or self.answer_bytes > MAX_ANSWER_BYTES
 
     def answered(self, answer: Response | Failure, frame: bytes) -> bool:
-        """Keeps an answer until it is confirmed. False if the client has given the request up."""
+        """Has an answer until it is confirmed. False if the client has given the request up."""
         request = self.pending.get(answer.number)
         if request is None:
             return False
@@ -165,3 +170,128 @@ class Session:
             request.opened = answer.value.get("instance")
         self.answer_bytes += len(frame)
         return True
+
+
+class ItemStream:
+    """The stream of one instance, read by one session at a time.
+
+    Back-pressure: items leave the instance's mailbox only while the window has room, so a reader
+    that does not read fills the mailbox, and the mailbox answers the instance `would-block`.
+    """
+
+    def __init__(self, instance: Instance, wake: Callable[[ItemStream], None]) -> None:
+        """Takes what to call when there may be something to send."""
+        self.instance = instance
+        self.reader: Session | None = None
+        self.lives_alone = False  # launched to live on without a client
+        self._wake = wake
+        self._watching = False
+        self._paused = False
+        self._window = 0
+        self._unacked: deque[tuple[Item, int]] = deque()
+        self._unacked_bytes = 0
+        self._acked = 0  # number of the first item in `_unacked`
+        self._next = 0  # number of the next item to send
+
+    @property
+    def next_number(self) -> int:
+        """Number of the item that is sent next."""
+        return self._next
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last item has been acknowledged."""
+        return (
+            self.instance.ended is not None and not self._unacked and not len(self.instance.outbox)
+        )
+
+    def attach(self, session: Session, window: int, received: int | None = None) -> None:
+        """Makes a session the reader, from the item `received` on or all not acknowledged."""
+        self.reader = session
+        self._window = max(1, min(window, MAX_WINDOW))
+        if received is not None:
+            self.acknowledge(received)
+        self._next = self._acked
+        self._paused = False
+        self.present()
+        self._wake(self)
+
+    def pause(self) -> None:
+        """The reader has a new connection: sends nothing until it says what it has received."""
+        self._paused = True
+
+    def resume(self, received: int, consumed: int) -> None:
+        """The reader is back: goes on from what it has not received."""
+        self.acknowledge(consumed)
+        self._paused = False
+        self._next = min(max(received, self._acked), self._acked + len(self._unacked))
+        self.present()
+        self._wake(self)
+
+    def present(self) -> None:
+        """The reader is there."""
+        self.instance.client.attached = True
+        self.instance.client.left_at = None
+
+    def absent(self, now: float) -> None:
+        """The reader has vanished, for now or for good."""
+        self.instance.client.attached = False
+        if not self.lives_alone and self.instance.parent is None:  # a child ends with its parent
+            self.instance.client.left_at = now
+
+    def detach(self, now: float) -> None:
+        """The reader leaves for good."""
+        self.reader = None
+        self.absent(now)
+
+    def acknowledge(self, consumed: int) -> None:
+        """Forgets the items below a number, but none that was never sent."""
+        while self._unacked and self._acked < consumed and self._acked < self._next:
+            _, size = self._unacked.popleft()
+            self._unacked_bytes -= size
+            self._acked += 1
+        self._wake(self)
+
+    def take(self) -> Items | None:
+        """The next message to send, or None if there is nothing to send or the window is full."""
+        if self._paused:
+            return None
+        first = self._next
+        items: list[Item] = []
+        size = 0
+        offset = first - self._acked
+        while size < FRAME_BYTES:
+            if offset < len(self._unacked):  # sent before, to a connection that is gone
+                item, item_size = self._unacked[offset]
+            else:
+                if len(self._unacked) >= self._window or self._unacked_bytes >= WINDOW_BYTES:
+                    break
+                event = self.instance.outbox.pop()
+                if event is None:
+                    self._watch()
+                    break
+                item, item_size = _as_item(event)
+                self._unacked.append((item, item_size))
+                self._unacked_bytes += item_size
+            items.append(item)
+            size += item_size
+            offset += 1
+        self._next = first + len(items)
+        return Items(self.instance.id, first, items) if items else None
+
+    def _watch(self) -> None:
+        last = self._unacked[-1][0] if self._unacked else None
+        if not self._watching and not isinstance(last, Ended):  # nothing comes after that
+            self._watching = True
+            self.instance.outbox.when_item(self._on_item)
+
+    def _on_item(self) -> None:
+        self._watching = False
+        self._wake(self)
+
+
+def _as_item(event: Event) -> tuple[Item, int]:
+    """What a client is sent of an event, and its bytes."""
+    if isinstance(event, InstanceEnded):
+        return Ended(event.state.value, event.text), size_of(event.text)
+    return event, size_of(event)

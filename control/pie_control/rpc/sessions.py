@@ -16,10 +16,8 @@ from typing import Any, TypeAlias
 import structlog
 
 from pie_control.instances.instance import Instance
-from pie_control.rpc.backlog import Backlog
-from pie_control.rpc.outgoing import Delivery, Outgoing
-from pie_control.rpc.outlet import Outlet
-from pie_control.rpc.session import Change, Pending, Session
+from pie_control.rpc.outgoing import Delivery, Outgoing, SentBytes
+from pie_control.rpc.session import Change, ItemStream, Pending, Session
 from pie_control.shares import Shares
 from pie_py import __version__
 from pie_py.wire.rpc import (
@@ -48,7 +46,7 @@ from pie_py.wire.rpc import (
 log = structlog.get_logger("pie.rpc")
 
 MAX_SESSIONS = 4096
-LARGE_BYTES = 1 << 20  # of a session's answers; such a session is not kept for long
+LARGE_BYTES = 1 << 20  # of a session's answers; such a session is not resumable for long
 USER_ANSWER_BYTES = 128 << 20  # of answers that a user's clients have not confirmed, all together
 
 
@@ -58,8 +56,8 @@ class Timing:
 
     heartbeat: float = 2.0  # a client that says nothing else pings this often
     dead: float = 10.0  # silence after which a client counts as gone
-    kept: float = 120.0  # how long a session of a client that is gone can be resumed
-    kept_large: float = 30.0  # the same with answers of more than `LARGE_BYTES`
+    resumable: float = 120.0  # of a session whose client is gone
+    resumable_large: float = 30.0  # the same with answers of more than `LARGE_BYTES`
 
 
 DEFAULT_TIMING = Timing()
@@ -105,7 +103,7 @@ class Sessions:
         """No session yet.
 
         Args:
-            facts: told to each client in its welcome.
+            facts: sent to each client in its welcome.
             timing: intervals.
             clock: seconds that grow.
             on_work: called when there may be something to send.
@@ -118,11 +116,11 @@ class Sessions:
         self._clock = clock
         self._sessions: dict[tuple[str, bytes], Session] = {}  # by user and session id
         self._peers: dict[bytes, Session] = {}  # by routing id
-        self._outlets: dict[Instance, Outlet] = {}  # until the instance's record goes
+        self._streams: dict[Instance, ItemStream] = {}  # until the instance's record goes
         self._answer_bytes: Counter[str] = Counter()  # by user
 
     @property
-    def backlog(self) -> Backlog:
+    def backlog(self) -> SentBytes:
         """What connections were sent and need not have read."""
         return self._out.backlog
 
@@ -130,7 +128,7 @@ class Sessions:
         return len(self._sessions)
 
     def users(self) -> set[str]:
-        """Who has sessions."""
+        """Users with sessions."""
         return {user for user, _ in self._sessions}
 
     def count_of(self, user: str) -> int:
@@ -150,7 +148,7 @@ class Sessions:
         Args:
             peer: routing id of the connection.
             message: as decoded.
-            user: whose key the connection was made with.
+            user: the owner of the key that the connection was made with.
         """
         if isinstance(message, Hello):
             self._hello(peer, message, user)
@@ -171,13 +169,13 @@ class Sessions:
             case Request():
                 return self._request(session, message)
             case Ack(instance, consumed):
-                if (outlet := session.streams.get(instance)) is not None:
-                    outlet.acknowledge(consumed)
-                    self._close_if_finished(session, outlet)
+                if (stream := session.streams.get(instance)) is not None:
+                    stream.acknowledge(consumed)
+                    self._close_if_finished(session, stream)
             case Resume(instance, received, consumed):
-                if (outlet := session.streams.get(instance)) is not None:
-                    outlet.resume(received, consumed)
-                    self._close_if_finished(session, outlet)
+                if (stream := session.streams.get(instance)) is not None:
+                    stream.resume(received, consumed)
+                    self._close_if_finished(session, stream)
                 else:
                     self._out.post(session, _closed(instance))
             case Ping():
@@ -206,8 +204,8 @@ class Sessions:
     def _session_of(self, peer: bytes, user: str) -> Session | None:
         """The session that a connection carries; it is never one of another user.
 
-        Who connects may claim any routing id that is free, also that of a connection that has just
-        broken. ZeroMQ does not tell of that, so the first message shows it.
+        A connection may claim any routing id that is free, also that of one that has just broken.
+        ZeroMQ does not report that, so the first message shows it.
         """
         session = self._peers.get(peer)
         if session is not None and session.user != user:
@@ -243,8 +241,8 @@ class Sessions:
         # A client may name its connections itself. The probe that is out may have gone to an older
         # connection of this name, so it is sent again.
         self._out.probe(peer, self.backlog.asked(peer))
-        for outlet in session.streams.values():
-            outlet.pause()  # until the client tells what it has received
+        for stream in session.streams.values():
+            stream.pause()  # until the client says what it has received
         self._change(session, Change.HELLO)
 
     def _refusal(self, hello: Hello, user: str, *, is_new: bool) -> Refused | None:
@@ -304,9 +302,9 @@ class Sessions:
 
     def _begin_again(self, session: Session, opened: str | None) -> None:
         """Starts a stream that the client did not know of, and so could not resume."""
-        outlet = None if opened is None else session.streams.get(opened)
-        if outlet is not None:
-            outlet.resume(0, 0)
+        stream = None if opened is None else session.streams.get(opened)
+        if stream is not None:
+            stream.resume(0, 0)
 
     def answer(self, session: Session, answer: Response | Failure) -> None:
         """Answers a request, if its client still wants that."""
@@ -317,45 +315,45 @@ class Sessions:
 
     # Streams
 
-    def stream_of(self, instance: Instance) -> Outlet:
+    def stream_of(self, instance: Instance) -> ItemStream:
         """The stream of what an instance says."""
-        outlet = self._outlets.get(instance)
-        if outlet is None:
-            outlet = self._outlets[instance] = Outlet(instance, self._out.add_ready)
-        return outlet
+        stream = self._streams.get(instance)
+        if stream is None:
+            stream = self._streams[instance] = ItemStream(instance, self._out.add_ready)
+        return stream
 
     def forget_instance(self, instance: Instance) -> None:
         """The record of an instance that has ended goes, and its stream with it."""
-        self._outlets.pop(instance, None)
+        self._streams.pop(instance, None)
 
-    def read(self, session: Session, outlet: Outlet, window: int, received: int | None) -> None:
+    def read(self, session: Session, stream: ItemStream, window: int, received: int | None) -> None:
         """Makes a session the reader of a stream, in place of the one that reads it now.
 
         Args:
             session: the reader.
-            outlet: the stream.
+            stream: the stream.
             window: items that may be sent and not acknowledged.
             received: number of the first item that it lacks; None: all not acknowledged.
         """
-        instance = outlet.instance.id
-        previous = outlet.reader
+        instance = stream.instance.id
+        previous = stream.reader
         if previous is not None and previous is not session:
             previous.streams.pop(instance, None)
             self._out.post(previous, _closed(instance))
-        session.streams[instance] = outlet
-        outlet.attach(session, window, received)
+        session.streams[instance] = stream
+        stream.attach(session, window, received)
         if not session.is_present:
-            outlet.absent(self._clock())
+            stream.absent(self._clock())
 
     def stop_reading(self, session: Session, instance: str) -> None:
         """A session leaves a stream, if it reads it."""
-        outlet = session.streams.pop(instance, None)
-        if outlet is not None:
-            outlet.detach(self._clock())
+        stream = session.streams.pop(instance, None)
+        if stream is not None:
+            stream.detach(self._clock())
 
-    def _close_if_finished(self, session: Session, outlet: Outlet) -> None:
-        if outlet.finished:
-            self.stop_reading(session, outlet.instance.id)
+    def _close_if_finished(self, session: Session, stream: ItemStream) -> None:
+        if stream.finished:
+            self.stop_reading(session, stream.instance.id)
 
     # Presence
 
@@ -367,16 +365,16 @@ class Sessions:
             if now - session.heard > self._timing.dead:
                 self._change(session, Change.SILENCE)
             away = session.away_since
-            if away is not None and now - away > self._kept(session):
+            if away is not None and now - away > self._resumable(session):
                 events.append(self._end(session, Change.EXPIRED))
         self._look_at_connections()
         self._out.release_held()
         return events
 
-    def _kept(self, session: Session) -> float:
+    def _resumable(self, session: Session) -> float:
         """Seconds for which it can be resumed."""
         large = session.answer_bytes > LARGE_BYTES
-        return self._timing.kept_large if large else self._timing.kept
+        return self._timing.resumable_large if large else self._timing.resumable
 
     def end_all(self, reason: str) -> Sequence[Gone]:
         """Ends all sessions, because the server stops."""
@@ -396,8 +394,8 @@ class Sessions:
         was_present = session.is_present
         session.change(change, self._clock())
         if session.is_present and not was_present:
-            for outlet in session.streams.values():
-                self._out.add_ready(outlet)
+            for stream in session.streams.values():
+                self._out.add_ready(stream)
 
     def _cut_off(self, session: Session) -> None:
         """A session loses its connection; its client may come back with another."""
@@ -408,7 +406,7 @@ class Sessions:
         session.change(Change.LOST, self._clock())
 
     def _end(self, session: Session, change: Change) -> Gone:
-        """A session ends for good, after what it has been told."""
+        """A session ends for good, after what it has been sent."""
         self._out.collect(session)
         if session.peer is not None:
             del self._peers[session.peer]

@@ -21,9 +21,8 @@ from pie_control.shares import Share
 from pie_py.wire import javascript, methods
 from pie_py.wire.rpc import CHUNK_BYTES
 
-CHECK_SECONDS = 5.0  # of the CPU
 MAX_UPLOADS = 4  # of a session, at once
-USER_UPLOADS = 64  # of all sessions of a user: each keeps a file open
+USER_UPLOADS = 64  # of all sessions of a user: each has a file open
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +55,7 @@ class Uploads:
         """No upload is under way.
 
         Args:
-            programs: where they are kept.
+            programs: where they go.
             prepare: checks a component by compiling it, and that there is a runtime for JavaScript.
             confined: checks sources.
             share: of the bytes of programs.
@@ -66,7 +65,7 @@ class Uploads:
         self._confined = confined
         self._prepare = prepare
         self._of: dict[Session, dict[str, _Upload]] = {}
-        self._checked: dict[_Upload, str] = {}  # that have arrived, and whose they are
+        self._checked: dict[_Upload, str] = {}  # that have arrived, with their users
 
     def forget(self, session: Session) -> None:
         """A session has ended: its unfinished uploads go."""
@@ -99,7 +98,7 @@ class Uploads:
             )
         with _disk_errors():
             path = self._programs.temporary_path()
-            file = path.open("wb", buffering=0)  # a full disk is told at once, not at the end
+            file = path.open("wb", buffering=0)  # a full disk shows at once, not at the end
         uploads[asked.hash] = _Upload(asked.hash, asked.name, asked.size, path, file)
         return None
 
@@ -137,13 +136,13 @@ class Uploads:
         upload.file.close()
         self._checked[upload] = session.user
         try:
-            return await self._keep(upload, session.user)
+            return await self._store(upload, session.user)
         finally:
             del self._checked[upload]
             upload.discard()
 
-    async def _keep(self, upload: _Upload, user: str) -> Program:
-        """Checks a program that has arrived, and keeps it if it can run here."""
+    async def _store(self, upload: _Upload, user: str) -> Program:
+        """Checks a program that has arrived, and stores it if it can run here."""
         kind, found = await trio.to_thread.run_sync(_inspect, upload.path)
         if found != upload.digest:
             raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
@@ -188,16 +187,14 @@ class Uploads:
     async def _check_source(self, upload: _Upload, user: str) -> None:
         path, name = str(upload.path), upload.name
         try:
-            await self._confined.call(
-                Owner(user, ""), name, check_file, path, name, seconds=CHECK_SECONDS
-            )
+            await self._confined.call(Owner(user, ""), name, check_file, path, name)
         except JobStopped as error:
             raise ProgramRejected(f"{error.message} to compile") from None
 
 
 @contextmanager
 def _disk_errors() -> Iterator[None]:
-    """Tells the client what the disk refuses.
+    """Turns what the disk refuses into an error for the client.
 
     Raises:
         ApiError: `out-of-resources`.

@@ -54,7 +54,7 @@ Result: TypeAlias = bytes | list[str] | ApiError | None
 
 
 def weight(result: Result) -> int:
-    """Bytes that a result keeps in memory, about."""
+    """Bytes that a result takes in memory, about."""
     match result:
         case bytes():
             return len(result)
@@ -84,7 +84,7 @@ class Entries(ABC):
     """
 
     def __init__(self, config: StoreConfig) -> None:
-        """Takes what a user may keep."""
+        """Takes what a user may store."""
         self._config = config
 
     @abstractmethod

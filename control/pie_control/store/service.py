@@ -42,7 +42,7 @@ class _Request:
         self.instance = instance
         self.operation: Operation | None = operation  # None once it is given up
         self.future = future
-        self.held = held  # bytes that it keeps in memory
+        self.held = held  # bytes that it takes in memory
 
 
 class StoreService:
@@ -169,7 +169,7 @@ class StoreService:
         self._hold(request, 0)
 
     def _hold(self, request: _Request, size: int) -> None:
-        """Notes that a request keeps so many bytes in memory from now on."""
+        """Notes that a request takes so many bytes in memory from now on."""
         held = self._held.get(request.instance, 0) + size - request.held
         request.held = size
         if held:
@@ -181,7 +181,7 @@ class StoreService:
                 future.resolve()
 
     def _has_room(self, instance: Instance) -> bool:
-        """Whether a value more may be kept; the one that fills the room may go over it."""
+        """Whether a value more may be held; the one that fills the room may go over it."""
         return self._held.get(instance, 0) < self.config.waiting_bytes
 
     def _too_much(self, instance: Instance) -> ApiError:
@@ -210,7 +210,7 @@ def _opened(path: Path, config: StoreConfig) -> Entries:
 
 
 def _size(operation: Operation) -> int:
-    """Bytes that an operation keeps in memory, about."""
+    """Bytes that an operation takes in memory, about."""
     if not isinstance(operation, Commit):
         return OVERHEAD
     pairs = (*operation.expected, *operation.writes)

@@ -9,11 +9,10 @@ import msgspec
 from starlette.responses import Response
 
 from pie_gateway.anthropic.requests import chat_request
-from pie_gateway.backend.events import End
+from pie_gateway.backend.job import End
 from pie_gateway.dialects.splitter import Call, Said, Thought, Words
-from pie_gateway.http.answers import event, json_response
-from pie_gateway.http.door import Exchange
-from pie_gateway.http.streams import while_asked
+from pie_gateway.http.admission import Exchange
+from pie_gateway.http.answers import event, json_response, while_asked
 from pie_gateway.openai.building import Building
 from pie_gateway.openai.talk import Talk, prepare
 from pie_gateway.problems import Problem, headers_of

@@ -1,1 +1,1 @@
-"""What stands behind the gateway: the control process, seen as users' clients."""
+"""The control process behind the gateway, as clients of its users see it."""

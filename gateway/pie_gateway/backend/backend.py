@@ -1,4 +1,4 @@
-"""One user's connection to the control process, and what is known of the server through it."""
+"""Connections to the control process, one of each user, opened when they are first needed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from functools import partial
 
 import anyio
 from anyio import to_thread
+from anyio.abc import TaskGroup, TaskStatus
 
-from pie_gateway.backend.catalog import Catalog
+from pie_gateway.backend.catalog import Catalog, Snapshots
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import Job
-from pie_gateway.backend.snapshot import Snapshots
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
-from pie_gateway.problems import of_client
+from pie_gateway.problems import asked, of_client
 from pie_py.build.modules import read_program
-from pie_py.client import Client, ClientError, Instance, RpcError
-from pie_py.config.gateway import Route
+from pie_py.client import Client, ClientError, ClientKey, Instance, RpcError
+from pie_py.config.endpoint import answers, parse_endpoint
+from pie_py.config.gateway import GatewayConfig, Route
 from pie_py.config.shipped_files import shipped_folder
 
 # The library's programs: what each is called when it is uploaded, and its file.
 CHAT = ("gateway-chat", "chat/chat.wasm")
 ASYNCHRONOUS = ("gateway-async", "async_function_calling/chat.py")
+IDLE_SECONDS = 600.0  # after which a user's connection is closed
 
 
 class Backend:
@@ -56,7 +58,7 @@ class Backend:
 
     @property
     def user(self) -> str:
-        """Who the server takes its requests for."""
+        """The name of its user."""
         return self.client.user
 
     def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
@@ -99,8 +101,62 @@ class Backend:
             if name not in self._uploaded:
                 path = shipped_folder("inferlets") / file
                 data = await to_thread.run_sync(read_program, path)
+                self._uploaded[name] = await asked(self.client.upload(data, name))
+            return self._uploaded[name]
+
+
+class Backends:
+    """A backend per user. One task owns each: a client is left by the task that entered it."""
+
+    def __init__(self, endpoint: str, config: GatewayConfig, clock: Callable[[], float]) -> None:
+        self._endpoint = endpoint
+        self._config = config
+        self._clock = clock
+        self._tasks: TaskGroup | None = None
+        self._open: dict[ClientKey | None, Backend] = {}
+        self._opening = anyio.Lock()
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Keeps the connections until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            task_status.started()
+            await anyio.sleep_forever()
+
+    async def of(self, key: ClientKey | None) -> Backend:
+        """The backend of a user's key, or of the machine's user where no keys are needed.
+
+        Raises:
+            Problem: the server is not reached, or does not take the key.
+        """
+        async with self._opening:
+            if key not in self._open or not self._open[key].client.is_alive:
+                assert self._tasks is not None
                 try:
-                    self._uploaded[name] = await self.client.upload(data, name)
+                    await self._tasks.start(self._keep, key)
                 except ClientError as error:
                     raise of_client(error) from None
-            return self._uploaded[name]
+            backend = self._open[key]
+        backend.used_at = self._clock()
+        return backend
+
+    async def is_reachable(self) -> bool:
+        """Whether the control process listens."""
+        endpoint = parse_endpoint(self._endpoint)
+        return await to_thread.run_sync(answers, endpoint)
+
+    async def _keep(self, key: ClientKey | None, *, task_status: TaskStatus[None]) -> None:
+        """Connects, and stays connected until it is not used, or lost for good."""
+        async with Client(self._endpoint, key) as client:
+            backend = Backend(client, self._config.programs, self._clock)
+            self._open[key] = backend
+            task_status.started()
+            try:
+                while client.is_alive and not (key is not None and self._is_idle(backend)):
+                    await anyio.sleep(IDLE_SECONDS / 20)
+            finally:
+                if self._open.get(key) is backend:  # it may have a successor
+                    del self._open[key]
+
+    def _is_idle(self, backend: Backend) -> bool:
+        return not backend.requests and self._clock() - backend.used_at > IDLE_SECONDS

@@ -1,17 +1,20 @@
-"""The models that can be asked for, by the names that clients of HTTP use."""
+"""The server as one user sees it: the models by the names of HTTP, and snapshots of its state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import msgspec
 
-from pie_gateway.problems import of_client, unknown_model
-from pie_py.client import Client, ClientError
+from pie_gateway.problems import asked, unknown_model
+from pie_py.client import Client
 
-FRESH_SECONDS = 5.0  # a list of this age is believed
-REFRESH_SECONDS = 0.5  # unless a name is missing from one of this age
+FRESH_SECONDS = 5.0  # a list of models of this age is believed
+# Unless a name is missing from one of this age; snapshots are taken no more often.
+REFRESH_SECONDS = 0.5
 
 
 class ModelName(msgspec.Struct, frozen=True):
@@ -23,7 +26,7 @@ class ModelName(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    """The served models, kept for a few seconds."""
+    """The served models, asked for every few seconds."""
 
     def __init__(self, client: Client, clock: Callable[[], float]) -> None:
         self._client = client
@@ -38,10 +41,7 @@ class Catalog:
             Problem: the server does not answer.
         """
         if self._clock() - self._read_at > age:
-            try:
-                self._models = await self._client.models()
-            except ClientError as error:
-                raise of_client(error) from None
+            self._models = await asked(self._client.models())
             self._read_at = self._clock()
         return self._models
 
@@ -74,3 +74,38 @@ class Catalog:
     async def describe(self, model: str) -> dict[str, Any]:
         """The description of a model that is served."""
         return next(each for each in await self.models() if each["name"] == model)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The server at a moment."""
+
+    at: float  # seconds of the gateway's clock
+    info: Mapping[str, Any]
+    stats: Mapping[str, Mapping[str, Any]]  # by model
+    instances: Sequence[Mapping[str, Any]]  # of the user, with those that ended lately
+
+
+class Snapshots:
+    """The newest snapshot; requests of the same moment share one."""
+
+    def __init__(self, client: Client, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._clock = clock
+        self._newest: Snapshot | None = None
+        self._reading = anyio.Lock()
+
+    async def newest(self) -> Snapshot:
+        """The server as it is.
+
+        Raises:
+            Problem: the control process does not answer.
+        """
+        async with self._reading:
+            found = self._newest
+            if found is None or self._clock() - found.at >= REFRESH_SECONDS:
+                info = await asked(self._client.server_info())
+                stats = await asked(self._client.stats())
+                instances = await asked(self._client.instances(ended=True))
+                found = self._newest = Snapshot(self._clock(), info, stats, instances)
+            return found

@@ -1,21 +1,40 @@
-"""One instance that serves a request: launched, read, and ended with the request."""
+"""Instances that serve a request: launched, read, and ended with the request."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
 import anyio
 import msgspec
 
-from pie_gateway.backend.events import End, Event, Piece, Prompt, decode_event
-from pie_gateway.backend.job import Job
-from pie_gateway.backend.observer import Observer
+from pie_gateway.backend.job import End, Event, Job, Piece, Prompt, decode_event
 from pie_gateway.problems import Problem, of_client
 from pie_py.client import ClientError, Instance, RpcError
 
 KILL_SECONDS = 5.0
+EVENTS_AHEAD = 16  # of the reader of several generations
+
+
+class Observer:
+    """Sees one generation run, for limits, metrics and logs; by default it does nothing."""
+
+    def launched(self, instance: str) -> None:
+        """Its instance runs."""
+
+    def prompt(self, event: Prompt) -> None:
+        """The prompt has been read."""
+
+    def piece(self, event: Piece) -> None:
+        """A choice goes on."""
+
+    def end(self, event: End) -> None:
+        """A choice has ended."""
+
+    def over(self, instance: str) -> None:
+        """Its instance has ended."""
 
 
 class Generation:
@@ -97,7 +116,7 @@ class Generation:
                 await instance.send(image)
             except RpcError as error:
                 if error.code == "cancelled":
-                    return  # it has ended; why, its result tells
+                    return  # it has ended, and its result says why
                 raise
 
     async def _next(self) -> Event | None:
@@ -133,3 +152,50 @@ async def end(instance: Instance) -> None:
 
 def _misspoken(why: str) -> Problem:
     return Problem(500, f"the program of this route does not speak as agreed: {why}")
+
+
+async def merged(
+    generations: Sequence[Generation], choices: int
+) -> AsyncGenerator[tuple[int, Event], None]:
+    """Launches generations and yields their events, each with the number of its generation.
+
+    The choices of generation `i` are counted from `i * choices`. Instances end with the generator.
+
+    Raises:
+        Problem: one of them fails.
+    """
+    if len(generations) == 1:
+        async with generations[0] as generation:
+            yield 0, await generation.prompt()
+            async for event in generation.events():
+                yield 0, event
+        return
+    queue: asyncio.Queue[tuple[int, Event | Exception | None]] = asyncio.Queue(EVENTS_AHEAD)
+
+    async def read(number: int, generation: Generation) -> None:
+        try:
+            async with generation:
+                await queue.put((number, await generation.prompt()))
+                async for event in generation.events():
+                    await queue.put((number, event))
+            await queue.put((number, None))
+        except Exception as error:  # raised by the reader
+            await queue.put((number, error))
+
+    tasks = [asyncio.create_task(read(at, each)) for at, each in enumerate(generations)]
+    running = len(tasks)
+    try:
+        while running:
+            number, item = await queue.get()
+            if isinstance(item, Exception):
+                raise item
+            if item is None:
+                running -= 1
+                continue
+            if isinstance(item, Piece | End):
+                item.choice += number * choices
+            yield number, item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

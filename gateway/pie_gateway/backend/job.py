@@ -1,10 +1,14 @@
-"""A request as the program that serves it reads it (`inferlets/chat/rust/src/request.rs`)."""
+"""The protocol with the program that serves a request (`inferlets/chat/rust/src/`): its job, which
+`request.rs` reads, and its events, which `report.rs` writes.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
+
+TokenLogprobs: TypeAlias = tuple[float, list[tuple[int, float]]]  # its own, and the likeliest
 
 
 class Grammar(msgspec.Struct):
@@ -37,3 +41,38 @@ class Job(msgspec.Struct, omit_defaults=True):
     stop_tokens: list[int] | None = None  # the model's own by default
     hidden: list[tuple[int, int]] = []  # first and last of tokens that have no text
     grammar: Grammar | None = None
+
+
+class Prompt(msgspec.Struct, tag="prompt", array_like=True):
+    """The first event: the prompt has been read."""
+
+    tokens: int
+    ids: list[int] = []
+    tail: str = ""  # the end of what the chat template has written
+    logprobs: list[TokenLogprobs] = []  # of each token but the first, or none
+
+
+class Piece(msgspec.Struct, tag="piece", array_like=True):
+    """A choice goes on."""
+
+    choice: int
+    text: str
+    tokens: int
+    ids: list[int] = []
+    logprobs: list[TokenLogprobs] = []  # of each token, or none
+
+
+class End(msgspec.Struct, tag="end", array_like=True):
+    """A choice ends."""
+
+    choice: int
+    reason: str  # "stop" or "length"
+    stop: str | None  # the stop string that was found
+    tokens: int
+    cached: int = 0  # tokens of the prompt that the prefix cache had
+
+
+Event: TypeAlias = Prompt | Piece | End
+
+
+decode_event = msgspec.json.Decoder(Event).decode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from itertools import pairwise
 
@@ -32,10 +32,9 @@ class Vocabulary:
         """Ids by bytes."""
         return {token: number for number, token in enumerate(self.tokens)}
 
-    def hidden(self, shown: Iterable[str] = ()) -> list[tuple[int, int]]:
+    def hidden(self, shown: Collection[str] = ()) -> list[tuple[int, int]]:
         """Ranges of the special tokens, first and last, without those of these texts."""
-        kept = set(shown)
-        ids = sorted(number for text, number in self.special.items() if text not in kept)
+        ids = sorted(number for text, number in self.special.items() if text not in shown)
         if not ids:
             return []
         breaks = [(a, b) for a, b in pairwise(ids) if b != a + 1]

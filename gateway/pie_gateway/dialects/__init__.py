@@ -1,1 +1,1 @@
-"""How families of models write calls and thoughts, and what a client is shown of it."""
+"""Dialects: the ways in which families of models write calls and thoughts, and their reading."""

@@ -1,1 +1,1 @@
-"""HTTP apart from what is asked for: bodies, streams, who asks, and how much."""
+"""HTTP apart from what is asked for: bodies, streams, users and their limits."""

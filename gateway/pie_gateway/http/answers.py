@@ -8,17 +8,18 @@ from typing import Any, TypeVar
 
 import anyio
 import structlog
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from pie_gateway.http.admission import Exchange
 from pie_gateway.http.reading import encode
 from pie_gateway.problems import Problem, headers_of
 
 log = structlog.get_logger("pie.http")
-
 Value = TypeVar("Value")
 EVENT_STREAM = "text/event-stream; charset=utf-8"
+DONE = b"data: [DONE]\n\n"
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -37,22 +38,21 @@ def event(value: Any, name: str | None = None) -> bytes:
     return head + b"data: " + encode(value) + b"\n\n"
 
 
-async def while_connected(
-    request: Request, seconds: float, work: Callable[[], Awaitable[Value]]
-) -> Value:
+async def while_asked(exchange: Exchange, work: Callable[[], Awaitable[Value]]) -> Value:
     """Does the work unless the client leaves, or it takes too long; then it is cancelled.
 
     Raises:
         ClientDisconnect: the client has left.
-        Problem: 504, it took longer than `seconds`.
+        Problem: 504, it took too long.
     """
+    seconds = exchange.config.request_seconds
     result: list[Value] = []
     problem: list[Exception] = []
     gone = False
 
     async def watch(scope: anyio.CancelScope) -> None:
         nonlocal gone
-        await _until_gone(request.receive)
+        await _until_gone(exchange.request.receive)
         gone = True
         scope.cancel()
 
@@ -81,7 +81,7 @@ def timed_out(seconds: float) -> Problem:
 class EventStream(Response):
     """Server-sent events. The source is closed when the client leaves, or takes too long.
 
-    A client that does not read holds the source up: nothing is kept for it but what the operating
+    A client that does not read holds the source up: nothing waits for it but what the operating
     system and the server's 64 KiB take.
     """
 
@@ -134,3 +134,35 @@ async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
 async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def stream_response(
+    exchange: Exchange,
+    source: AsyncGenerator[bytes, None],
+    on_problem: Callable[[Problem], bytes] | None = None,
+) -> Response:
+    """Sends what a generator yields, as server-sent events, once there is a first one.
+
+    Raises:
+        Problem: the source has failed before its first event.
+        ClientDisconnect: the client has left before.
+    """
+    first = await while_asked(exchange, lambda: anext(source))
+    return EventStream(
+        _resumed(first, source), exchange.config.request_seconds, on_problem or _problem_event
+    )
+
+
+async def _resumed(
+    first: bytes, source: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
+    try:
+        yield first
+        async for data in source:
+            yield data
+    finally:
+        await source.aclose()
+
+
+def _problem_event(problem: Problem) -> bytes:
+    return event(problem.body)

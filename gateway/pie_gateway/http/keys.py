@@ -1,4 +1,4 @@
-"""Who asks: API keys, and whether any is needed."""
+"""API keys: the users of requests, and whether a key is needed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pie_gateway.problems import Problem
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import ClientKey, KeyStore, find_user
 
-KEPT_SECONDS = 2.0  # that a key is believed; a removed one is refused after that
-KEPT_KEYS = 1024
+# A key that was found is believed for so long; a removed one is refused after that.
+FRESH_SECONDS = 2.0
+CACHED_KEYS = 1024
 
 
 class Keys:
@@ -28,14 +29,14 @@ class Keys:
         self._store = KeyStore(data_folder)
         self._server_wants_keys = not parse_endpoint(endpoint).is_loopback
         self.needed = self._server_wants_keys or not local
-        self._known: TTLCache[str, ClientKey] = TTLCache(KEPT_KEYS, KEPT_SECONDS, clock)
+        self._known: TTLCache[str, ClientKey] = TTLCache(CACHED_KEYS, FRESH_SECONDS, clock)
 
     def has_users(self) -> bool:
         """Whether a user has a key."""
         return bool(self._store.users())
 
     def key_of(self, headers: Headers) -> ClientKey | None:
-        """The key of the user who asks; None where none is needed.
+        """The key of a request's user; None where none is needed.
 
         Raises:
             Problem: 401 if there is no key, or it belongs to no user.

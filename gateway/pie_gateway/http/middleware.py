@@ -92,7 +92,7 @@ class RequestIds:
 class Origins:
     """Keeps out web pages of other origins, which a browser on this machine may have open.
 
-    A browser lets any page send simple requests, and tells only in `origin` whose page it was. And
+    A browser lets any page send simple requests, and only `origin` says whose page it was. And
     where no key is needed, a page whose host's address was changed to this machine's (DNS
     rebinding) shows in `host`.
     """

@@ -1,4 +1,8 @@
-"""Request bodies: their size, the time they take, and JSON into typed structures."""
+"""Request bodies: their size, the time they take, and JSON into typed structures.
+
+Clients send whole objects: most of the fields are empty, and many are of other servers. What asks
+for nothing is left out.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,13 @@ from typing import Any, TypeVar
 
 import anyio
 import msgspec
-import msgspec.inspect
-from starlette.requests import ClientDisconnect, Request
+from msgspec.inspect import ListType, NoneType, StructType, Type, UnionType, type_info
+from starlette.requests import Request
 
-from pie_gateway.http.nothing import leave_out_nothing
 from pie_gateway.problems import Problem
 from pie_py.config.gateway import GatewayConfig
 
 Body = TypeVar("Body", bound=msgspec.Struct)
-
 # The place comes last; what precedes it may have a client's words in it.
 _PLACE = r"(?: - at `\$([^`]*)`)?"
 _UNKNOWN = re.compile(f"Object contains unknown field `(.*?)`{_PLACE}", re.DOTALL)
@@ -32,8 +34,8 @@ async def read_body(request: Request, config: GatewayConfig) -> bytes:
         ClientDisconnect: the client has left.
     """
     limit = config.body_bytes
-    told = request.headers.get("content-length", "")
-    if told.isdigit() and int(told) > limit:
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > limit:
         raise _too_large(limit)
     parts: list[bytes] = []
     size = 0
@@ -96,8 +98,8 @@ def convert(value: Any, kind: Any, place: str = "") -> Any:
 
 
 @cache
-def _type(kind: Any) -> msgspec.inspect.Type:
-    return msgspec.inspect.type_info(kind)
+def _type(kind: Any) -> Type:
+    return type_info(kind)
 
 
 @cache
@@ -134,4 +136,53 @@ def encode(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-__all__ = ["ClientDisconnect", "convert", "encode", "parse", "read_body", "read_json"]
+def leave_out_nothing(value: Any, kind: Type) -> None:
+    """Takes out of the objects of a body the fields that ask for nothing.
+
+    Which ones these are depends on the schema: an empty list in a schema of JSON, or in the
+    arguments of a call, stays. What asks for something stays, so that it is refused by its name.
+
+    Args:
+        value: the body; it is changed.
+        kind: what it should be.
+    """
+    if isinstance(kind, UnionType):
+        for each in kind.types:
+            leave_out_nothing(value, each)
+    elif isinstance(kind, ListType) and isinstance(value, list):
+        for item in value:
+            leave_out_nothing(item, kind.item_type)
+    elif isinstance(kind, StructType) and isinstance(value, dict) and _is_of(value, kind):
+        _leave_out_fields(value, kind)
+
+
+def _is_of(value: dict[str, Any], kind: StructType) -> bool:
+    return kind.tag_field is None or value.get(kind.tag_field) == kind.tag
+
+
+def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:
+    fields = {field.encode_name: field for field in kind.fields}
+    for name in value.keys() - {kind.tag_field}:
+        field = fields.get(name)
+        if field is None or isinstance(field.type, NoneType):
+            if asks_for_nothing(value[name]):
+                del value[name]
+        elif value[name] is None and not field.required:
+            del value[name]
+        else:
+            leave_out_nothing(value[name], field.type)
+
+
+def asks_for_nothing(value: Any) -> bool:
+    """Whether a value is empty, or says `none` or `disabled`.
+
+    `false` and 0 are not among these: `enable_thinking: false` asks for much.
+    """
+    rest = [value]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, dict):
+            rest += each.values()
+        elif each not in (None, "", "none", "disabled", []):
+            return False
+    return True

@@ -7,11 +7,10 @@ from collections.abc import AsyncGenerator
 import msgspec
 from starlette.responses import Response
 
-from pie_gateway.http.answers import event, json_response
-from pie_gateway.http.door import Exchange
-from pie_gateway.http.streams import stream_response, while_asked
-from pie_gateway.inferlets.running import asked, flag, of_path, told_by
-from pie_gateway.problems import Problem
+from pie_gateway.http.admission import Exchange
+from pie_gateway.http.answers import event, json_response, stream_response, while_asked
+from pie_gateway.inferlets.running import events_of, flag, of_path
+from pie_gateway.problems import Problem, asked
 from pie_gateway.schemas.inferlets import (
     DetachedRequest,
     Done,
@@ -90,7 +89,7 @@ async def log(exchange: Exchange) -> Response:
 
 async def trace(exchange: Exchange) -> Response:
     """The waits of an instance, and the batches that its commands were in, from number `after` on,
-    as far as they are kept.
+    as far as the server still has them.
     """
     found = await asked(exchange.backend.client.trace(of_path(exchange), _after(exchange)))
     return json_response(msgspec.convert(found, Trace))
@@ -110,8 +109,8 @@ async def events(exchange: Exchange) -> Response:
 
 async def _events(exchange: Exchange) -> AsyncGenerator[bytes, None]:
     instance = await asked(exchange.backend.client.attach(of_path(exchange)))
-    async for told in told_by(instance):
-        yield event(told)
+    async for each in events_of(instance):
+        yield event(each)
 
 
 async def server(exchange: Exchange) -> Response:

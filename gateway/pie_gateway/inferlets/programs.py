@@ -5,12 +5,11 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from pie_gateway.http.answers import json_response
-from pie_gateway.http.door import Exchange
+from pie_gateway.http.admission import Exchange
+from pie_gateway.http.answers import json_response, while_asked
 from pie_gateway.http.reading import read_body
-from pie_gateway.http.streams import while_asked
-from pie_gateway.inferlets.running import asked, flag
-from pie_gateway.problems import Problem
+from pie_gateway.inferlets.running import flag
+from pie_gateway.problems import Problem, asked
 from pie_gateway.schemas.inferlets import ProgramCard, ProgramList, Removed
 
 

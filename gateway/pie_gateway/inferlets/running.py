@@ -1,38 +1,29 @@
-"""An instance whose messages go to a client of HTTP."""
+"""Runs of programs over HTTP, and `POST /v1/inferlets/{program}`: JSON in, events out."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeAlias, TypeVar
 
 import msgspec
+from starlette.responses import Response
 
 from pie_gateway.backend.generation import end
-from pie_gateway.http.door import Exchange
-from pie_gateway.problems import Problem, of_client
-from pie_gateway.schemas.inferlets import Begun, Blob, Ended, LaunchRequest, Text
-from pie_py.client import Client, ClientError, InferletFailed, Instance
+from pie_gateway.http.admission import Exchange
+from pie_gateway.http.answers import event, json_response, stream_response, while_asked
+from pie_gateway.problems import Problem, asked, of_client
+from pie_gateway.schemas.inferlets import Begun, Blob, Ended, LaunchRequest, Run, Text
+from pie_py.client import ClientError, InferletFailed, Instance
 
-Told: TypeAlias = Begun | Text | Blob | Ended
+RunEvent: TypeAlias = Begun | Text | Blob | Ended
 Value = TypeVar("Value")
-
-
-async def asked(call: Awaitable[Value]) -> Value:
-    """What the control process answers.
-
-    Raises:
-        Problem: it refuses.
-    """
-    try:
-        return await call
-    except ClientError as error:
-        raise of_client(error) from None
+ANSWER_BYTES = 16 << 20  # of messages that an answer without a stream has
 
 
 @asynccontextmanager
-async def launched(client: Client, program: str, wanted: LaunchRequest) -> AsyncIterator[Instance]:
-    """A new instance, which ends with the context at the latest.
+async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[Instance]:
+    """A new instance of the path's program, which ends with the context at the latest.
 
     Raises:
         Problem: the server refuses.
@@ -40,14 +31,17 @@ async def launched(client: Client, program: str, wanted: LaunchRequest) -> Async
     args = wanted.args
     if wanted.input is not None:
         args = ["--input", msgspec.json.encode(wanted.input).decode(), *args]
-    instance = await asked(client.launch(program, args))
+    program = exchange.connection.path_params["program"]
+    instance = await asked(exchange.backend.client.launch(program, args))
+    exchange.instance_launched(instance.id)
     try:
         yield instance
     finally:
         await end(instance)
+    exchange.instance_over(instance.id)
 
 
-async def told_by(instance: Instance) -> AsyncIterator[Told]:
+async def events_of(instance: Instance) -> AsyncIterator[RunEvent]:
     """Which instance it is, its messages, and its end.
 
     Raises:
@@ -80,3 +74,41 @@ def of_path(exchange: Exchange) -> str:
     """The instance that the request's path names."""
     found: str = exchange.request.path_params["instance"]
     return found
+
+
+async def run(exchange: Exchange) -> Response:
+    """Runs a program to its end, or until the client leaves."""
+    wanted = await exchange.read(LaunchRequest)
+    if wanted.stream:
+        return await stream_response(exchange, _stream(exchange, wanted))
+    return json_response(await while_asked(exchange, lambda: _whole(exchange, wanted)))
+
+
+async def _events(exchange: Exchange, wanted: LaunchRequest) -> AsyncGenerator[RunEvent, None]:
+    async with launched(exchange, wanted) as instance:
+        for message in wanted.messages:
+            await asked(instance.send(message))
+        async for each in events_of(instance):
+            yield each
+
+
+async def _stream(exchange: Exchange, wanted: LaunchRequest) -> AsyncGenerator[bytes, None]:
+    async for each in _events(exchange, wanted):
+        yield event(each)
+
+
+async def _whole(exchange: Exchange, wanted: LaunchRequest) -> Run:
+    identity, size = "", 0
+    messages: list[Text | Blob] = []
+    async for each in _events(exchange, wanted):
+        match each:
+            case Begun(identity):
+                pass
+            case Ended():
+                return Run(identity, messages, each)
+            case Text(data) | Blob(data):
+                size += len(data)
+                messages.append(each)
+        if size > ANSWER_BYTES:
+            raise Problem(400, f"the program sends more than {ANSWER_BYTES} bytes: stream them")
+    raise Problem(503, "the instance was lost", code="unreachable")

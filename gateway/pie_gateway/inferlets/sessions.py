@@ -6,47 +6,38 @@ text or bytes. The server sends the instance's events in JSON; its bytes as they
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import anyio
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from pie_gateway.http.door import Door
+from pie_gateway.http.admission import Admission, Exchange
 from pie_gateway.http.reading import parse
-from pie_gateway.inferlets.running import asked, launched, told_by
-from pie_gateway.problems import Problem
+from pie_gateway.inferlets.running import events_of, launched
+from pie_gateway.problems import Problem, asked
 from pie_gateway.schemas.inferlets import Blob, LaunchRequest
-from pie_py.client import Client, Instance
+from pie_py.client import Instance
 
 PATH = "/v1/inferlets/{program}/session"
-FIRST_SECONDS = 30.0  # until the first frame
 REFUSED, FAILED = 1008, 1011  # of RFC 6455
 REASON_BYTES = 120
 
 
 async def session(socket: WebSocket) -> None:
     """Serves one connection; the instance ends with it."""
-    door: Door = socket.app.state.door
+    admission: Admission = socket.app.state.admission
     socket.state.path = PATH
     try:
-        backend = (await door.enter(socket)).backend
+        async with admission.exchange(socket) as exchange:
+            await socket.accept()
+            await _serve(socket, exchange)
     except Problem as problem:
-        await socket.close(REFUSED, _reason(problem))
-        return
-    await socket.accept()
-    with backend.used():
-        try:
-            await _serve(socket, backend.client)
-        except Problem as problem:
-            await socket.close(FAILED if problem.status >= 500 else REFUSED, _reason(problem))
-        except WebSocketDisconnect:
-            pass
+        await socket.close(FAILED if problem.status >= 500 else REFUSED, _reason(problem))
+    except WebSocketDisconnect:
+        pass
 
 
-async def _serve(socket: WebSocket, client: Client) -> None:
-    with anyio.move_on_after(FIRST_SECONDS) as first:
+async def _serve(socket: WebSocket, exchange: Exchange) -> None:
+    with anyio.move_on_after(exchange.config.body_seconds) as first:
         frame = await socket.receive()
     if first.cancelled_caught:
         raise Problem(408, "the first frame has not come")
@@ -54,13 +45,13 @@ async def _serve(socket: WebSocket, client: Client) -> None:
         return
     wanted = parse((frame.get("text") or "").encode(), LaunchRequest)
     problem: list[Exception] = []
-    async with _instance(socket, client, wanted) as instance:
+    async with launched(exchange, wanted) as instance:
         for message in wanted.messages:
             await asked(instance.send(message))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_hear, socket, instance, tasks.cancel_scope)
+            tasks.start_soon(_receive, socket, instance, tasks.cancel_scope)
             try:
-                await _tell(socket, instance)
+                await _send(socket, instance)
             except (Problem, WebSocketDisconnect) as error:  # raised outside of the group
                 problem.append(error)
             tasks.cancel_scope.cancel()
@@ -68,28 +59,16 @@ async def _serve(socket: WebSocket, client: Client) -> None:
         raise problem[0]
 
 
-@asynccontextmanager
-async def _instance(
-    socket: WebSocket, client: Client, wanted: LaunchRequest
-) -> AsyncIterator[Instance]:
-    """The instance, for the connection's line of the log and its span, too."""
-    async with launched(client, socket.path_params["program"], wanted) as instance:
-        socket.state.instances.append(instance.id)
-        yield instance
-    if socket.state.span is not None:
-        socket.state.span.instance_over(client, instance.id)
-
-
-async def _tell(socket: WebSocket, instance: Instance) -> None:
-    async for told in told_by(instance):
-        if isinstance(told, Blob):
-            await socket.send_bytes(told.base64)
+async def _send(socket: WebSocket, instance: Instance) -> None:
+    async for each in events_of(instance):
+        if isinstance(each, Blob):
+            await socket.send_bytes(each.base64)
         else:
-            await socket.send_text(msgspec.json.encode(told).decode())
+            await socket.send_text(msgspec.json.encode(each).decode())
     await socket.close()
 
 
-async def _hear(socket: WebSocket, instance: Instance, scope: anyio.CancelScope) -> None:
+async def _receive(socket: WebSocket, instance: Instance, scope: anyio.CancelScope) -> None:
     while True:
         frame = await socket.receive()
         if frame["type"] == "websocket.disconnect":
@@ -99,7 +78,7 @@ async def _hear(socket: WebSocket, instance: Instance, scope: anyio.CancelScope)
         try:
             await asked(instance.send(frame["bytes"] if text is None else text))
         except Problem:
-            return  # it has ended; how, it tells itself
+            return  # it has ended, and its last event says how
 
 
 def _reason(problem: Problem) -> str:

@@ -1,4 +1,4 @@
-"""What the gateway measures of requests itself.
+"""Counters and histograms of requests, which the gateway measures itself.
 
 A token is counted in plain numbers; samples are made of them when Prometheus asks.
 """
@@ -13,8 +13,8 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pie_gateway.backend.events import End, Piece, Prompt
-from pie_gateway.backend.observer import Observer
+from pie_gateway.backend.generation import Observer
+from pie_gateway.backend.job import End, Piece, Prompt
 
 # Seconds; as fine as what a person or a plan of the worker can tell apart.
 _FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1, 2.5, 5, 10, 20, 40, 80)
@@ -48,7 +48,7 @@ class Buckets:
         return list(zip(bounds, map(float, accumulate(self.counts)), strict=True))
 
 
-class ModelFigures:
+class ModelStats:
     """What is counted of one model's generations."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class ModelFigures:
         self.success: Counter[str] = Counter()  # choices by why they have ended
 
 
-_HISTOGRAMS: tuple[tuple[str, str, Callable[[ModelFigures], Buckets]], ...] = (
+_HISTOGRAMS: tuple[tuple[str, str, Callable[[ModelStats], Buckets]], ...] = (
     ("pie_time_to_first_token_seconds", "From the launch to the first text", lambda m: m.first),
     ("pie_inter_token_latency_seconds", "Between two texts of a choice", lambda m: m.between),
     ("pie_e2e_request_latency_seconds", "From the launch to the end", lambda m: m.whole),
@@ -77,7 +77,7 @@ class RequestMetrics(Collector):
     def __init__(self, clock: Callable[[], float]) -> None:
         """Has counted nothing yet; the clock counts seconds."""
         self.clock = clock
-        self.models: dict[str, ModelFigures] = {}
+        self.models: dict[str, ModelStats] = {}
         self.of_users: Counter[tuple[str, str]] = Counter()  # tokens by user and kind
         self.http: Counter[tuple[str, str, str]] = Counter()  # by path, method and status
         self.recent_first: deque[float] = deque(maxlen=RECENT)
@@ -89,7 +89,7 @@ class RequestMetrics(Collector):
 
         Args:
             model: its name.
-            user: who asks.
+            user: whose it is.
             streams: whether its text comes as it is generated: only then is known when.
         """
         if user not in self._users:
@@ -103,16 +103,16 @@ class RequestMetrics(Collector):
         models = self.models.items()
         for name, text, of in _HISTOGRAMS:
             family = HistogramMetricFamily(name, text, labels=("model_name",))
-            for model, figures in models:
-                buckets = of(figures)
+            for model, stats in models:
+                buckets = of(stats)
                 family.add_metric((model,), buckets.cumulative, buckets.sum)
             yield family
-        prompts = [((model,), figures.prompt_tokens) for model, figures in models]
-        tokens = [((model,), figures.tokens) for model, figures in models]
+        prompts = [((model,), stats.prompt_tokens) for model, stats in models]
+        tokens = [((model,), stats.tokens) for model, stats in models]
         ends = [
             ((model, reason), count)
-            for model, figures in models
-            for reason, count in figures.success.items()
+            for model, stats in models
+            for reason, count in stats.success.items()
         ]
         users, requests = self.of_users.items(), self.http.items()
         by_end, by_path = ("model_name", "finished_reason"), ("path", "method", "status")
@@ -137,7 +137,7 @@ class GenerationMeter(Observer):
 
     def __init__(self, metrics: RequestMetrics, model: str, user: str, *, streams: bool) -> None:
         self._metrics = metrics
-        self._model = metrics.models.setdefault(model, ModelFigures())
+        self._model = metrics.models.setdefault(model, ModelStats())
         self._of_user = user, "generation"
         self._of_prompt = user, "prompt"
         self._streams = streams

@@ -1,4 +1,4 @@
-"""What the control process tells of itself, as metrics."""
+"""Metrics of the server, and the text of all metrics as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pie_gateway.backend.snapshot import Snapshot
+from pie_gateway.backend.catalog import Snapshot
+from pie_gateway.metrics.requests import RequestMetrics
 
 MOST_LABELS = 50  # programs and users with a series of their own; the rest is `other`
 
@@ -67,40 +69,40 @@ class ServerCollector(Collector):
         yield _by("pie_num_instances_of_user", "Running instances by user", "user", alive, "user")
 
     def _server(self) -> Iterable[Metric]:
-        told = self._snapshot.info
-        yield GaugeMetricFamily("pie_uptime_seconds", "Of the server", told.get("uptime", 0.0))
-        most = told.get("max_instances", 0)
+        info = self._snapshot.info
+        yield GaugeMetricFamily("pie_uptime_seconds", "Of the server", info.get("uptime", 0.0))
+        most = info.get("max_instances", 0)
         yield GaugeMetricFamily("pie_max_instances", "Most instances alive at once", most)
-        yield CounterMetricFamily("pie_launches", "Instances launched", told.get("launched", 0))
+        yield CounterMetricFamily("pie_launches", "Instances launched", info.get("launched", 0))
 
     def _models(self) -> Iterable[Metric]:
         models = self._snapshot.stats.items()
         usage = GaugeMetricFamily(
             "pie_kv_cache_usage_ratio", "Share of the KV pages in use", labels=("model_name",)
         )
-        for model, told in models:
-            used = told["kv_pages"] - told["kv_pages_free"]
-            usage.add_metric((model,), used / max(1, told["kv_pages"]))
+        for model, stats in models:
+            used = stats["kv_pages"] - stats["kv_pages_free"]
+            usage.add_metric((model,), used / max(1, stats["kv_pages"]))
         yield usage
         for name, text, key in _GAUGES:
             gauge = GaugeMetricFamily(name, text, labels=("model_name",))
-            for model, told in models:
-                gauge.add_metric((model,), told[key])
+            for model, stats in models:
+                gauge.add_metric((model,), stats[key])
             yield gauge
         for name, text, key, unit in _COUNTERS:
             counter = CounterMetricFamily(name, text, labels=("model_name",))
-            for model, told in models:
-                counter.add_metric((model,), told[key] * unit)
+            for model, stats in models:
+                counter.add_metric((model,), stats[key] * unit)
             yield counter
         for name, text, key in _INTERCEPTION:
             counter = CounterMetricFamily(name, text, labels=("model_name",))
-            for model, told in models:
-                counter.add_metric((model,), told["interception"].get(key, 0))
+            for model, stats in models:
+                counter.add_metric((model,), stats["interception"].get(key, 0))
             yield counter
         for name, text, key in _KINDS:
             counter = CounterMetricFamily(name, text, labels=("model_name", "kind"))
-            for model, told in models:
-                for kind, count in told[key].items():
+            for model, stats in models:
+                for kind, count in stats[key].items():
                     counter.add_metric((model, kind), count)
             yield counter
 
@@ -116,3 +118,11 @@ def _by(
     if rest := sum(count for _, count in counted[MOST_LABELS:]):
         gauge.add_metric(("other",), rest)
     return gauge
+
+
+def metrics_text(requests: RequestMetrics, snapshot: Snapshot) -> bytes:
+    """The gateway's own metrics, and those of the server."""
+    registry = CollectorRegistry()
+    registry.register(requests)
+    registry.register(ServerCollector(snapshot))
+    return generate_latest(registry)

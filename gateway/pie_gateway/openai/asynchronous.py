@@ -8,7 +8,7 @@ import msgspec
 
 from pie_gateway.backend.job import Job
 from pie_gateway.dialects.dialect import dialect_of
-from pie_gateway.http.door import Exchange
+from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render
 from pie_gateway.openai.sampling import sampling
 from pie_gateway.openai.talk import Talk
@@ -52,7 +52,7 @@ async def prepare(exchange: Exchange, asked: ChatRequest) -> Talk:
         stream=bool(asked.stream),
     )
     words = await backend.vocabulary(name.model)
-    dialect = dialect_of(words, calls=False)  # the inferlet tells none
+    dialect = dialect_of(words, calls=False)  # the inferlet sends none
     return Talk(asked, job, exchange.generation("async", job), words, dialect)
 
 
@@ -96,5 +96,5 @@ def _tools(asked: ChatRequest) -> list[dict[str, Any]]:
                 "where the server runs the function is missing; one of the client's own cannot be"
                 " called before the answer",
             )
-    told = msgspec.to_builtins(asked.tools)
-    return [{key: value for key, value in tool.items() if value is not None} for tool in told]
+    tools = msgspec.to_builtins(asked.tools)
+    return [{key: value for key, value in tool.items() if value is not None} for tool in tools]

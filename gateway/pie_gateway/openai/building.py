@@ -1,4 +1,4 @@
-"""An answer with one choice that grows part by part, and the events that tell of it."""
+"""An answer with one choice that grows part by part, and the events of its growth."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from pie_gateway.backend.events import End, Prompt
+from pie_gateway.backend.job import End, Prompt
 from pie_gateway.dialects.splitter import Call, Said
-from pie_gateway.http.answers import json_response
-from pie_gateway.http.door import Exchange
-from pie_gateway.http.streams import stream_response, while_asked
+from pie_gateway.http.admission import Exchange
+from pie_gateway.http.answers import json_response, stream_response, while_asked
 from pie_gateway.openai.talk import Talk
 from pie_gateway.problems import Problem
 
@@ -20,13 +19,13 @@ from pie_gateway.problems import Problem
 class Building(ABC):
     """Builds the answer of one API: its parts are words, thoughts and calls, one open at a time.
 
-    Each of the methods changes `answer` and gives the server-sent events that tell of the change.
+    Each of the methods changes `answer` and gives the server-sent events of the change.
     """
 
     answer: Any
 
     def __init__(self, talk: Talk) -> None:
-        """Takes what is told."""
+        """Takes the talk whose parts it is built from."""
         self._talk = talk
         self._kind: type[Said] | None = None  # of the open part
 
@@ -51,12 +50,12 @@ class Building(ABC):
 
     async def _stream(self) -> AsyncGenerator[bytes, None]:
         begin = b""  # goes with the first text: an error before it has its status
-        async for told in self._talk.told():
-            match told:
+        async for part in self._talk.parts():
+            match part:
                 case Prompt(tokens):
                     begin = self._begin(tokens)
                 case End():
-                    yield begin + self._closed() + self._finish(told)
+                    yield begin + self._closed() + self._finish(part)
                 case said:
                     yield begin + self._add(said)
                     begin = b""

@@ -9,13 +9,12 @@ from collections.abc import AsyncGenerator
 from msgspec import UNSET
 from starlette.responses import Response
 
-from pie_gateway.backend.events import End, Piece, Prompt
+from pie_gateway.backend.job import End, Piece, Prompt
 from pie_gateway.dialects.splitter import Call, Said, Thought, Words
-from pie_gateway.http.answers import event, json_response
-from pie_gateway.http.door import Exchange
-from pie_gateway.http.streams import DONE, stream_response, while_asked
-from pie_gateway.openai import asynchronous, logprobs
-from pie_gateway.openai.choices import Whole, gather
+from pie_gateway.http.admission import Exchange
+from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
+from pie_gateway.openai import asynchronous
+from pie_gateway.openai.choices import Whole, chat_logprobs, gather
 from pie_gateway.openai.sampling import check_stream_options
 from pie_gateway.openai.talk import Talk, TextSplitter, prepare
 from pie_gateway.schemas.chat import (
@@ -30,7 +29,7 @@ from pie_gateway.schemas.chat import (
     ToolCallDelta,
 )
 from pie_gateway.schemas.messages import CalledFunction, ToolCall
-from pie_gateway.schemas.usage import usage
+from pie_gateway.schemas.sampling import usage
 
 
 async def chat_completions(exchange: Exchange) -> Response:
@@ -79,7 +78,7 @@ class _Answer:
         )
 
     def _choice(self, at: int, whole: Whole, prompt: Prompt) -> ChatChoice:
-        told = logprobs.of_chat(whole.piece, self._words) if self._job.logprobs else None
+        logprobs = chat_logprobs(whole.piece, self._words) if self._job.logprobs else None
         splitter = self._talk.splitter(prompt)
         message = AnswerMessage("")
         calls = []
@@ -95,7 +94,7 @@ class _Answer:
         if calls:
             message.tool_calls, message.content = calls, message.content or None
         ids = whole.ids if self._job.ids else UNSET
-        return ChatChoice(at, message, splitter.reason(whole.reason), told, whole.stop, ids)
+        return ChatChoice(at, message, splitter.reason(whole.reason), logprobs, whole.stop, ids)
 
     async def stream(self, with_usage: bool) -> AsyncGenerator[bytes, None]:
         """Its parts as server-sent events; the first one only once text comes."""
@@ -138,7 +137,7 @@ class _Answer:
         if (self._job.ids or self._job.logprobs) and not parts:
             parts.append(ChunkChoice(each.choice, Delta(content="")))
         if self._job.logprobs:
-            parts[0].logprobs = logprobs.of_chat(each, self._words)
+            parts[0].logprobs = chat_logprobs(each, self._words)
         if self._job.ids:
             parts[0].token_ids = each.ids
         return parts

@@ -1,11 +1,14 @@
-"""The choices of an answer that is sent as a whole, put together from events."""
+"""Choices of an answer, put together from events, and the log-probabilities of their tokens."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from pie_gateway.backend.events import End, Event, Piece, TokenLogprobs
+from pie_gateway.backend.job import End, Event, Piece, Prompt, TokenLogprobs
+from pie_gateway.backend.vocabulary import Vocabulary
+from pie_gateway.schemas.chat import ChatLogprobs, TokenLogprob, TopLogprob
+from pie_gateway.schemas.completions import CompletionLogprobs
 
 
 @dataclass
@@ -21,7 +24,7 @@ class Whole:
     stop: str | None = None
 
     def add(self, event: Piece | End) -> None:
-        """Adds what an event tells of it."""
+        """Adds what an event says of it."""
         match event:
             case Piece(_, text, tokens, ids, logprobs):
                 self.text += text
@@ -49,3 +52,42 @@ async def gather(events: AsyncIterator[Event], count: int) -> list[Whole]:
         if isinstance(event, Piece | End):
             choices[event.choice].add(event)
     return choices
+
+
+def chat_logprobs(piece: Piece, words: Vocabulary) -> ChatLogprobs:
+    """The tokens of a piece."""
+    logprobs = []
+    for token, (logprob, top) in zip(piece.ids, piece.logprobs, strict=True):
+        likely = [
+            TopLogprob(words.text_of(other), value, list(words.bytes_of(other)))
+            for other, value in top
+        ]
+        logprobs.append(
+            TokenLogprob(words.text_of(token), logprob, list(words.bytes_of(token)), likely)
+        )
+    return ChatLogprobs(logprobs)
+
+
+def prompt_logprobs(read: Prompt, words: Vocabulary) -> CompletionLogprobs:
+    """The tokens of a prompt; nothing is known of how likely the first was."""
+    first, *rest = read.ids
+    text = words.text_of(first)
+    alone = CompletionLogprobs([0], [None], [text], [None])
+    piece = Piece(0, "", len(rest), rest, read.logprobs)
+    return alone.followed_by(completion_logprobs(piece, words, len(text)))
+
+
+def completion_logprobs(piece: Piece, words: Vocabulary, offset: int) -> CompletionLogprobs:
+    """The tokens of a piece, whose first one begins at a character of the choice's text."""
+    logprobs = CompletionLogprobs([], [], [], [])
+    for token, (logprob, top) in zip(piece.ids, piece.logprobs, strict=True):
+        text = words.text_of(token)
+        logprobs.tokens.append(text)
+        logprobs.token_logprobs.append(logprob)
+        # Of tokens that are the same as text, such as parts of a character, the likeliest counts.
+        likely = {words.text_of(other): value for other, value in reversed(top)}
+        # The token itself is always among them.
+        logprobs.top_logprobs.append({**likely, text: logprob} if top else None)
+        logprobs.text_offset.append(offset)
+        offset += len(text)
+    return logprobs

@@ -1,37 +1,35 @@
-"""`POST /v1/completions`."""
+"""`POST /v1/completions`, whose prompts are texts and lists of token ids."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
+from typing import TypeAlias
 
 from msgspec import UNSET
 from starlette.responses import Response
 
 from pie_gateway.backend.catalog import ModelName
-from pie_gateway.backend.events import End, Event, Piece
-from pie_gateway.backend.events import Prompt as PromptRead
-from pie_gateway.backend.job import Job
-from pie_gateway.backend.merge import merged
+from pie_gateway.backend.generation import merged
+from pie_gateway.backend.job import End, Event, Job, Piece
+from pie_gateway.backend.job import Prompt as PromptRead
 from pie_gateway.backend.vocabulary import Vocabulary
-from pie_gateway.http.answers import event, json_response
-from pie_gateway.http.door import Exchange
-from pie_gateway.http.streams import DONE, stream_response, while_asked
-from pie_gateway.openai import logprobs
-from pie_gateway.openai.choices import Whole
-from pie_gateway.openai.prompts import Prompt, prompts_of, text_of
+from pie_gateway.http.admission import Exchange
+from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
+from pie_gateway.openai.choices import Whole, completion_logprobs, prompt_logprobs
 from pie_gateway.openai.sampling import check_stream_options, fill_ends, grammar, sampling
-from pie_gateway.problems import unsupported
+from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.completions import (
+    MAX_PROMPTS,
     CompletionAnswer,
     CompletionChoice,
     CompletionLogprobs,
     CompletionRequest,
 )
-from pie_gateway.schemas.sampling import MAX_CHOICES
-from pie_gateway.schemas.usage import Usage, usage
+from pie_gateway.schemas.sampling import MAX_CHOICES, Usage, usage
 
 DEFAULT_TOKENS = 16
+Prompt: TypeAlias = str | list[int]
 
 
 async def completions(exchange: Exchange) -> Response:
@@ -191,11 +189,11 @@ class _Answer:
     def _logprobs(self, piece: Piece, offset: int) -> CompletionLogprobs | None:
         if self._asked.logprobs is None:
             return None
-        return logprobs.of_completion(piece, self._words, offset)
+        return completion_logprobs(piece, self._words, offset)
 
     def _echoed_logprobs(self, number: int) -> CompletionLogprobs:
         """Those of a prompt, whose first token has none."""
-        return logprobs.of_prompt(self._read[number], self._words)
+        return prompt_logprobs(self._read[number], self._words)
 
     def _echo(self, number: int) -> str:
         return text_of(self.prompts[number], self._words) if self._asked.echo else ""
@@ -203,3 +201,35 @@ class _Answer:
     def _answer(self, choices: list[CompletionChoice]) -> CompletionAnswer:
         name = f"cmpl-{self._exchange.id}"
         return CompletionAnswer(name, self._created, self._asked.model, choices, usage=UNSET)
+
+
+def prompts_of(given: str | list[str | int | list[int]]) -> list[Prompt]:
+    """The prompts of a request.
+
+    Raises:
+        Problem: 400 if they are of different kinds, empty, or too many.
+    """
+    if isinstance(given, str):
+        return [given]
+    tokens = [each for each in given if isinstance(each, int)]
+    if len(tokens) == len(given):
+        return [tokens]
+    found: list[Prompt] = [each for each in given if not isinstance(each, int)]
+    if len(found) != len(given) or len({type(each) for each in found}) > 1:
+        raise _wrong("texts, token ids and lists of token ids cannot be mixed")
+    if not all(isinstance(each, str) or each for each in found):
+        raise _wrong("a list of token ids is empty")
+    if len(found) > MAX_PROMPTS:
+        raise _wrong(f"{len(found)} prompts; {MAX_PROMPTS} at most")
+    return found
+
+
+def text_of(prompt: Prompt, words: Vocabulary) -> str:
+    """A prompt as text."""
+    if isinstance(prompt, str):
+        return prompt
+    return b"".join(words.bytes_of(token) for token in prompt).decode(errors="replace")
+
+
+def _wrong(why: str) -> Problem:
+    return Problem(400, f"`prompt`: {why}", param="prompt", code="invalid_value")

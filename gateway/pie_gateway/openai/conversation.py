@@ -33,8 +33,8 @@ def render(messages: Sequence[Message]) -> tuple[str, list[bytes]]:
         Problem: 400 if an image is none.
     """
     images: list[bytes] = []
-    told = [_message(message, images, at) for at, message in enumerate(messages)]
-    return json.dumps(told, ensure_ascii=False), images
+    rendered = [_message(message, images, at) for at, message in enumerate(messages)]
+    return json.dumps(rendered, ensure_ascii=False), images
 
 
 def _message(message: Message, images: list[bytes], at: int) -> dict[str, Any]:
@@ -42,15 +42,15 @@ def _message(message: Message, images: list[bytes], at: int) -> dict[str, Any]:
     named = {"name": message.name} if message.name else {}
     match message:
         case SystemMessage(content) | DeveloperMessage(content):
-            told = {"role": "system", "content": _content(content, images, where)}
+            rendered = {"role": "system", "content": _content(content, images, where)}
         case UserMessage(content):
-            told = {"role": "user", "content": _content(content, images, where)}
+            rendered = {"role": "user", "content": _content(content, images, where)}
         case ToolMessage(content, call):
             said = _content(content, images, where)
-            told = {"role": "tool", "content": said, "tool_call_id": call}
+            rendered = {"role": "tool", "content": said, "tool_call_id": call}
         case AssistantMessage():
-            told = _assistant(message, images, where)
-    return {**told, **named}
+            rendered = _assistant(message, images, where)
+    return {**rendered, **named}
 
 
 def _assistant(message: AssistantMessage, images: list[bytes], where: str) -> dict[str, Any]:
@@ -62,12 +62,12 @@ def _assistant(message: AssistantMessage, images: list[bytes], where: str) -> di
     ):
         raise Problem(400, f"`{where}`: an assistant's message has content or calls", param=where)
     content = _content(message.content or message.refusal or "", images, where)
-    told: dict[str, Any] = {"role": "assistant", "content": content}
+    rendered: dict[str, Any] = {"role": "assistant", "content": content}
     if thought:
-        told["reasoning_content"] = thought
+        rendered["reasoning_content"] = thought
     if message.tool_calls:
-        told["tool_calls"] = [_call(call, where) for call in message.tool_calls]
-    return told
+        rendered["tool_calls"] = [_call(call, where) for call in message.tool_calls]
+    return rendered
 
 
 def _call(call: ToolCall, where: str) -> dict[str, Any]:

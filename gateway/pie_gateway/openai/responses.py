@@ -8,10 +8,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from pie_gateway.backend.events import End
+from pie_gateway.backend.job import End
 from pie_gateway.dialects.splitter import Call, Said, Thought, Words
+from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event
-from pie_gateway.http.door import Exchange
 from pie_gateway.openai.building import Building
 from pie_gateway.openai.response_requests import chat_request
 from pie_gateway.openai.talk import Talk, prepare
@@ -26,7 +26,7 @@ from pie_gateway.schemas.responses import (
     ResponsesUsage,
     TextDone,
 )
-from pie_gateway.schemas.usage import PromptDetails
+from pie_gateway.schemas.sampling import PromptDetails
 
 
 async def responses(exchange: Exchange) -> Response:
@@ -87,8 +87,8 @@ class _Response(Building):
                 item.arguments = arguments
                 place = {"output_index": self._at, "item_id": item.id}
                 name = "response.function_call_arguments"
-                told = self._event(f"{name}.delta", **place, delta=arguments)
-                return told + self._event(
+                delta = self._event(f"{name}.delta", **place, delta=arguments)
+                return delta + self._event(
                     f"{name}.done", **place, arguments=arguments, name=item.name
                 )
         raise AssertionError("what is said opens an item of its kind")

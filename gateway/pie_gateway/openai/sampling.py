@@ -59,7 +59,7 @@ def fill_ends(
         asked: the request.
         stop_tokens: the model's own.
         words: the model's tokens.
-        shown: special tokens that are told nevertheless: calls are recognised by them.
+        shown: special tokens that are sent nevertheless: calls are recognised by them.
     """
     if isinstance(asked.stop, str):
         job.stop = [asked.stop] if asked.stop else []

@@ -8,21 +8,19 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from pie_gateway.backend.events import End, Piece, Prompt
 from pie_gateway.backend.generation import Generation
-from pie_gateway.backend.job import Job
+from pie_gateway.backend.job import End, Job, Piece, Prompt
 from pie_gateway.backend.vocabulary import Vocabulary
-from pie_gateway.dialects.choice import required_calls
-from pie_gateway.dialects.dialect import CALLS, THOUGHT, Dialect, dialect_of
+from pie_gateway.dialects.dialect import CALLS, THOUGHT, Dialect, dialect_of, required_calls
 from pie_gateway.dialects.splitter import Call, Said, Splitter
-from pie_gateway.http.door import Exchange
+from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render
 from pie_gateway.openai.sampling import fill_ends, grammar, sampling
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.chat import ChatRequest, NamedTool, Tool
 from pie_py.config.gateway import Route
 
-Told: TypeAlias = Prompt | Said | End
+Part: TypeAlias = Prompt | Said | End
 
 
 class Talk:
@@ -49,7 +47,7 @@ class Talk:
         """What parts the text of one choice."""
         return TextSplitter(self._dialect, prompt, self._must_call, self._one_call)
 
-    async def told(self) -> AsyncGenerator[Told, None]:
+    async def parts(self) -> AsyncGenerator[Part, None]:
         """The parts of the only choice: the prompt, what is said, the end.
 
         Raises:
@@ -82,25 +80,25 @@ class TextSplitter:
 
     def feed(self, text: str) -> list[Said]:
         """What is certain, with this text added."""
-        return self._kept(self._splitter.feed(text))
+        return self._allowed(self._splitter.feed(text))
 
     def finish(self, reason: str) -> list[Said]:
         """The rest of a text that has ended for a reason."""
-        return self._kept(self._splitter.finish(cut=reason == "length"))
+        return self._allowed(self._splitter.finish(cut=reason == "length"))
 
     def reason(self, reason: str) -> str:
         """Why the choice has ended, once it has."""
         return "tool_calls" if self.calls and reason == "stop" else reason
 
-    def _kept(self, found: list[Said]) -> list[Said]:
-        kept = []
+    def _allowed(self, found: list[Said]) -> list[Said]:
+        allowed = []
         for said in found:
             if isinstance(said, Call):
                 if self._one_call and self.calls:
                     continue
                 self.calls += 1
-            kept.append(said)
-        return kept
+            allowed.append(said)
+        return allowed
 
 
 async def prepare(exchange: Exchange, asked: ChatRequest, route: Route = "chat") -> Talk:
@@ -144,7 +142,7 @@ def _must_call(asked: ChatRequest) -> bool:
 
 
 def _tools(asked: ChatRequest) -> list[dict[str, Any]]:
-    """The functions that the template is told of.
+    """The functions that the template gets.
 
     Raises:
         Problem: 400 if the choice does not go with them.
@@ -180,9 +178,12 @@ def _functions(asked: ChatRequest) -> list[Tool]:
 
 def _described(tool: Tool) -> dict[str, Any]:
     function = tool.function
-    told: dict[str, Any] = {"name": function.name, "description": function.description or ""}
-    told["parameters"] = function.parameters or {"type": "object", "properties": {}}
-    return {"type": "function", "function": told}
+    described = {
+        "name": function.name,
+        "description": function.description or "",
+        "parameters": function.parameters or {"type": "object", "properties": {}},
+    }
+    return {"type": "function", "function": described}
 
 
 def _chosen(tools: list[Tool], choice: NamedTool) -> list[Tool]:

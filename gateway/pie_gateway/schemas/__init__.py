@@ -1,1 +1,1 @@
-"""What requests and answers look like. No endpoint is here."""
+"""Structures of requests and answers. No endpoint is here."""

@@ -83,7 +83,7 @@ class AnthropicTool(msgspec.Struct, forbid_unknown_fields=True):
     description: str | None = None
     type: Literal["custom"] | None = None
     cache_control: dict[str, Any] | None = None
-    eager_input_streaming: bool | None = None  # a call is told once it is whole
+    eager_input_streaming: bool | None = None  # a call is sent once it is whole
 
 
 class AnthropicChoice(msgspec.Struct, forbid_unknown_fields=True):
@@ -95,7 +95,7 @@ class AnthropicChoice(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Metadata(msgspec.Struct, forbid_unknown_fields=True):
-    """Who has asked, for logs."""
+    """The request's sender, for logs."""
 
     user_id: str | None = None
 

@@ -8,8 +8,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pie_gateway.schemas.messages import CalledFunction, Messages, ToolCall
-from pie_gateway.schemas.sampling import MAX_TOP_LOGPROBS, Count, Name, SamplingRequest
-from pie_gateway.schemas.usage import FINGERPRINT, Usage
+from pie_gateway.schemas.sampling import (
+    FINGERPRINT,
+    MAX_TOP_LOGPROBS,
+    Count,
+    Name,
+    SamplingRequest,
+    Usage,
+)
 
 
 class Function(msgspec.Struct, forbid_unknown_fields=True):
@@ -62,7 +68,7 @@ class ChatRequest(SamplingRequest, kw_only=True):
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] | None = None
-    metadata: dict[str, str] | None = None  # kept nowhere: `store` is refused
+    metadata: dict[str, str] | None = None  # not stored: `store` is refused
     safety_identifier: str | None = None
     service_tier: Literal["auto", "default"] | None = None
     add_generation_prompt: bool | None = None  # vLLM's

@@ -8,12 +8,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pie_gateway.schemas.sampling import (
+    FINGERPRINT,
     MAX_TOP_LOGPROBS,
     Choices,
     SamplingRequest,
     TokenId,
+    Usage,
 )
-from pie_gateway.schemas.usage import FINGERPRINT, Usage
 
 MAX_PROMPTS = 128
 

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from pie_gateway.schemas.messages import RefusalPart
-from pie_gateway.schemas.sampling import Count, Name, Share, StreamOptions
-from pie_gateway.schemas.usage import PromptDetails
+from pie_gateway.schemas.sampling import Count, Name, PromptDetails, Share, StreamOptions
 
 
 class InputText(msgspec.Struct, forbid_unknown_fields=True, tag="input_text"):

@@ -1,4 +1,4 @@
-"""Fields that requests for text share: OpenAI's, then those that vLLM has added."""
+"""Fields that requests for text share, OpenAI's and then vLLM's; and those of their answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from pie_py import __version__
 from pie_py.wire.operations import ALL_PARAMETERS, Kind, Parameter
 
 MAX_CHOICES = 128
 MAX_SEQUENCES = 64  # of `stop`
 MAX_TOP_LOGPROBS = 20
+# `system_fingerprint`: another one may choose other tokens
+FINGERPRINT = f"pie_py-{__version__}"
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -129,3 +132,23 @@ class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     return_token_ids: bool | None = None
     structured_outputs: StructuredOutputs | None = None
     allowed_token_ids: Annotated[list[TokenId], msgspec.Meta(min_length=1)] | None = None
+
+
+class PromptDetails(msgspec.Struct):
+    """Tokens of the prompts that need not be computed."""
+
+    cached_tokens: int  # the prefix cache had them
+
+
+class Usage(msgspec.Struct):
+    """The number of tokens of a request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+def usage(prompt: int, completion: int, cached: int) -> Usage:
+    """Of all prompts and all their choices."""
+    return Usage(prompt, completion, prompt + completion, PromptDetails(cached))

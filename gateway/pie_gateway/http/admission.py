@@ -1,4 +1,4 @@
-"""Lets requests in, as users of the server, within their limits."""
+"""Admission of requests, as users of the server and within their limits."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import HTTPConnection, Request
 
-from pie_gateway.backend.backend import Backend
-from pie_gateway.backend.backends import Backends
-from pie_gateway.backend.events import Piece, Prompt
-from pie_gateway.backend.generation import Generation
-from pie_gateway.backend.job import Job
-from pie_gateway.backend.observer import Observer
+from pie_gateway.backend.backend import Backend, Backends
+from pie_gateway.backend.generation import Generation, Observer
+from pie_gateway.backend.job import Job, Piece, Prompt
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.limits import UserLimits
 from pie_gateway.http.reading import read_json
-from pie_gateway.metrics.metrics import Metrics
+from pie_gateway.metrics.requests import RequestMetrics
 from pie_py.config.gateway import GatewayConfig, Route
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
@@ -31,18 +28,24 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 class Exchange:
     """A request that was let in."""
 
-    request: Request
+    connection: HTTPConnection
     backend: Backend
     config: GatewayConfig
     limits: UserLimits
-    metrics: Metrics
+    metrics: RequestMetrics
     user: str  # by the API key, or `local`
     is_operator: bool
 
     @property
+    def request(self) -> Request:
+        """The request, which is none for a WebSocket."""
+        assert isinstance(self.connection, Request)
+        return self.connection
+
+    @property
     def id(self) -> str:
         """Of the request, in headers, answers and logs."""
-        found: str = self.request.state.request_id
+        found: str = self.connection.state.request_id
         return found
 
     async def read(self, kind: type[Body]) -> Body:
@@ -54,18 +57,18 @@ class Exchange:
         generation = self.backend.generation(route, job, images)
         generation.observers.append(_Accounts(self))
         if self.config.metrics:
-            measured = self.metrics.requests.generation(job.model, self.user, streams=job.stream)
+            measured = self.metrics.generation(job.model, self.user, streams=job.stream)
             generation.observers.append(measured)
         return generation
 
     def instance_launched(self, instance: str) -> None:
         """Notes an instance that serves the request, for its line of the log."""
-        self.request.state.instances.append(instance)
+        self.connection.state.instances.append(instance)
 
     def instance_over(self, instance: str) -> None:
         """An instance that served the request has ended."""
-        if self.request.state.span is not None:
-            self.request.state.span.instance_over(self.backend.client, instance)
+        if self.connection.state.span is not None:
+            self.connection.state.span.instance_over(self.backend.client, instance)
 
 
 class _Accounts(Observer):
@@ -92,28 +95,19 @@ class _Accounts(Observer):
         self._limits.take_tokens(event.tokens)
 
 
-@dataclass(frozen=True)
-class Caller:
-    """A user who asks."""
-
-    user: str
-    backend: Backend
-    limits: UserLimits
-
-
-class Door:
-    """Lets requests in."""
+class Admission:
+    """Finds the user of each request, and counts it against the user's limits."""
 
     def __init__(
         self,
         config: ServerConfig,
         backends: Backends,
         keys: Keys,
-        metrics: Metrics,
+        metrics: RequestMetrics,
         clock: Callable[[], float],
     ) -> None:
         self.backends = backends
-        self.metrics = metrics
+        self._metrics = metrics
         self._config = config.gateway
         self._admins = config.admins
         self._keys = keys
@@ -121,38 +115,28 @@ class Door:
         self._limits: dict[str, UserLimits] = {}  # by user
 
     @asynccontextmanager
-    async def exchange(self, request: Request) -> AsyncIterator[Exchange]:
-        """A request, while it is answered.
+    async def exchange(self, connection: HTTPConnection) -> AsyncIterator[Exchange]:
+        """A request or a WebSocket, while it is answered.
 
         Raises:
             Problem: 401 without a key that is needed, 429 beyond a limit, 503 if the server is not
                 reached.
         """
-        caller = await self.enter(request)
-        with caller.backend.used():
-            yield Exchange(
-                request,
-                caller.backend,
-                self._config,
-                caller.limits,
-                self.metrics,
-                caller.user,
-                caller.user == LOCAL_USER or caller.user in self._admins,
-            )
-
-    async def enter(self, connection: HTTPConnection) -> Caller:
-        """The user who asks, whose request is counted.
-
-        Raises:
-            Problem: as `exchange`.
-        """
         key = self._keys.key_of(connection.headers)
         user = LOCAL_USER if key is None else key.user
+        limits = self._limits_of(user)
+        limits.take_request()
+        backend = await self.backends.of(self._keys.rpc_key(key))
+        is_operator = user == LOCAL_USER or user in self._admins
+        with backend.used():
+            yield Exchange(
+                connection, backend, self._config, limits, self._metrics, user, is_operator
+            )
+
+    def _limits_of(self, user: str) -> UserLimits:
         if user not in self._limits:
             config = self._config
             self._limits[user] = UserLimits(
                 config.requests_per_minute, config.tokens_per_minute, self._clock
             )
-        limits = self._limits[user]
-        limits.take_request()
-        return Caller(user, await self.backends.of(self._keys.rpc_key(key)), limits)
+        return self._limits[user]

@@ -1,8 +1,12 @@
-"""Writes what programs ask of the API, and what they get, to a file for each instance."""
+"""Records of programs' calls of the API and their answers, a file for each instance.
+
+`pie_py.wire.record` is the form.
+"""
 
 from __future__ import annotations
 
 import base64
+import json
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,8 +19,7 @@ import structlog
 
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_control.recording.values import call_line, text_of
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm import SUSPENDED, U8_LIST, HostFunction, List, Tuple, Type
 from pie_control.wasm.linker import HostCalls, failure_text, turn
 from pie_py import __version__
 from pie_py.build.runtimes import RUNTIMES
@@ -24,6 +27,38 @@ from pie_py.config.services import RecordingConfig
 from pie_py.wire.record import FORMAT
 
 log = structlog.get_logger("pie.recording")
+
+
+def text_of(value: Any) -> str:
+    """A value as a record has it; equal values have equal texts."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def call_line(name: str, args: str, ms: float, what: str, value: Any) -> str:
+    """The line of a call: its arguments, as `text_of` made them, and what came of it."""
+    return f'{{"call":"{name}","args":{args},"{what}":{text_of(value)},"ms":{ms}}}\n'
+
+
+def typed(value: Any, of: Type | None) -> Any:
+    """A value of a record as the contract's type wants it."""
+    if of is None:
+        return None
+    if of == U8_LIST:
+        return base64.b64decode(value)
+    match of:
+        case List(element):
+            return [typed(one, element) for one in value]
+        case Tuple(elements):
+            pairs = zip(value, elements, strict=True)
+            return tuple(typed(one, element) for one, element in pairs)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    return value.tolist()  # arrays and numbers of NumPy, and Python's own arrays
 
 
 class Recorder:
@@ -158,11 +193,11 @@ class _Tape:
 
     def answer(self, value: Any, *, failed: bool = False) -> None:
         """The call has its answer."""
-        self._tell("fails" if failed else "gives", value)
+        self._end_call("fails" if failed else "gives", value)
 
     def finish(self, state: str, text: str) -> None:
         """The instance has ended."""
-        self._tell("open", True)
+        self._end_call("open", True)
         self._write(_end_line(state, text))
         if self._file is not None:
             try:
@@ -171,7 +206,7 @@ class _Tape:
                 self._give_up(error)
             self._file = None
 
-    def _tell(self, what: str, value: Any) -> None:
+    def _end_call(self, what: str, value: Any) -> None:
         if self._asked is not None:
             try:
                 self._write(call_line(*self._asked, what, value))

@@ -1,12 +1,13 @@
-"""Memory that the C library keeps although nothing uses it goes back to the system.
+"""Resources of this process: memory that goes back to the system, and open files.
 
-The allocator of glibc has several arenas, and returns only what is free at an arena's end. After a
-flood of requests the process would keep its largest size.
+Nothing uses some of the memory that the C library holds. glibc's allocator has several arenas, and
+returns only what is free at an arena's end. After a flood of requests the process would stay at its
+largest size.
 
 Large blocks are the other way round: each is mapped and given back by itself, so that the system
 makes all its pages again for the next one. A guest's call with 2 MB of bytes takes 120 MB for a
 moment, one value a byte, and half of its time was the making of pages, in which no other guest
-runs. So free pages are kept until the next trim.
+runs. So free pages stay until the next trim.
 
 Pages of two megabytes, which some systems give to all processes, would hide how much memory guests
 take: this process has none.
@@ -15,27 +16,30 @@ take: this process has none.
 from __future__ import annotations
 
 import ctypes
+import resource
 import sys
 
 import trio
 
 TRIM_SECONDS = 20.0
 _ARENAS = 2  # instead of eight for each core: the work is one thread's
-_KEPT_BYTES = 256 << 20  # free at the end of the heap, until the next trim
+_FREE_BYTES = 256 << 20  # free at the end of the heap, until the next trim
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
 _PR_SET_THP_DISABLE = 41  # Linux's prctl.h
 
 _glibc = ctypes.CDLL(None) if sys.platform == "linux" else None
 _has_trim = hasattr(_glibc, "malloc_trim")  # another C library has its own ways
 
+MOST_FILES = 16_384
 
-def set_up() -> None:
+
+def set_up_memory() -> None:
     """Call it before the threads start."""
     if _has_trim:
         assert _glibc is not None
         _glibc.mallopt(_M_ARENA_MAX, _ARENAS)
         _glibc.mallopt(_M_MMAP_MAX, 0)
-        _glibc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        _glibc.mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES)
     if _glibc is not None:
         _glibc.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
@@ -52,3 +56,15 @@ async def trim_now_and_then() -> None:
     while True:
         await trio.sleep(TRIM_SECONDS)
         await trio.to_thread.run_sync(trim)
+
+
+def allow_open_files(most: int = MOST_FILES) -> None:
+    """Has this process open as many files as it needs, if the system lets it.
+
+    Connections are files, too. A system's usual limit is 1 024, and a stranger without a key can
+    open as many connections.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,4 +1,4 @@
-"""Answers of slow host functions: they are computed elsewhere while the guest is suspended."""
+"""Slow host functions: what they return is computed in a task while the guest is suspended."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Instance, State
-from pie_control.instances.roles import Turns
+from pie_control.instances.instance import Instance, InstanceState, Turns
 
 
-class LateAnswers:
+class SlowCalls:
     """Resumes guests with what was computed for them. `run` must run before the first."""
 
     def __init__(self, turns: Turns) -> None:
@@ -41,7 +40,7 @@ class LateAnswers:
             scope.cancel()
 
     async def _answer(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> None:
-        if instance.state is not State.RUNNING:
+        if instance.state is not InstanceState.RUNNING:
             return
         with trio.CancelScope() as scope:
             self._under_way[instance] = scope

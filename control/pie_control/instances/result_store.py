@@ -1,6 +1,6 @@
-"""Results of instances that were launched detached, for clients who ask after a restart.
+"""Results of instances that were launched detached, for clients that ask after a restart.
 
-Each is a file, as what `kept.py` keeps. They are written by a thread soon after an instance's end,
+Each is a file of a `SettingsFolder`. They are written by a thread soon after an instance's end,
 and at the latest when the server stops. They are bounded by their age, and by number and bytes of
 each user's.
 """
@@ -16,9 +16,9 @@ from pathlib import Path
 import structlog
 import trio
 
+from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_control.kept import Kept
 
 log = structlog.get_logger("pie.instances")
 
@@ -28,7 +28,7 @@ SWEEP_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class KeptResult:
+class StoredResult:
     """How an instance has ended."""
 
     id: str
@@ -38,22 +38,22 @@ class KeptResult:
     ended_ns: int  # Unix epoch
 
 
-class KeptResults:
-    """What is kept of detached instances that have ended."""
+class ResultStore:
+    """Results of detached instances that have ended."""
 
     def __init__(self, folder: Path, seconds: float, date_ns: Callable[[], int]) -> None:
-        """Takes where the files are, how long a result is kept, 0 for not at all, and the clock."""
-        names = KeptResult.__slots__
-        self._files = Kept(folder if seconds else None, *names)
+        """Takes the files' folder, for how long there is a result, 0 for none, and the clock."""
+        names = StoredResult.__slots__
+        self._files = SettingsFolder(folder if seconds else None, *names)
         self._age_ns = int(seconds * 1e9)
         self._date_ns = date_ns
         self._followed: set[Instance] = set()
-        self._new: list[KeptResult] = []  # not written yet
+        self._new: list[StoredResult] = []  # not written yet
         self._users: dict[str, OrderedDict[str, tuple[int, int]]] = {}  # date and bytes, by id
         self._work = trio.Event()
 
     def follow(self, instance: Instance) -> None:
-        """Will keep an instance's result."""
+        """Will store an instance's result."""
         if self._age_ns:
             self._followed.add(instance)
 
@@ -65,15 +65,15 @@ class KeptResults:
         ended = instance.ended
         assert ended is not None
         state, text = ended.state.value, ended.text
-        self._new.append(KeptResult(instance.id, instance.user, state, text, ended.time_ns))
+        self._new.append(StoredResult(instance.id, instance.user, state, text, ended.time_ns))
         self._work.set()
 
-    def find(self, instance_id: str, user: str | None) -> KeptResult | None:
+    def find(self, instance_id: str, user: str | None) -> StoredResult | None:
         """A result of a user, None for any user's."""
         fields = self._files.get(instance_id)
         if fields is None:
             return None
-        found = KeptResult(**fields)
+        found = StoredResult(**fields)
         if user not in (None, found.user) or self._is_old(found.ended_ns):
             return None
         return found
@@ -94,14 +94,14 @@ class KeptResults:
             self._write(self._new)
 
     def _look(self) -> None:
-        """Counts what a server before this one has kept."""
-        there = [KeptResult(**fields) for fields in self._files.all()]
+        """Counts what a server before this one has stored."""
+        there = [StoredResult(**fields) for fields in self._files.all()]
         for result in sorted(there, key=lambda result: result.ended_ns):
             self._count(result)
 
-    def _write(self, results: list[KeptResult]) -> None:
+    def _write(self, results: list[StoredResult]) -> None:
         for result in results:
-            fields = {name: getattr(result, name) for name in KeptResult.__slots__}
+            fields = {name: getattr(result, name) for name in StoredResult.__slots__}
             try:
                 self._files.put(result.id, **fields)
             except ApiError as error:
@@ -111,7 +111,7 @@ class KeptResults:
         for user in list(self._users):
             self._bound(user)
 
-    def _count(self, result: KeptResult) -> None:
+    def _count(self, result: StoredResult) -> None:
         of_user = self._users.setdefault(result.user, OrderedDict())
         of_user[result.id] = result.ended_ns, len(result.text.encode())
 

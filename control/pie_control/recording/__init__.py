@@ -1,1 +1,0 @@
-"""Records of programs' API calls, and their replay without a model."""
