@@ -48,11 +48,5 @@ class Server(ServerProcess):
         """What it has logged so far."""
         return self._log.read_text(errors="replace")
 
-    def kill(self) -> None:
-        """Kills it, if it runs, and waits for its end."""
-        with suppress(psutil.NoSuchProcess):
-            self.process.kill()
-        self.wait()
-
     def __enter__(self) -> Server:
         return self
