@@ -10,7 +10,6 @@ import logging
 import math
 from contextlib import AbstractAsyncContextManager
 from typing import Any
-from urllib.parse import urlsplit
 
 import mcp_types as types
 import structlog
@@ -21,11 +20,11 @@ from mcp.client._transport import TransportStreams
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
 from pie_control.errors import ApiError, Code
+from pie_control.mcp.secrets import redacted
 from pie_control.mcp.stdio import TOO_LARGE, stdio_transport
 from pie_control.mcp.streamable import http_transport
 from pie_py import __version__
 from pie_py.config.mcp import McpServerConfig
-from pie_py.config.variables import filled_in
 
 log = structlog.get_logger("pie.mcp")
 # What the SDK has to say of servers that go wrong comes back as errors, too.
@@ -34,9 +33,6 @@ logging.getLogger("mcp").propagate = False
 logging.getLogger("client").addHandler(logging.NullHandler())
 
 MOST_PAGES = 100  # of a list of tools
-
-HIDDEN = "***"
-SHORTEST = 4  # characters: what is shorter is no secret, and stands in many texts
 
 
 class SessionGone(Exception):
@@ -217,35 +213,3 @@ def _line(error: BaseException) -> str:
         named = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{named}"
     return f"{type(error).__name__}: {error}"[:500]
-
-
-def with_secrets(name: str, config: McpServerConfig) -> McpServerConfig:
-    """The operator's configuration of MCP server `name`, variables of the server's environment
-    filled in.
-
-    Raises:
-        MissingVariable: naming the variable and where it stands.
-    """
-    return config.model_copy(
-        update={
-            key: {
-                label: filled_in(value, f"mcp.servers.{name}.{key}.{label}")
-                for label, value in values.items()
-            }
-            for key, values in (("env", config.env), ("headers", config.headers))
-        }
-    )
-
-
-def redacted(text: str, config: McpServerConfig) -> str:
-    """A text of errors without the values of headers and variables, and what follows the URL's
-    path."""
-    values = [*config.headers.values(), *config.env.values()]
-    secrets = {*values, *(word for value in values for word in value.split())}
-    if config.url is not None:
-        parts = urlsplit(config.url)
-        secrets |= {parts.query, *(pair.partition("=")[2] for pair in parts.query.split("&"))}
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= SHORTEST:
-            text = text.replace(secret, HIDDEN)
-    return text

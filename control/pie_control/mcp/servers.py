@@ -17,8 +17,8 @@ from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
 from pie_control.guest_json import check_values
 from pie_control.instances.futures import Future, FutureKind
-from pie_control.mcp.connection import redacted
 from pie_control.mcp.registry import McpRegistry
+from pie_control.mcp.secrets import redacted
 from pie_control.mcp.server import Action, McpServer
 from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import McpConfig
