@@ -56,7 +56,6 @@ LONGEST = (
     "end_to_end/test_mcp.py",
     "cli/test_cli_server.py",
     "inference/test_tensor_parallel.py",
-    "pie_tiny/test_training.py",
     "control_traits/test_mcp_servers.py",
     "end_to_end/test_many.py",
     "end_to_end/test_bench_async.py",

@@ -73,7 +73,7 @@ def draw(random: Random, interrupted: bool) -> Scripted:
 
 @torch.inference_mode()
 def one_by_one(model: LlamaForCausalLM, script: Scripted) -> list[int]:
-    """The same again, slowly: everything computed anew for each token."""
+    """The same again, slowly: everything computed again for each token."""
     ids, written, after = list(script.prompt), 0, []
     while written < script.length:
         token = int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax())
@@ -99,7 +99,7 @@ def test_without_interrupts_it_is_generate(model: LlamaForCausalLM) -> None:
 
 def test_with_interrupts_it_is_one_sequence_at_a_time(model: LlamaForCausalLM) -> None:
     random = Random(2)
-    scripts = [draw(random, interrupted=True) for _ in range(25)]
+    scripts = [draw(random, interrupted=True) for _ in range(12)]
     decode(model, scripts, rows=8)
     for script in scripts:
         assert script.done

@@ -8,7 +8,7 @@ import re
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples.pie_tiny.corpus.calls import call_block
@@ -60,11 +60,13 @@ def as_blocks(items: list[object]) -> list[object]:
     return blocks
 
 
+@settings(max_examples=40)
 @given(written)
 def test_reads_what_was_written(items: list[object]) -> None:
     assert parse(as_text(items)) == as_blocks(items)
 
 
+@settings(max_examples=40)
 @given(written, st.integers())
 def test_is_the_same_however_it_is_cut(items: list[object], seed: int) -> None:
     random = Random(seed)

@@ -32,11 +32,12 @@ SEEDS = st.integers(0, 2**32)
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer("test", samples=3000)
+    return train_tokenizer("test", samples=1000)
 
 
-def test_training_it_again_gives_the_same(tokenizer: Tokenizer) -> None:
-    assert train_tokenizer("test", samples=3000).to_str() == tokenizer.to_str()
+def test_training_it_again_gives_the_same() -> None:
+    one, again = (train_tokenizer("test", samples=200).to_str() for _ in range(2))
+    assert one == again
 
 
 def test_size_and_special_tokens(tokenizer: Tokenizer) -> None:

@@ -12,7 +12,6 @@ from random import Random
 import pytest
 import torch
 from click.testing import CliRunner
-from support.oracles import Executor, byte_tokenizer, once, recite, vocabulary
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -31,6 +30,7 @@ from examples.pie_tiny.scoring import (
     problems,
     same_json,
 )
+from examples.pie_tiny.tests.oracles import Executor, byte_tokenizer, once, recite, vocabulary
 
 held_out = Split(held_out=True)
 

@@ -11,7 +11,6 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.oracles import Change, Executor, once, recite, vocabulary, write
 
 from examples.pie_tiny.call_episodes import Asynchronous, Synchronous
 from examples.pie_tiny.corpus.arithmetic import arithmetic
@@ -24,6 +23,7 @@ from examples.pie_tiny.corpus.tasks import RESULT, Call, Request
 from examples.pie_tiny.episodes import Plain, React
 from examples.pie_tiny.ledger import Problem
 from examples.pie_tiny.parsing import Violation
+from examples.pie_tiny.tests.oracles import Change, Executor, once, recite, vocabulary, write
 
 seeds = st.integers(0, 2**32)
 held_out = Split(held_out=True)
