@@ -16,6 +16,7 @@ from support.servers import Server
 from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.client.sync import Client
 from pie_py.config.keys import KeyStore, api_key
+from pie_py.testing.plugin import replaying
 
 TOKEN = "t0ken-that-nobody-else-knows"
 FETCHES = f"""
@@ -55,6 +56,7 @@ def test_no_secret_is_in_any_log() -> None:
         keys = KeyStore(folder / "data")
         ann = keys.add("ann")
         settings: dict[str, Any] = {
+            **replaying(folder),
             "endpoint": "tcp://0.0.0.0:*",
             "log": {"level": "debug"},
             "http": {"allow": ["127.0.0.1:*"]},
@@ -94,7 +96,7 @@ def register(client: Client) -> None:
 
 def ask(http: Any, key: str) -> None:
     """Requests with a key in every place where one may be, right and wrong."""
-    body = json.dumps({"model": "pie-tiny", "prompt": "Hi", "max_tokens": 1})
+    body = json.dumps({"model": "replay", "prompt": "Hi", "max_tokens": 1})
     path = "/v1/completions"
     for headers in (
         {"authorization": f"Bearer {key}"},

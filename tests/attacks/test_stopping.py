@@ -11,6 +11,7 @@ import pytest
 from support.servers import Server
 
 from pie_py.client.errors import RpcError
+from pie_py.testing.plugin import replaying
 
 
 @pytest.fixture
@@ -35,22 +36,17 @@ def stop(server: Server) -> None:
         time.sleep(0.01)
 
 
-def test_instances_end_by_themselves_after_the_first_signal(short_folder: Path) -> None:
-    with Server(short_folder, stop_seconds=60) as server, server.client() as client:
+def test_instances_end_by_themselves_until_the_second_signal(short_folder: Path) -> None:
+    settings = replaying(short_folder)
+    with Server(short_folder, **settings, stop_seconds=600) as server, server.client() as client:
         program = client.upload(WAITS.encode(), "waits")
-        instance = client.launch(program)
-        assert instance.receive(60) == "ready"
+        instance, other = client.launch(program), client.launch(program)
+        assert [one.receive(60) for one in (instance, other)] == ["ready"] * 2
         stop(server)
         with pytest.raises(RpcError, match="busy: the server is stopping"):
             client.launch(program)
         instance.send("done")
         assert instance.result(60) == "done"
-
-
-def test_the_second_signal_ends_them(short_folder: Path) -> None:
-    with Server(short_folder, stop_seconds=600) as server, server.client() as client:
-        instance = client.launch(client.upload(WAITS.encode(), "waits"))
-        assert instance.receive(60) == "ready"
-        stop(server)
+        assert server.process.poll() is None
         server.ask_to_stop()
         server.process.wait(60)

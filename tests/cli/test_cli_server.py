@@ -22,6 +22,7 @@ from support.servers import Server
 from support.traps import set_traps, trapped
 
 from pie_py.cli import main
+from pie_py.testing.plugin import replaying
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
@@ -51,9 +52,11 @@ async def main(args):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name, Server(Path(name)) as server:
-        (Path(name) / "talker.py").write_text(TALKER)
-        yield server
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        (folder / "talker.py").write_text(TALKER)
+        with Server(folder, **replaying(folder)) as server:
+            yield server
 
 
 def cli(
@@ -76,6 +79,16 @@ def traps(tmp_path: Path) -> Path:
     set_traps(tmp_path)
     (tmp_path / "hi.py").write_text("async def main():\n    return 'hi'\n")
     return tmp_path
+
+
+def without_model(folder: Path) -> dict[str, str]:
+    """What a server is told that has a data folder, and a worker that has no model to load."""
+    settings = replaying(folder)
+    return {
+        "PIE_PY_DATA_FOLDER": str(folder),
+        "PIE_PY_MODELS": json.dumps(settings["models"]),
+        "PIE_PY_WORKER_MODULE": settings["worker_module"],
+    }
 
 
 def ask(*args: str | Path) -> subprocess.CompletedProcess[str]:
@@ -127,7 +140,7 @@ def test_run_upload_launch_ps_logs_kill(server: Server) -> None:
     assert removed.stderr == f"chat ({digest[:12]}) is removed\n"
     assert ask("programs", *here).stdout.count("\n") == 2
     assert ask("programs", "rm", "chat", *here).returncode == 1
-    assert "pie-tiny" in ask("models", *here).stdout
+    assert "replay" in ask("models", *here).stdout
 
 
 @pytest.mark.slow
@@ -181,11 +194,11 @@ def test_the_traits_of_a_model(server: Server) -> None:
     traits = ask("models", "--traits", *here).stdout.split("\n")
     assert {"runtime", "session", "messaging", "allocate", "forward", "sample"} <= set(traits)
     assert "input-image" not in traits
-    assert ask("models", "pie-tiny", "--traits", *here).stdout.split("\n") == traits
+    assert ask("models", "replay", "--traits", *here).stdout.split("\n") == traits
     wrong = ask("models", "gpt-9", *here)
     assert wrong.returncode == 2
     assert "gpt-9" in wrong.stderr
-    assert "pie-tiny" in wrong.stderr
+    assert "replay" in wrong.stderr
 
 
 @pytest.mark.slow
@@ -296,7 +309,8 @@ def test_serve_keeps_its_endpoint_and_keys_where_clients_have_theirs(tmp_path: P
         f'endpoint = "tcp://0.0.0.0:*"\ndata_folder = "{data}"\n[gateway]\nenabled = false\n'
     )
     of_clients = "tcp://127.0.0.1:7743"
-    with served("--config", str(config), PIE_PY_ENDPOINT=of_clients) as (_, said):
+    environment = {**without_model(data), "PIE_PY_ENDPOINT": of_clients}
+    with served("--config", str(config), **environment) as (_, said):
         (endpoint,) = [line.split()[2].rstrip(";") for line in said if "ready at" in line]
         assert endpoint.startswith("tcp://0.0.0.0:")
         here = ("--endpoint", endpoint.replace("0.0.0.0", "127.0.0.1"))
@@ -322,13 +336,14 @@ def test_words_that_begin_with_a_dash_go_to_the_inferlet(server: Server) -> None
 
 @pytest.mark.slow
 def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
+    environment = without_model(tmp_path)
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         endpoint = f"ipc://{folder}/door"
-        with served("--endpoint", endpoint, PIE_PY_DATA_FOLDER=str(tmp_path)) as (process, said):
+        with served("--endpoint", endpoint, **environment) as (process, said):
             assert endpoint in said[-1]
             (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
             assert httpx2.get(f"{url}/ready").status_code == 200
-            second = cli("serve", "--endpoint", endpoint, PIE_PY_DATA_FOLDER=str(tmp_path))
+            second = cli("serve", "--endpoint", endpoint, **environment)
             assert second.returncode == 1
             assert f"{endpoint} is in use already" in second.stderr
         assert process.returncode == 0
@@ -336,7 +351,7 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
             httpx2.get(f"{url}/ready")
         gone = ask("ps", "--endpoint", endpoint)
         assert gone.returncode == 1
-    refused = cli("serve", "--endpoint", "tcp://0.0.0.0:0", PIE_PY_DATA_FOLDER=str(tmp_path))
+    refused = cli("serve", "--endpoint", "tcp://0.0.0.0:0", **environment)
     assert refused.returncode == 1
     assert "pie-py keys add USER" in refused.stderr
 

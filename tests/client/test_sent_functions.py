@@ -24,6 +24,9 @@ from support.travelling import Account, City, Colour, Leaver, Point, Refused
 from pie_py.client import CannotTravel, Client, InferletFailed, inferlet, sync
 from pie_py.client.remote.reach import Reach
 from pie_py.client.remote.values import dumps, loads
+from pie_py.testing.plugin import replaying
+from pie_py.testing.replaying_worker import SCRIPT
+from pie_py.testing.script import Line, ScriptFile
 
 BROKEN = np.zeros(2)
 CLIENT = sync.Client()
@@ -31,8 +34,12 @@ CLIENT = sync.Client()
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder, Server(Path(folder)) as running:
-        yield running
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        settings = replaying(folder)
+        ScriptFile(folder / "model" / SCRIPT).write([Line("a mouse in the house")])
+        with Server(folder, **settings) as running:
+            yield running
 
 
 @pytest.fixture(scope="module")

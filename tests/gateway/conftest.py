@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +10,28 @@ import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
-MODEL = "pie-tiny"
+EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
+TEMPLATE = (
+    "{{ bos_token }}{% if tools %}<|system|>\n{{ tools | tojson }}<|end|>\n{% endif %}"
+    "{% for message in messages %}<|{{ message['role'] }}|>\n"
+    "{{ message.name }}{{ message.reasoning_content }}"
+    "{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}"
+    "{{ message['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name, Server(Path(name)) as server:
-        yield server
+    """Of the embedded model, and of one like it whose chat template knows of tools."""
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        model = folder / "tools"
+        shutil.copytree(EMBEDDED, model)
+        (model / "chat_template.jinja").write_text(TEMPLATE)
+        models = [{"source": "pie-tiny"}, {"source": str(model)}]
+        with Server(folder, models=models) as server:
+            yield server
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from support.servers import Server
 
 from pie_gateway.http.limits import Bucket
 from pie_py.config.keys import KeyStore, api_key, find_user
+from pie_py.testing.plugin import replaying
 
 CHAT = "/v1/chat/completions"
 HI = {"model": "pie-tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
@@ -45,8 +46,9 @@ def test_keys_are_those_of_the_users(tmp_path: Path) -> None:
 def test_users_of_an_encrypted_server(folder: Path) -> None:
     store = KeyStore(folder / "data")
     keys = {user: api_key(store.add(user)) for user in ("ann", "bob")}
+    settings = replaying(folder)
     with (
-        Server(folder, endpoint="tcp://0.0.0.0:*") as server,
+        Server(folder, **settings, endpoint="tcp://0.0.0.0:*") as server,
         Gateway(server, folder) as gateway,
         gateway.http() as http,
     ):
@@ -58,7 +60,7 @@ def test_users_of_an_encrypted_server(folder: Path) -> None:
         assert (unread.status_code, unread.json()["type"]) == (401, "error")
         assert unread.json()["error"]["type"] == "authentication_error"
         ann, bob = ({"authorization": f"Bearer {keys[user]}"} for user in ("ann", "bob"))
-        assert http.post(CHAT, json=HI, headers=ann).status_code == 200
+        assert http.post(CHAT, json={**HI, "model": "replay"}, headers=ann).status_code == 200
         assert http.get("/v1/server", headers={"x-api-key": keys["bob"]}).json()["user"] == "bob"
         source = b"from inferlet import runtime\nasync def main(args):\n await runtime.sleep(99)"
         http.post("/v1/programs", params={"name": "sleep"}, content=source, headers=ann)

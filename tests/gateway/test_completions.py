@@ -107,7 +107,8 @@ def test_what_is_wrong_is_named(
 
 
 def test_models(client: openai.OpenAI) -> None:
-    [card] = client.models.list()
+    card, other = client.models.list()
+    assert other.id == "tools"
     assert (card.id, card.object) == (MODEL, "model")
     assert client.models.retrieve(MODEL) == card
     with pytest.raises(openai.NotFoundError):

@@ -179,5 +179,5 @@ def test_a_two_way_session(gateway: Gateway, http: httpx2.Client) -> None:
 
 
 def test_the_server_tells_of_itself(http: httpx2.Client) -> None:
-    assert http.get("/v1/server").json()["models"] == ["pie-tiny"]
+    assert http.get("/v1/server").json()["models"] == ["pie-tiny", "tools"]
     assert "pie-tiny" in http.get("/v1/stats").json()

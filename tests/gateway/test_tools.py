@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anthropic
 import openai
 import pytest
 from support.gateways import Gateway
-from support.servers import Server
 
-EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
-TEMPLATE = (
-    "{{ bos_token }}{% if tools %}<|system|>\n{{ tools | tojson }}<|end|>\n{% endif %}"
-    "{% for message in messages %}<|{{ message['role'] }}|>\n"
-    "{{ message.name }}{{ message.reasoning_content }}"
-    "{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}"
-    "{{ message['content'] }}<|end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
-)
 CITY = {
     "type": "object",
     "properties": {"city": {"enum": ["Pargos", "Argon"]}},
@@ -35,24 +22,6 @@ TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "time", "parameters": CITY}},
 ]
 ASK: list[Any] = [{"role": "user", "content": "How is the weather in Argon?"}]
-
-
-@pytest.fixture(scope="module")
-def gateway() -> Iterator[Gateway]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        model = folder / "tools"
-        shutil.copytree(EMBEDDED, model)
-        (model / "chat_template.jinja").write_text(TEMPLATE)
-        models = [{"source": str(model)}, {"source": "pie-tiny"}]
-        with Server(folder, models=models) as server, Gateway(server, folder) as gateway:
-            yield gateway
-
-
-@pytest.fixture
-def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client:
-        yield client
 
 
 @pytest.fixture

@@ -8,18 +8,22 @@ import subprocess
 import sys
 from typing import Any
 
-from support.rust_components import use_toolchain
+from support.rust_components import rust_component, use_toolchain
 
 OPERATORS = ("pie_py", "bench")  # `pie-py bench`
 OURS = ("benchmarks",)  # `python -m benchmarks`
 
 
-def bench(*arguments: str, of: tuple[str, ...] = OURS) -> dict[str, Any]:
-    """The document that a benchmark prints: of one report, or of several under `reports`."""
+def bench(*arguments: str, of: tuple[str, ...] = OURS, builds: bool = False) -> dict[str, Any]:
+    """The document that a benchmark prints: of one report, or of several under `reports`.
+
+    The program in Rust that it launches is built once for all of them, unless it builds it itself.
+    """
     use_toolchain()
+    program = {} if builds else {"PIE_BENCH_PROGRAM": str(rust_component("bench"))}
     done = subprocess.run(
         [sys.executable, "-m", *of, *arguments, "--json"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **program, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=280,

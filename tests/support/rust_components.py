@@ -15,6 +15,7 @@ from pie_py.build.rust import build_crate, check_compiler
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILT = REPOSITORY / "target" / "components"
 CRATES = {
+    "bench": REPOSITORY / "pie_py" / "bench" / "guests" / "rust",
     "chat": REPOSITORY / "inferlets" / "chat" / "rust",
     "guests": REPOSITORY / "tests" / "rust_guests",
     "outside_guests": REPOSITORY / "tests" / "outside_guests",
