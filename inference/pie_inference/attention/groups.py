@@ -25,7 +25,6 @@ from pie_inference.attention.decode_cache import Span
 from pie_inference.attention.pieces import (
     KeySlots,
     Padded,
-    Piece,
     Pieces,
     Visibility,
     grouped,
@@ -110,14 +109,14 @@ class Groups:
         width = self._cache.rows[0].shape[1] * self._cache.data.itemsize  # bytes of a slot
         pieces = pieces_of(layout.sequences, inputs)
         most_keys = max(1, MAX_GATHER_BYTES // width)
-        return [self._of_pieces(layout, some) for some in grouped(pieces, most_keys)]
-
-    def _of_pieces(self, layout: Layout, pieces: list[Piece]) -> Group:
-        padded = Padded(layout.sequences, Pieces(*np.array(pieces, np.int64).T))
-        real = None
-        if padded.padded:
-            real = np.flatnonzero((padded.lanes < padded.queries[:, None]).reshape(-1))
-        return self._group(layout, padded, real, None)
+        groups = []
+        for some in grouped(pieces, most_keys):
+            padded = Padded(layout.sequences, Pieces(*np.array(some, np.int64).T))
+            real = None
+            if (padded.queries != padded.lanes.size).any():
+                real = np.flatnonzero((padded.lanes < padded.queries[:, None]).reshape(-1))
+            groups.append(self._group(layout, padded, real, None))
+        return groups
 
     def _group(
         self, layout: Layout, padded: Padded, real: Int64 | None, cached: Span | None

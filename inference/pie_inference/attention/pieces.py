@@ -145,22 +145,6 @@ class Padded:
         found: Int64 = np.minimum(np.arange(self.width), self.keys[:, None] - 1)
         return found
 
-    @property
-    def padded(self) -> bool:
-        """Whether a piece has fewer queries than another."""
-        return bool((self.queries != self.lanes.size).any())
-
-    @property
-    def causal(self) -> bool:
-        """Whether the kernels' own causality says all: query `i` sees the keys up to `i`."""
-        return self.lanes.size > 1 and not self._ruled and not self._before.any()
-
-    @property
-    def whole(self) -> bool:
-        """Whether every query sees every key."""
-        equal = not (self.keys != self.width).any()
-        return not self._ruled and self.lanes.size == 1 and equal
-
     def seen(self) -> Bool:
         """`[batch, queries, keys]`: by the contract's rule, or by explicit masks."""
         last = np.minimum(self._before[:, None] + self.lanes, self.keys[:, None] - 1)
@@ -175,14 +159,19 @@ class Padded:
 
     def everything(self, dtype: torch.dtype, device: torch.device) -> Visibility:
         """What the queries see if no window hides anything."""
-        if self.causal or self.whole:
-            return Visibility(mask=None, causal=self.causal, blank=None)
-        if self.lanes.size == 1 and not self._ruled:
-            hidden = upload(np.arange(self.width) >= self.keys[:, None], device)
-            mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
-            mask = mask.masked_fill_(hidden, float("-inf"))[:, None, None]
-            return Visibility(mask, causal=False, blank=None)
-        return visibility(self.seen(), dtype, device)
+        if self._ruled:
+            return visibility(self.seen(), dtype, device)
+        if self.lanes.size > 1:
+            if self._before.any():
+                return visibility(self.seen(), dtype, device)
+            # The kernels' own causality says all: query `i` sees the keys up to `i`.
+            return Visibility(mask=None, causal=True, blank=None)
+        if (self.keys == self.width).all():  # every query sees every key
+            return Visibility(mask=None, causal=False, blank=None)
+        hidden = upload(np.arange(self.width) >= self.keys[:, None], device)
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
+        mask = mask.masked_fill_(hidden, float("-inf"))[:, None, None]
+        return Visibility(mask, causal=False, blank=None)
 
     def hidden_by(self, window: int, key_positions: NDArray[np.int32]) -> Bool | None:
         """`[batch, queries, keys]` that lie before a window of positions, or None if none does; of

@@ -66,7 +66,10 @@ class Threads:
 
     def use(self, inputs: int, sequences: int) -> None:
         """Lets PyTorch compute with the threads for a forward of so many inputs and sequences."""
-        wanted = self._wanted(inputs, sequences)
+        wanted = self._most
+        if inputs <= STEP * sequences:
+            steps = (threads for size, threads in self._fewer.items() if inputs <= size)
+            wanted = next(steps, wanted)
         self._used = wanted if self._cores is None else self._cores.allowed(wanted)
         torch.set_num_threads(self._used)
 
@@ -75,13 +78,6 @@ class Threads:
         if self._used > 1 and self._cores is not None and self._cores.are_taken():
             self._used = 1
             torch.set_num_threads(1)
-
-    def _wanted(self, inputs: int, sequences: int) -> int:
-        if inputs <= STEP * sequences:
-            for size, threads in self._fewer.items():
-                if inputs <= size:
-                    return threads
-        return self._most
 
 
 def measured(model: ServedModel) -> Threads:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_inference.attention.base import PreparedAttention
 from pie_inference.attention.observed import ObservedAttention
-from pie_inference.attention.sequences import Sequences, describe
-from pie_inference.device import DeviceFuture
+from pie_inference.attention.sequences import describe
+from pie_inference.device import DeviceFuture, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import (
     NONE,
@@ -41,8 +40,14 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         model.cache.masked[sequences.input_slots] = False
         model.embeds.place(batch.outputs, positions[outputs])
         return None
-    attention = model.attention.prepare(sequences, ordered=not batch.observed.any())
-    observed = _observe(model, batch, sequences, attention)
+    observes = bool(batch.observed.any())
+    attention = model.attention.prepare(sequences, ordered=not observes)
+    observed = None
+    if observes:
+        shape = model.network.shape
+        observed = ObservedAttention(
+            attention, batch, sequences, model.cache, shape.heads, shape.attention
+        )
     computed = outputs  # rows that the last layer computes to the end
     if observed is not None and not outputs.size:  # without rows it would not attend at all
         computed = np.zeros(1, np.int32)
@@ -62,9 +67,9 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
             computed = places[computed]
     hidden = model.network.forward(
         model.embeds.read(inputs),
-        model.index(positions),
+        upload_index(positions, model.device),
         observed or attention,
-        None if every_row else model.index(computed),
+        None if every_row else upload_index(computed, model.device),
         None if owners is None else model.adapters.rows(owners, None if every_row else computed),
         images,
     )
@@ -77,15 +82,6 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
 def writes_outputs(model: ServedModel, batch: Forward) -> Clear:
     """The slots of the inputs' keys and values, and the output embeds."""
     return Clear(batch.output_slots[batch.output_slots >= 0], batch.outputs, NONE)
-
-
-def _observe(
-    model: ServedModel, batch: Forward, sequences: Sequences, attention: PreparedAttention
-) -> ObservedAttention | None:
-    if not batch.observed.any():
-        return None
-    shape = model.network.shape
-    return ObservedAttention(attention, batch, sequences, model.cache, shape.heads, shape.attention)
 
 
 def _output_rows(batch: Forward) -> NDArray[np.int32]:
