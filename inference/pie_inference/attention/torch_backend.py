@@ -21,13 +21,14 @@ from pie_inference.attention.groups import (
     Group,
     Groups,
     Int64,
+    KeySlots,
     Layout,
     Rows,
+    Visibility,
     as_slice,
     rows_of,
 )
 from pie_inference.attention.paging import ranges
-from pie_inference.attention.pieces import KeySlots, Visibility
 from pie_inference.attention.recurrent import PreparedStates
 from pie_inference.attention.scores import scored_attention
 from pie_inference.attention.sequences import Sequences
