@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import zmq
 
+from pie_py.config.child import exit_with_parent
 from pie_py.config.model import ModelConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
@@ -103,18 +104,15 @@ def main(answer: Callable[[Batch], BatchResult] = answer) -> None:
     parser.add_argument("--config", required=True)
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as the real one: control decides
+    exit_with_parent()
     models = [ModelConfig(**model) for model in json.loads(options.config)["models"]]
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.connect(options.connect)
-    parent = os.getppid()
     described = [describe(model) for model in models]
     pages = {model.name: model.page_size for model in described}
     socket.send(encode(Hello(os.getpid(), "none", described)))
     while True:
-        while not socket.poll(1000):
-            if os.getppid() != parent:  # the control process has ended
-                return
         message = decode(socket.recv())
         if isinstance(message, Stop):
             break

@@ -39,8 +39,8 @@ def upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
     To a GPU it goes through pinned memory, in the order of the stream, and nothing waits: from
     pageable memory PyTorch would wait for all that the device has to do.
     """
-    tensor = pinned(array, device)
-    return tensor if device.type == "cpu" else tensor.to(device, non_blocking=True)
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def pinned(array: NDArray[Any], device: torch.device) -> torch.Tensor:

@@ -150,41 +150,13 @@ def _text(package: wit.Package, imports: list[_Import]) -> str:
     """The component as text, with an empty module in the place of the core module."""
     names = list(dict.fromkeys(item.interface for item in imports))
     numbered = list(enumerate(imports))
-    count = len(imports)
     lines = ["(component"]
     for name in names:
         lines += _instance(package, name, imports)
 
-    lines.append("(core module $trampolines")
-    lines.append(f'(table (export "table") {count} {count} funcref)')
-    for i, item in numbered:
-        arity = len(item.core_type.partition(")")[0].split()) - 1
-        arguments = " ".join(f"local.get {n}" for n in range(arity))
-        lines.append(f"(type $t{i} (func {item.core_type}))")
-        lines.append(
-            f'(func (export "{i}") (type $t{i}) {arguments}'
-            f" i32.const {i} call_indirect (type $t{i}))"
-        )
-    lines.append(")")
-
-    lines.append("(core module $fill")
-    lines.append(f'(import "" "table" (table {count} {count} funcref))')
-    lines += [f'(import "" "{i}" (func {item.core_type}))' for i, item in numbered]
-    lines.append(f"(elem (i32.const 0) func {' '.join(str(i) for i, _ in numbered)})")
-    lines.append(")")
-
-    lines.append("(core module $main")
-    lines += [
-        f'(import "{package.import_name(item.interface)}" "{item.name}" (func {item.core_type}))'
-        for item in imports
-    ]
-    lines.append(
-        '(memory (export "memory") 0)'
-        '(func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) unreachable)'
-        '(func (export "run") (param i32 i32) (result i32) unreachable)'
-        '(func (export "cabi_post_run") (param i32))'
-        ")"
-    )
+    lines += _trampolines(imports)
+    lines += _fill(imports)
+    lines += _main(package, imports)
 
     lines.append("(core instance $t (instantiate $trampolines))")
     lines.append("(core instance $m (instantiate $main")
@@ -216,6 +188,47 @@ def _text(package: wit.Package, imports: list[_Import]) -> str:
     )
     lines.append(")")
     return "\n".join(lines)
+
+
+def _trampolines(imports: list[_Import]) -> list[str]:
+    """A module that calls each import through a table, which is filled later."""
+    count = len(imports)
+    lines = ["(core module $trampolines", f'(table (export "table") {count} {count} funcref)']
+    for i, item in enumerate(imports):
+        arity = len(item.core_type.partition(")")[0].split()) - 1
+        arguments = " ".join(f"local.get {n}" for n in range(arity))
+        lines.append(f"(type $t{i} (func {item.core_type}))")
+        lines.append(
+            f'(func (export "{i}") (type $t{i}) {arguments}'
+            f" i32.const {i} call_indirect (type $t{i}))"
+        )
+    return [*lines, ")"]
+
+
+def _fill(imports: list[_Import]) -> list[str]:
+    """The module that fills the table with the imports."""
+    count = len(imports)
+    return [
+        "(core module $fill",
+        f'(import "" "table" (table {count} {count} funcref))',
+        *(f'(import "" "{i}" (func {item.core_type}))' for i, item in enumerate(imports)),
+        f"(elem (i32.const 0) func {' '.join(map(str, range(count)))})",
+        ")",
+    ]
+
+
+def _main(package: wit.Package, imports: list[_Import]) -> list[str]:
+    """The empty module that stands for the program's."""
+    names = [(package.import_name(item.interface), item) for item in imports]
+    return [
+        "(core module $main",
+        *(f'(import "{name}" "{item.name}" (func {item.core_type}))' for name, item in names),
+        '(memory (export "memory") 0)'
+        '(func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) unreachable)'
+        '(func (export "run") (param i32 i32) (result i32) unreachable)'
+        '(func (export "cabi_post_run") (param i32))'
+        ")",
+    ]
 
 
 def without_lines(core: bytes) -> bytes:

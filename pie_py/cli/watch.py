@@ -12,9 +12,7 @@ from pathlib import Path
 from pie_py.cli.connect import EXIT_INTERRUPTED
 from pie_py.cli.console import LOOK_SECONDS, say
 from pie_py.cli.target import Target
-from pie_py.config.processes import python_command
-
-STOP_SECONDS = 8  # for a run to end its instance
+from pie_py.config.processes import STOP_SECONDS, python_command
 
 
 def watch_target(target: Target, endpoint: str | None, key: str | None, args: Sequence[str]) -> int:

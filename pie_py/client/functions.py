@@ -192,6 +192,16 @@ async def answer(
         given.append("--interactive")
     instance = await client.launch(program, given)
     host = FunctionHost(instance, {one.called: one.run for one in hosted})
+    return await _answered(instance, host, tasks, on_event)
+
+
+async def _answered(
+    instance: Instance,
+    host: FunctionHost,
+    tasks: AsyncIterable[str] | None,
+    on_event: Callable[[dict[str, Any]], None] | None,
+) -> dict[str, Any]:
+    """Runs functions as events ask for them, until the instance's result is there."""
     problem: BaseException | None = None
     found: dict[str, Any] = {}
     async with anyio.create_task_group() as group:

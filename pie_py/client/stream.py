@@ -53,7 +53,8 @@ class Stream:
     def set_eager(self, eager: bool) -> None:
         """Takes messages in without the window's limit, or no more; calls of both kinds pair up."""
         self._eager += 1 if eager else -1
-        self._acknowledge_eagerly()
+        if self._eager:
+            self._acknowledge(self._received, self._received_bytes)
 
     def detach(self) -> None:
         """Stops reading: the client that attaches next gets what was not taken here."""
@@ -77,7 +78,8 @@ class Stream:
             else:
                 self._messages.append(item)
                 self._received_bytes += size_of(item)
-        self._acknowledge_eagerly()
+        if self._eager:
+            self._acknowledge(self._received, self._received_bytes)
         self.on_news()
 
     def resume(self, *, same_session: bool) -> None:
@@ -110,10 +112,6 @@ class Stream:
             pass  # the session was forgotten again, and attaches after that welcome; or it is dead
         elif answer["state"] != "running":
             self.finish(answer["state"], answer["text"])
-
-    def _acknowledge_eagerly(self) -> None:
-        if self._eager:
-            self._acknowledge(self._received, self._received_bytes)
 
     def _acknowledge(self, number: int, size: int) -> None:
         """Acknowledges the items below a number, a quarter of a window at a time."""

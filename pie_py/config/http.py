@@ -50,8 +50,8 @@ class HttpConfig(Section):
     allow_networks: tuple[Network, ...] = ()
     # Addresses that may not be reached though they are public.
     deny_networks: tuple[Network, ...] = ()
-    timeout_seconds: PositiveFloat = 60.0  # from the request to the body's end, by default
-    max_timeout_seconds: PositiveFloat = 600.0  # the most that a program may ask for
+    # From the request to the body's end, the most that a program may ask for.
+    max_timeout_seconds: PositiveFloat = 600.0
     connect_seconds: PositiveFloat = 10.0
     redirects: NonNegativeInt = 5  # followed in a row
     header_bytes: PositiveInt = 32 << 10  # URL and headers of a request; headers of an answer

@@ -43,7 +43,6 @@ class ConfinedConfig(Section):
 class GrammarConfig(Section):
     """Compilation of grammars, for all instances together."""
 
-    text_characters: PositiveInt = 256 << 10  # one grammar
     compile_seconds: PositiveFloat = 10.0
     threads: PositiveInt = 2  # that compile; a user has one of them at a time
     user_compilations: PositiveInt = 64  # of all instances of one user, under way

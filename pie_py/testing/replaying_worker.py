@@ -18,6 +18,7 @@ import numpy as np
 import zmq
 from tokenizers import Tokenizer
 
+from pie_py.config.child import exit_with_parent
 from pie_py.config.model import ModelConfig
 from pie_py.testing.script import ScriptFile, next_token
 from pie_py.wire.messages import decode, encode
@@ -248,18 +249,16 @@ def main() -> None:
     parser.add_argument("--config", required=True)
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the control process decides
+    exit_with_parent()
     configs = [ModelConfig(**model) for model in json.loads(options.config)["models"]]
     models = [Replayer(describe(one, Path(one.source)), Path(one.source)) for one in configs]
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.connect(options.connect)
-    parent = os.getppid()
     socket.send(encode(Hello(os.getpid(), "none", [one.model for one in models])))
     by_name = {one.model.name: one for one in models}
-    while os.getppid() == parent:
-        if not socket.poll(1000):
-            continue
+    while True:
         match decode(socket.recv()):
             case Stop():
                 break

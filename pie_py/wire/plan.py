@@ -341,6 +341,11 @@ class BatchResult:
     refused: dict[int, str] | None = None  # rows that could not be carried out, the others were
     attention: Attention | None = None
 
+    @property
+    def has_values(self) -> bool:
+        """Whether a program may wait for values in it, not only for its batch to end."""
+        return not (self.samples is None and self.distributions is None and self.attention is None)
+
 
 @dataclass(slots=True)
 class PlanResult:

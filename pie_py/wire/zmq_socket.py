@@ -131,7 +131,8 @@ class Socket:
         except zmq.ZMQError as error:
             return error.errno
         finally:
-            self._look()  # a send that fails may have consumed the signal, too
+            if self._waits and has_input(self._socket):
+                self.wake()  # the send, even one that failed, has consumed the task's signal
         return None
 
     async def wait(self) -> None:
@@ -158,7 +159,3 @@ class Socket:
     def close(self, linger: int | None = None) -> None:
         """Closes the socket, which goes on sending for `linger` milliseconds."""
         self._socket.close(linger)
-
-    def _look(self) -> None:
-        if self._waits and has_input(self._socket):
-            self.wake()  # the send has consumed the signal that the task waits for

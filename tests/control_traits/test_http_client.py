@@ -363,6 +363,9 @@ def test_time_outs() -> None:
                 await b.until_idle(web)
             with pytest.raises(ApiError, match="invalid-argument"):
                 await b.head(web.url, timeout_ms=10**9)
+        async with browser(max_timeout_seconds=0.3) as b:
+            web = await b.web(silent)
+            assert (await b.failure(web.url)).code == "timed-out", "none was asked for"
 
     run(main)
 

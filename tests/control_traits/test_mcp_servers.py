@@ -110,8 +110,7 @@ def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
 
 
 def test_why_a_server_takes_no_input_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    for patience in ("LAST_WORDS_SECONDS", "GRACE_SECONDS"):
-        monkeypatch.setattr(f"pie_control.mcp.stdio.{patience}", 0.5)
+    monkeypatch.setattr("pie_control.mcp.stdio.GRACE_SECONDS", 0.5)
 
     async def main() -> None:
         async with tools(test={"command": sys.executable, "args": [PLAIN]}) as t:

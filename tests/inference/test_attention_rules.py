@@ -200,7 +200,7 @@ def test_copies_take_effect_in_order(folder: Path, pairs: list[tuple[int, int]])
 def test_long_sequences_are_cut_into_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds on memory, lowered, change no result."""
     package = "pie_inference.attention"
-    monkeypatch.setattr(f"{package}.pieces.MAX_SCORES", 500)
+    monkeypatch.setattr(f"{package}.groups.MAX_SCORES", 500)
     monkeypatch.setattr(f"{package}.groups.MAX_GATHER_BYTES", 1 << 14)
     rig = Rig(folder)
     assert isinstance(rig.model.attention, TorchAttention)

@@ -81,7 +81,7 @@ def test_a_failed_batch(
     fill(rig)
     model = rig.model
     with torch.inference_mode():
-        assert engine._run(model, batch).error is not None
+        assert engine._start(model, batch).get().error is not None
     for tensor, axis, cleared in (
         (model.cache.data, 1, slots),
         (model.embeds.hidden, 0, embeds),
@@ -95,7 +95,7 @@ def test_a_failed_batch(
 def test_what_does_not_exist_is_not_cleared(rig: Rig) -> None:
     bad = CopyKv(ints([0]), ints([10**6]))
     with torch.inference_mode():
-        assert engine._run(rig.model, bad).error is not None
+        assert engine._start(rig.model, bad).get().error is not None
         with pytest.raises(BadBatch):
             handlers.clear(rig.model, Clear(NONE, ints([10**6]), NONE))
 

@@ -12,7 +12,7 @@ from support.checkpoints import make_llama
 from support.model_rig import Rig, Step, ints, offsets, tokens_of
 
 from pie_inference import handlers
-from pie_inference.handlers.divided import TOO_LARGE
+from pie_inference.handlers.forward import TOO_LARGE
 from pie_py.wire.plan import EmbedText, Forward
 
 

@@ -272,8 +272,8 @@ def test_what_a_step_asks_of_its_samplers_is_what_they_were_set_to(
         adjusts[slot] = biased or row >= 0
         draws[slot] = temperature > 0 and top_p > 0 and top_k != 1
     some = ints(sorted(asked))
-    assert pool.adjusts(some) == any(adjusts[slot] for slot in asked)
-    assert pool.draws(some) == any(draws[slot] for slot in asked)
+    assert pool.adjusting[some].any() == any(adjusts[slot] for slot in asked)
+    assert pool.drawing[some].any() == any(draws[slot] for slot in asked)
 
 
 def test_masks(rig: Rig) -> None:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from pie_inference.calibration.shared_cores import LEAST_ALONE, MOST_ALONE, RunQueues, SharedCores
+from pie_inference.calibration.threads import LEAST_ALONE, MOST_ALONE, RunQueues, SharedCores
 
 
 class World:

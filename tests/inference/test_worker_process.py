@@ -63,7 +63,7 @@ class Control:
         ]
 
     def start(self, source: Path, **config: object) -> Message:
-        self.process = subprocess.Popen(self.command(source, **config))
+        self.process = subprocess.Popen(self.command(source, **config), stdin=subprocess.PIPE)
         return self.receive()
 
     def send(self, message: Message) -> None:
@@ -278,7 +278,10 @@ def test_the_terminals_interrupt_does_not_end_it(control: Control, folder: Path)
 
 def test_it_ends_when_its_parent_dies(control: Control, folder: Path) -> None:
     """A parent that is killed can stop nobody."""
-    starter = "import subprocess, sys; p = subprocess.Popen(sys.argv[1:]); p.wait()"
+    starter = (
+        "import subprocess, sys; p = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE);"
+        " p.wait()"
+    )
     parent = subprocess.Popen([sys.executable, "-c", starter, *control.command(folder)])
     hello = control.receive()
     assert isinstance(hello, Hello)

@@ -13,8 +13,7 @@ from support.model_rig import Rig, Step, expected_logits, tokens_of
 
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.calibration import costs, threads
-from pie_inference.calibration.shared_cores import SharedCores
-from pie_inference.calibration.threads import Threads, measured
+from pie_inference.calibration.threads import SharedCores, Threads, measured
 from pie_inference.calibration.trial import run_step
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.worker import WorkerConfig

@@ -64,7 +64,8 @@ class Worker:
             [
                 *(sys.executable, "-m", module, "--connect", endpoint),
                 *("--config", json.dumps(options)),
-            ]
+            ],
+            stdin=subprocess.PIPE,
         )
         self.first = decode(self._socket.recv())
 

@@ -18,7 +18,7 @@ import trio
 from pie_cluster.node.bus_link import BusLink, GiveUp, Held, NotDone
 from pie_cluster.node.ownership import AGAIN_SECONDS, Here, Ownership, TopicOwner
 from pie_control.api.binder import implement
-from pie_control.api.session import check_size, message_size
+from pie_control.api.session import check_size
 from pie_control.api.signatures import SIGNATURES
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
@@ -26,6 +26,7 @@ from pie_control.instances.instance import Instance
 from pie_control.instances.slow_calls import SlowCalls
 from pie_control.messaging.channel import check_topic
 from pie_control.wasm import SUSPENDED, HostFunction
+from pie_py.wire.rpc import size_of
 
 if TYPE_CHECKING:
     from pie_control.messaging.bus import Bus
@@ -181,7 +182,7 @@ class ClusterTopics:
     def _send_message(
         self, instance: Instance, name: str, here: Callable[..., Any], topic: str, message: str
     ) -> Any:
-        size = message_size(message)
+        size = size_of(message)
         check_size(instance, size)
         check_topic(topic)
         args = (topic, message, size)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pie_control.api.session import check_size, message_size
+from pie_control.api.session import check_size
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.messaging.bus import Bus
+from pie_py.wire.rpc import size_of
 
 
 class MessagingCalls:
@@ -19,7 +20,7 @@ class MessagingCalls:
 
     def broadcast(self, instance: Instance, topic: str, message: str) -> int:
         """Sends to every subscriber, or to none; returns how many there are."""
-        size = message_size(message)
+        size = size_of(message)
         check_size(instance, size)
         return self._bus.broadcast(instance, topic, message, size)
 
@@ -45,7 +46,7 @@ class MessagingCalls:
 
     def push(self, instance: Instance, topic: str, message: str) -> None:
         """Appends to a work queue."""
-        size = message_size(message)
+        size = size_of(message)
         check_size(instance, size)
         self._bus.push(instance, topic, message, size)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pie_control.api.binder import run_of
-from pie_control.api.session import make_room, message_size
+from pie_control.api.session import make_room
 from pie_control.commands.run import LEAD, RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, Turns
 from pie_control.models.served import ServedModels
 from pie_control.models.token_text import TokenText
+from pie_py.wire.rpc import size_of
 
 # What the server looks for in the text of each token.
 MOST_END_CHARACTERS = 1024
@@ -148,7 +149,7 @@ class _Reader:
         outbox = self._instance.outbox
         if not outbox.has_room:
             return False
-        outbox.put(self._unsent, message_size(self._unsent))
+        outbox.put(self._unsent, size_of(self._unsent))
         self._unsent = ""
         return True
 

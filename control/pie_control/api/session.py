@@ -9,13 +9,14 @@ from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.mailbox import Mailbox
+from pie_py.wire.rpc import size_of
 
 Message = TypeVar("Message", str, bytes)
 
 
 def send(instance: Instance, message: str) -> None:
     """Sends text to the client."""
-    size = message_size(message)
+    size = size_of(message)
     check_size(instance, size)
     make_room(instance)
     instance.outbox.put(message, size)
@@ -71,13 +72,6 @@ def _receive(instance: Instance, mailbox: Mailbox[Message], kind: FutureKind) ->
     future.on_cancel = partial(mailbox.forget, deliver)
     mailbox.when_item(deliver)
     return future.handle
-
-
-def message_size(message: str | bytes) -> int:
-    """Bytes of a message."""
-    if isinstance(message, bytes) or message.isascii():
-        return len(message)
-    return len(message.encode())
 
 
 def check_size(instance: Instance, size: int) -> None:

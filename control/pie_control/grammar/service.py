@@ -32,6 +32,7 @@ from pie_py.wire.plan import ModelDescription
 log = structlog.get_logger("pie.grammar")
 
 STACK_BYTES = 8 * PROBE_STACK_BYTES
+MOST_CHARACTERS = 256 << 10  # of one grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,11 @@ class GrammarService:
                 "invalid-argument",
                 f"no kind of grammar is called {kind[:100]!r}; {', '.join(KINDS)} are",
             )
-        most = self._config.text_characters
-        if len(text) > most:
-            raise ApiError("limit-exceeded", f"a grammar of {len(text)} characters; {most} at most")
+        if len(text) > MOST_CHARACTERS:
+            raise ApiError(
+                "limit-exceeded",
+                f"a grammar of {len(text)} characters; {MOST_CHARACTERS} at most",
+            )
 
     def compiled(self, model: str, kind: str, text: str, user: str) -> Grammar | None:
         """A grammar that was compiled before for the user, if it is still there."""

@@ -21,6 +21,7 @@ from pie_py.config.http import HttpConfig
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
 
+DEFAULT_TIMEOUT = 60.0  # seconds, of a request that asks for none
 KEEPALIVE_SECONDS = 5.0
 IDLE_CONNECTIONS = 64
 MOST_BYTES_A_READ = 1 << 20
@@ -101,12 +102,10 @@ class HttpClient:
             ApiError: `invalid-argument`, `permission-denied`, `limit-exceeded`.
         """
         request = check_request(self._policy, self._config, method, url, headers, body)
-        timeout = timeout_ms / 1000 if timeout_ms else self._config.timeout_seconds
-        if timeout > self._config.max_timeout_seconds:
-            raise ApiError(
-                "invalid-argument",
-                f"a time-out of {timeout:g} s; {self._config.max_timeout_seconds:g} s at most",
-            )
+        most = self._config.max_timeout_seconds
+        timeout = timeout_ms / 1000 if timeout_ms else min(DEFAULT_TIMEOUT, most)
+        if timeout > most:
+            raise ApiError("invalid-argument", f"a time-out of {timeout:g} s; {most:g} s at most")
         share = self._share(instance)
         self._check_limits(instance, share)
         future = instance.futures.create_outside(FutureKind.RESPONSE, f"http {request.host}")

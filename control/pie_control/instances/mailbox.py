@@ -35,10 +35,6 @@ class MessageBytes:
         """Whether mailboxes may take an item."""
         return self.held < self._most
 
-    def add(self, size: int) -> None:
-        """A mailbox has taken an item."""
-        self.held += size
-
     def remove(self, size: int) -> None:
         """Items are gone from a mailbox. Calls those that wait, if there is room now."""
         self.held -= size
@@ -108,16 +104,17 @@ class Mailbox(Generic[Item]):
         self._items.append((self._numbers, item, size))
         self._bytes += size
         if self._of_user is not None:
-            self._of_user.add(size)
-        self._fire(self._item_callbacks, lambda: bool(self._items))
+            self._of_user.held += size
+        self._call_for_items()
 
     def pop(self) -> Item | None:
         """Removes and returns the oldest item, or returns None."""
         if not self._items:
             return None
-        loan = self.lend()
-        self.release(loan)
-        return loan[1]
+        _, item, size = self._items.popleft()
+        self._bytes -= size
+        self._is_gone(size)
+        return item
 
     def lend(self) -> Loan[Item]:
         """Removes and returns the oldest item, for `release` or `put_back`. There must be one."""
@@ -131,9 +128,7 @@ class Mailbox(Generic[Item]):
         """A lent item is gone for good, and makes room."""
         self._lent -= 1
         self._lent_bytes -= loan[2]
-        if self._of_user is not None:
-            self._of_user.remove(loan[2])
-        self._call_room()
+        self._is_gone(loan[2])
 
     def put_back(self, loan: Loan[Item]) -> None:
         """Puts a lent item back into its old place: the future that had it was cancelled."""
@@ -144,7 +139,7 @@ class Mailbox(Generic[Item]):
             place += 1
         self._items.insert(place, loan)
         self._bytes += loan[2]
-        self._fire(self._item_callbacks, lambda: bool(self._items))
+        self._call_for_items()
 
     @property
     def size_bytes(self) -> int:
@@ -164,12 +159,12 @@ class Mailbox(Generic[Item]):
     def when_item(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is an item."""
         self._item_callbacks.append(callback)
-        self._fire(self._item_callbacks, lambda: bool(self._items))
+        self._call_for_items()
 
     def when_room(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is room."""
         self._room_callbacks.append(callback)
-        self._call_room()
+        self._call_for_room()
 
     def leave_user(self) -> None:
         """Counts for its user no more: the instance has ended, and its record has a bound."""
@@ -203,11 +198,19 @@ class Mailbox(Generic[Item]):
         finally:
             self.forget(event.set)
 
-    def _call_room(self) -> None:
-        self._fire(self._room_callbacks, lambda: self.has_room)
-        if self._room_callbacks and self._of_user is not None and not self._of_user.has_room:
-            self._of_user.when_room(self._call_room)
+    def _is_gone(self, size: int) -> None:
+        """An item of so many bytes counts no more, which makes room."""
+        if self._of_user is not None:
+            self._of_user.remove(size)
+        if self._room_callbacks:
+            self._call_for_room()
 
-    def _fire(self, callbacks: list[Callable[[], None]], condition: Callable[[], bool]) -> None:
-        while callbacks and condition():
-            callbacks.pop(0)()
+    def _call_for_items(self) -> None:
+        while self._item_callbacks and self._items:
+            self._item_callbacks.pop(0)()
+
+    def _call_for_room(self) -> None:
+        while self._room_callbacks and self.has_room:
+            self._room_callbacks.pop(0)()
+        if self._room_callbacks and self._of_user is not None and not self._of_user.has_room:
+            self._of_user.when_room(self._call_for_room)

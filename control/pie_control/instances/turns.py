@@ -94,7 +94,7 @@ class Executor:
         instance.futures.announce = partial(self._announce, instance)
         self._due.add(instance)
         self._cool_down.comes(instance.user, self._clock_ns())
-        self._push(instance)
+        self.give_turn(instance)
 
     def answer(self, instance: Instance, value: Any) -> None:
         """Resumes a guest that a host function other than `wait` suspended.
@@ -102,7 +102,7 @@ class Executor:
         An ApiError becomes the error of that function.
         """
         self._answers[instance] = value
-        self._push(instance)
+        self.give_turn(instance)
 
     def answer_late(self, instance: Instance, make: Callable[[], Any]) -> None:
         """As `answer`, with what `make` returns when the guest has its turn."""
@@ -110,7 +110,11 @@ class Executor:
 
     def give_turn(self, instance: Instance) -> None:
         """Resumes a guest that waits, whether or not a future of it is ready."""
-        self._push(instance)
+        if not instance.turn.scheduled:
+            instance.turn.scheduled = True
+            self._arrived.append(instance)
+            if not self._in_turn:  # its end looks for itself
+                self._work.set()
 
     def do_later(self, owner: Owner, work: Work) -> None:
         """Does something for an owner in a later turn, at his cost. It must raise nothing."""
@@ -354,19 +358,12 @@ class Executor:
                 " that does not end, or work for a client's machine (limits.cpu_seconds)",
             )
         elif status is Status.RUNNING:
-            turn.scheduled = True  # its place is in the background: `_push` gives it no other
+            turn.scheduled = True  # its place is in the background: `give_turn` gives it no other
             self._background.push(instance.owner, instance)
 
     def _announce(self, instance: Instance, handle: int) -> None:
         if instance.turn.awaits(handle):
-            self._push(instance)
-
-    def _push(self, instance: Instance) -> None:
-        if not instance.turn.scheduled:
-            instance.turn.scheduled = True
-            self._arrived.append(instance)
-            if not self._in_turn:  # its end looks for itself
-                self._work.set()
+            self.give_turn(instance)
 
 
 def _user_of(*groups: list[Instance]) -> str | None:

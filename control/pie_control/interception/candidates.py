@@ -131,7 +131,7 @@ class EvictionCandidates:
     def _is_stuck(self, instance: Instance) -> bool:
         """Whether an instance waits for pages and has nothing under way."""
         waits = self._records.state(instance) is EvictionState.WAITING
-        return waits and self._has_sent(instance)
+        return waits and self._model.scheduler.all_sent(instance)
 
     def to_hold(self, instance: Instance, count: int) -> dict[Instance, None]:
         """Instances that must stop and make way, until all that stand can give enough.
@@ -182,7 +182,7 @@ class EvictionCandidates:
             other
             for other in self._that_make_way(instance, count)
             if self._records.state(other) in (EvictionState.WAITING, EvictionState.HELD)
-            and self._has_sent(other)
+            and self._model.scheduler.all_sent(other)
         ]
 
     def _that_make_way(self, instance: Instance, count: int) -> list[Instance]:
@@ -207,7 +207,3 @@ class EvictionCandidates:
             and not instance.queued_commands
             and self._records.state(instance) in (EvictionState.RESIDENT, EvictionState.SWAPPED)
         )
-
-    def _has_sent(self, instance: Instance) -> bool:
-        """Whether all commands that it has queued are at the worker, at least."""
-        return self._model.scheduler.all_sent(instance)

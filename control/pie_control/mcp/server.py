@@ -10,6 +10,7 @@ import trio
 
 from pie_control.errors import ApiError
 from pie_py.config.mcp import McpServerConfig
+from pie_py.config.processes import Backoff
 
 if TYPE_CHECKING:
     from httpcore2 import AsyncNetworkBackend
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 Action: TypeAlias = "Callable[[McpConnection], Awaitable[str]]"
 
-STABLE_SECONDS = 10.0  # a server that lived so long may die without being suspected
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 PAUSE_TO_WAIT_FOR = 1.0  # calls wait so long for the next start
 
@@ -134,7 +134,7 @@ class McpServer:
         began = trio.current_time()
         await connection.run()
         lived = trio.current_time() - began
-        if connection.connected and lived >= STABLE_SECONDS:
+        if connection.connected and lived >= Backoff.WELL_SECONDS:
             self._failures = 0
             return
         self._failures += 1

@@ -29,9 +29,9 @@ from pie_py.config.mcp import McpServerConfig
 
 log = structlog.get_logger("pie.mcp")
 
-GRACE_SECONDS = 2.0  # after its input has ended, and again after SIGTERM
+GRACE_SECONDS = 2.0  # after its input or output has ended, and again after SIGTERM
 FLUSH_SECONDS = 0.5
-LAST_WORDS, LAST_WORDS_SECONDS = 10, 2.0  # lines; time from the output's end to the process's
+LAST_WORDS = 10  # lines
 LOG_LINE_BYTES = 2000
 SKIPPED_BYTES = 64 << 20  # of one line
 TOO_LARGE = -32099  # our own error, in place of an answer that is too large
@@ -145,7 +145,7 @@ class _Pipes:
 
     async def _why(self, seen: str) -> str:
         """The process's end, if that explains what has been seen of it."""
-        with trio.move_on_after(LAST_WORDS_SECONDS):
+        with trio.move_on_after(GRACE_SECONDS):
             await self._process.wait()
         if self._process.returncode is None:
             return seen
@@ -154,7 +154,7 @@ class _Pipes:
     async def watch(self) -> None:
         """Ends the connection with the process, though its children may hold its output open."""
         await self._process.wait()
-        with trio.move_on_after(LAST_WORDS_SECONDS):
+        with trio.move_on_after(GRACE_SECONDS):
             await self._read_out.wait()
             return
         self._on_end(await self._why("it has ended"))

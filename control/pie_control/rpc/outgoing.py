@@ -20,6 +20,8 @@ JOINED_FRAMES = 64  # sent to a session at once, in the middle of a turn of the 
 PROBE_BYTES = 512 << 10
 CONNECTION_BYTES = 64 << 20  # that a connection may be behind; then it is sent no items
 USER_BYTES = 128 << 20  # that all connections of a user may be behind; then those that read go on
+# Times of these bytes, from which on a connection is sent no items, and is given up: by answers.
+TO_HOLD, TO_GIVE_UP = 1, 2
 
 
 class _Connection:
@@ -69,15 +71,10 @@ class SentBytes:
         connection = self._connections.get(peer)
         return None if connection is None else connection.number
 
-    def is_full(self, peer: bytes, user: str) -> bool:
-        """Whether a connection is too far behind to get items, alone or with its user's others."""
-        return self._is_behind(peer, user, 1)
-
-    def is_hopeless(self, peer: bytes, user: str) -> bool:
-        """Whether a connection is so far behind, by answers, that it is given up."""
-        return self._is_behind(peer, user, 2)
-
-    def _is_behind(self, peer: bytes, user: str, times: int) -> bool:
+    def is_behind(self, peer: bytes, user: str, times: int) -> bool:
+        """Whether a connection is behind by more than so many times the bytes that it may be, alone
+        or with its user's others.
+        """
         behind = self.behind(peer)
         if behind > times * CONNECTION_BYTES:
             return True
@@ -190,7 +187,7 @@ class Outgoing:
             session = stream.reader
             if session is None or session.peer is None or not session.is_present:
                 continue
-            if self.backlog.is_full(session.peer, session.user):
+            if self.backlog.is_behind(session.peer, session.user, TO_HOLD):
                 self._held[stream] = None
             elif (items := stream.take()) is not None:
                 self.transmit(session, encode(items))
@@ -205,7 +202,7 @@ class Outgoing:
         peer = session.peer
         if peer is None or not frames:
             return
-        if self.backlog.is_hopeless(peer, session.user):
+        if self.backlog.is_behind(peer, session.user, TO_GIVE_UP):
             self._hopeless.append(session)
             return
         self._deliveries.append(Delivery(peer, frames))

@@ -171,6 +171,8 @@ class RpcServer:
     def _take_in(self, nursery: trio.Nursery) -> None:
         """Handles what has arrived, for a bounded time."""
         self._receive()
+        if not self._inbox:
+            return
         began = time.perf_counter_ns()
         end = began + TURN_NS
         while began < end and (inbound := self._inbox.take()) is not None:

@@ -301,7 +301,28 @@ class Runs:
         rows = np.flatnonzero((facts[SENT] < facts[LIMIT]) & (facts[CURRENT] < facts[PAGES]))
         if not rows.size or most <= 0:
             return None
-        return self._form(self._cut(rows, most))
+        rows = self._cut(rows, most)
+        facts = facts[:, rows]
+        forward = self._forward(rows, facts)
+        embed = EmbedSampled(facts[SAMPLER], facts[POSITION], facts[EMBED])
+        sample = Sample(
+            embeds=facts[EMBED],
+            samplers=facts[SAMPLER],
+            steps=facts[CHOICE].view(np.uint32),
+            top=np.zeros(rows.size, np.int32),
+            masked=np.full(rows.size, -1, np.int32),
+            masks=np.zeros((0, 0), np.uint32),
+        )
+        current = facts[CURRENT]
+        filled = self._used[rows, current] + 1
+        self._used[rows, current] = filled
+        self._plans += 1
+        self._facts[POSITION, rows] += 1
+        self._facts[SENT, rows] += 1
+        self._facts[CHOICE, rows] += 1
+        self._facts[CURRENT, rows] += filled == self._page_size
+        self._facts[LAST, rows] = self._plans
+        return Formed(Steps(self, rows, facts[NUMBER], current), embed, forward, sample)
 
     def take_pages(self) -> None:
         """Takes the page that each run's next step needs, from other instances if need be.
@@ -349,30 +370,6 @@ class Runs:
         rows = rows[order][:most]
         pages = np.cumsum(self._facts[CURRENT, rows] + 1)
         return np.sort(rows[: max(1, int(np.searchsorted(pages, MAX_CONTEXT_PAGES, "right")))])
-
-    def _form(self, rows: Rows) -> Formed:
-        """The step of some rows; the next one is after it."""
-        facts = self._facts[:, rows]
-        forward = self._forward(rows, facts)
-        embed = EmbedSampled(facts[SAMPLER], facts[POSITION], facts[EMBED])
-        sample = Sample(
-            embeds=facts[EMBED],
-            samplers=facts[SAMPLER],
-            steps=facts[CHOICE].view(np.uint32),
-            top=np.zeros(rows.size, np.int32),
-            masked=np.full(rows.size, -1, np.int32),
-            masks=np.zeros((0, 0), np.uint32),
-        )
-        current = facts[CURRENT]
-        filled = self._used[rows, current] + 1
-        self._used[rows, current] = filled
-        self._plans += 1
-        self._facts[POSITION, rows] += 1
-        self._facts[SENT, rows] += 1
-        self._facts[CHOICE, rows] += 1
-        self._facts[CURRENT, rows] += filled == self._page_size
-        self._facts[LAST, rows] = self._plans
-        return Formed(Steps(self, rows, facts[NUMBER], current), embed, forward, sample)
 
     def further(self, first: Steps, most: int) -> list[tuple[Steps, Again]]:
         """Further steps of the runs of a step that has just been formed.

@@ -211,7 +211,8 @@ class Scheduler:
                 parts += step
                 batches.append(again)
         plan = Plan(next(self._plan_numbers), self._model, batches)
-        self._stats.plan_sent(ahead=bool(self._in_flight.plans))
+        self._stats.plans += 1
+        self._stats.plans_ahead += bool(self._in_flight.plans)
         follows = not self._forming.riders.keys().isdisjoint(before)
         follows = follows or self._forming.newest is not None
         self._in_flight.add(plan.id, parts, further, follows)

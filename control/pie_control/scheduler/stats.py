@@ -47,11 +47,6 @@ class SchedulerStats:
         else:
             self.steps_left_out += 1
 
-    def plan_sent(self, ahead: bool) -> None:
-        """Counts a plan; `ahead` of the results of another one."""
-        self.plans += 1
-        self.plans_ahead += ahead
-
     def plan_followed(self, idle_ns: int) -> None:
         """Counts how long the worker waited for a plan that continues the one before."""
         self.plans_followed += 1

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from queue import SimpleQueue
 
 from pie_control.wasm import symbols
 
 MOST_WAITING = 32  # stores
-_LOOK_SECONDS = 0.0002
 
 
 class _Remains:
@@ -30,7 +28,7 @@ class Reaper:
     """
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[_Remains | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Remains | threading.Event | None] = SimpleQueue()
         # Not by address: the next store may lie where one was deleted before the thread could say
         # so.
         self._waiting: set[_Remains] = set()
@@ -61,8 +59,14 @@ class Reaper:
 
     def finish(self) -> None:
         """Waits until all are deleted."""
-        while self._waiting:
-            time.sleep(_LOOK_SECONDS)
+        if self._thread is None:
+            return
+        if self._stopped:
+            self._thread.join()
+            return
+        done = threading.Event()
+        self._queue.put(done)
+        done.wait()
 
     def stop(self) -> None:
         """Ends the thread once nothing waits."""
@@ -78,6 +82,9 @@ class Reaper:
         remains = self._queue.get()
         if remains is None:
             return False
+        if isinstance(remains, threading.Event):
+            remains.set()
+            return True
         symbols.store_delete_aside(remains.store)
         self._waiting.discard(remains)
         return True

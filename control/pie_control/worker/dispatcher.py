@@ -16,7 +16,7 @@ from pie_control.worker.pacing import (
     Pacing,
     RunningPlans,
 )
-from pie_py.wire.plan import Forward, Plan, PlanResult
+from pie_py.wire.plan import Forward, PlanResult
 
 
 class Dispatcher:
@@ -157,11 +157,8 @@ class Dispatcher:
                 self._next_first = (self._next_first + i + 1) % len(schedulers)
                 self._link.send(plan)
                 self._pacing.sent()
-                self._plans.sent(self._clock(), _inputs(plan))
+                # Without those of further steps.
+                inputs = [len(b.inputs) for b in plan.batches if isinstance(b, Forward)]
+                self._plans.sent(self._clock(), sum(inputs))
                 return True
         return False
-
-
-def _inputs(plan: Plan) -> int:
-    """Of its forwards, without those of further steps."""
-    return sum([len(batch.inputs) for batch in plan.batches if isinstance(batch, Forward)])

@@ -163,7 +163,7 @@ class WorkerLink:
                         }
                     ),
                 ),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # ends with this process, and the worker with it
                 stdout=sys.stderr,  # standard output goes to the parent
             )
             hello = await self._first_message(socket, process)

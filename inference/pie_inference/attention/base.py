@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from pie_inference.attention.sequences import Sequences
 Int64 = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AttentionOptions:
     """What a layer's attention does beyond the plain scaled dot product.
 
@@ -27,6 +28,11 @@ class AttentionOptions:
     softcap: float | None = None  # scores `s` become `softcap * tanh(s / softcap)`
     window: int | None = None  # sliding window in positions; None: all of them
     sinks: bool = False  # whether its queries also see a sink: see `PreparedAttention.attend`
+
+    @cached_property
+    def scored(self) -> bool:
+        """Whether it does with scores what PyTorch's kernels do not."""
+        return self.softcap is not None or self.sinks
 
 
 class PreparedAttention(ABC):

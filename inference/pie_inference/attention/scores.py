@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pie_inference.attention.pieces import Visibility
+from pie_inference.attention.groups import Visibility
 
 MAX_SCORES = 1 << 24  # float32 scores at a time: bounds the memory
 

@@ -49,7 +49,14 @@ class Sequences:
     @cached_property
     def context_slots(self) -> Int64:
         """`[c]` live slots of the input pages: slow; backends that read `pages` need none."""
-        return _context_slots(self.pages, self.live, self.page_size)
+        pages = self.pages
+        slots = _filled_slots(pages.pages, pages.used, self.page_size)
+        if self.live is None:
+            return slots
+        kept = np.ones(slots.size, np.bool_)
+        filled = np.diff(_offsets(pages.used)[pages.starts])
+        kept[np.repeat(pages.masked, filled)] = self.live
+        return slots[kept]
 
     def seen(self, sequence: int) -> Bool:
         """`[inputs, context + inputs]`: what the inputs of a sequence see, windows aside."""
@@ -126,17 +133,6 @@ def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Se
 def _offsets(counts: NDArray[np.integer[Any]] | Bool) -> Int64:
     """Where runs of such lengths start, and where the last one ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-
-
-def _context_slots(pages: Pages, live: Bool | None, page_size: int) -> Int64:
-    """Filled slots of all input pages but those that are masked."""
-    slots = _filled_slots(pages.pages, pages.used, page_size)
-    if live is None:
-        return slots
-    kept = np.ones(slots.size, np.bool_)
-    filled = np.diff(_offsets(pages.used)[pages.starts])
-    kept[np.repeat(pages.masked, filled)] = live
-    return slots[kept]
 
 
 def _filled_slots(pages: Int64, used: Int64, page_size: int) -> Int64:

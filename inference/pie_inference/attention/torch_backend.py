@@ -21,13 +21,14 @@ from pie_inference.attention.groups import (
     Group,
     Groups,
     Int64,
+    KeySlots,
     Layout,
     Rows,
+    Visibility,
     as_slice,
     rows_of,
 )
 from pie_inference.attention.paging import ranges
-from pie_inference.attention.pieces import KeySlots, Visibility
 from pie_inference.attention.recurrent import PreparedStates
 from pie_inference.attention.scores import scored_attention
 from pie_inference.attention.sequences import Sequences
@@ -75,7 +76,7 @@ class TorchAttention(AttentionBackend):
         self._device = cache.data.device
         # What a query finds in two sets of keys is joined by the log-sum-exp of its scores in each.
         # Only the CPU kernel returns it, and that one cannot cap scores, and has no sinks.
-        self._joins = self._device.type == "cpu" and not any(map(_scores, layers))
+        self._joins = self._device.type == "cpu" and not any(layer.scored for layer in layers)
         self._gathered = cache.data.new_empty(0)
 
     def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
@@ -91,7 +92,7 @@ class TorchAttention(AttentionBackend):
         # 1. Shared prefixes are attended to once for all their sequences. The steps below handle
         #    the remaining keys of each sequence.
         prefixes = self._shared_prefixes(sequences)
-        own = _without(sequences, prefixes)
+        own = _without(sequences, prefixes) if prefixes else sequences
         keys = KeySlots(own)
 
         # 2. Sequences that decode get rows of decode caches.
@@ -104,7 +105,10 @@ class TorchAttention(AttentionBackend):
         for inputs in decoding.values():
             gathered[inputs] = False
         order = _layer_order(decoding, gathered) if ordered and decoding else None
-        layout = Layout(own, keys, _places(order, gathered.size))
+        place = np.arange(gathered.size)
+        if order is not None:
+            place[order] = np.arange(order.size)
+        layout = Layout(own, keys, place)
 
         # 4. A group for each range of rows, then groups of what must be gathered.
         groups = [self._groups.cached(layout, span) for some in spans.values() for span in some]
@@ -124,7 +128,7 @@ class TorchAttention(AttentionBackend):
 
     def _shared_prefixes(self, s: Sequences) -> list[SharedPrefix]:
         """What sequences share, if every layer lets their inputs see all of it."""
-        if not self._joins:
+        if not self._joins or s.input_starts.size < 3:  # a sequence alone shares nothing
             return []
         able = ~s.pages.masked & (np.diff(s.input_starts) > 0)
         able[list(s.visible)] = False
@@ -193,8 +197,6 @@ class TorchAttention(AttentionBackend):
 
 def _without(s: Sequences, prefixes: list[SharedPrefix]) -> Sequences:
     """Sequences without the pages of their shared prefixes."""
-    if not prefixes:
-        return s
     entries = np.zeros(s.input_starts.size - 1, np.int64)  # [n] of each sequence's page table
     for prefix in prefixes:
         entries[prefix.members] = prefix.entries
@@ -218,16 +220,6 @@ def _layer_order(decoding: dict[DecodeCache, Int64], gathered: Bool) -> Int64 | 
     """`[t]` the input at each place; None if places and inputs are the same."""
     order = np.concatenate([*decoding.values(), np.flatnonzero(gathered)])
     return None if (order == np.arange(order.size)).all() else order
-
-
-def _places(order: Int64 | None, count: int) -> Int64:
-    """`[t]` the place of each input: the inverse of the order."""
-    places = np.arange(count)
-    if order is None:
-        return places
-    found = np.empty_like(order)
-    found[order] = places
-    return found
 
 
 class _TorchPrepared(PreparedAttention):
@@ -314,14 +306,14 @@ def _attend_group(
     """Output of one group; the sums `[batch * queries, 0]` unless they are wanted."""
     key, value = keys_values.permute(2, 0, 3, 1, 4).unbind(0)  # [batch, kv_heads, keys, dim]
     heads, dim = queries.shape[1:]
-    folded = not _scores(options) and not group.by_head
+    folded = not options.scored and not group.by_head
     if folded:
         # The query heads that share a key head are queries of one head: no key is repeated.
         query = queries.view(group.batch, key.shape[1], -1, dim)
     else:
         query = queries.view(group.batch, group.queries, -1, dim).transpose(1, 2)
     sums = queries.new_empty((group.batch * group.queries, 0))
-    if _scores(options):
+    if options.scored:
         scale = options.scale or dim**-0.5
         out = scored_attention(query, key, value, seen, scale, options.softcap, sinks)
     elif summed:
@@ -342,8 +334,3 @@ def _attend_group(
         )
     out = out if folded else out.transpose(1, 2)
     return Parts(out.reshape(group.batch * group.queries, -1), sums)
-
-
-def _scores(options: AttentionOptions) -> bool:
-    """Whether a layer does with scores what PyTorch's kernels do not."""
-    return options.softcap is not None or options.sinks

@@ -148,23 +148,8 @@ def load_tensors(
     """
 
     def taken(name: str, source: Source) -> torch.Tensor:
-        tensor = source.read()
-        if not tensor.is_floating_point():
-            raise LoadError(
-                f"{folder}: tensors that disagree with config.json: {name} holds {tensor.dtype},"
-                " not floating-point numbers"
-            )
-        return finite(name, part(name, tensor).to(device=device, dtype=dtype))
-
-    def finite(name: str, found: torch.Tensor) -> torch.Tensor:
-        # One pass, without a tensor of answers: the sum is finite if all numbers are.
-        if not found.sum(dtype=torch.float32).isfinite():
-            kind = str(found.dtype).removeprefix("torch.")
-            raise LoadError(
-                f"{folder}: {name} holds numbers that are not finite in {kind}: download it again,"
-                " or set dtype to float32"
-            )
-        return found
+        tensor = part(name, _numbers(folder, name, source))
+        return _finite(folder, name, tensor.to(device=device, dtype=dtype))
 
     with ExitStack() as opened:
         sources = arrange(_stored(folder, opened))
@@ -175,7 +160,7 @@ def load_tensors(
             if keep_int8 and isinstance(source, Int8):
                 tensors[name] = _int8(folder, name, source.numbers.read()).to(device)
                 scale = f"{name}_scale"
-                tensors[scale] = finite(scale, source.scale.read().to(device).float())
+                tensors[scale] = _finite(folder, scale, source.scale.read().to(device).float())
             else:
                 tensors[name] = taken(name, source)
         for name in sources.keys() - expected.keys():
@@ -183,6 +168,29 @@ def load_tensors(
                 log.warning("the stored head is not the embedding: it is used", name=name)
                 tensors[name] = taken(name, sources[name])
     return tensors
+
+
+def _numbers(folder: Path, name: str, source: Source) -> torch.Tensor:
+    """A stored tensor. Raises `LoadError` if it is not of floating-point numbers."""
+    tensor = source.read()
+    if not tensor.is_floating_point():
+        raise LoadError(
+            f"{folder}: tensors that disagree with config.json: {name} holds {tensor.dtype},"
+            " not floating-point numbers"
+        )
+    return tensor
+
+
+def _finite(folder: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as it is. Raises `LoadError` if one of its numbers is not finite."""
+    # One pass, without a tensor of answers: the sum is finite if all numbers are.
+    if not tensor.sum(dtype=torch.float32).isfinite():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise LoadError(
+            f"{folder}: {name} holds numbers that are not finite in {kind}: download it again,"
+            " or set dtype to float32"
+        )
+    return tensor
 
 
 def _int8(folder: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:

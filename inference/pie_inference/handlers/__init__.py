@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pie_inference.handlers.base import NONE, Handler, writes_embeds
-from pie_inference.handlers.divided import forward_within_memory
 from pie_inference.handlers.embeds import copy_embed, embed_image, embed_sampled, embed_text
-from pie_inference.handlers.forward import forward, writes_outputs
+from pie_inference.handlers.forward import forward, forward_within_memory, writes_outputs
 from pie_inference.handlers.pages import (
     clear,
     copy_kv,

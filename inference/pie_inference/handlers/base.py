@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pie_inference.adapters import AdapterTable
 from pie_inference.attention.base import AttentionBackend
-from pie_inference.device import DeviceFuture, upload_index
+from pie_inference.device import DeviceFuture
 from pie_inference.errors import BadBatch
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_memory import HostMemory
@@ -45,10 +45,6 @@ class ServedModel:
     graphs: DecodeGraphs | None = None  # of decoding steps, on a GPU
     fused_sampling: FusedSampling | None = None  # on a GPU
     ranks: Ranks = ALONE  # that compute it together
-
-    def index(self, array: NDArray[np.int32]) -> torch.Tensor:
-        """An index array as an int64 tensor on the model's device."""
-        return upload_index(array, self.device)
 
 
 NONE = np.zeros(0, np.int32)

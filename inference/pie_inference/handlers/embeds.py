@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from pie_inference.device import DeviceFuture, completed
+from pie_inference.device import DeviceFuture, completed, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths
 from pie_inference.vision.images import BadImage, decode_image
@@ -23,9 +23,8 @@ def embed_text(model: ServedModel, batch: EmbedText) -> None:
     require_below("embed_text: token", batch.tokens, model.network.shape.vocab_size)
     require_below("embed_text: position", batch.positions, model.network.shape.max_position)
     require_below("embed_text: embed", batch.embeds, model.embeds.size)
-    model.embeds.write(
-        batch.embeds, model.network.embed(model.index(batch.tokens)), batch.positions
-    )
+    hidden = model.network.embed(upload_index(batch.tokens, model.device))
+    model.embeds.write(batch.embeds, hidden, batch.positions)
 
 
 UNKNOWN = "the sampler's last sample failed, so there is no token to embed"
@@ -40,7 +39,7 @@ def embed_sampled(model: ServedModel, batch: EmbedSampled) -> DeviceFuture[Batch
     require_below("embed_sampled: sampler", batch.samplers, model.samplers.size)
     require_below("embed_sampled: position", batch.positions, model.network.shape.max_position)
     require_below("embed_sampled: embed", batch.embeds, model.embeds.size)
-    tokens = model.samplers.tokens.index_select(0, model.index(batch.samplers))
+    tokens = model.samplers.tokens.index_select(0, upload_index(batch.samplers, model.device))
     # Not on a GPU: the host would wait for it.
     if model.device.type == "cpu" and int(tokens.numpy().min(initial=0)) >= 0:
         model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions)

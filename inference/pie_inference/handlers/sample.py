@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device import DeviceFuture, completed, upload
+from pie_inference.device import DeviceFuture, completed, upload, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths
 from pie_inference.sampling.choose import choose, top_tokens
@@ -81,10 +81,10 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
         return _sample_fused(model, model.fused_sampling, batch, rows)
     pool, samplers, choices = model.samplers, batch.samplers[rows], _choices(model, batch, rows)
     raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
-    adjusted = pool.adjusts(samplers)
+    adjusted = bool(pool.adjusting[samplers].any())
     on_cpu = model.device.type == "cpu"
     wants_no_more = not (adjusted or len(batch.masks) or batch.top[rows].any())
-    if on_cpu and wants_no_more and not pool.draws(samplers):
+    if on_cpu and wants_no_more and not pool.drawing[samplers].any():
         likeliest = _likeliest(raw)
         if likeliest is not None:
             pool.note(samplers, choices.steps, likeliest[0])
@@ -98,7 +98,7 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
         adjust(pool, wanted, choices)
         if masked.size:
             may = allowed(batch.masks[batch.masked[rows][masked]], pool)
-            index = model.index(masked)
+            index = upload_index(masked, model.device)
             wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
     tokens = choose(wanted, parameters)
     logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
@@ -115,8 +115,8 @@ def _sample_fused(
     pool, samplers, choices = model.samplers, batch.samplers[rows], _choices(model, batch, rows)
     parameters = pool.parameters(samplers, batch.steps[rows])
     table = fused.table(parameters, samplers, batch.embeds[rows], batch.masked[rows])
-    raw = wanted = model.network.logits(model.embeds.read_at(fused.embeds_of(table)))
-    if pool.adjusts(samplers):
+    raw = wanted = model.network.logits(model.embeds.hidden.index_select(0, fused.embeds_of(table)))
+    if pool.adjusting[samplers].any():
         wanted = raw.to(torch.float32, copy=True)
         adjust(pool, wanted, choices)
     chosen = fused.choose(raw, wanted, table, batch.masks)
@@ -236,4 +236,4 @@ def keep_logits(model: ServedModel, batch: KeepLogits) -> None:
     require_below("keep_logits: embed", batch.embeds, model.embeds.size)
     require_below("keep_logits: row", batch.rows, LOGIT_ROWS)
     logits = model.network.logits(model.embeds.read(batch.embeds))
-    model.saved_logits.put(model.index(batch.rows), logits)
+    model.saved_logits.put(upload_index(batch.rows, model.device), logits)

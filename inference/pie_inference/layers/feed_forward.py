@@ -102,17 +102,15 @@ class GatedMlp(FeedForward):
 
     def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
         """`y` `[t, hidden]`."""
-        return adapted(self._down, self._inner(x, adapters), adapters)
+        inner = self._gate(adapted(self._gate_up, x, adapters))
+        return adapted(self._down, inner, adapters)
 
     def add_to(
         self, residual: torch.Tensor, x: torch.Tensor, adapters: AdapterRows | None = None
     ) -> torch.Tensor:
         """`residual + y`, in one product."""
-        inner = self._inner(x, adapters)
+        inner = self._gate(adapted(self._gate_up, x, adapters))
         y = self._down.add_to(residual, inner)
         if adapters is not None:
             adapters.add_(y, inner, self._down)
         return y
-
-    def _inner(self, x: torch.Tensor, adapters: AdapterRows | None) -> torch.Tensor:
-        return self._gate(adapted(self._gate_up, x, adapters))

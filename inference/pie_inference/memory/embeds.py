@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,6 +39,7 @@ class EmbedPool:
         there. Further features are added after so many layers; None if images have no rows and
         columns.
         """
+        self._device = device
         self.size = self.padding = embeds
         self.hidden = zeros((embeds + 1, hidden), dtype, device)
         self.positions: NDArray[np.int32] = np.zeros(embeds, np.int32)
@@ -49,11 +49,7 @@ class EmbedPool:
 
     def read(self, embeds: NDArray[np.int32]) -> torch.Tensor:
         """Hidden states of embeds, `[n, hidden]`."""
-        return self.read_at(self._index(embeds))
-
-    def read_at(self, index: torch.Tensor) -> torch.Tensor:
-        """As `read`, of embeds that are named on the device, int32 or int64 `[n]`."""
-        return self.hidden.index_select(0, index)
+        return self.hidden.index_select(0, upload_index(embeds, self._device))
 
     def images(self, embeds: NDArray[np.int32]) -> ImageInputs | None:
         """What inputs have of images in rows and columns; None if none is of one."""
@@ -63,14 +59,18 @@ class EmbedPool:
         rows = np.flatnonzero(places[:, 0] >= 0)
         if not rows.size:
             return None
-        features = self._features.index_select(0, self._index(embeds[rows]))
-        return ImageInputs(self._index(rows), self._index(places[rows]), features)
+        features = self._features.index_select(0, upload_index(embeds[rows], self._device))
+        return ImageInputs(
+            upload_index(rows, self._device),
+            upload_index(places[rows], self._device),
+            features,
+        )
 
     def write(
         self, embeds: NDArray[np.int32], hidden: torch.Tensor, positions: NDArray[np.int32]
     ) -> None:
         """Sets hidden states and positions of embeds."""
-        self.hidden.index_copy_(0, self._index(embeds), hidden)
+        self.hidden.index_copy_(0, upload_index(embeds, self._device), hidden)
         self.place(embeds, positions)
 
     def place(self, embeds: NDArray[np.int32], positions: NDArray[np.int32]) -> None:
@@ -94,7 +94,7 @@ class EmbedPool:
         self.write(embeds, hidden[:, :width], positions)
         self._places[embeds] = places
         features = hidden[:, width:].reshape(len(embeds), *self._features.shape[1:])
-        self._features.index_copy_(0, self._index(embeds), features)
+        self._features.index_copy_(0, upload_index(embeds, self._device), features)
 
     def copy(
         self,
@@ -107,7 +107,7 @@ class EmbedPool:
         if self._places is None:
             self.write(targets, hidden, positions)
             return
-        features = self._features.index_select(0, self._index(sources)).flatten(1)
+        features = self._features.index_select(0, upload_index(sources, self._device)).flatten(1)
         self.write_image(
             targets, torch.cat([hidden, features], 1), positions, self._places[sources]
         )
@@ -116,7 +116,4 @@ class EmbedPool:
         """Writes zeros, at position 0."""
         if embeds.size:
             self.place(embeds, np.zeros(1, np.int32))
-            self.hidden.index_fill_(0, self._index(embeds), 0)
-
-    def _index(self, embeds: NDArray[np.integer[Any]]) -> torch.Tensor:
-        return upload_index(embeds, self.hidden.device)
+            self.hidden.index_fill_(0, upload_index(embeds, self._device), 0)

@@ -106,7 +106,7 @@ class KvCache:
             self.masked[slots] = False
             self.positions[slots] = 0
             for pool in self.pools:
-                pool.index_fill_(1, self._index(slots), 0)
+                pool.index_fill_(1, upload_index(slots, self.data.device), 0)
 
     def copy(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
         """Copies slots with their positions and masks, as if one after the other."""
@@ -116,8 +116,8 @@ class KvCache:
             self.masked[target] = self.masked[source]
             self.positions[target] = self.positions[source]
             for pool in self.pools:
-                rows = pool.index_select(1, self._index(source))
-                pool.index_copy_(1, self._index(target), rows)
+                rows = pool.index_select(1, upload_index(source, self.data.device))
+                pool.index_copy_(1, upload_index(target, self.data.device), rows)
 
     def shift(
         self,
@@ -130,15 +130,12 @@ class KvCache:
         """
         self.stamp(slots)
         self.positions[slots] += distances
-        index = self._index(slots)
+        index = upload_index(slots, self.data.device)
         for layer, rows in enumerate(self.rows):
             parts = self.split(rows.index_select(0, index))
             keys = turned(layer, parts[:, 0].float()).to(self.dtype)
             both = torch.stack([keys, parts[:, 1]], 1)
             rows.index_copy_(0, index, self.pack(both).view(len(slots), -1))
-
-    def _index(self, slots: NDArray[np.int32]) -> torch.Tensor:
-        return upload_index(slots, self.data.device)
 
 
 def _independent_runs(

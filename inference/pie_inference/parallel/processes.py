@@ -50,7 +50,9 @@ class RankProcesses:
             self._sockets.append(socket)
             command = python_command("-m", "pie_inference", "--follow", endpoint)
             command += ["--meeting", self.meeting, "--rank", str(rank), "--config", config]
-            self._processes[rank] = subprocess.Popen(command, stdout=sys.stderr)
+            self._processes[rank] = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=sys.stderr
+            )
 
     def pass_on(self, frame: bytes) -> None:
         """Sends them what the first rank was sent."""

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import pad
 
-from pie_inference.device import upload
+from pie_inference.device import upload, upload_index
 from pie_inference.sampling.noise import coins, numbers
 from pie_inference.sampling.pool import Choices, SamplerPool, allowed
 from pie_inference.sampling.remembered import TIMES
@@ -53,10 +53,10 @@ class Known:
         """The logits, with the numbers of the operation's tokens added in place."""
         pairs = [program.tokens[self.place] for program in self._programs]
         lengths = [len(tokens) for tokens, _ in pairs]
-        index = self._pool.index
-        rows = index(np.repeat(np.arange(len(pairs)), lengths))
-        tokens = index(np.concatenate([tokens for tokens, _ in pairs]))
-        added = upload(np.concatenate([numbers for _, numbers in pairs]), self._pool.device)
+        device = self._pool.device
+        rows = upload_index(np.repeat(np.arange(len(pairs)), lengths), device)
+        tokens = upload_index(np.concatenate([tokens for tokens, _ in pairs]), device)
+        added = upload(np.concatenate([numbers for _, numbers in pairs]), device)
         values[rows, tokens] += added
         return values
 
@@ -101,7 +101,9 @@ class Known:
         if not mixed.size or not (mixed[self._rows, index] != -1).any():
             return None
         rows = mixed[self._rows, index]
-        found = self._choices.saved.read(self._pool.index(rows.clip(0)), self._pool.vocabulary)
+        found = self._choices.saved.read(
+            upload_index(rows.clip(0), self._pool.device), self._pool.vocabulary
+        )
         found = found.masked_fill(self._column(rows == -1), 0)
         return found.masked_fill(self._column(rows < -1), torch.nan)  # there are none to be had
 
@@ -120,7 +122,7 @@ def adjust(pool: SamplerPool, logits: torch.Tensor, choices: Choices) -> None:
     for operations, rows in alike.items():
         if not operations:
             continue
-        index = None if len(rows) == len(logits) else pool.index(np.array(rows))
+        index = None if len(rows) == len(logits) else upload_index(np.array(rows), pool.device)
         values = logits if index is None else logits[index]
         known = Known(pool, choices, np.array(rows))
         for place, operation in enumerate(operations):

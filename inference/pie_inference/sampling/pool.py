@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -74,9 +73,10 @@ class SamplerPool:
         self.seeds: NDArray[np.uint64] = np.zeros(size, np.uint64)
         self._numbers: Float32 = np.zeros((size, 3), np.float32)
         self._top_k: NDArray[np.int64] = np.zeros(size, np.int64)
-        # What a step asks of all its samplers at once.
-        self._adjusting: NDArray[np.bool_] = np.zeros(size, np.bool_)
-        self._drawing: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        # What a step asks of all its samplers at once: whether each changes logits, does not just
+        # take the most likely token, counts tokens, and remembers the last ones.
+        self.adjusting: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.drawing: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._counting: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._looking_back: NDArray[np.bool_] = np.zeros(size, np.bool_)
 
@@ -98,10 +98,10 @@ class SamplerPool:
         self.forget(samplers)
         for sampler, program in zip(samplers.tolist(), programs, strict=True):
             self.programs[sampler] = program
-        self._adjusting[samplers] = [bool(program.operations) for program in programs]
+        self.adjusting[samplers] = [bool(program.operations) for program in programs]
         self._counting[samplers] = [program.uses(COUNTING) for program in programs]
         self._looking_back[samplers] = [program.uses(LOOKING_BACK) for program in programs]
-        self._drawing[samplers] = self.parameters(samplers, np.zeros(0, np.uint32)).drawn
+        self.drawing[samplers] = self.parameters(samplers, np.zeros(0, np.uint32)).drawn
         self.remembered.forget(rows[rows >= 0])
 
     def feed(
@@ -126,11 +126,13 @@ class SamplerPool:
         counted = self._counting[samplers]
         if counted.any():
             fresh, old = counted & generated, counted & ~generated
-            self.remembered.count(rows[fresh], self.index(tokens[fresh]))
+            self.remembered.count(rows[fresh], upload_index(tokens[fresh], self.device))
             self.remembered.count_given(rows[old], tokens[old])
         newest = self._looking_back[samplers] & (left < HISTORY)
         if newest.any():
-            self.remembered.note(rows[newest], known[newest], self.index(tokens[newest]))
+            self.remembered.note(
+                rows[newest], known[newest], upload_index(tokens[newest], self.device)
+            )
 
     def parameters(self, samplers: Int32, steps: NDArray[np.uint32]) -> Parameters:
         """The parameters of samplers, for `choose`."""
@@ -139,40 +141,28 @@ class SamplerPool:
             temperature, self._top_k[samplers], top_p, min_p, self.seeds[samplers], steps
         )
 
-    def adjusts(self, samplers: Int32) -> bool:
-        """Whether one of the samplers changes logits."""
-        return bool(self._adjusting[samplers].any())
-
-    def draws(self, samplers: Int32) -> bool:
-        """Whether one of the samplers does not just take the most likely token."""
-        return bool(self._drawing[samplers].any())
-
     def note(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:
         """Keeps, and remembers, what samplers have chosen: `[n]`, -1 for nothing."""
-        self.tokens.index_copy_(0, self.index(samplers), tokens)
+        self.tokens.index_copy_(0, upload_index(samplers, self.device), tokens)
         self.remember(samplers, steps, tokens)
 
     def remember(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:
         """Remembers what samplers have chosen, `[n]`, for their operations."""
         counted = np.flatnonzero(self._counting[samplers])
         if counted.size:
-            chosen = tokens[self.index(counted)].to(torch.int64)
+            chosen = tokens[upload_index(counted, self.device)].to(torch.int64)
             self.remembered.count(self.rows[samplers[counted]], chosen)
         noting = np.flatnonzero(self._looking_back[samplers])
         if noting.size:
             some = samplers[noting]
             places = self.given[some] + steps[noting]
-            chosen = tokens[self.index(noting)].to(torch.int64)
+            chosen = tokens[upload_index(noting, self.device)].to(torch.int64)
             self.remembered.note(self.rows[some], places, chosen)
 
     def forget(self, samplers: Int32) -> None:
         """Forgets what samplers have chosen last."""
         if samplers.size:
-            self.tokens[self.index(samplers)] = -1
-
-    def index(self, array: NDArray[np.integer[Any]]) -> torch.Tensor:
-        """Indices as int64 on the pool's device."""
-        return upload_index(array, self.device)
+            self.tokens[upload_index(samplers, self.device)] = -1
 
 
 def allowed(words: NDArray[np.uint32], pool: SamplerPool) -> torch.Tensor:

@@ -20,7 +20,7 @@ from pie_inference.handlers.base import ServedModel
 from pie_inference.handlers.pages import clear
 from pie_inference.loading.assembly import load_models
 from pie_inference.parallel.ranks import ALONE, Ranks
-from pie_inference.serving.flight import Flight, has_values
+from pie_inference.serving.flight import Flight
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
     AdapterDone,
@@ -176,15 +176,17 @@ class Engine:
         for batch in step:
             if isinstance(batch, Forward):
                 threads.use(batch.inputs.size, batch.input_starts.size - 1)
-            if not HANDLERS[type(batch)].long:
-                answer.results.append(_run(model, batch))
-                continue
-            if self._long_ns.get(batch.kind, 0) >= LONG_NS and any(map(has_values, answer.results)):
+            long = HANDLERS[type(batch)].long
+            waits = long and self._long_ns.get(batch.kind, 0) >= LONG_NS
+            if waits and any(result.has_values for result in answer.results):
                 answer.send()
-            result = _run(model, batch)
+            start = time.perf_counter_ns()
+            result = _start(model, batch).get()
+            result.nanoseconds = time.perf_counter_ns() - start
             answer.results.append(result)
-            self._long_ns[batch.kind] = result.nanoseconds
-            look()
+            if long:
+                self._long_ns[batch.kind] = result.nanoseconds
+                look()
 
 
 class _Answer:
@@ -207,13 +209,6 @@ class _Answer:
         """What was not sent, at the plan's end."""
         plan = self._plan
         return PlanResult(plan.id, plan.model, self.results, self._first, idle_ns=idle_ns)
-
-
-def _run(model: ServedModel, batch: Batch) -> BatchResult:
-    start = time.perf_counter_ns()
-    result = _start(model, batch).get()
-    result.nanoseconds = time.perf_counter_ns() - start
-    return result
 
 
 def _start(model: ServedModel, batch: Batch) -> DeviceFuture[BatchResult]:

@@ -9,13 +9,6 @@ from pie_py.wire.plan import Batch, BatchResult, Plan, PlanResult
 from pie_py.wire.steps import count_steps, steps_of
 
 
-def has_values(result: BatchResult) -> bool:
-    """Whether a program may wait for values in this result, not only for its batch to end."""
-    return not (
-        result.samples is None and result.distributions is None and result.attention is None
-    )
-
-
 class Flight:
     """A plan under way. Its batches are handed over one after the other; then its results come.
 
@@ -82,7 +75,7 @@ class Flight:
         if not any(self._long[ready:]) and not self._left:
             return None  # the rest comes soon
         fresh = self._pending[self._sent : ready]
-        if any(has_values(later.get()) for later in fresh):
+        if any(later.get().has_values for later in fresh):
             return self._part(ready, last=False)
         return None
 

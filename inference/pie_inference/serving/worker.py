@@ -6,7 +6,6 @@ import ctypes
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections import deque
@@ -21,9 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from pie_inference.errors import LoadError
 from pie_inference.parallel.ranks import ALONE, Meeting
-from pie_inference.parallel.team import WATCH_SECONDS, Team, check_devices, join, start_team
+from pie_inference.parallel.team import Team, check_devices, join, start_team
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
+from pie_py.config.child import exit_with_parent
 from pie_py.config.logs import LogConfig, set_up_logs
 from pie_py.config.model import ModelConfig
 from pie_py.config.plugins import ObserverConfig, observing
@@ -169,7 +169,7 @@ def _settle(config: WorkerConfig) -> None:
     """What every process of a worker does first."""
     set_up_logs(config.log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; control decides
-    _exit_with_parent()
+    exit_with_parent()
     _allow_large_pages()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -185,14 +185,6 @@ def _allow_large_pages() -> None:
         ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0)
 
 
-def _next(socket: zmq.Socket[bytes], team: Team | None) -> Message:
-    """The next message, which the other ranks get, too."""
-    frame = receive(socket)
-    if team is not None:
-        team.pass_on(frame)
-    return decode(frame)
-
-
 class _Inbox:
     """Messages in their order. One that comes while a plan runs is read before that plan's end."""
 
@@ -205,7 +197,7 @@ class _Inbox:
     def look(self) -> None:
         """Reads what is there."""
         while has_input(self._socket):
-            self._add(_next(self._socket, self._team))
+            self._receive()
 
     def is_cut(self, plan: Plan) -> bool:
         """Whether a plan has been cut, by what is there."""
@@ -221,10 +213,15 @@ class _Inbox:
     def take(self) -> Message:
         """The next message."""
         while not self._read:
-            self._add(_next(self._socket, self._team))
+            self._receive()
         return self._read.popleft()
 
-    def _add(self, message: Message) -> None:
+    def _receive(self) -> None:
+        """Waits for the next message, which the other ranks get, too."""
+        frame = receive(self._socket)
+        if self._team is not None:
+            self._team.pass_on(frame)
+        message = decode(frame)
         if isinstance(message, Cut):
             self._cut = message.model, message.plan
         else:
@@ -257,10 +254,11 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None
                 return
 
     while True:
-        land()
-        go_on()
-        if flights and (inbox.is_empty or flights[-1].has_more):
-            continue
+        if flights:
+            land()
+            go_on()
+            if flights and (inbox.is_empty or flights[-1].has_more):
+                continue
         match inbox.take():
             case Plan() as plan:
                 if flights:  # answers come in the order of the plans, so parts of this one must not
@@ -301,19 +299,3 @@ def receive(socket: zmq.Socket[bytes]) -> bytes:
 def send(socket: zmq.Socket[bytes], message: Message) -> None:
     """Sends a message to the control process."""
     socket.send(encode(message), copy=False)
-
-
-def _exit_with_parent() -> None:
-    """Ends this process soon after its parent has ended, since nothing else would stop it.
-
-    The kernel's own signal for this is of no use: it comes when the parent's *thread* that started
-    this process ends.
-    """
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(WATCH_SECONDS)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
