@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import psutil
@@ -81,7 +82,7 @@ def traps(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def without_model(folder: Path) -> dict[str, str]:
+def without_model(folder: Path) -> dict[str, Any]:
     """What a server is told that has a data folder, and a worker that has no model to load."""
     settings = replaying(folder)
     return {
@@ -309,7 +310,7 @@ def test_serve_keeps_its_endpoint_and_keys_where_clients_have_theirs(tmp_path: P
         f'endpoint = "tcp://0.0.0.0:*"\ndata_folder = "{data}"\n[gateway]\nenabled = false\n'
     )
     of_clients = "tcp://127.0.0.1:7743"
-    environment = {**without_model(data), "PIE_PY_ENDPOINT": of_clients}
+    environment = without_model(data) | {"PIE_PY_ENDPOINT": of_clients}
     with served("--config", str(config), **environment) as (_, said):
         (endpoint,) = [line.split()[2].rstrip(";") for line in said if "ready at" in line]
         assert endpoint.startswith("tcp://0.0.0.0:")
