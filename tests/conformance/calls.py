@@ -20,7 +20,7 @@ from conformance.conformance_server import PROGRAMS, start
 from conformance.test_bad_input import CODES, LIMITS, SETTING, TRAITS
 from conformance.values import argument
 from conformance.wit_strategies import calls as strategy
-from hypothesis import HealthCheck, Phase, given, settings
+from conformance.wit_strategies import drawn
 from support.servers import Server
 
 from benchmarks.attacks.frames import settled_mb
@@ -43,19 +43,7 @@ POOLS = ("kv_pages", "host_pages", "embeds", "samplers")
 
 def corpus(count: int, seed: int) -> list[list[Any]]:
     """Calls by the contract's types alone."""
-    made: list[list[Any]] = []
-
-    @settings(
-        max_examples=count,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy(TRAITS))
-    def collect(call: list[Any]) -> None:
-        made.append(call)
-
-    collect()
+    made = drawn(strategy(TRAITS), count)
     random.Random(seed).shuffle(made)
     return made
 

@@ -12,6 +12,7 @@ import struct
 from typing import Any
 
 import hypothesis.strategies as st
+from hypothesis import HealthCheck, Phase, given, settings
 
 from pie_py.build.wit import Function, Interface, Type
 
@@ -56,6 +57,24 @@ TEXTS: dict[str, list[str]] = {
     "program": ["interpreter-rust", "../../etc/passwd", "\0"],
 }
 ANY_TEXT = ["", "x", "ü\0\n", "\U0010ffff" * 3, "x" * 300, "x" * 100_000, "../..", "%s%n{}"]
+
+
+def drawn(strategy: st.SearchStrategy[list[Any]], count: int) -> list[list[Any]]:
+    """Examples of a strategy, as many if there are so many different ones."""
+    made: list[list[Any]] = []
+
+    @settings(
+        max_examples=count,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(one: list[Any]) -> None:
+        made.append(one)
+
+    collect()
+    return made
 
 
 def calls(contract: dict[str, Interface]) -> st.SearchStrategy[list[Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.checkpoints import make_adapter, make_llama
-from support.engine_plans import NONE, decoding, forward, landed, sample, samplers
+from support.engine_plans import NONE, begin, decoding, forward, landed, sample, samplers
 from support.model_rig import ints
 
 from pie_inference.serving.engine import Engine
@@ -180,30 +180,22 @@ def test_adapters(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_many_plans_in_flight(folder: Path, dtype: str) -> None:
     """As the scheduler sends them, and more: the result is that of one after the other."""
+    settings = {"source": str(folder), "name": "m", "device": "cuda", "kv_pages": 64}
+    sizes = {"embeds": 2048, "dtype": dtype, "graph_batch": 8}
+    engine = Engine([ModelConfig.model_validate({**settings, **sizes})])
+    chosen = SetSampler(
+        samplers=ints([0, 1, 2]),
+        numbers=np.tile(np.array([0.0, 1.0, 0.0], np.float32), (3, 1)),
+        top_k=ints([0] * 3),
+        seeds=np.zeros((3, 2), np.uint32),
+        rows=ints([-1] * 3),
+    )
     texts = []
     for most in (0, 2, 10):
-        settings = {"source": str(folder), "name": "m", "device": "cuda", "kv_pages": 64}
-        sizes = {"embeds": 2048, "dtype": dtype, "graph_batch": 8}
-        engine = Engine([ModelConfig.model_validate({**settings, **sizes})])
-        for s in range(3):
-            landed(engine, Plan(s, "m", forward(s, 40, 8 * s, output=1000 + s)))
-        chosen = SetSampler(
-            samplers=ints([0, 1, 2]),
-            numbers=np.tile(np.array([0.0, 1.0, 0.0], np.float32), (3, 1)),
-            top_k=ints([0] * 3),
-            seeds=np.zeros((3, 2), np.uint32),
-            rows=ints([-1] * 3),
-        )
-        first = sample(3, 0, 1000)
-        first.embeds, first.masked, first.top = (
-            ints([1000, 1001, 1002]),
-            ints([-1] * 3),
-            ints([0] * 3),
-        )
-        landed(engine, Plan(9, "m", [chosen, first]))
+        begin(engine, chosen)
         flights: list[Any] = []
         tokens: list[list[int]] = []
-        for number, batches in enumerate([*decoding(16)]):
+        for number, batches in enumerate(decoding(12)):
             flights.append(engine.start(Plan(10 + number, "m", batches)))
             while len(flights) > most:
                 tokens.append(_tokens(flights.pop(0)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from support.sampler_rows import join, make_logits, parameters, row
 from support.sampling_reference import chi_square_passes, probabilities
 
-from inferlet.sample import Sampler
 from pie_inference.sampling import choose as choose_module
 from pie_inference.sampling.choose import NOTHING, choose
 from pie_inference.sampling.noise import exponentials, numbers, starts
@@ -63,33 +61,6 @@ def test_distribution_is_the_exact_one(filters: dict[str, Any], vocabulary: int)
     tokens = choose(logits.expand(DRAWS, -1), parameters(DRAWS, **filters))
     counts = np.bincount(tokens.numpy(), minlength=vocabulary)
     assert chi_square_passes(counts, probabilities(logits.numpy(), **filters))
-
-
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        Sampler.multinomial(0.8),
-        Sampler.top_k(1.2, 10),
-        Sampler.top_p(0.9, 0.7),
-        Sampler.top_k_top_p(1.5, 12, 0.9),
-        Sampler.min_p(1.1, 0.07),
-    ],
-    ids=str,
-)
-def test_the_python_sdk_samples_from_the_same_distribution(sampler: Sampler) -> None:
-    logits = make_logits(60, seed=3)
-    expected = probabilities(
-        logits.numpy(), sampler.temperature, sampler.k or 0, sampler.p, sampler.minimum
-    )
-    chances, order = logits.softmax(0).sort(descending=True)
-    generator = random.Random(5)
-    guest = [sampler.choose(order.tolist(), chances.tolist(), generator) for _ in range(DRAWS // 4)]
-    assert chi_square_passes(np.bincount(guest, minlength=60), expected)
-    tokens = choose(
-        logits.expand(DRAWS, -1),
-        parameters(DRAWS, sampler.temperature, sampler.k or 0, sampler.p, sampler.minimum),
-    )
-    assert chi_square_passes(np.bincount(tokens.numpy(), minlength=60), expected)
 
 
 def test_seeds_and_steps_give_independent_draws() -> None:
@@ -179,8 +150,8 @@ def test_rounding_of_the_logits_seldom_changes_a_choice() -> None:
     """Other batch shapes round differently; a draw hangs on single tokens, not on sums over
     them.
     """
-    logits = make_logits(5000)
-    noisy = logits + torch.randn(5000, generator=torch.Generator().manual_seed(9)) * 1e-6
+    logits = make_logits(2000)
+    noisy = logits + torch.randn(2000, generator=torch.Generator().manual_seed(9)) * 1e-6
     for filters in ({}, {"top_k": 50}, {"top_p": 0.9}):
         one = choose(logits.expand(2000, -1), parameters(2000, **filters))
         other = choose(noisy.expand(2000, -1), parameters(2000, **filters))

@@ -160,18 +160,27 @@ PARTS = {
 }
 
 
-def small_vocabulary(folder: Path) -> None:
-    """Gives a checkpoint a tokenizer of bytes and a few merges, so that each split can be seen."""
-    file = folder / "tokenizer.json"
-    described = json.loads(file.read_text())
-    tokens = [*sorted(bytes_to_unicode().values()), *(m.replace(" ", "") for m in MERGES)]
-    described["model"]["vocab"] = {token: at for at, token in enumerate(tokens)}
-    described["model"]["merges"] = [merge.split() for merge in MERGES]
-    described["added_tokens"] = []
-    file.write_text(json.dumps(described))
+TOKENS = [*sorted(bytes_to_unicode().values()), *(m.replace(" ", "") for m in MERGES)]
+# A tokenizer of bytes and a few merges, so that each split can be seen.
+SMALL = {
+    "vocab": {token: at for at, token in enumerate(TOKENS)},
+    "merges": [merge.split() for merge in MERGES],
+}
 
 
 @pytest.mark.slow
+def test_texts_are_split_as_the_file_says(tmp_path: Path) -> None:
+    folder = make_family(tmp_path / "model", "llama", head_dim=16)
+    described = json.loads((folder / "tokenizer.json").read_text())
+    described["model"] |= SMALL
+    described["added_tokens"] = []
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+    file = write(folder, "llama", gguf.GGMLQuantizationType.F32, pre="smollm")
+    made = Tokenizer.from_file(str(gguf_file.gguf_folder(file) / "tokenizer.json"))
+    for text, parts in PARTS.items():
+        assert made.encode(text).tokens == parts
+
+
 @pytest.mark.parametrize(
     ("pre", "wanted"),
     [
@@ -180,13 +189,10 @@ def small_vocabulary(folder: Path) -> None:
         ("qwen2", {"e\u0301": ["Ã©"], "\n\n1": ["ĊĊ", "1"]}),
     ],
 )
-def test_texts_are_split_as_the_file_says(
-    pre: str, wanted: dict[str, list[str]], tmp_path: Path
-) -> None:
-    folder = make_family(tmp_path / "model", "llama", head_dim=16)
-    small_vocabulary(folder)
-    file = write(folder, "llama", gguf.GGMLQuantizationType.F32, pre=pre)
-    made = Tokenizer.from_file(str(gguf_file.gguf_folder(file) / "tokenizer.json"))
+def test_how_texts_are_split(pre: str, wanted: dict[str, list[str]]) -> None:
+    described: dict[str, Any] = {"version": "1.0", "model": {"type": "BPE", **SMALL}}
+    SPLITS[pre].apply(described)
+    made = Tokenizer.from_str(json.dumps(described))
     for text, parts in wanted.items():
         assert made.encode(text).tokens == parts
 

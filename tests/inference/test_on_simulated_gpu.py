@@ -99,8 +99,7 @@ def inner(tmp_path_factory: pytest.TempPathFactory) -> Inner:
     return Inner(tmp_path_factory.mktemp("inner"))
 
 
-# Families whose kernels differ; `test_families` of test_waits.py runs all of them, and
-# tests/inference/test_flashinfer.py computes with all of them.
+# Families whose kernels differ; tests/inference/test_flashinfer.py computes with all of them.
 DIFFERENT = "gemma2 or qwen2-window or qwen3-moe or llama-yarn"
 # Without what asks a real GPU for its speed; and what is done without graphs is done with them.
 CHOSEN = (

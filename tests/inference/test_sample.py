@@ -173,68 +173,6 @@ def test_greedy_rows_alone_get_what_they_get_beside_others(rig: Rig) -> None:
     assert rig.model.samplers.tokens[:4].tolist() == alone.tokens.tolist()
 
 
-def penalised(
-    logits: NDArray[np.float64],
-    given_tokens: list[int],
-    generated: list[int],
-    repetition: float,
-    presence: float,
-    frequency: float,
-) -> NDArray[np.float64]:
-    out = logits.copy()
-    for token in {*given_tokens, *generated}:
-        out[token] = out[token] / repetition if out[token] > 0 else out[token] * repetition
-    for token in set(generated):
-        out[token] -= presence + frequency * generated.count(token)
-    return out
-
-
-@given(
-    given_tokens=st.lists(st.integers(0, 30), max_size=12),
-    generated=st.lists(st.integers(0, 30), max_size=12),
-    repetition=st.sampled_from([1.0, 1.3, 0.5, 5.0]),
-    presence=st.sampled_from([0.0, 1.5, -2.0]),
-    frequency=st.sampled_from([0.0, 0.7, -1.0]),
-    bias=st.dictionaries(st.integers(0, 40), st.floats(-8, 8, width=32), max_size=4),
-)
-@settings(max_examples=40)
-def test_penalties_and_biases_as_the_formulas_say(
-    rig: Rig,
-    given_tokens: list[int],
-    generated: list[int],
-    repetition: float,
-    presence: float,
-    frequency: float,
-    bias: dict[int, float],
-) -> None:
-    """Greedy choices, one after the other, so that the sampler's own choices count too."""
-    for slot in (0, 1):
-        put(
-            rig, slot, 0.0, repetition=repetition, presence=presence,
-            frequency=frequency, row=slot + 2, bias=bias,
-        )  # fmt: skip
-        feed(rig, slot, given_tokens, False)
-        feed(rig, slot, generated, True)
-    seen: list[list[int]] = [list(generated), list(generated)]
-    for step in range(4):
-        found, _ = draw(rig, [step, step + 1], [0, 1], steps=[step, step])
-        for slot in (0, 1):
-            biased = logits_of(rig, step + slot).copy()
-            for token, value in bias.items():
-                biased[token] += value
-            wanted = penalised(
-                biased,
-                given_tokens,
-                seen[slot],
-                repetition,
-                presence,
-                frequency,
-            )
-            token = int(found.tokens[slot])
-            assert wanted[token] >= wanted.max() - 1e-3
-            seen[slot].append(token)
-
-
 def test_a_sampler_set_anew_has_forgotten(rig: Rig) -> None:
     put(rig, 0, 0.0, presence=100.0, row=0, bias={3: 50.0})
     assert draw(rig, [0], [0])[0].tokens[0] == 3

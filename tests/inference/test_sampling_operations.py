@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.model_rig import ints
-from transformers import generation
+from transformers import LogitsProcessorList, generation
 
 from pie_inference.sampling.noise import coins
 from pie_inference.sampling.operations import adjust
 from pie_inference.sampling.pool import Choices, Program, SamplerPool
 from pie_inference.sampling.remembered import SavedLogits
-from pie_py.wire.operations import ARGUMENTS, HISTORY, OTHERS, Operation, Step
+from pie_py.wire.operations import ARGUMENTS, DEFAULT_ORDER, HISTORY, OTHERS, Operation, Step
 
 VOCABULARY = 64
 WORD = 2**64 - 1
@@ -283,30 +281,43 @@ def test_any_operations_in_any_order(
         np.testing.assert_allclose(got[both], wanted[both], atol=1e-3, rtol=1e-4)
 
 
-P = generation
-CASES: list[tuple[Step, Callable[[], Any]]] = [
-    (Step(Operation.TYPICAL_P, [0.6]), lambda: P.TypicalLogitsWarper(0.6)),
-    (Step(Operation.EPSILON_CUTOFF, [0.02]), lambda: P.EpsilonLogitsWarper(0.02)),
-    (Step(Operation.ETA_CUTOFF, [0.02]), lambda: P.EtaLogitsWarper(0.02)),
-    (Step(Operation.MIN_P, [0.2]), lambda: P.MinPLogitsWarper(0.2)),
-    (Step(Operation.TOP_K, [7]), lambda: P.TopKLogitsWarper(7)),
-    (Step(Operation.TOP_P, [0.6]), lambda: P.TopPLogitsWarper(0.6)),
-    (Step(Operation.NO_REPEAT_NGRAM, [2]), lambda: P.NoRepeatNGramLogitsProcessor(2)),
-    (Step(Operation.NO_REPEAT_NGRAM, [1]), lambda: P.NoRepeatNGramLogitsProcessor(1)),
-    (Step(Operation.REPETITION_PENALTY, [1.7]), lambda: P.RepetitionPenaltyLogitsProcessor(1.7)),
-]
+Op, G = Operation, generation
+# Of each step: how a number is drawn, and what transformers calls it.
+STEPS: dict[Operation, tuple[Any, Any]] = {
+    Op.LOGIT_BIAS: (lambda d: round(d.uniform(-4, 4), 2), None),
+    Op.REPETITION_PENALTY: (lambda d: d.uniform(0.6, 1.8), G.RepetitionPenaltyLogitsProcessor),
+    Op.NO_REPEAT_NGRAM: (lambda d: int(d.integers(1, 4)), G.NoRepeatNGramLogitsProcessor),
+    Op.TEMPERATURE: (lambda d: d.uniform(0.3, 2.5), G.TemperatureLogitsWarper),
+    Op.TOP_K: (lambda d: int(d.integers(1, VOCABULARY)), G.TopKLogitsWarper),
+    Op.TOP_P: (lambda d: d.uniform(0.05, 0.99), G.TopPLogitsWarper),
+    Op.MIN_P: (lambda d: d.uniform(0.01, 0.5), G.MinPLogitsWarper),
+    Op.TYPICAL_P: (lambda d: d.uniform(0.1, 0.95), G.TypicalLogitsWarper),
+    Op.EPSILON_CUTOFF: (lambda d: d.uniform(0.0005, 0.1), G.EpsilonLogitsWarper),
+    Op.ETA_CUTOFF: (lambda d: d.uniform(0.0005, 0.1), G.EtaLogitsWarper),
+}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0].operation.label)
-def test_as_transformers_defines_it(case: tuple[Step, Callable[[], Any]]) -> None:
-    step, make = case
-    bench = Bench()
-    logits = torch.randn(1, VOCABULARY, generator=torch.Generator().manual_seed(3)) * 2
-    tokens = [4, 9, 4, 9, 30, 4]
-    bench.set(0, [step])
-    bench.feed(0, tokens)
-    wanted = make()(torch.tensor([tokens]), logits.clone())
-    torch.testing.assert_close(bench.adjusted(logits, [0]), wanted)
+def test_sets_of_steps_are_those_of_transformers() -> None:
+    """In the default order."""
+    draw, bench = np.random.default_rng(0), Bench()
+    for _ in range(300):
+        chosen = set(draw.choice(list(STEPS), draw.integers(1, 6), replace=False))
+        tokens = draw.integers(0, 6, draw.integers(1, 12)).tolist()
+        logits = torch.from_numpy(draw.normal(0, 2.5, (1, VOCABULARY)).astype(np.float32))
+        steps, theirs = [], LogitsProcessorList()
+        for operation in (one for one in DEFAULT_ORDER if one in chosen):
+            value = STEPS[operation][0](draw)
+            if operation is Op.LOGIT_BIAS:
+                steps.append(Step(operation, [], {3: value, 9: -value}))
+                theirs.append(G.SequenceBiasLogitsProcessor({(3,): value, (9,): -value}))
+            else:
+                steps.append(Step(operation, [value]))
+                theirs.append(STEPS[operation][1](value))
+        bench.set(0, steps)
+        bench.feed(0, tokens)
+        wanted = theirs(torch.tensor([tokens]), logits.clone())
+        found = bench.adjusted(logits, [0])
+        torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4, msg=str(steps))
 
 
 def test_a_text_that_was_cut_back_has_forgotten_the_rest() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from support.fake_worker import attend, distribution, embedded
+from support.fake_worker import attend, distribution, embedded, shown
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
@@ -203,7 +203,7 @@ def test_queues_of_an_instance_wait_for_what_another_writes() -> None:
         ("next_dist", 1, 1),
     ]
     assert reader.take(future) == distribution(
-        attend(embedded(2), 1, [(attend(embedded(1), 0, []), 0)]),
+        attend(embedded(2), 1, shown([(attend(embedded(1), 0, 0), 0)])),
         3,
         1000,
     )
@@ -232,48 +232,8 @@ def test_a_second_queue_waits_for_what_was_queued_before_it_was_opened() -> None
     second = Guest(server, first.instance)
     future = second.dist(embeds[0])
     server.drain()
-    value = attend(embedded(1), 0, [])
+    value = attend(embedded(1), 0, 0)
     assert second.take(future) == distribution(value, 3, 1000)
-
-
-def test_a_destroyed_queue_still_takes_effect() -> None:
-    server = Server()
-    guest = Guest(server)
-    embed = guest.embeds(1)
-    guest.embed([1], 0, embed)
-    future = guest.dist(embed[0])
-    runtime.destroy_queue(guest.instance, guest.queue)
-    with refused("invalid-handle"):
-        guest.sync()
-    server.drain()
-    assert len(guest.take(future)) == 3
-    assert server.service.stats()["queues"] == 0
-
-
-def test_masks_and_copies() -> None:
-    server = Server()
-    guest = Guest(server)
-    pages = guest.filled(12)
-    out = guest.embeds(2)
-    guest.embed([5], 12, [out[0], 1])
-    guest.mask([pages[0], 1], 0b1010)
-    fork = guest.pages(2)
-    guest.copy(pages[0], 0, fork[0], 0, 8)
-    guest.copy(pages[0] + 1, 0, fork[0] + 1, 0, 4)
-    assert guest.used(fork) == [8, 4]
-    answers = []
-    for context in (pages, fork):
-        guest.forward(context, [out[0], 1], [], [out[0] + 1, 1])
-        answers.append(guest.dist(out[0] + 1))
-    guest.mask([pages[0], 1], 0)
-    guest.forward(pages, [out[0], 1], [], [out[0] + 1, 1])
-    answers.append(guest.dist(out[0] + 1))
-    server.drain()
-    masked, copied, live = (guest.take(answer) for answer in answers)
-    assert masked == copied
-    assert masked != live
-    guest.copy(fork[0], 0, fork[0], 1, 7)  # overlapping: as if copied aside first
-    server.drain()
 
 
 def test_a_failed_batch_fails_what_depends_on_it_and_no_more() -> None:

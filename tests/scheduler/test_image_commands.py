@@ -127,11 +127,3 @@ def test_images_that_are_queued_are_limited() -> None:
     embed(guest, file, embeds)  # one of them has been sent
     with refused("limit-exceeded"):
         embed(guest, picture(11), embeds)
-
-
-def test_a_model_without_the_trait() -> None:
-    guest = Guest(Server())
-    with refused("unsupported"):
-        embed(guest, picture(5), guest.embeds(EMBEDS))
-    with refused("unsupported"):
-        images.num_embs_needed(guest.instance, "symbolic", 5, 5)

@@ -9,7 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from support.fake_worker import attend, distribution, embedded
+from support.fake_worker import attend, distribution, embedded, shown
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
@@ -204,8 +204,8 @@ def test_a_reader_waits_for_a_writer_that_its_own_queue_hides() -> None:
     first.forward(page, [embeds[0], 1], [], out)
     future = first.dist(out[0])
     server.drain()
-    held = [(attend(embedded(token), place, []), place) for place, token in enumerate((1, 2))]
-    assert first.take(future) == distribution(attend(embedded(1), 0, held), 3, 1000)
+    held = [(attend(embedded(token), place, 0), place) for place, token in enumerate((1, 2))]
+    assert first.take(future) == distribution(attend(embedded(1), 0, shown(held)), 3, 1000)
 
 
 @dataclass(eq=False)

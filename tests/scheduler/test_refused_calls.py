@@ -14,8 +14,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from conformance.test_bad_input import TRAITS
-from conformance.wit_strategies import arguments
-from hypothesis import Phase, given, settings
+from conformance.wit_strategies import arguments, drawn
+from hypothesis import given, settings
 from support.rig import host_functions
 from support.scheduler_fixtures import Guest, Server, refused
 
@@ -140,15 +140,12 @@ def test_an_error_changes_nothing(calls: list[tuple[HostFunction, list[Any]]]) -
 
 @pytest.mark.parametrize("declared", DECLARED, ids=lambda d: d[0])
 def test_an_error_of_each_function_changes_nothing(declared: tuple[str, Any, Any]) -> None:
-    @settings(max_examples=2, phases=[Phase.generate])
-    @given(st.lists(likely(*declared), min_size=40, max_size=40))
-    def check(calls: list[list[Any]]) -> None:
-        scene = Scene()
-        for values in calls:
-            scene.call(FUNCTIONS[declared[0]], values)
-        scene.close()
-
-    check()
+    name, *_ = declared
+    scene = Scene()
+    # The first example is the simplest one.
+    for values in drawn(st.lists(likely(*declared), min_size=40, max_size=40), 2)[-1]:
+        scene.call(FUNCTIONS[name], values)
+    scene.close()
 
 
 @pytest.fixture(scope="module")

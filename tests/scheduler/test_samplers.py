@@ -12,9 +12,11 @@ from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate, sample
 from pie_control.api.sample import enqueue_sample
+from pie_control.api.sampler_parameters import read_parameters
 from pie_control.commands.sample import TokenMask
 from pie_control.errors import ApiError
 from pie_py.wire.operations import Operation
+from pie_py.wire.plan import SetSampler
 
 
 def ready_guest(server: Server, tokens: int = 3) -> tuple[Guest, list[int], int]:
@@ -277,28 +279,6 @@ def test_what_was_queued_before_reads_the_slots_as_they_were() -> None:
     assert guest.take(before) == other.take(wanted)
 
 
-def test_what_truncate_refuses() -> None:
-    server = Server()
-    guest = Guest(server)
-    pages = guest.filled(10)
-    with refused("invalid-argument"):
-        guest.truncate(pages, 8)
-    with refused("invalid-argument"):
-        guest.truncate(pages, 8, 3)
-    with refused("invalid-argument"):
-        guest.truncate([pages[0], 1, pages[0], 1], 1, 1)
-    with refused("invalid-handle"):
-        guest.truncate([pages[0] + 9, 1], 0)
-    server.drain()
-    allocate.export_kvpage(guest.instance, guest.queue, [pages[0], 1], "x", False)
-    with refused("immutable"):
-        guest.truncate(pages, 8, 1)
-    assert guest.used(pages) == [8, 2]
-    guest.truncate([pages[0] + 1, 1], 0)
-    guest.truncate([], *[])
-    assert guest.used(pages) == [8, 0]
-
-
 def test_batches_of_fed_tokens_are_bounded() -> None:
     server = Server()
     guest = Guest(server)
@@ -341,3 +321,38 @@ def test_a_step_is_queued_as_a_whole_or_not_at_all() -> None:
         tokens.append([guest.take_sample(future) for future in futures])
         assert allocate.kvpage_used(guest.instance, guest.queue, [pages[0], 1]).tolist() == [4]
     assert tokens[0] == tokens[1]
+
+
+# Texts of samplers that were read before
+
+
+def test_a_text_read_again_stands_for_the_same_in_each_vocabulary() -> None:
+    text = json.dumps({"temperature": 0.5, "allowed_tokens": [7], "top_k": 3})
+    first, again = read_parameters(text, 10), read_parameters(text, 10)
+    assert first == again
+    for _ in range(2):
+        with pytest.raises(ApiError, match="token 7 is outside the vocabulary"):
+            read_parameters(text, 7)
+    assert read_parameters(text, 10) == first
+
+
+def test_a_wrong_text_is_refused_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(ApiError, match="temperature"):
+            read_parameters('{"temperature": -1}', 10)
+
+
+def test_samplers_of_one_text_without_a_seed_have_seeds_of_their_own() -> None:
+    server = Server()
+    guest = Guest(server)
+    for _ in range(2):
+        guest.sampler('{"temperature": 0.7}')
+    plan = server.scheduler.next_plan(1)
+    assert plan is not None
+    seeds = [
+        tuple(seed)
+        for batch in plan.batches
+        if isinstance(batch, SetSampler)
+        for seed in batch.seeds.tolist()
+    ]
+    assert len(set(seeds)) == 2

@@ -184,32 +184,6 @@ def test_pages_that_others_hold_stay() -> None:
     assert server.service.pages.free == server.facts.kv_pages - 1
 
 
-def test_moving_what_is_there_already_and_wrong_lists() -> None:
-    server = Server(host_pages=1)
-    guest = Guest(server)
-    pages = guest.filled(16)
-    guest.swap_in(pages)
-    with refused("invalid-handle"):
-        guest.swap_out([pages[0], 2, pages[0], 1])
-    with refused("invalid-handle"):
-        guest.swap_out([pages[0] + 7, 1])
-    with refused("out-of-resources"):
-        guest.swap_out(pages)
-    assert guest.used(pages) == [8, 8]
-    guest.swap_out([pages[0], 1])
-    guest.swap_out([pages[0], 1])
-    guest.discard([pages[0], 1])
-    guest.discard([pages[0], 1])
-    assert guest.used(pages) == [0, 8]
-    assert guest.used([pages[0], 1, pages[0], 2]) == [0, 0, 8]
-    allocate.dealloc_kvpage(guest.instance, guest.queue, pages)
-    server.drain()
-    assert server.service.host_pages.free == 1
-    assert server.service.pages.free == server.facts.kv_pages
-    with refused("invalid-handle"):
-        guest.swap_in(pages)
-
-
 def test_queues_of_an_instance_keep_the_order_of_swaps() -> None:
     server = Server()
     guest = Guest(server)

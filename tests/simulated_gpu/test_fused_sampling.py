@@ -90,11 +90,8 @@ FILTERS: list[dict[str, Any]] = [
 def test_a_batch_of_all_kinds(fused: FusedSampling, dtype: torch.dtype, scale: float) -> None:
     """Of 4200 tokens: several blocks of both kernels, the last ones not full."""
     logits = torch.stack([make_logits(4200, seed, scale) for seed in range(len(FILTERS))]).to(dtype)
-    for step in range(2):
-        together = join([parameters(1, first_step=step, **kind) for kind in FILTERS])
-        assert (
-            chosen(fused, logits, together)[0].tolist() == choose(logits.float(), together).tolist()
-        )
+    together = join([parameters(1, **kind) for kind in FILTERS])
+    assert chosen(fused, logits, together)[0].tolist() == choose(logits.float(), together).tolist()
 
 
 def test_masks(fused: FusedSampling) -> None:
@@ -115,7 +112,7 @@ def test_masks(fused: FusedSampling) -> None:
         {"top_k": 3, "top_p": 0.9},
     )
     for filters in ways:
-        for step in range(4):
+        for step in range(2):
             how = parameters(4, first_step=step, **filters)
             tokens, logprobs = chosen(fused, logits, how, masked, words)
             assert tokens.tolist() == choose(cut, how).tolist()
@@ -153,7 +150,7 @@ def test_a_search_among_neighbouring_numbers_ends(fused: FusedSampling) -> None:
     logits[0, ::2] = float(np.nextafter(np.float32(1), np.float32(2)))
     logits[1, :3] = 1.0000002
     logits[2] = torch.linspace(-1e-38, 1e-38, 64)
-    for temperature in (1e-38, 1e-7, 1.0):
+    for temperature in (1e-38, 1.0):
         for k in (2, 5, 40):
             how = parameters(4, temperature=temperature, top_k=k, top_p=0.7)
             tokens, _ = chosen(fused, logits, how)

@@ -126,6 +126,15 @@ def sample(count: int, step: int, embed: int) -> Sample:
     )
 
 
+def begin(engine: Engine, chosen: SetSampler) -> None:
+    """Three prompts of 40 tokens, samplers for them, and the first token of each."""
+    for s in range(3):
+        landed(engine, Plan(s, "m", forward(s, 40, 8 * s, output=1000 + s)))
+    first = sample(3, 0, 1000)
+    first.embeds, first.masked, first.top = ints([1000, 1001, 1002]), ints([-1] * 3), ints([0] * 3)
+    landed(engine, Plan(4, "m", [chosen, first]))
+
+
 def decoding(turns: int) -> Iterator[list[Batch]]:
     """Steps whose tokens the host never tells."""
     for step in range(turns):

@@ -8,7 +8,7 @@ together with one that it depends on would give other values than the commands o
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -60,9 +60,17 @@ def embedded(token: int | None) -> Value:
     return hash((EMBEDDED, -1 if token is None else token))
 
 
-def attend(value: Value, position: int, seen: list[tuple[Value, int]]) -> Value:
-    """What an input becomes that sees these keys and values, with their positions, in any order."""
-    return hash((ATTENDED, value, position, tuple(sorted(seen))))
+def shown(pairs: Iterable[tuple[Value, int]]) -> int:
+    """What keys and values with their positions are to an input that sees them, in any order.
+
+    A sum, so that what inputs see one after the other need not be put together for each of them.
+    """
+    return sum(map(hash, pairs))
+
+
+def attend(value: Value, position: int, seen: int) -> Value:
+    """What an input becomes that sees what is `shown`."""
+    return hash((ATTENDED, value, position, seen))
 
 
 def rows_of(mask: list[int]) -> list[list[bool]]:
@@ -86,27 +94,24 @@ def run_forward(
     An input sees what the inputs before it have become, as it sees slots: whether a text runs at
     once or in parts changes nothing. A mask may show it later ones, too, as they come in.
     """
-    rows = rows_of(mask)
     hidden = [value for value, _ in inputs]
     count = len(inputs)
-    for i in range(count) if mask else sorted(range(count), key=lambda i: inputs[i][1]):
-        value, position = inputs[i]
-        if mask:
-            assert len(rows[i]) == len(slots) + count
-            shown, seen = rows[i][: len(slots)], rows[i][len(slots) :]
-        else:
-            shown = [True] * len(slots)
-            seen = [
-                other < position or (other == position and j < i)
-                for j, (_, other) in enumerate(inputs)
-            ]
-        beside = [(hidden[j], inputs[j][1]) for j in range(count) if seen[j]]
-        cached = [
-            (s.value, s.position)
-            for s, seen in zip(slots, shown, strict=True)
-            if seen and not s.masked
+    if not mask:
+        seen = shown((slot.value, slot.position) for slot in slots if not slot.masked)
+        for i in sorted(range(count), key=lambda i: inputs[i][1]):
+            position = inputs[i][1]
+            (hidden[i],) = adapted([attend(hidden[i], position, seen)], adapter)
+            seen += shown([(hidden[i], position)])
+        return hidden
+    for i, row in zip(range(count), rows_of(mask), strict=True):
+        assert len(row) == len(slots) + count
+        pairs = [
+            (slot.value, slot.position)
+            for slot, seen in zip(slots, row, strict=False)
+            if seen and not slot.masked
         ]
-        (hidden[i],) = adapted([attend(value, position, cached + beside)], adapter)
+        pairs += [(hidden[j], inputs[j][1]) for j in range(count) if row[len(slots) + j]]
+        (hidden[i],) = adapted([attend(hidden[i], inputs[i][1], shown(pairs))], adapter)
     return hidden
 
 
@@ -248,8 +253,6 @@ class FakeWorker:
                 for offset in range(used)
             ]
             assert not any(slot.masked for slot in slots) or batch.has_masked[i]
-            if not batch.has_masked[i]:
-                slots = [Slot(s.value, s.position) for s in slots]
             mask = batch.mask[slice(*batch.mask_starts[i : i + 2].tolist())].tolist()
             adapter = int(batch.adapters[i]) if len(batch.adapters) else -1
             hidden = run_forward(inputs, slots, mask, adapter)

@@ -7,10 +7,10 @@ for any sequence of tokens is known (`next_token`), whatever the pages it lies i
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from pie_py.config.scheduling import InterceptionConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription, Plan
 from support import rig
-from support.fake_worker import FakeLink, FakeWorker, Sampler, Value, attend, embedded
+from support.fake_worker import FakeLink, FakeWorker, Sampler, Value, embedded, run_forward
 
 PAGE_SIZE = 8
 BOS, END = 256, 257
@@ -71,16 +71,6 @@ def _byte_characters() -> list[str]:
     return [chr(b) if b in printable else chr(0x100 + others.index(b)) for b in range(256)]
 
 
-@lru_cache(4096)
-def _seen(tokens: tuple[int, ...]) -> tuple[tuple[Value, int], ...]:
-    """What the worker's slots hold of a text: values and positions."""
-    if not tokens:
-        return ()
-    before = _seen(tokens[:-1])
-    value = attend(embedded(tokens[-1]), len(before), list(before))
-    return (*before, (value, len(before)))
-
-
 def likely(value: Value, rank: int = 0) -> int:
     """A likely token after a value: letters first; `rank` 0 is the most likely."""
     return 97 + (abs(value) + rank) % 26 if rank < 26 else (122 + rank) % VOCABULARY
@@ -88,9 +78,8 @@ def likely(value: Value, rank: int = 0) -> int:
 
 def next_token(tokens: list[int], rank: int = 0) -> int:
     """The worker's answer after a sequence of tokens; `rank` 0 is the most likely."""
-    for end in range(len(tokens)):  # one recursion deep
-        _seen(tuple(tokens[:end]))
-    return likely(_seen(tuple(tokens))[-1][0], rank)
+    inputs = [(embedded(token), position) for position, token in enumerate(tokens)]
+    return likely(run_forward(inputs, [], [])[-1], rank)
 
 
 def continuation(tokens: list[int], count: int) -> list[int]:
@@ -198,7 +187,7 @@ class Rig(rig.Rig):
             max_instances=100,
             spare_instances=spares,
             interception=InterceptionConfig(policy="preserve"),
-            quota=Quota(share=1.0),
+            quota=Quota(share=1.0, launches=math.inf),
         )
         self.engine = make_engine(config)
         linker = Linker(self.engine)
