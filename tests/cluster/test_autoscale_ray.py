@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.child_processes import name_of
 from support.clusters import SERVER, processes_of, wait_for
 
 from pie_cluster.machines import operate
@@ -111,7 +112,7 @@ def test_machines_come_and_go_with_the_load(cluster: tuple[Token, Path]) -> None
         return sorted(node.state for node in operate.nodes_of(token, folder))
 
     def machines_alive() -> int:
-        raylets = [process for process in processes_of(folder) if process.name() == "raylet"]
+        raylets = [process for process in processes_of(folder) if name_of(process) == "raylet"]
         return len(raylets) - 1  # the head's
 
     wait_for(lambda: states() == ["ready"], 120)

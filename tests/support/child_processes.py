@@ -86,6 +86,14 @@ class ChildProcess:
         self.stop()
 
 
+def name_of(process: psutil.Process) -> str:
+    """A process's name; empty if it has ended."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def command_line(process: psutil.Process) -> str:
     """What a process was started with; empty if it has ended, waited for or not."""
     try:
