@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import psutil
@@ -81,7 +82,7 @@ def traps(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def without_model(folder: Path) -> dict[str, str]:
+def without_model(folder: Path) -> dict[str, Any]:
     """What a server is told that has a data folder, and a worker that has no model to load."""
     settings = replaying(folder)
     return {

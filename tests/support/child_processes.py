@@ -89,9 +89,10 @@ class ChildProcess:
 def name_of(process: psutil.Process) -> str:
     """A process's name; empty if it has ended."""
     try:
-        return process.name()
+        name: str = process.name()
     except psutil.NoSuchProcess:
         return ""
+    return name
 
 
 def command_line(process: psutil.Process) -> str:
