@@ -66,7 +66,7 @@ def test_more_tasks_than_the_embedded_model_knows_are_a_warning(client: Client) 
         assert any("never seen more than 5" in line["text"] for line in lines) == warned
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_call_whose_identifier_is_refused_has_an_error_for_its_result(
     client: Client, mode: Mode
 ) -> None:
@@ -430,7 +430,7 @@ def test_many_at_once(calling_server: Server) -> None:
     with calling_server.client() as client:
         program = client.upload(source)
         given = ["--tools", tools, "--script", calls, "--events", "--declared-times"]
-        instances = [client.launch(program, given) for _ in range(60)]
+        instances = [client.launch(program, given) for _ in range(24)]
         for instance in instances:
             record = json.loads(instance.result())
             assert results(record) == {"a": '"s"', "b": '"1"', "c": '"2"'}

@@ -28,7 +28,7 @@ def test_attacks_of_every_cause_leave_a_bystander_his_text() -> None:
     with place() as where, Bystander(where.server.endpoint, where.keys[VICTIM]) as bystander:
         for attack in ATTACKS:
             if attack.short:
-                outcome = undergo(attack, where, bystander, 0.7)
+                outcome = undergo(attack, where, bystander, 0.4)
                 assert not outcome.problems, attack.name
                 assert not outcome.gaps.wrong, attack.name
 

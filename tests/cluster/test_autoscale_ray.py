@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.child_processes import name_of
 from support.clusters import SERVER, processes_of, wait_for
 
 from pie_cluster.machines import operate
@@ -104,12 +105,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Token, Path]]:
             wait_for(lambda: not processes_of(folder))
 
 
-def is_raylet(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.name() == "raylet")
-    return False
-
-
 def test_machines_come_and_go_with_the_load(cluster: tuple[Token, Path]) -> None:
     token, folder = cluster
 
@@ -117,7 +112,8 @@ def test_machines_come_and_go_with_the_load(cluster: tuple[Token, Path]) -> None
         return sorted(node.state for node in operate.nodes_of(token, folder))
 
     def machines_alive() -> int:
-        return sum(map(is_raylet, processes_of(folder))) - 1  # the head's
+        raylets = [process for process in processes_of(folder) if name_of(process) == "raylet"]
+        return len(raylets) - 1  # the head's
 
     wait_for(lambda: states() == ["ready"], 120)
     assert machines_alive() == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import resource
@@ -30,8 +29,8 @@ import zmq
 from click.testing import CliRunner, Result
 from cluster.messages import join, report
 from msgspec import msgpack
-from support.child_processes import command_line
-from support.clusters import ECHO, MODEL, Cluster, Wire, processes_of, wait_for
+from support.child_processes import command_line, name_of
+from support.clusters import ECHO, MODEL, Cluster, Wire, echoes, launched_on, processes_of, wait_for
 from support.postgres import Postgres, programs
 from support.traps import set_traps, trapped
 
@@ -115,9 +114,6 @@ async def main(args):
 """
 
 
-NUMBERS = itertools.count()
-
-
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres | None]:
     """PostgreSQL, if it is installed."""
@@ -188,22 +184,6 @@ def second(cluster: Cluster, postgres: Postgres | None) -> Iterator[Second]:
 def client(cluster: Cluster) -> Iterator[Client]:
     with cluster.client() as client:
         yield client
-
-
-def echoes(instance: Instance, message: str = "here") -> bool:
-    instance.send(message)
-    return instance.receive() == f"{message}!"
-
-
-def on(client: Client, node: str) -> Instance:
-    """An echo on a node: of a program that no node has, or launches would follow its pages."""
-    for _ in range(50):
-        new = client.upload(ECHO + f"# {next(NUMBERS)}".encode(), name="echo")
-        instance = client.launch(new)
-        if (instance.node or "").split(".")[0] == node:
-            return instance
-        instance.cancel()
-    raise AssertionError(f"no launch went to {node}")
 
 
 def result_of(cluster: Cluster, instance: str) -> str:
@@ -279,10 +259,10 @@ def test_topics_need_a_database(client: Client, database: str, what: str) -> Non
 def test_a_machine_with_its_own_folder_fetches_programs_and_shares_what_is_in_a_database(
     client: Client, second: Second, database: str
 ) -> None:
-    instance = on(client, second.node)
+    instance = launched_on(client, second.node)
     assert echoes(instance)
     text = client.launch("shares", ["store"], near=instance.id).result()
-    other = on(client, "n1")
+    other = launched_on(client, "n1")
     if database:
         assert text == "kept"
         assert client.launch("shares", ["stored"], near=other.id).result() == "value"
@@ -297,19 +277,23 @@ def test_a_machine_with_its_own_folder_fetches_programs_and_shares_what_is_in_a_
 def test_a_killed_control_process_takes_its_own_instances_alone(
     client: Client, cluster: Cluster
 ) -> None:
-    victim, other = on(client, "n1"), on(client, "n2")
-    cluster.control("n1").kill()
-    text, seconds = lost(victim)
-    assert text.startswith("node-lost: ")
-    assert seconds < 3
+    victim, other = launched_on(client, "n1"), launched_on(client, "n2")
+    with cluster.client(relay=True) as far:
+        relayed = launched_on(far, "n1")
+        assert echoes(relayed)
+        cluster.control("n1").kill()
+        for one in (victim, relayed):
+            text, seconds = lost(one)
+            assert text.startswith("node-lost: ")
+            assert seconds < 3
     assert echoes(other)
     cluster.lives_again(victim.node)
-    assert echoes(on(client, "n1"))
+    assert echoes(launched_on(client, "n1"))
     assert echoes(other)
 
 
 def test_a_killed_actor_takes_its_node_alone(client: Client, cluster: Cluster) -> None:
-    victim, other = on(client, "n1"), on(client, "n2")
+    victim, other = launched_on(client, "n1"), launched_on(client, "n2")
     actor = cluster.control("n1").parent()
     assert actor is not None
     actor.kill()
@@ -318,7 +302,7 @@ def test_a_killed_actor_takes_its_node_alone(client: Client, cluster: Cluster) -
     assert seconds < 3
     assert echoes(other)
     cluster.lives_again(victim.node)
-    assert echoes(on(client, "n1"))
+    assert echoes(launched_on(client, "n1"))
     told = (cluster.folder / "logs" / "directory.log").read_text()
     assert re.search(r"n1\.\d+ begins: its actor has ended", told)
 
@@ -341,7 +325,7 @@ def test_a_client_that_reaches_the_gateway_alone_has_all_of_one_server(cluster: 
     """Its streams outlive the gateway that relays them: nothing is lost or comes twice."""
     nodes = {int(node.endpoint.rpartition(":")[2]) for node in cluster.nodes().values()}
     with cluster.client(relay=True) as client, cluster.client(relay=True) as other:
-        instance, beside = on(client, "n1"), on(client, "n2")
+        instance, beside = launched_on(client, "n1"), launched_on(client, "n2")
         attached = other.attach(instance.id)
         assert echoes(attached)
         client.upload(COUNTS, name="counts")
@@ -359,11 +343,6 @@ def test_a_client_that_reaches_the_gateway_alone_has_all_of_one_server(cluster: 
         assert not nodes & {
             each.raddr.port for each in psutil.Process().net_connections() if each.raddr
         }
-        cluster.control("n1").kill()
-        text, seconds = lost(attached)
-        assert text.startswith("node-lost: ")
-        assert seconds < 3
-        cluster.lives_again(instance.node)
 
 
 def test_a_port_that_is_closed_to_relayed_clients_is_named(cluster: Cluster) -> None:
@@ -379,11 +358,15 @@ def test_a_port_that_is_closed_to_relayed_clients_is_named(cluster: Cluster) -> 
 def test_a_stopped_control_process_is_noticed_and_replaced(
     client: Client, cluster: Cluster
 ) -> None:
-    victim = on(client, "n1")
+    """Until then the other node is the last one, and is not drained."""
+    victim = launched_on(client, "n1")
     process = cluster.control("n1")
     process.send_signal(signal.SIGSTOP)
     wait_for(lambda: cluster.state("n1") == "silent", 5)
     assert all(client.launch("echo").node != victim.node for _ in range(5))
+    told = run("drain", "n2", "--folder", str(cluster.folder))
+    assert told.exit_code == 1
+    assert "the last node that takes launches" in told.output
     seconds = wait_for(lambda: cluster.state("n1") == "starting", 15)
     assert seconds < 12
     assert not process.is_running()
@@ -392,7 +375,7 @@ def test_a_stopped_control_process_is_noticed_and_replaced(
 
 
 def test_launches_go_on_without_rays_head(client: Client, cluster: Cluster) -> None:
-    instance = on(client, "n2")
+    instance = launched_on(client, "n2")
     before = {node.node: node.incarnation for node in cluster.nodes().values()}
     former = cluster.kept("ray")
     former.kill()
@@ -400,27 +383,27 @@ def test_launches_go_on_without_rays_head(client: Client, cluster: Cluster) -> N
     assert echoes(instance)
     assert echoes(client.launch("echo"))
     cluster.started_again("ray", former)
-    wait_for(lambda: any("gcs_server" in p.name() for p in cluster.processes()), 30)
+    wait_for(lambda: any("gcs_server" in name_of(p) for p in cluster.processes()), 30)
     assert echoes(instance)
     assert {node.node: node.incarnation for node in cluster.nodes().values()} == before
 
 
 def test_a_killed_machine_comes_back(client: Client, cluster: Cluster, second: Second) -> None:
-    victim = on(client, second.node)
-    other = on(client, "n2")
+    victim = launched_on(client, second.node)
+    other = launched_on(client, "n2")
     keeper = cluster.kept("ray", second.folder)
-    raylets = [p for p in keeper.children() if p.name() == "raylet"]
+    raylets = [p for p in keeper.children() if name_of(p) == "raylet"]
     raylets[0].kill()
     text, seconds = lost(victim)
     assert text.startswith("node-lost: ")
     assert seconds < 5
     assert echoes(other)
     cluster.lives_again(victim.node)
-    assert echoes(on(client, second.node))
+    assert echoes(launched_on(client, second.node))
 
 
 def test_a_killed_worker_leaves_what_has_no_pages(client: Client, cluster: Cluster) -> None:
-    echo = on(client, "n1")
+    echo = launched_on(client, "n1")
     client.upload(HOLDS, name="holds")
     holds = client.launch("holds", near=echo.id)
     assert holds.receive() == "held"
@@ -443,7 +426,7 @@ def test_a_killed_worker_leaves_what_has_no_pages(client: Client, cluster: Clust
 def test_a_node_that_is_cut_off_serves_its_clients_until_its_life_is_over(
     client: Client, cluster: Cluster, second: Second
 ) -> None:
-    instance, other = on(client, second.node), on(client, "n2")
+    instance, other = launched_on(client, second.node), launched_on(client, "n2")
     second.way.cut()
     wait_for(lambda: cluster.state(second.node) == "silent", 5)
     assert all(client.launch("echo").node != instance.node for _ in range(5))
@@ -465,7 +448,7 @@ def test_restartable_launches_run_again_and_never_twice_at_once(
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
     client.upload(RUNS, name="runs")
     client.upload(READS, name="reads")
-    plain, victim = on(client, second.node), on(client, "n1")
+    plain, victim = launched_on(client, second.node), launched_on(client, "n1")
     launches = {
         "twice": client.launch("runs", ["twice"], near=victim.id, restart=2, keep=True),
         "once": client.launch("runs", ["once"], near=victim.id, restart=1),
@@ -527,7 +510,7 @@ def test_nodes_are_changed_for_others_under_load(
 ) -> None:
     """No launch fails, and no instance ends before it is told to."""
     former = second.node
-    instance = on(client, former)
+    instance = launched_on(client, former)
     for other in client.instances():
         if f"@{former}." in other["id"] and other["id"] != instance.id:
             client.kill(other["id"])
@@ -559,7 +542,7 @@ def test_nodes_are_changed_for_others_under_load(
             wait_for(lambda: cluster.state(former) == "gone", 20)
             names = second.folder / "nodes.json"
             wait_for(lambda: json.loads(names.read_text()) == [], 10)
-            assert echoes(on(client, later))
+            assert echoes(launched_on(client, later))
         finally:
             stop.set()
         assert all(load.result(60) > 0 for load in loads)
@@ -573,7 +556,7 @@ def test_a_full_disk_is_survived(client: Client, cluster: Cluster) -> None:
     keeper = cluster.kept("directory").parent()
     assert keeper is not None
     kept = [keeper, cluster.kept("directory")]
-    victim, other = on(client, "n1"), on(client, "n2")
+    victim, other = launched_on(client, "n1"), launched_on(client, "n2")
     former = cluster.kept("gateway")
     for process in kept:
         process.rlimit(psutil.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
@@ -607,7 +590,7 @@ def test_a_log_that_cannot_be_written_is_told(client: Client, cluster: Cluster) 
 
 def test_strangers_are_refused_and_do_no_harm(client: Client, cluster: Cluster) -> None:
     assert cluster.token is not None
-    instance = on(client, "n1")
+    instance = launched_on(client, "n1")
     before = cluster.nodes()
     node = before["n1"]
     processes = [cluster.kept("directory"), cluster.kept("gateway"), cluster.control("n1")]
@@ -681,10 +664,7 @@ def test_what_clients_are_told_at_random_moments_is_whole(cluster: Cluster) -> N
     assert set(ends) == {"done", "node-lost"}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_shows_the_nodes(
-    cluster: Cluster, scheme: Literal["light", "dark"], tmp_path: Path
-) -> None:
+def test_the_page_shows_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
     """Of the HTTP gateway that the head's keeper keeps, at one address."""
     former = cluster.kept("http")
     address = parse_endpoint(cluster.url.replace("http", "tcp"))
@@ -698,16 +678,18 @@ def test_the_page_shows_the_nodes(
 
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)
-        page.goto(cluster.url)
-        page.locator("table.nodes tbody tr").first.wait_for()
-        table = page.locator("table.nodes").text_content() or ""
-        assert all(f"{n.node}.{n.incarnation}ready" in table for n in cluster.nodes().values())
-        inside = "document.querySelector('.scroll')"
-        assert page.evaluate(f"{inside}.scrollWidth <= {inside}.clientWidth")
-        page.screenshot(path=tmp_path / "narrow.png", full_page=True)
-        page.set_viewport_size({"width": 1200, "height": 800})
-        page.screenshot(path=tmp_path / "wide.png", full_page=True)
+        schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+        for scheme in schemes:
+            page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)
+            page.goto(cluster.url)
+            page.locator("table.nodes tbody tr").first.wait_for()
+            table = page.locator("table.nodes").text_content() or ""
+            assert all(f"{n.node}.{n.incarnation}ready" in table for n in cluster.nodes().values())
+            inside = "document.querySelector('.scroll')"
+            assert page.evaluate(f"{inside}.scrollWidth <= {inside}.clientWidth")
+            page.screenshot(path=tmp_path / f"{scheme}-narrow.png", full_page=True)
+            page.set_viewport_size({"width": 1200, "height": 800})
+            page.screenshot(path=tmp_path / f"{scheme}-wide.png", full_page=True)
         browser.close()
 
 
@@ -828,18 +810,26 @@ def test_a_clock_that_jumps_does_not_hide_what_runs(
 
 
 def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
-    """Two in one folder, another one at the same address, and one whose disk is full."""
+    """Two in one folder, another one at the same address, and one whose disk is full.
+
+    No process of theirs imports from where they are started; nor do Ray's actors, which import from
+    where their driver stands, too.
+    """
+    set_traps(tmp_path)
     port = free_ports("127.0.0.1", 1)[0]
     with tempfile.TemporaryDirectory(prefix="pie-") as short:
         folders = [Path(short) / name for name in ("a", "a", "b", "full")]
         for number, folder in enumerate(folders):
             (tmp_path / f"{number}.toml").write_text(
-                f'endpoint = "tcp://127.0.0.1:{port}"\nfolder = "{folder}"\nnodes = 0\n'
+                f'endpoint = "tcp://127.0.0.1:{port}"\nfolder = "{folder}"\n'
+                '[server]\nworker_module = "benchmarks.instant_worker"\n'
+                f'[[server.models]]\nsource = "{MODEL}"\n'
             )
         command = [sys.executable, "-m", "pie_py", "cluster", "up", "--config"]
         starts = [
             subprocess.Popen(
                 [*command, str(tmp_path / f"{number}.toml")],
+                cwd=tmp_path,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -853,9 +843,17 @@ def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
             reasons = "is at work in", "runs a part", "in use", "does not start", "File too large"
             assert start.returncode == 0 or any(reason in text for reason in reasons), text
         assert starts[3].returncode == 1
-        running = [folder for folder in folders[1:3] if operate.down(folder)]
+        up = folders[[start.returncode for start in starts].index(0)]
+        try:
+            with Client(Token.read(up / "token.json").gateway) as client:
+                instance = client.launch(client.upload(ECHO, name="echo"))
+                instance.send("end")
+                assert instance.result() == "done"
+        finally:
+            running = [folder for folder in folders[1:3] if operate.down(folder)]
         assert len(running) == 1
         assert not processes_of(Path(short))
+    assert not trapped(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -879,27 +877,6 @@ def test_a_start_that_is_terminated_leaves_nothing(
         start.terminate()
         assert start.wait(60) == 143
         wait_for(lambda: not processes_of(folder))
-
-
-def test_no_process_of_a_cluster_imports_from_where_it_was_started(tmp_path: Path) -> None:
-    """Nor do Ray's actors, which import from where their driver stands, too."""
-    set_traps(tmp_path)
-    with tempfile.TemporaryDirectory(prefix="pie-") as short:
-        config = tmp_path / "cluster.toml"
-        text = f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{short}/up"\n'
-        text += '[server]\nworker_module = "benchmarks.instant_worker"\n'
-        config.write_text(f'{text}[[server.models]]\nsource = "{MODEL}"\n')
-        line = [sys.executable, "-m", "pie_py", "cluster", "up", "--config", str(config)]
-        try:
-            started = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
-            assert started.returncode == 0, started.stderr
-            with Client(Token.read(Path(short) / "up/token.json").gateway) as client:
-                instance = client.launch(client.upload(ECHO, name="echo"))
-                instance.send("end")
-                assert instance.result() == "done"
-        finally:
-            operate.down(Path(short) / "up")
-    assert not trapped(tmp_path)
 
 
 def _full_disk() -> None:
@@ -969,14 +946,3 @@ def test_quotas_are_counted_by_each_node(cluster: Cluster) -> None:
         assert kinds["n1: instances"]["may"] == kinds["n2: instances"]["may"] == 1000
         assert kinds["bytes of programs"]["has"] > 0
         assert [user["user"] for user in client.quota(all_users=True)] == ["local"]
-
-
-def test_the_last_node_is_not_drained(cluster: Cluster) -> None:
-    folder = ["--folder", str(cluster.folder)]
-    former = cluster.nodes()["n1"]
-    cluster.control("n1").kill()
-    wait_for(lambda: cluster.state("n1") != "ready", 5)
-    told = CliRunner().invoke(main, ["cluster", "drain", "n2", *folder])
-    assert told.exit_code == 1
-    assert "the last node that takes launches" in told.output
-    cluster.lives_again(f"n1.{former.incarnation}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import socket
 import tempfile
@@ -10,13 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import zmq
-from support.clusters import ECHO, SERVER, WAIT_SECONDS, wait_for
+from support.clusters import ECHO, SERVER, echoes, launched_on, wait_for
 from support.namespaces import Network, Sniffer, missing
 
 from pie_cluster.machines import operate
@@ -24,14 +24,14 @@ from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token
 from pie_cluster.node.links import connected
 from pie_cluster.wire.messages import NodeFacts, Nodes, encode
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
-from pie_py.client.sync import Client, Instance
+from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey, KeyPair, KeyStore
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow
 
 MARK = "this-text-must-not-be-seen-on-the-wire"
-NUMBERS = itertools.count()
+on = partial(launched_on, mark=MARK)
 
 
 class Machines:
@@ -130,27 +130,10 @@ def ann(machines: Machines, wire: Sniffer) -> Client:
     return machines.client("ann")
 
 
-def echoes(instance: Instance) -> bool:
-    instance.send(MARK)
-    return instance.receive() == f"{MARK}!"
-
-
-def on(client: Client, node: str) -> Instance:
-    """An echo on a node: of a program that no node has, or launches would follow its pages."""
-    end = time.monotonic() + WAIT_SECONDS  # a node that comes back may be started twice
-    while time.monotonic() < end:
-        new = client.upload(ECHO + f"# {MARK} {next(NUMBERS)}".encode(), name="echo")
-        instance = client.launch(new)
-        if (instance.node or "").split(".")[0] == node:
-            return instance
-        instance.cancel()
-    raise AssertionError(f"no launch went to {node}")
-
-
 def test_users_are_known_on_all_machines(machines: Machines, ann: Client) -> None:
     near, far = on(ann, "n1"), on(ann, "n2")
-    assert echoes(near)
-    assert echoes(far)
+    assert echoes(near, MARK)
+    assert echoes(far, MARK)
     other = machines.client("bob")
     with pytest.raises(RpcError, match="not-found"):
         other.attach(far.id)
@@ -158,7 +141,7 @@ def test_users_are_known_on_all_machines(machines: Machines, ann: Client) -> Non
     assert {near.id, far.id} <= {one["id"] for one in ann.instances()}
     again = machines.client("ann")
     attached = again.attach(far.id)
-    assert echoes(attached)
+    assert echoes(attached, MARK)
     assert again.kill(near.id)
     assert [model["name"] for model in ann.models()] == ["pie-tiny"]
 
@@ -230,7 +213,7 @@ def test_a_removed_key_ends_what_it_has_opened_on_all_machines(
     other = on(ann, "n2")
     eve, key = machines.client("eve"), machines.key("eve")
     far = on(eve, "n2")
-    assert echoes(far)
+    assert echoes(far, MARK)
     machines.keys.remove("eve")
     began = time.monotonic()
     with pytest.raises(ServerUnreachable, match="this key was removed"):
@@ -240,7 +223,7 @@ def test_a_removed_key_ends_what_it_has_opened_on_all_machines(
     at_node = replace(key, server=node.public_key)
     assert "does not accept this key" in machines.refusal(node.endpoint, at_node)
     assert "does not accept this key" in machines.refusal(machines.token.gateway, key)
-    assert echoes(other)
+    assert echoes(other, MARK)
 
 
 def test_a_machine_that_is_cut_off_comes_back_as_another_life(
@@ -248,8 +231,8 @@ def test_a_machine_that_is_cut_off_comes_back_as_another_life(
 ) -> None:
     near, far = on(ann, "n1"), on(ann, "n2")
     relayed = on(machines.client("ann", relay=True), "n2")
-    assert echoes(far)
-    assert echoes(relayed)
+    assert echoes(far, MARK)
+    assert echoes(relayed, MARK)
     machines.network.cut("far")
     began = time.monotonic()
     for lost in (far, relayed):
@@ -257,14 +240,14 @@ def test_a_machine_that_is_cut_off_comes_back_as_another_life(
             lost.result()
         assert failed.value.text.startswith("node-lost: ")
     assert time.monotonic() - began < 5
-    assert echoes(near)
+    assert echoes(near, MARK)
     assert all((ann.launch("echo").node or "").startswith("n1.") for _ in range(5))
     wait_for(lambda: machines.state("n2") != "silent", 15)
     machines.network.mend("far")
     wait_for(lambda: machines.state("n2") == "ready")
-    assert echoes(near)
+    assert echoes(near, MARK)
     back = on(ann, "n2")
-    assert echoes(back)
+    assert echoes(back, MARK)
     assert back.node != far.node
     with pytest.raises(RpcError, match="node-lost"):
         ann.attach(far.id)
@@ -282,8 +265,8 @@ def test_an_address_that_does_not_fit_is_told(machines: Machines) -> None:
 
 
 def test_nothing_passes_in_the_clear(machines: Machines, ann: Client, wire: Sniffer) -> None:
-    assert echoes(on(ann, "n1"))
-    assert echoes(on(machines.client("ann", relay=True), "n1"))
+    assert echoes(on(ann, "n1"), MARK)
+    assert echoes(on(machines.client("ann", relay=True), "n1"), MARK)
     assert wire.packets > 1000
     assert wire.found == 0
     listener = machines.network.on("far", socket.create_server, ("", 0))

@@ -1,9 +1,12 @@
-"""Connections that a gateway passes on: with tickets alone, as many as may be, and whole."""
+"""Two nodes behind a gateway: the connections that it passes on, with tickets alone, as many as may
+be, and whole; each user's share of the nodes; and what is set on all of them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import socket
 import tempfile
 import time
@@ -12,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from support.clusters import ECHO, wait_for
+from support.clusters import ECHO, echoes, launched_on, wait_for
 from support.nodes import Node, Nodes
 
 from pie_cluster.gateway.relay import MOST_PASSAGES, TICKET_SECONDS
@@ -29,14 +31,16 @@ from pie_cluster.node.links import connected
 from pie_cluster.wire.relayed import NoTicket, parted
 from pie_py.client import ClientError, RpcError
 from pie_py.client.connection import Connection, Relay
-from pie_py.client.sync import Client, Instance
+from pie_py.client.sync import Client
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import KeyStore
 
 pytestmark = pytest.mark.slow
 
 SIGNATURE = b"\xff" + bytes(7) + b"\1\x7f"  # as ZeroMQ begins
+USERS = ("ann", "bob")
 BOBS_SHARE = 0.005
+MOST_INSTANCES = 400  # of a node: two are bob's
 MESSAGE_BYTES = 1 << 20
 MESSAGES = 24
 BLOBS = b"""
@@ -47,7 +51,6 @@ async def main(args):
     while True:
         session.send_blob(await session.receive_blob())
 """
-NUMBERS = count()
 
 
 def line(ticket: str) -> bytes:
@@ -57,9 +60,10 @@ def line(ticket: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
+    shares = {"bob": {"share": BOBS_SHARE}}
     with (
         tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Nodes(Path(folder), "", ("ann", "bob"), quotas={"bob": {"share": BOBS_SHARE}}) as nodes,
+        Nodes(Path(folder), "", USERS, max_instances=MOST_INSTANCES, quotas=shares) as nodes,
     ):
         yield nodes
 
@@ -73,22 +77,6 @@ def started(nodes: Nodes) -> list[Node]:
 def ann(nodes: Nodes, started: list[Node]) -> Iterator[Client]:
     with nodes.relayed("ann") as client:
         yield client
-
-
-def on(client: Client, node: str) -> Instance:
-    """An echo on a node: of a program that no node has, or launches would follow its pages."""
-    for _ in range(50):
-        new = client.upload(ECHO + f"# {next(NUMBERS)}".encode(), name="echo")
-        instance = client.launch(new)
-        if (instance.node or "").split(".")[0] == node:
-            return instance
-        instance.cancel()
-    raise AssertionError(f"no launch went to {node}")
-
-
-def echoes(instance: Instance) -> bool:
-    instance.send("here")
-    return instance.receive() == "here!"
 
 
 def ticket(nodes: Nodes, life: str, user: str = "ann") -> dict[str, Any]:
@@ -187,7 +175,7 @@ def test_a_ticket_is_found_wherever_it_is_cut(data: bytes, cut: int) -> None:
 
 
 def test_who_shows_no_ticket_is_refused(nodes: Nodes, ann: Client, port: int) -> None:
-    instance = on(ann, "n1")
+    instance = launched_on(ann, "n1")
     silent = [opened(port) for _ in range(50)]
     half = [opened(port) for _ in range(50)]
     for each in half:
@@ -239,7 +227,7 @@ def test_much_comes_through_whole_both_ways(ann: Client, started: list[Node]) ->
 
 
 def test_a_user_has_a_share_of_the_passages(nodes: Nodes, ann: Client, port: int) -> None:
-    instance = on(ann, "n1")
+    instance = launched_on(ann, "n1")
     most = int(MOST_PASSAGES * BOBS_SHARE)
     passage = SIGNATURE + line(ticket(nodes, "n1.1", "bob")["ticket"])
     with ExitStack() as stack:
@@ -251,7 +239,7 @@ def test_a_user_has_a_share_of_the_passages(nodes: Nodes, ann: Client, port: int
         with pytest.raises(RpcError, match=f"busy: {most} of your connections are relayed"):
             ticket(nodes, "n2.1", "bob")
         assert echoes(instance)
-        assert echoes(on(ann, "n2"))
+        assert echoes(launched_on(ann, "n2"))
     wait_for(lambda: heard(port, passage) != b"", 10)  # what has ended counts no longer
 
 
@@ -285,3 +273,36 @@ def test_a_gateway_at_an_ipv6_address_relays(nodes: Nodes, started: list[Node]) 
     with Client(gateway, nodes.key("ann"), relay=True) as client:
         client.upload(ECHO, name="echo")
         assert echoes(client.launch("echo"))
+
+
+# Nodes
+
+
+def test_a_user_has_his_share_of_each_node(nodes: Nodes, started: list[Node]) -> None:
+    with Client(nodes.gateway, nodes.key("bob")) as bob:
+        bob.upload(ECHO, name="echo")
+        ids = [bob.launch("echo").id for _ in range(4)]
+        assert sorted(each.rpartition("@")[2] for each in ids) == ["n1.1"] * 2 + ["n2.1"] * 2
+        with pytest.raises(RpcError, match=r"limit-exceeded: .* one user may have"):
+            bob.launch("echo")
+
+
+def test_a_node_that_was_silent_has_no_more_than_others(nodes: Nodes, started: list[Node]) -> None:
+    """Of what is set at the gateway meanwhile."""
+    old, new = "http://127.0.0.1:1", "http://127.0.0.1:2"
+    _, node = started
+    with Client(nodes.gateway, nodes.key("ann")) as ann, nodes.client(node, "ann") as there:
+
+        def has() -> dict[str, str]:
+            return {one["name"]: one["at"] for one in there.mcp_servers()}
+
+        ann.register_mcp("changed", old)
+        ann.register_mcp("removed", old)
+        assert has() == {"changed": old, "removed": old}
+        node.process.send_signal(signal.SIGSTOP)
+        wait_for(lambda: "n2" not in nodes.ready())
+        ann.unregister_mcp("removed")
+        ann.unregister_mcp("changed")
+        ann.register_mcp("changed", new)
+        node.process.send_signal(signal.SIGCONT)
+        wait_for(lambda: has() == {"changed": new})

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,9 @@ from support.puppets_of_nodes import Puppet, WorldOfNodes
 from pie_cluster.node.links import connected
 from pie_control.errors import ApiError
 from pie_py.client.errors import RpcError
+from pie_py.client.sync import Client
 
-pytest.importorskip("psycopg")
+psycopg = pytest.importorskip("psycopg")
 pytestmark = pytest.mark.slow
 
 FEW = settings(
@@ -41,7 +43,7 @@ FEW = settings(
 )
 CHILD = Path(__file__).parent / "guests/child.py"
 LIMITS = {"mailbox_bytes": MAILBOX_BYTES, "children": 4, "child_depth": 3}
-USERS = ("ann", "bob", "cem", "dan", "eve")
+USERS = ("ann", "bob", "cem", "dan", "eve", "fay")
 NUMBERS = count()
 AFTER = 100  # messages that are pushed to a new owner
 
@@ -124,6 +126,58 @@ def test_every_subscriber_gets_everything_once_and_in_order(world: WorldOfNodes)
         bus_rules.every_subscriber_gets_everything_once_and_in_order(world, steps)
 
     test()
+
+
+# What the database records while an answer of it is lost or late
+
+
+@contextmanager
+def locked(nodes: Nodes, table: str) -> Iterator[Callable[[], list[int]]]:
+    """Who writes to a table waits. Gives what waits, as PostgreSQL's process identifiers."""
+    with psycopg.connect(nodes.database) as sql, psycopg.connect(nodes.database) as other:
+        other.autocommit = True
+        sql.execute(f"LOCK TABLE {table} IN EXCLUSIVE MODE")
+
+        def waiting() -> list[int]:
+            asked = other.execute(
+                "SELECT pid FROM pg_locks WHERE NOT granted AND relation = %s::regclass", (table,)
+            )
+            return [pid for (pid,) in asked]
+
+        yield waiting
+
+
+def test_a_launch_that_may_have_been_recorded_is_not_sent_again(
+    nodes: Nodes, two: list[Node], world: WorldOfNodes
+) -> None:
+    ann = world.client(two[0], "ann")
+    wait_for(lambda: _is_launched(ann))  # its lease is there
+    with ThreadPoolExecutor(1) as pool, locked(nodes, "launches") as waiting:
+        launch = pool.submit(ann.launch, "puppet", restart=1)
+        wait_for(lambda: bool(waiting()))
+        with psycopg.connect(nodes.database) as sql:
+            sql.execute("SELECT pg_terminate_backend(%s)", (waiting()[0],))
+        with pytest.raises(RpcError, match=r"node-lost: .* may have been recorded"):
+            launch.result()
+
+
+def test_topics_are_known_here_whose_claimer_was_killed(
+    nodes: Nodes, two: list[Node], world: WorldOfNodes
+) -> None:
+    one, other = (world.puppet(node, "fay") for node in two)
+    with locked(nodes, "bus_owners") as waiting:
+        one.begin("push", "q", "x")
+        wait_for(lambda: bool(waiting()))
+        assert world.client(two[0], "fay").kill(one.instance.id)
+    assert other.call("push", "q", "y") is None
+    other.end()
+
+
+def _is_launched(client: Client) -> bool:
+    try:
+        return bool(client.kill(client.launch("puppet", restart=1).id))
+    except RpcError:
+        return False
 
 
 # Strangers

@@ -12,6 +12,7 @@ from support.servers import Server
 
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client
+from pie_py.testing.plugin import replaying
 
 
 @pytest.fixture
@@ -97,11 +98,10 @@ def test_children_of_children_end_somewhere(client: Client, language: str) -> No
     assert client.launch(program, ["nest", program, "0"]).result() == "8 limit-exceeded"
 
 
-def test_limits_of_children_and_of_the_server(checkpoint: Path, short_folder: Path) -> None:
-    models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
-    limits = {"children": 3}
+def test_limits_of_children_and_of_the_server(short_folder: Path) -> None:
+    settings = {**replaying(short_folder), "limits": {"children": 3}}
     with (
-        Server(short_folder, models=models, limits=limits, max_instances=4) as server,
+        Server(short_folder, **settings, max_instances=4) as server,
         server.client() as client,
     ):
         for language in LANGUAGES:

@@ -50,7 +50,7 @@ def prompt(length: int, seed: int) -> list[int]:
     forced=st.booleans(),
     language=st.sampled_from(LANGUAGES),
 )
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
 def test_every_output_parses_and_validates(
     run: Any,
     wanted: list[dict[str, Any]],

@@ -14,6 +14,7 @@ from support.servers import Server
 
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client
+from pie_py.testing.plugin import replaying
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -25,12 +26,12 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def reaching(checkpoint: Path, site: Site) -> Iterator[Server]:
+def reaching(site: Site) -> Iterator[Server]:
     """A server whose inferlets may reach the site, and the public internet."""
     allowed = ["*", site.url.removeprefix("http://")]
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
-        with Server(Path(folder), models=models, http={"allow": allowed}) as running:
+        settings = replaying(Path(folder))
+        with Server(Path(folder), **settings, http={"allow": allowed}) as running:
             yield running
 
 

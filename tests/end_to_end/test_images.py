@@ -189,14 +189,25 @@ def test_images_that_are_cut_into_tiles(language: str, tiles: tuple[Server, Path
             assert ask(client, language, as_file(image), *args) == f"{wanted}; {wanted}"
 
 
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    """A server of a model that has images in rows and columns, and its folder."""
+    folder = make_qwen_vl(tmp_path_factory.mktemp("grid") / "model")
+    models = [{"source": str(folder), "name": "grid", "page_size": 8, "kv_pages": 256}]
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as short,
+        Server(Path(short), models=models) as running,
+    ):
+        yield running, folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_images_in_rows_and_columns(language: str, short_folder: Path, tmp_path: Path) -> None:
+def test_images_in_rows_and_columns(language: str, grid: tuple[Server, Path]) -> None:
     """They take more embeds than positions, also where a context is cut, forked and changed."""
-    folder = make_qwen_vl(tmp_path / "model")
-    models = [{"source": str(folder), "name": "grid", "page_size": 8, "kv_pages": 256}]
+    server, folder = grid
     after = [*AFTER, *range(20, 40)]
-    with Server(short_folder, models=models) as server, server.client() as client:
+    with server.client() as client:
         for size, embeds, positions in (((100, 40), 24, 8), ((30, 90), 27, 9)):
             image = picture(*size)
             facts = ask(client, language, as_file(image), "facts")

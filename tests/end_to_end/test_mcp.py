@@ -20,20 +20,25 @@ from support.servers import Server
 from pie_py.cli import main
 from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.client.sync import Client
+from pie_py.testing.plugin import replaying
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
-def with_tools(checkpoint: Path) -> Iterator[Server]:
-    """A server with an MCP server for everybody and one for somebody else."""
+def with_tools() -> Iterator[Server]:
+    """A server with an MCP server for everybody and one for somebody else, which end with it."""
     stdio = {"command": sys.executable, "args": [TOOLS]}
     mcp = {"servers": {"tools": stdio, "theirs": {**stdio, "users": ["somebody"]}}}
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
         http = {"allow": ["127.0.0.1:*"]}
-        with Server(Path(folder), models=models, mcp=mcp, http=http) as running:
+        with Server(Path(folder), **replaying(Path(folder)), mcp=mcp, http=http) as running:
             yield running
+            with running.client() as connected:
+                answer = run(connected, "python", "call", "tools", "pid", "{}")
+            process = psutil.Process(int(answer.removeprefix("ok ")))
+            assert TOOLS in process.cmdline()
+        process.wait(10)
 
 
 @pytest.fixture
@@ -147,18 +152,6 @@ def test_a_call_that_is_given_up_is_cancelled(
     while not mark.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def test_servers_end_with_the_server(checkpoint: Path) -> None:
-    stdio = {"command": sys.executable, "args": [TOOLS]}
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
-        server = Server(Path(folder), models=models, mcp={"servers": {"tools": stdio}})
-        with server, server.client() as connected:
-            answer = run(connected, "python", "call", "tools", "pid", "{}")
-            process = psutil.Process(int(answer.removeprefix("ok ")))
-            assert TOOLS in process.cmdline()
-        process.wait(10)
 
 
 def test_a_secret_that_is_not_there_is_told_at_the_start(short_folder: Path) -> None:

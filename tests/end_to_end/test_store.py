@@ -12,6 +12,7 @@ from support.control_programs import LANGUAGES, upload
 from support.servers import Server
 
 from pie_py.client.sync import Client
+from pie_py.testing.plugin import replaying
 
 
 @pytest.fixture
@@ -50,11 +51,8 @@ def test_all_keys_of_a_prefix(client: Client, language: str) -> None:
     assert client.launch(program, ["get", "never set"]).result() == "nothing"
 
 
-def test_a_server_that_is_killed_and_its_quota(checkpoint: Path, short_folder: Path) -> None:
-    settings = {
-        "models": [{"source": str(checkpoint), "name": "test", "kv_pages": 64}],
-        "store": {"keys": 2, "bytes": 1000},
-    }
+def test_a_server_that_is_killed_and_its_quota(short_folder: Path) -> None:
+    settings = {**replaying(short_folder), "store": {"keys": 2, "bytes": 1000}}
     with Server(short_folder, **settings) as server, server.client() as client:
         program = upload(client, "python")
         assert client.launch(program, ["put", "a", "ä" * 100]).result() == ""

@@ -19,6 +19,7 @@ from support.servers import Server
 from pie_py.cli import main
 from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.client.sync import Client
+from pie_py.testing.plugin import replaying
 
 PROMPT = [5, 6, 7, 8]
 
@@ -183,15 +184,12 @@ def test_a_checkpoint_that_is_corrupted(short_folder: Path, checkpoint: Path) ->
     assert "model.safetensors" in error
 
 
-def test_an_endpoint_in_use_and_no_process_that_is_left(
-    short_folder: Path, checkpoint: Path
-) -> None:
-    models = [{"source": str(checkpoint)}]
-    tcp = {"endpoint": "tcp://127.0.0.1:0", "models": models}
+def test_an_endpoint_in_use_and_no_process_that_is_left(short_folder: Path) -> None:
+    settings = replaying(short_folder)
     (short_folder / "first").mkdir()
     (short_folder / "second").mkdir()
-    with Server(short_folder / "first", **tcp) as first:
-        taken = failure(short_folder / "second", endpoint=first.endpoint, models=models)
+    with Server(short_folder / "first", **settings, endpoint="tcp://127.0.0.1:0") as first:
+        taken = failure(short_folder / "second", **settings, endpoint=first.endpoint)
         assert first.endpoint.removeprefix("tcp://") in taken
         with first.client() as client:
             assert client.models()

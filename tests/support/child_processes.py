@@ -86,6 +86,15 @@ class ChildProcess:
         self.stop()
 
 
+def name_of(process: psutil.Process) -> str:
+    """A process's name; empty if it has ended."""
+    try:
+        name: str = process.name()
+    except psutil.NoSuchProcess:
+        return ""
+    return name
+
+
 def command_line(process: psutil.Process) -> str:
     """What a process was started with; empty if it has ended, waited for or not."""
     try:

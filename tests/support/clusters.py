@@ -4,6 +4,7 @@ answers at once. What tests kill they find by its process identifier.
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
@@ -18,7 +19,7 @@ import psutil
 from pie_cluster.machines import operate
 from pie_cluster.machines.settings import ClusterConfig, Token
 from pie_cluster.wire.messages import NodeFacts
-from pie_py.client.sync import Client
+from pie_py.client.sync import Client, Instance
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.gateway import GatewayConfig
 from support.child_processes import command_line
@@ -43,6 +44,7 @@ SERVER: dict[str, Any] = {
     "log": {"level": "warning"},
 }
 WAIT_SECONDS = 40.0
+NUMBERS = itertools.count()  # of programs
 
 
 class Cluster:
@@ -229,6 +231,24 @@ class Wire:
                 self._whole.wait()
                 sink.sendall(part)
             sink.shutdown(socket.SHUT_RDWR)
+
+
+def echoes(instance: Instance, message: str = "here") -> bool:
+    """Whether an instance of `ECHO` answers."""
+    instance.send(message)
+    return instance.receive() == f"{message}!"
+
+
+def launched_on(client: Client, node: str, mark: str = "") -> Instance:
+    """An instance of `ECHO` on a node, of a program that no node has: launches follow its pages."""
+    end = time.monotonic() + WAIT_SECONDS  # a node that comes back may be started twice
+    while time.monotonic() < end:
+        new = client.upload(ECHO + f"# {mark} {next(NUMBERS)}".encode(), name="echo")
+        instance = client.launch(new)
+        if (instance.node or "").split(".")[0] == node:
+            return instance
+        instance.cancel()
+    raise AssertionError(f"no launch went to {node}")
 
 
 def _connected(endpoint: str) -> socket.socket:

@@ -63,4 +63,5 @@ class Counting(Generation):
 
 async def main(args: list[str]) -> str:
     first, last = map(int, args)
-    return json.dumps([await attempt(token) for token in range(first, last, 2)])
+    attempts = (attempt(token) for token in range(first, last, 2))
+    return json.dumps(await asyncio.gather(*attempts))

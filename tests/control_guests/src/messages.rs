@@ -1,7 +1,7 @@
 //! Topics and work queues.
 
 use inferlet::messaging::{broadcast, pull, push, subscribe, try_broadcast};
-use inferlet::{runtime, session, Result};
+use inferlet::{session, Result};
 
 pub async fn worker(jobs: &str, results: &str) -> Result<String> {
     let mut count = 0;
@@ -45,14 +45,6 @@ pub async fn listen(topic: &str) -> Result<String> {
     }
 }
 
-pub async fn tell(topic: &str, texts: &[&str]) -> Result<String> {
-    let mut counts = Vec::new();
-    for text in texts {
-        counts.push(broadcast(topic, text).await?.to_string());
-    }
-    Ok(counts.join(" "))
-}
-
 /// Broadcasts until somebody's box is full, says why, and waits for room.
 pub async fn flood(topic: &str) -> Result<String> {
     let large = "x".repeat(2 << 20);
@@ -66,14 +58,4 @@ pub async fn flood(topic: &str) -> Result<String> {
     session::send(&full.to_string())?;
     broadcast(topic, "end").await?;
     Ok(sent.to_string())
-}
-
-/// Has a message and does not take it.
-pub async fn hold(topic: &str) -> Result<String> {
-    let future = pull(topic).into_handle()?;
-    runtime::wait(&[future])?;
-    session::send("holding")?;
-    session::receive().await?;
-    runtime::cancel(future)?;
-    Ok(String::new())
 }

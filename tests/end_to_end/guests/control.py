@@ -4,7 +4,7 @@ arguments.
 
 import asyncio
 
-from inferlet import PieError, messaging, raw, ready, runtime, session, store
+from inferlet import PieError, messaging, raw, runtime, session, store
 
 LARGE = "x" * (2 << 20)
 
@@ -48,10 +48,6 @@ async def listen(topic: str) -> str:
     return " ".join(heard)
 
 
-async def tell(topic: str, *texts: str) -> str:
-    return " ".join([str(await messaging.broadcast(topic, text)) for text in texts])
-
-
 async def flood(topic: str) -> str:
     """Broadcasts until somebody's box is full, says why, and waits for room."""
     sent = 0
@@ -64,16 +60,6 @@ async def flood(topic: str) -> str:
         sent += 1
     await messaging.broadcast(topic, "end")
     return str(sent)
-
-
-async def hold(topic: str) -> str:
-    """Has a message and does not take it."""
-    future = raw.pull(topic)
-    await ready(future)
-    session.send("holding")
-    await session.receive()
-    raw.cancel(future)
-    return ""
 
 
 # Store
@@ -225,7 +211,7 @@ async def chatter() -> str:
 MODES = {
     function.__name__.replace("_", "-"): function
     for function in (
-        worker, produce, collect, listen, tell, flood, hold,
+        worker, produce, collect, listen, flood,
         count, put, get, keys, fill, bulk, transact,
         echo, fail, sleep, run, hello, family, give_up, burst, nest, talk, answer, chatter,
     )
