@@ -31,8 +31,6 @@ from pie_py.wire import methods
 from pie_py.wire.methods import Value
 from pie_py.wire.rpc import CHUNK_BYTES
 
-PATIENCE_SECONDS = 10.0
-
 
 def server_endpoint(text: str) -> Endpoint:
     """Checks an endpoint to connect to, which has a port where one to listen at may leave it open.
@@ -65,7 +63,7 @@ class Client:
         endpoint: str | None = None,
         key: str | Path | ClientKey | None = None,
         *,
-        patience: float = PATIENCE_SECONDS,
+        patience: float = 10.0,
         relay: bool | None = None,
     ) -> None:
         """Nothing is done before `async with`.

@@ -29,7 +29,6 @@ from pie_py.client.instance import Instance, Launcher
 from pie_py.config.shipped_files import shipped_folder
 
 MOST_CHARACTERS = 1 << 18  # of a result that are sent; the model gets to see fewer
-DEFAULT_SECONDS = 0.1
 
 Mode = Literal["async", "async_naive", "sync", "sync_parallel"]
 PROGRAMS: dict[Mode, str] = {
@@ -54,7 +53,7 @@ class Function:
     """
 
     run: Callable[..., Any]
-    seconds: float = DEFAULT_SECONDS
+    seconds: float = 0.1
     timeout: float | None = None
     name: str | None = None
 

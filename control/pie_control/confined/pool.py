@@ -24,7 +24,6 @@ from pie_py.config.services import ConfinedConfig
 
 log = structlog.get_logger("pie.confined")
 
-JOB_SECONDS = 5.0  # of the CPU, by default
 _WALL = 10.0  # times the CPU time that a job may take, on a machine that is busy with others
 _MOST_ANSWER = 64 << 20  # bytes
 # Sees no more of the server than the modules that it imports: no environment, no open files.
@@ -64,7 +63,7 @@ class ConfinedPool:
         what: str,
         function: Callable[..., Any],
         *args: Any,
-        seconds: float = JOB_SECONDS,
+        seconds: float = 5.0,
     ) -> Any:
         """Calls a function of a module in a process. Cancelled, it ends the process.
 
