@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence as List
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from inferlet import raw, sample
-from inferlet._loop import ready
 from inferlet._sequence import Sequence
 from inferlet._several import Layout, queue_forward
 from inferlet.context import Context
@@ -272,13 +272,17 @@ async def _results(
         for embed in embeds.values():
             if embed not in sequence.embed[:1]:
                 raw.dealloc_emb(queue, [embed, 1])
-        await asyncio.gather(*map(ready, futures or [raw.synchronize(queue)]))
-        found = {s.number: _taken(s, f) for s, f in zip(slots, futures, strict=True)}
+        taken = (
+            sequence.outcome(future, partial(_taken, slot))
+            for slot, future in zip(slots, futures, strict=True)
+        )
+        found = await asyncio.gather(*taken)
+        if not futures:
+            await sequence.synchronize()
     finally:
         for sampler in samplers.values():
             sequence.close_sampler(sampler)
-    sequence.completed()
-    return found
+    return {slot.number: each for slot, each in zip(slots, found, strict=True)}
 
 
 def _taken(slot: Slot, future: int) -> Any:
