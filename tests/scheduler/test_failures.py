@@ -90,3 +90,23 @@ def test_every_future_is_answered(
             error = guest.instance.futures.get(mark).error
             assert error is None or error.code == "internal"
             assert len(text.take_dist(guest.instance, future)[0]) == 3
+
+
+def test_a_future_that_is_given_up_has_reported_nothing() -> None:
+    """The failure is the next `synchronize`'s then, though the future has had it already."""
+    server = Server()
+    guest = Guest(server)
+    pages, embeds = guest.filled(8), guest.embeds(1)
+    guest.embed([1], 0, embeds)
+    server.drain()
+    server.worker.fail_kinds = {"forward"}
+    for is_cancelled in (True, False):
+        guest.forward(pages, embeds, [], embeds)
+        future = guest.dist(embeds[0])
+        server.drain()
+        assert guest.ready(future)
+        if is_cancelled:
+            runtime.cancel(guest.instance, future)
+        mark = guest.sync()
+        server.drain()
+        assert (guest.instance.futures.get(mark).error is not None) == is_cancelled

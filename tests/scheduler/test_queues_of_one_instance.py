@@ -13,6 +13,7 @@ from support.fake_worker import attend, distribution, embedded, shown
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
+from pie_control.api import allocate
 from pie_control.scheduler.call_order import CallOrder
 
 CONTEXTS = 8
@@ -206,6 +207,51 @@ def test_a_reader_waits_for_a_writer_that_its_own_queue_hides() -> None:
     server.drain()
     held = [(attend(embedded(token), place, 0), place) for place, token in enumerate((1, 2))]
     assert first.take(future) == distribution(attend(embedded(1), 0, shown(held)), 3, 1000)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+@pytest.mark.parametrize("end", ["free", "truncate", "swap"])
+def test_what_a_queue_reads_may_be_given_up_by_another(end: str, in_flight: int) -> None:
+    """A fork copies a page and reads it; its origin gives the page up before any of that is sent,
+    and the next owner writes to it."""
+    server = large_server(kv_pages=5 if end == "truncate" else 4, max_batch_commands=1)
+    origin, other = Guest(server), Guest(server)
+    fork = Guest(server, origin.instance)
+    runtime.set_queue_priority(fork.instance, fork.queue, -100)
+    pages, theirs = origin.filled(4), other.embeds(8)
+    other.embed([9] * 8, 0, theirs)
+    server.drain()
+    copy, embeds, outputs = fork.pages(1), fork.embeds(2), fork.embeds(2)
+    fork.embed([4, 5], 4, embeds)
+    for plan in range(in_flight + 1):
+        fork.forward(pages, [embeds[0], 1], [], [outputs[0], 1])
+        if plan < in_flight:
+            server.send()
+    first, given_up = fork.dist(outputs[0]), fork.dist(outputs[0])
+    runtime.cancel(fork.instance, given_up)
+    fork.copy(pages[0], 0, copy[0], 0, 4)
+    fork.forward(copy, embeds, copy, outputs)
+    futures = [fork.dist(outputs[0]), fork.dist(outputs[0] + 1)]
+    if end == "free":
+        allocate.dealloc_kvpage(origin.instance, origin.queue, pages)
+    elif end == "swap":
+        origin.swap_out(pages)
+    else:
+        origin.truncate(pages, 0)
+        rest = origin.embeds(8)
+        origin.embed([8] * 8, 0, rest)
+        origin.forward([], rest, pages)
+    room = other.pages(2)
+    other.forward([], theirs, room)
+    server.drain()
+    more = other.pages(1)
+    other.forward([], theirs, more)
+    server.drain()
+    held: list[Any] = []
+    for place in range(6):
+        held.append((attend(embedded(place), place, held), place))
+    wanted = [distribution(value, 3, 1000) for value, _ in held[4:]]
+    assert [fork.take(future) for future in (first, *futures)] == [wanted[0], *wanted]
 
 
 @dataclass(eq=False)

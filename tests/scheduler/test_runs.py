@@ -437,6 +437,21 @@ def test_a_queue_that_fails_ends_its_run() -> None:
     assert guest.instance.queued_commands == 0
 
 
+def test_a_synchronize_behind_a_run_that_was_ended_waits_for_what_is_before_the_run() -> None:
+    server = Server()
+    guest = Runner(server)
+    server.worker.fail_kinds = {"forward"}
+    run = guest.start(guest.sampler(SAMPLERS[0]), 9)
+    guest.end(run, 0)
+    mark = guest.sync()
+    server.send()
+    assert not guest.ready(mark)
+    server.drain()
+    error = guest.instance.futures.get(mark).error
+    assert error is not None
+    assert error.code == "internal"
+
+
 def test_wrong_calls() -> None:
     server = Server()
     guest = Runner(server)

@@ -31,7 +31,7 @@ def facts(ctx):
     used = raw.kvpage_used(ctx.queue, spans) if spans else []
     known = ctx.sequence.facts()
     # Which of the tokens wait to be run may differ: after a run, the newest hidden state is not at hand.
-    return [ctx.tokens, len(ctx), sum(used) == ctx.seq_len, known["ahead"], known["in_flight"]]
+    return [ctx.tokens, len(ctx), sum(used) == ctx.seq_len, known["ahead"], known["confirmed"] == ctx.seq_len]
 
 def make(options, ahead):
     name = options.get("sampler")

@@ -83,6 +83,93 @@ return [out, own, await opened.generate(max_tokens=20).collect_tokens()]
 # Failures halfway
 
 
+class FailingForward:
+    """Kinds of batches that fail at the worker: one forward, after so many others."""
+
+    def __init__(self, others: int) -> None:
+        self.left = others + 1
+
+    def __contains__(self, kind: str) -> bool:
+        self.left -= kind == "forward"
+        return kind == "forward" and self.left == 0
+
+
+READS = {
+    "flush": "await ctx.flush()",
+    "distribution": "await ctx.distribution(3)",
+    "distributions": "await ctx.forward([98, 99], k=3)",
+    "steps": "await ctx.generate(max_tokens=4, run_ahead=False).collect_tokens()",
+    "own": "await ctx.generate(Own(temperature=0), max_tokens=4).collect_tokens()",
+    "run": "await ctx.generate(max_tokens=4).collect_tokens()",
+    "text": "await ctx.generate(max_tokens=4).collect_text()",
+}
+THEN = {
+    "go on": "",
+    "flush": "await ctx.flush()",
+    "fork": "ctx = ctx.fork()",
+    "truncate": "ctx.truncate(10); ctx.append(list(b'kl'))",
+    "discard": "ctx.sequence.discard()",
+    "hide": "await ctx.flush(); ctx.hide(2, 2)",
+}
+
+
+@pytest.mark.parametrize("then", THEN)
+@pytest.mark.parametrize("read", READS)
+def test_what_a_failed_forward_was_to_run_waits_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, read: str, then: str
+) -> None:
+    """The worker fails; who goes on has the same tokens, and the model sees them all."""
+    body = f"""
+class Own(Sampler):
+    def choose(self, tokens, probabilities, generator): return tokens[0]
+ctx = Context(model, prefix_cache=False, add_bos=False).fill("abcdefghij")
+await ctx.flush()
+other = ctx.fork().append([107])
+ctx.append([107, 108])
+async def read(): {READS[read]}
+error = await fails(read)
+before = ctx.tokens
+{THEN[then]}
+return [error, before, await ctx.generate(max_tokens=5).collect_tokens(), await other.generate(max_tokens=5).collect_tokens()]
+"""
+    monkeypatch.setattr(rig.worker, "fail_kinds", FailingForward(1))
+    error, before, tokens, other = run(rig, body)
+    assert "told to fail" in error
+    start = [*b"abcdefghijkl"]
+    assert before == start
+    assert tokens == continuation(start, 5)
+    assert other == continuation(start[:11], 5)
+
+
+@pytest.mark.parametrize("then", ["fork", "truncate", "go on", "save"])
+@pytest.mark.parametrize("read", ["distribution", "run", "text"])
+def test_a_forward_that_fails_after_its_read_was_cancelled(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, read: str, then: str
+) -> None:
+    """The next call says so, and then it goes on: a fork never begins with what has not run."""
+    body = f"""
+async def read(): {READS[read]}
+ctx = Context(model, prefix_cache=False, add_bos=False).fill("abcdefghij")
+await ctx.flush()
+ctx.append([107, 108])
+task = asyncio.create_task(read())
+await asyncio.sleep(0)
+task.cancel()
+await asyncio.wait([task])
+async def go(ctx): return await ctx.generate(max_tokens=5).collect_tokens()
+async def then():
+    if args[0] == "fork": return await go(ctx.fork())
+    if args[0] == "save": ctx.save("never")
+    if args[0] == "truncate": ctx.truncate(11); ctx.append([108])
+    return await go(ctx)
+return [await fails(then), await then() if args[0] != "save" else await go(ctx)]
+"""
+    monkeypatch.setattr(rig.worker, "fail_kinds", FailingForward(1))
+    error, tokens = run(rig, body, then)
+    assert "told to fail" in error
+    assert tokens == continuation([*b"abcdefghijkl"], 5)
+
+
 def test_a_token_that_could_not_run_still_waits(rig: Rig) -> None:
     body = """
 ctx = Context(model, add_bos=False).append([97] * 8)

@@ -166,8 +166,8 @@ class ForwardCommand(Command):
 
     def fail_as_dependant(self) -> None:
         """Fails the future of its attention."""
-        if self.observation is not None and not self.observation.future.ready:
-            self.observation.future.fail(self.queue.dependency_error())
+        if self.observation is not None:
+            self.queue.fail_dependant(self.observation.future)
 
     def scrub(self, scrub: Scrub) -> None:
         """The slots and the outputs, also those of parts that have run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pie_control.commands.command import Command, Mark
 from pie_control.errors import ApiError
@@ -31,6 +31,22 @@ class SentBatch(Protocol):
 
     done: bool  # its results are there
     marks: list[Mark]
+
+
+class Taker(Protocol):
+    """Takes what a command gives: a future, or a run."""
+
+    on_cancel: Callable[[], None] | None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has an answer."""
+
+    def resolve(self, value: Any) -> None:
+        """What the command gives."""
+
+    def fail(self, error: ApiError) -> None:
+        """There is none."""
 
 
 class Account:
@@ -131,13 +147,24 @@ class CommandQueue:
             self.failure_reported = False
 
     def dependency_error(self) -> ApiError:
-        """The error of a command that comes after one that failed; from now on it is reported."""
-        self.failure_reported = True
+        """The error of a command that comes after one that failed."""
         return ApiError(
             "failed-dependency",
             f"an earlier command of this queue failed ({self.failure});"
             " the queue accepts commands again after a synchronize",
         )
+
+    def fail_dependant(self, future: Taker) -> None:
+        """Fails the future of a command that comes after one that failed, unless it has a value or
+        was cancelled. If it is cancelled later, it has not reported the failure.
+        """
+        if not future.ready:
+            self.failure_reported = True
+            future.on_cancel = self._not_reported
+            future.fail(self.dependency_error())
+
+    def _not_reported(self) -> None:
+        self.failure_reported = False
 
 
 class Sync:

@@ -18,7 +18,7 @@ from pie_control.resources.run_pages import RunPages
 from pie_control.resources.samplers import Sampler
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pie_control.prefix.provenance import Provenance, Record
 
@@ -278,10 +278,11 @@ class RunCommand(Command):
 class FirstToken:
     """Takes a run's first token, as a future does."""
 
-    __slots__ = ("_run",)
+    __slots__ = ("_run", "on_cancel")
 
     def __init__(self, run: RunCommand) -> None:
         self._run = run
+        self.on_cancel: Callable[[], None] | None = None
 
     @property
     def ready(self) -> bool:
@@ -297,4 +298,6 @@ class FirstToken:
 
     def fail(self, error: ApiError) -> None:
         """There is none."""
+        if self.on_cancel is not None:
+            self.on_cancel()  # the program may end the run without reading its error
         self._run.end(error)

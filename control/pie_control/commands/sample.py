@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from pie_control.commands.command import (
     Touched,
     int32,
 )
+from pie_control.commands.queue import Taker
 from pie_control.errors import ApiError, Code
 from pie_control.instances.futures import Future
 from pie_control.resources.samplers import LogitRow, Sampler
@@ -72,20 +73,6 @@ class TokenMask:
         self.words = words
         if self._wanted and self._notify is not None:
             self._notify()
-
-
-class Taker(Protocol):
-    """Takes what a sampler has chosen: a future, or a run."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether it has an answer."""
-
-    def resolve(self, value: Any) -> None:
-        """A token, its log-probability, the most likely tokens and theirs."""
-
-    def fail(self, error: ApiError) -> None:
-        """There is none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -188,8 +175,7 @@ class SampleCommand(Command):
         """Fails its future, unless that was cancelled or has a value."""
         if self.on_token is not None:
             self.on_token(None)
-        if not self.future.ready:
-            self.future.fail(self.queue.dependency_error())
+        self.queue.fail_dependant(self.future)
 
     def scrub(self, scrub: Scrub) -> None:
         """The sampler's last token is not the one that was to be."""
@@ -299,8 +285,7 @@ class NextDistCommand(Command):
 
     def fail_as_dependant(self) -> None:
         """Fails its future, unless that was cancelled or has a value."""
-        if not self.future.ready:
-            self.future.fail(self.queue.dependency_error())
+        self.queue.fail_dependant(self.future)
 
     def scrub(self, scrub: Scrub) -> None:
         """Nothing."""

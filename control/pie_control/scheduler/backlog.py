@@ -187,9 +187,9 @@ class CommandBacklog:
             self.heads[RunCommand].pop(queue, None)
             queue.pending.popleft()
             queue.owner.queued_commands -= 1
-            for mark in run.marks or ():
-                mark.passed()
             self.advance(queue)
+            for mark in run.marks or ():
+                _leave(queue, mark)
             self.release(queue.account)
 
     def drain(self, queue: CommandQueue) -> list[Command]:

@@ -74,7 +74,7 @@ class SamplerParameters:
 
     @property
     def looks_back(self) -> bool:
-        """Whether a step has to be told of the tokens of the context."""
+        """Whether a step looks back at the tokens of the context."""
         return self.counts or {_python_any(LOOKING_BACK)}
 '''
     return format_python(code)
@@ -111,22 +111,22 @@ def render_javascript() -> str:
 export interface SamplerParameters {{
 {declared}}}
 
-/** What of them needs the tokens of the context counted, with the values that change nothing. */
+/** Those that need the tokens of the context counted, with the values that change nothing. */
 export const COUNTING: SamplerParameters = {_javascript_values(COUNTING)};
 
-/** What of them has to be told of the tokens of the context. */
+/** Those that look back at the tokens of the context. */
 export const LOOKING_BACK: SamplerParameters = {_javascript_values(LOOKING_BACK)};
 """
 
 
 _RUST_TEXT = """\
-{notice}//! How the server chooses a token: the parameters of its samplers.
+{notice}//! Choice by the server: the parameters of its samplers.
 
 use crate::error::Result;
 use crate::json::Value;
 use crate::sampler_json::{{read, Parameter}};
 
-/// How the server chooses a token, among the whole vocabulary.
+/// Choice of a token by the server, among the whole vocabulary.
 ///
 /// The steps go in the order of the contract's `create-sampler`, which says what each of them does,
 /// unless `order` names another one.
@@ -176,7 +176,7 @@ impl DeviceSampler {{
         {counts}
     }}
 
-    /// Whether a step has to be told of the tokens of the context.
+    /// Whether a step looks back at the tokens of the context.
     pub(crate) fn looks_back(&self) -> bool {{
         self.counts()
             || {looks_back}

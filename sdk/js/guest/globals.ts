@@ -1,6 +1,6 @@
 /**
- * What programs expect of a JavaScript engine and a sandbox does not have: clocks, timers, randomness
- * and a console, from the server.
+ * Globals that programs expect of a JavaScript engine and a sandbox does not have: clocks, timers,
+ * randomness and a console, from the server.
  */
 
 import { describe } from "./describe.ts";

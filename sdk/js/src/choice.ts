@@ -1,9 +1,8 @@
-/** Who chooses the tokens of a generation: the program, or the server. */
+/** The two ways to choose a generation's tokens: by the program, or by the server. */
 
 import { DeviceSampler } from "./device.ts";
 import { isPieError } from "./errors.ts";
 import type { Grammar, Matcher } from "./grammar.ts";
-import { ready } from "./loop.ts";
 import * as raw from "./raw.ts";
 import { Run, SCARCE, type WholeText } from "./run.ts";
 import { Distribution, Sampler } from "./sample.ts";
@@ -12,7 +11,7 @@ import type { Sequence } from "./sequence.ts";
 /** A token, null where a grammar has come to its end, and what is known about it. */
 export interface Choice {
   token: number | null;
-  /** The most likely tokens, as many as the chooser looked at or was to tell. */
+  /** The most likely tokens, as many as the chooser looked at or was asked for. */
   distribution: Distribution;
   /** The token's log-probability at temperature 1, if the server chose it. */
   logprob?: number;
@@ -214,9 +213,12 @@ class DeviceChoice implements Chooser {
       if (matcher.isFinished) return { token: null, distribution: new Distribution([], []) };
     }
     const future = await this.#queueChoice();
-    await ready(future);
-    const [token, logprob, top, logprobs] = raw.takeSample(future);
-    for (const sequence of [this.#sequence, ...this.#beside]) sequence.completed();
+    const answer = this.#sequence.outcome(future, raw.takeSample);
+    const [token, logprob, top, logprobs] = await answer.catch((error: unknown) => {
+      for (const other of this.#beside) other.recover(error);
+      throw error;
+    });
+    for (const other of this.#beside) other.ran(0);
     return { token, logprob, distribution: new Distribution(top, logprobs.map(Math.exp)) };
   }
 
@@ -280,7 +282,7 @@ class DeviceChoice implements Chooser {
     if (this.#sampler.looksBack) raw.feedSampler(this.#sequence.queue, this.#handle, tokens, true);
   }
 
-  /** Tells a new sampler of all tokens of the context. */
+  /** Feeds a new sampler all tokens of the context. */
   #feedAll(): void {
     if (!this.#sampler.looksBack) return;
     const { queue } = this.#sequence;

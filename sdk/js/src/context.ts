@@ -279,7 +279,7 @@ export class Context {
     for (const other of beside) other.#startTurn();
     const others = beside.map((other) => other.sequence);
     const choosing: Choosing = { sampler: chosen, grammar, forced, beside: others };
-    // Within a grammar the server needs each token before it can tell what may follow.
+    // Within a grammar the server needs each token before it can say what may follow.
     return new Generator(this.sequence, () => this.#startTurn(), choosing, {
       maxTokens: options.maxTokens,
       stop: options.stop,
@@ -294,7 +294,7 @@ export class Context {
   }
 
   /**
-   * Runs tokens at once, and tells what may follow each: the `k` most likely tokens. They join the
+   * Runs tokens at once, and returns what may follow each: the `k` most likely tokens. They join the
    * context, behind what is filled in; `truncate` takes back those that turn out wrong.
    *
    * @param tokens what follows; as many as the model takes in one forward (`maxBatchTokens`) where it
@@ -473,7 +473,7 @@ export class Context {
 
   /**
    * Says what the pages are worth when memory is short: a hint to the server. A prefix is of no use
-   * without what is before it, so tell of that, too.
+   * without what is before it, so name that, too.
    *
    * @param priority -100 to 100; 0 is that of pages of which nothing was said.
    * @param seconds how long one above 0 holds. One below 0 holds until the text is used again.

@@ -1,4 +1,4 @@
-/** How the server chooses a token, where the model runs: it sends the token, not a distribution. */
+/** Choice by the server, where the model runs: it sends the token, not a distribution. */
 
 import { COUNTING, LOOKING_BACK, type SamplerParameters } from "./sampler_parameters.ts";
 
@@ -26,7 +26,7 @@ export class DeviceSampler {
     return this.#has(COUNTING);
   }
 
-  /** Whether it has to be told of the tokens of the context. */
+  /** Whether it looks back at the tokens of the context. */
   get looksBack(): boolean {
     return this.counts || this.#has(LOOKING_BACK);
   }

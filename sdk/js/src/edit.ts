@@ -24,10 +24,11 @@ export function drop(sequence: Sequence, first: number, last: number, close: boo
   }
   const distance = close ? sequence.position(last) - sequence.position(first) : 0;
   const count = last - first;
-  sequence.settle();
+  sequence.confirm();
   sequence.prefixCache = false;
   sequence.pages.remove(first / size, last / size);
   sequence.tokens.splice(first, count);
+  sequence.confirmed = sequence.tokens.length;
   sequence.shift += count - distance;
   moveImages(sequence, sequence.images, (place) => Math.min(place, Math.max(first, place - count)));
   if (close) shift(sequence, first, -distance);
@@ -44,7 +45,6 @@ function shift(sequence: Sequence, first: number, distance: number): void {
     turned.push(pages.makeWritable(index, Math.min(pages.size, length - index * pages.size)));
   }
   if (!turned.length) return;
-  sequence.inFlight = true;
   raw.shiftKvpage(sequence.queue, spans(turned), distance);
 }
 
@@ -88,7 +88,7 @@ export function hide(sequence: Sequence, first: number, last: number, hidden: bo
   if (!(first >= 0 && first <= last && last <= length)) {
     throw new RangeError(`tokens ${first} to ${last} are not among the ${length} in the pages`);
   }
-  sequence.settle();
+  sequence.confirm();
   sequence.prefixCache = false;
   for (let place = first; place < last; place++) {
     if (hidden) sequence.hidden.add(place);
@@ -105,7 +105,6 @@ export function hide(sequence: Sequence, first: number, last: number, hidden: bo
     }
     masks.push(bits);
   }
-  sequence.inFlight = true;
   raw.maskKvpage(sequence.queue, pages, masks);
 }
 
@@ -125,7 +124,7 @@ export function keep(sequence: Sequence, first: number, places: number[]): void 
   if ((sequence.images.at(-1)?.[1] ?? 0) > first) {
     throw new RangeError(`an image is among the tokens from ${first} on: \`evict\` gives tokens up`);
   }
-  sequence.settle();
+  sequence.confirm();
   places.forEach((source, i) => {
     const target = first + i;
     if (source === target) return;
@@ -134,7 +133,6 @@ export function keep(sequence: Sequence, first: number, places: number[]): void 
     const origin = pages.addresses[Math.floor(source / size)];
     raw.copyKvpage(queue, origin, source % size, page, target % size, 1);
     sequence.tokens[target] = sequence.tokens[source];
-    sequence.inFlight = true;
   });
   const kept = first + places.length;
   if (kept < length) sequence.setLength(kept); // behind the copies, in the same queue

@@ -1,4 +1,4 @@
-/** What goes wrong when the server says no. */
+/** Errors that the server answers with, and that of wrong arguments. */
 
 /**
  * An error that the server answered, `code: message`.

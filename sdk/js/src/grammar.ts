@@ -4,7 +4,7 @@ import { compileGrammar } from "./awaited.ts";
 import type { Model } from "./model.ts";
 import * as raw from "./raw.ts";
 
-const KEPT = 32; // compiled grammars that an instance holds on to
+const CACHED = 32; // compiled grammars that an instance holds on to
 const LONGEST_ADVANCE = 1024; // tokens that the server takes in one call
 
 /** Options of `Grammar.jsonSchema`. */
@@ -89,7 +89,7 @@ export class Grammar {
       handle = compileGrammar(model.name, this.kind, this.text);
       compiled.set(key, handle);
       handle.catch(() => compiled.delete(key));
-      if (compiled.size > KEPT) {
+      if (compiled.size > CACHED) {
         const [oldest, promise] = compiled.entries().next().value as [string, Promise<number>];
         compiled.delete(oldest);
         promise.then(raw.releaseGrammar, () => {});

@@ -1,6 +1,5 @@
 /** Images, for models that read them (trait `input-image`). */
 
-import { synchronize } from "./awaited.ts";
 import type { Model } from "./model.ts";
 import * as raw from "./raw.ts";
 import { type Sequence, UNKNOWN } from "./sequence.ts";
@@ -37,7 +36,7 @@ export async function appendImage(sequence: Sequence, image: Uint8Array): Promis
   try {
     raw.embedImg(queue, image, [place + sequence.shift, positions], [start, count]);
     // Only the worker decodes the file. If it can't, the sequence has not changed yet.
-    await synchronize(queue);
+    await sequence.synchronize();
     const most = model.maxBatchTokens;
     for (let first = 0; first < count; first += most) {
       const part = Math.min(most, count - first);

@@ -1,5 +1,5 @@
 /**
- * Where the pages of contexts stay while the program waits for something outside (InferCept).
+ * Placement of contexts' pages while the program waits for something outside (InferCept).
  *
  *     const answer = await interception(context, () => http.get(url), { tool: "search" });
  *     context.fill(await answer.text());
@@ -10,7 +10,6 @@
  * pages are back in time.
  */
 
-import { synchronize } from "./awaited.ts";
 import type { Context } from "./context.ts";
 import { isPieError } from "./errors.ts";
 import { forget, whenReady } from "./loop.ts";
@@ -200,7 +199,7 @@ class Absence {
     while (sequence.pending.length > this.#chunk) {
       sequence.forward(sequence.pending.slice(0, this.#chunk), false);
       sequence.pending = sequence.pending.slice(this.#chunk);
-      await synchronize(sequence.queue);
+      await sequence.synchronize();
     }
   }
 }

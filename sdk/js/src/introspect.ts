@@ -1,4 +1,4 @@
-/** What a context's last tokens attend to: which tokens matter, and which can be dropped. */
+/** Attention of a context's last tokens: which tokens matter, and which can be dropped. */
 
 import type { Context } from "./context.ts";
 import { ready } from "./loop.ts";

@@ -52,7 +52,7 @@ const loaded = new Map<string, Model>();
 
 /** A model. `Model.load()` is the server's default one. */
 export class Model {
-  /** Everything that the server tells, as `model-info` of the contract has it. */
+  /** Everything that the server says of it, as `model-info` of the contract has it. */
   readonly info: Record<string, any>;
   readonly tokenizer: Tokenizer;
   /** Tokens that a KV page holds. */

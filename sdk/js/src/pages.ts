@@ -26,7 +26,6 @@ export class Pages {
   #shared: Map<number, number>;
   #frozen: Set<number>;
   #own = new Set<number>(); // copies of this sequence's among the read-only ones
-  #pins: number[] = []; // held until the copies from them are done
 
   constructor(model: Model, queue: number) {
     this.size = model.pageSize;
@@ -72,7 +71,7 @@ export class Pages {
     }
     // Those behind are empty, but a fork that holds them too may write to them.
     this.addresses.splice(full, Infinity, ...copies);
-    this.#pins.push(...old);
+    this.#giveBack(old);
     this.readOnly = full;
   }
 
@@ -109,7 +108,7 @@ export class Pages {
         this.readOnly = this.addresses.length;
       } else {
         this.#copyIn(page, used[i], length);
-        this.#pins.push(page);
+        this.#giveBack([page]);
       }
       length += used[i];
     });
@@ -146,7 +145,7 @@ export class Pages {
     if (shared || (index < this.readOnly && !this.#own.has(page))) {
       const copy = raw.allocKvpage(this.#queue, 1);
       raw.copyKvpage(this.#queue, page, 0, copy, 0, used);
-      this.#pins.push(page);
+      this.#giveBack([page]);
       this.addresses[index] = copy;
       this.#own.add(copy);
     }
@@ -167,14 +166,9 @@ export class Pages {
     this.#own.clear();
   }
 
-  /** Gives the pages back that were copied: all commands so far have taken effect. */
-  completed(): void {
-    if (this.#pins.length) this.#giveBack(this.#pins.splice(0));
-  }
-
   /** Gives all pages back. */
   release(): void {
-    this.#giveBack([...this.addresses.splice(0), ...this.#pins.splice(0)]);
+    this.#giveBack(this.addresses.splice(0));
   }
 
   #giveBack(pages: number[]): void {

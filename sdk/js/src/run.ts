@@ -77,7 +77,6 @@ export class Run implements Tentative {
     this.#most = most;
     this.#given = 0;
     sequence.tentative = this;
-    sequence.inFlight = true;
     return true;
   }
 
@@ -117,11 +116,10 @@ export class Run implements Tentative {
         throw new Error("the context was changed while its text was being generated");
       }
       const tokens = raw.takeTokens(queue, handle).slice(0, count);
-      this.#sequence.pages.completed();
       this.#give(tokens);
       return { tokens, text, found: found < ends.length };
     } catch (error) {
-      this.retract();
+      this.#failed(error);
       throw error;
     }
   }
@@ -129,7 +127,7 @@ export class Run implements Tentative {
   /** The program is given tokens: all but the last are in the sequence then. */
   #give(tokens: number[]): void {
     const sequence = this.#sequence;
-    if (this.#given) sequence.ran(1);
+    sequence.ran(this.#given ? 1 : 0);
     sequence.pending.unshift(...tokens.slice(0, -1));
     sequence.ran(tokens.length - 1);
     this.#given += tokens.length;
@@ -147,11 +145,16 @@ export class Run implements Tentative {
       if (this.#handle !== handle) return false;
       this.#came.push(...raw.takeTokens(queue, handle));
     } catch (error) {
-      this.retract();
+      this.#failed(error);
       throw error;
     }
-    this.#sequence.pages.completed();
+    if (this.#came.length) this.#sequence.ran(0);
     return this.#came.length > 0;
+  }
+
+  #failed(error: unknown): void {
+    this.retract();
+    this.#sequence.recover(error);
   }
 
   /** Ends the run, if there is one: what came after the tokens given is undone. */
@@ -161,8 +164,6 @@ export class Run implements Tentative {
     this.#handle = null;
     const sequence = this.#sequence;
     sequence.tentative = null;
-    sequence.inFlight = !this.#given; // with a token, all before it has taken effect
-    sequence.unseen = true;
     this.undone = this.#given < this.#most;
     this.#came = [];
     try {

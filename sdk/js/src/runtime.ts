@@ -1,4 +1,4 @@
-/** The server and this instance: who, where, when, and what else runs. */
+/** The server and this instance: names, clocks, random bytes, children. */
 
 import * as awaited from "./awaited.ts";
 import { Model } from "./model.ts";

@@ -52,8 +52,8 @@ export interface SamplerParameters {
   xtcProbability?: number;
 }
 
-/** What of them needs the tokens of the context counted, with the values that change nothing. */
+/** Those that need the tokens of the context counted, with the values that change nothing. */
 export const COUNTING: SamplerParameters = { repetitionPenalty: 1, presencePenalty: 0, frequencyPenalty: 0 };
 
-/** What of them has to be told of the tokens of the context. */
+/** Those that look back at the tokens of the context. */
 export const LOOKING_BACK: SamplerParameters = { noRepeatNgramSize: 0, dryMultiplier: 0, watermarkBias: 0 };

@@ -4,7 +4,6 @@
  * Programs use a `Context`, which adds texts, messages and generations.
  */
 
-import { synchronize } from "./awaited.ts";
 import { isPieError } from "./errors.ts";
 import { ready } from "./loop.ts";
 import type { Model } from "./model.ts";
@@ -38,10 +37,11 @@ export class Sequence {
   spare: number[] = [];
   /** Whether `embed` holds the hidden state after the last of `tokens`. */
   hasHidden = false;
-  /** Whether commands are queued whose end has not been seen. */
-  inFlight = false;
-  /** Whether a step of a run that has ended may still run, and write. */
-  unseen = false;
+  /**
+   * How many of the first tokens have run for certain. If commands fail, the others are pending
+   * again.
+   */
+  confirmed = 0;
   /** A run that goes on beyond all this; it is ended before anything else is queued. */
   tentative: Tentative | null = null;
   /** Number of the generation that began last. */
@@ -90,10 +90,7 @@ export class Sequence {
   /** Runs what is pending; the `k` most likely tokens after it. */
   async nextDistribution(k: number): Promise<Distribution> {
     const future = raw.getNextDist(this.queue, await this.outputEmbed(), k);
-    await ready(future);
-    const [tokens, probabilities] = raw.takeDist(future);
-    this.completed();
-    return new Distribution(tokens, probabilities);
+    return new Distribution(...(await this.outcome(future, raw.takeDist)));
   }
 
   /** Queues what is pending, in chunks that the model and the embed pool can take. */
@@ -119,7 +116,7 @@ export class Sequence {
       this.pending = this.pending.slice(chunk.length);
       this.#offerPrefix();
       // The next chunk needs the embeds of this one, which are free once it has run.
-      if (!last) await synchronize(this.queue);
+      if (!last) await this.synchronize();
     }
   }
 
@@ -127,8 +124,7 @@ export class Sequence {
   async flush(): Promise<void> {
     this.retract();
     await this.submit();
-    await synchronize(this.queue);
-    this.completed();
+    await this.synchronize();
   }
 
   /**
@@ -154,14 +150,10 @@ export class Sequence {
     const count = tokens.length;
     const first = Math.floor(start / pages.size);
     const need = Math.ceil((start + count) / pages.size);
-    if (first < pages.readOnly) {
-      this.inFlight = true;
-      pages.copyOnWrite(start);
-    }
+    if (first < pages.readOnly) pages.copyOnWrite(start);
     if (need > pages.addresses.length) pages.grow(need);
     if (!this.embed.length) this.embed = [raw.allocEmb(queue, 1), 1];
     const embeds = given ?? (count === 1 ? this.embed : [raw.allocEmb(queue, count), count]);
-    this.inFlight = true;
     this.hasHidden = false;
     try {
       if (!given) raw.embedTxt(queue, tokens, [start + this.shift, count], embeds);
@@ -177,28 +169,81 @@ export class Sequence {
     this.hasHidden = output;
   }
 
-  /** A run has run the first pending tokens: they are in the pages. */
+  /** All tokens have run, and so have the first pending ones: they are in the pages. */
   ran(count: number): void {
-    if (count <= 0) return;
-    this.tokens.push(...this.pending.splice(0, count));
-    this.hasHidden = false;
+    if (count > 0) {
+      this.tokens.push(...this.pending.splice(0, count));
+      this.hasHidden = false;
+    }
+    this.confirmed = this.tokens.length;
   }
 
-  /** Notes that all commands so far have taken effect. */
-  completed(): void {
-    this.inFlight = false;
-    this.pages.completed();
+  /**
+   * What a future behind all commands so far gives, taken by `take`. If it throws, what has failed to
+   * run is pending again.
+   */
+  async outcome<T>(future: number, take: (future: number) => T): Promise<T> {
+    const { length } = this.tokens;
+    await ready(future);
+    let found: T;
+    try {
+      found = take(future);
+    } catch (error) {
+      this.recover(error);
+      throw error;
+    }
+    this.confirmed = Math.max(this.confirmed, Math.min(length, this.tokens.length));
+    return found;
   }
 
-  /** Ends a run, and waits until all commands so far have taken effect: the whole inferlet waits. */
+  /** Waits until all commands so far have taken effect. Throws as `outcome`. */
+  async synchronize(): Promise<void> {
+    await this.outcome(raw.synchronize(this.queue), raw.take);
+  }
+
+  /**
+   * After an error of a future: if commands before it have failed, their tokens wait again. An image
+   * whose commands have failed is gone.
+   */
+  recover(error: unknown): void {
+    if (!isPieError(error, "internal", "failed-dependency")) return; // of the future alone
+    this.retract();
+    const lost = this.tokens.slice(this.confirmed);
+    if (lost.length) {
+      this.setLength(this.confirmed);
+      this.pending = [...lost.filter((token) => token !== UNKNOWN), ...this.pending];
+    }
+    try {
+      this.settle(); // until then the queue takes no commands
+    } catch (other) {
+      if (!isPieError(other)) throw other;
+    }
+  }
+
+  /**
+   * Ends a run, and waits until all commands so far have taken effect: the whole inferlet waits.
+   * Throws as `outcome`.
+   */
   settle(): void {
     this.retract();
-    if (!this.inFlight) return;
     const future = raw.synchronize(this.queue);
     raw.wait([future]);
-    raw.take(future);
-    this.completed();
-    this.unseen = false;
+    try {
+      raw.take(future);
+    } catch (error) {
+      this.recover(error);
+      throw error;
+    }
+    this.confirmed = this.tokens.length;
+  }
+
+  /**
+   * Ends a run, and waits for what may still fail: only while another branch of the program uses the
+   * context. Throws as `outcome`.
+   */
+  confirm(): void {
+    this.retract();
+    if (this.confirmed < this.tokens.length) this.settle();
   }
 
   /** Ends the run, if there is one: what the sequence does not show is undone. */
@@ -219,7 +264,7 @@ export class Sequence {
       const { pages } = this;
       pages.addresses = addresses(found);
       pages.readOnly = this.#offered = pages.addresses.length;
-      const length = this.#offered * pages.size;
+      const length = (this.confirmed = this.#offered * pages.size);
       this.tokens = this.pending.slice(0, length);
       this.pending = this.pending.slice(length);
       return;
@@ -238,10 +283,11 @@ export class Sequence {
   /** A second sequence with the same content, that shares the pages. */
   fork(): Sequence {
     if (this.#released) throw new Error("the context is released");
-    this.settle();
+    this.confirm(); // the fork would not know of a failure
     const other = new Sequence(this.model, this.adapter, this.prefixCache);
     this.pages.shareWith(other.pages);
     other.tokens = this.tokens.slice();
+    other.confirmed = this.confirmed;
     other.pending = this.pending.slice();
     other.#offered = this.#offered;
     other.shift = this.shift;
@@ -257,7 +303,7 @@ export class Sequence {
       this.pending.length = Math.min(this.pending.length, length - held);
       return;
     }
-    this.settle();
+    this.retract();
     this.setLength(length);
     this.pending = [];
   }
@@ -267,7 +313,7 @@ export class Sequence {
     if (this.tokens.includes(UNKNOWN)) {
       throw new RangeError("a context whose tokens are not known can't be computed again");
     }
-    this.settle();
+    this.retract();
     const pending = [...this.tokens, ...this.pending];
     this.setLength(0);
     this.pending = pending;
@@ -283,9 +329,7 @@ export class Sequence {
 
   /** Keeps the pages under a name. Nothing is pending. */
   save(name: string, shared: boolean, seconds: number | null): void {
-    this.retract();
-    this.inFlight ||= this.unseen; // a page that a queued command writes can't be saved
-    this.settle();
+    this.settle(); // a page that a queued command writes can't be saved
     const used = Math.ceil(this.tokens.length / this.pages.size);
     raw.exportKvpage(this.queue, spans(this.pages.addresses.slice(0, used)), name, shared);
     if (seconds !== null) {
@@ -306,7 +350,7 @@ export class Sequence {
     this.pages.append(addresses(mapped), used, this.tokens.length);
     const count = used.reduce((sum, each) => sum + each, 0);
     for (let i = 0; i < count; i++) this.tokens.push(UNKNOWN);
-    this.inFlight = true; // slots may be copied
+    this.confirmed = this.tokens.length;
   }
 
   /** Cuts off the last of `length` tokens, to run it again for its hidden state. */
@@ -320,6 +364,7 @@ export class Sequence {
   setLength(length: number): void {
     this.pages.truncate(length);
     this.tokens.length = length;
+    this.confirmed = Math.min(this.confirmed, length);
     this.#offered = Math.min(this.#offered, Math.floor(length / this.pages.size));
     this.hidden = new Set([...this.hidden].filter((place) => place < length));
     this.hasHidden = false;
@@ -357,13 +402,9 @@ export class Sequence {
     this.#released = true;
     this.retract();
     try {
-      // Commands here may still read pages that a fork is then free to give back.
-      if (this.inFlight && this.model.sharedPages.size) this.settle();
-      try {
-        this.#offerPrefix();
-      } catch (error) {
-        if (!isPieError(error)) throw error; // what is swapped out cannot be offered
-      }
+      this.#offerPrefix();
+    } catch (error) {
+      if (!isPieError(error)) throw error; // what is swapped out cannot be offered
     } finally {
       this.pages.release();
       for (const embed of [this.embed, this.spare]) {

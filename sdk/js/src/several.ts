@@ -1,6 +1,5 @@
 /** Several tokens in one forward, with the distribution after each of them. */
 
-import { ready } from "./loop.ts";
 import * as raw from "./raw.ts";
 import { Distribution, DISTRIBUTION_SIZE } from "./sample.ts";
 import type { Sequence } from "./sequence.ts";
@@ -58,14 +57,17 @@ export async function distributions(
   }
   // Begins with what the prefix cache has.
   if (sequence.pending.length && !sequence.tokens.length && sequence.prefixCache) await sequence.submit();
+  const { length } = sequence;
   const embeds = queueForward(sequence, tokens, layout);
   if (!plain) sequence.prefixCache = false; // it is no text, as the prefix cache takes it
   const futures = embeds.map((embed) => raw.getNextDist(sequence.queue, embed, k));
   if (tokens.length > 1) raw.deallocEmb(sequence.queue, [embeds[0], tokens.length - 1]);
-  await Promise.all(futures.map(ready));
-  const found = futures.map((future) => new Distribution(...raw.takeDist(future)));
-  sequence.completed();
-  return found;
+  const answers = Promise.all(futures.map((future) => sequence.outcome(future, raw.takeDist)));
+  const found = await answers.catch((error: unknown) => {
+    sequence.truncate(length);
+    throw error;
+  });
+  return found.map((answer) => new Distribution(...answer));
 }
 
 /** Queues what is pending and the tokens in one forward; the embeds of the outputs. */

@@ -1,5 +1,5 @@
 /**
- * Tells watermarked text from other: what `new DeviceSampler({ watermarkBias })` makes likelier.
+ * Recognition of watermarked text: what `new DeviceSampler({ watermarkBias })` makes likelier.
  *
  * The detector needs no model. Kirchenbauer et al., A Watermark for Large Language Models, 2023.
  */

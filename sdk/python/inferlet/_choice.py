@@ -16,7 +16,6 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from inferlet import raw
-from inferlet._loop import ready
 from inferlet._run import SCARCE, Run
 from inferlet._sequence import Sequence
 from inferlet.device import DeviceSampler
@@ -30,7 +29,7 @@ class Choice(NamedTuple):
 
     Attributes:
         token: None where a grammar has come to its end.
-        distribution: the most likely tokens, as many as the chooser looked at or was to tell.
+        distribution: the most likely tokens, as many as the chooser looked at or was asked for.
         logprob: the token's log-probability at temperature 1, if the server chose it.
     """
 
@@ -206,7 +205,7 @@ class DeviceChoice:
         forced: bool = True,
         beside: Tokens[Sequence] = (),
     ) -> None:
-        """Makes the sampler on the server, and tells it of the tokens so far.
+        """Makes the sampler on the server, and feeds it the tokens so far.
 
         Raises:
             PieError: as `Choosing.chooser`.
@@ -267,7 +266,7 @@ class DeviceChoice:
         return self._run.start(self._handle, most, stops)
 
     async def choose(self) -> Choice:
-        """The next token, and what the server tells about it. Raises as `next_token`."""
+        """The next token, and what the server reports about it. Raises as `next_token`."""
         matcher = self._matcher
         if matcher is not None:
             self._check_place()
@@ -277,14 +276,17 @@ class DeviceChoice:
                 return Choice(None, Distribution([], []))
         future = await self._queue_choice()
         try:
-            await ready(future)
-            token, logprob, top, logprobs = raw.take_sample(future)
-        except BaseException as error:
-            if not isinstance(error, PieError):  # the server may choose, and advance the matcher
-                self._lost = matcher is not None
+            answer = await self._sequence.outcome(future, raw.take_sample)
+        except PieError as error:
+            for other in self._beside:
+                other.recover(error)
             raise
-        for sequence in (self._sequence, *self._beside):
-            sequence.completed()
+        except BaseException:
+            self._lost = matcher is not None  # the server may choose, and advance it
+            raise
+        for other in self._beside:
+            other.ran(0)
+        token, logprob, top, logprobs = answer
         return Choice(token, Distribution(top, [math.exp(one) for one in logprobs]), logprob)
 
     async def _prepare(self) -> int:
@@ -368,7 +370,7 @@ class DeviceChoice:
             raw.feed_sampler(self._sequence.queue, self._handle, list(tokens), True)
 
     def _feed_all(self) -> None:
-        """Tells a new sampler of all tokens of the context."""
+        """Feeds a new sampler all tokens of the context."""
         if self._looks_back:
             queue, known = self._sequence.queue, self._sequence.known_tokens()
             raw.feed_sampler(queue, self._handle, known[: self._given], False)

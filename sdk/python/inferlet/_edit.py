@@ -31,10 +31,11 @@ def drop(sequence: Sequence, first: int, last: int, *, close: bool) -> None:
             f" {len(sequence.tokens)} in the pages"
         )
     distance = sequence.position(last) - sequence.position(first) if close else 0
-    sequence.settle()
+    sequence.confirm()
     sequence.prefix_cache = False
     sequence.pages.remove(first // size, last // size)
     del sequence.tokens[first:last]
+    sequence.confirmed = len(sequence.tokens)
     count = last - first
     sequence.shift += count - distance
     _move_images(sequence, lambda place: min(place, max(first, place - count)))
@@ -52,7 +53,6 @@ def _shift(sequence: Sequence, first: int, distance: int) -> None:
     for index in range(first // size, -(-length // size)):
         turned.append(pages.make_writable(index, min(size, length - index * size)))
     if turned:
-        sequence.in_flight = True
         raw.shift_kvpage(sequence.queue, spans(turned), distance)
 
 
@@ -93,7 +93,7 @@ def hide(sequence: Sequence, first: int, last: int, *, hidden: bool) -> None:
     length, size = len(sequence.tokens), sequence.pages.size
     if not 0 <= first <= last <= length:
         raise ValueError(f"tokens {first} to {last} are not among the {length} in the pages")
-    sequence.settle()
+    sequence.confirm()
     sequence.prefix_cache = False
     change = sequence.hidden.update if hidden else sequence.hidden.difference_update
     change(range(first, last))
@@ -104,7 +104,6 @@ def hide(sequence: Sequence, first: int, last: int, *, hidden: bool) -> None:
         pages += (sequence.pages.make_writable(index, used), 1)
         bits = (1 << slot for slot in range(used) if index * size + slot in sequence.hidden)
         masks.append(sum(bits))
-    sequence.in_flight = True
     raw.mask_kvpage(sequence.queue, pages, masks)
 
 
@@ -125,7 +124,7 @@ def keep(sequence: Sequence, first: int, places: List[int]) -> None:
         raise ValueError(f"places {list(places)} have to rise, from {first} to {length - 1}")
     if sequence.images and sequence.images[-1][1] > first:
         raise ValueError(f"an image is among the tokens from {first} on: `evict` gives tokens up")
-    sequence.settle()
+    sequence.confirm()
     for target, source in enumerate(places, first):
         if source != target:
             index = target // pages.size
@@ -135,6 +134,5 @@ def keep(sequence: Sequence, first: int, places: List[int]) -> None:
                 sequence.queue, origin, source % pages.size, page, target % pages.size, 1
             )
             sequence.tokens[target] = sequence.tokens[source]
-            sequence.in_flight = True
     if first + len(places) < length:
         sequence.set_length(first + len(places))  # behind the copies, in the same queue

@@ -173,7 +173,7 @@ class HostLoop(asyncio.AbstractEventLoop):
                 waiter.set_result(None)
 
     def _set_alarm(self, due: float) -> int:
-        # One timer of the host at a time: that of the earliest of ours. It is kept while it fits.
+        # One timer of the host at a time: that of the earliest of ours. It stays while it fits.
         if self._alarm is None or self._alarm[0] != due:
             self._drop_alarm()
             delay = max(0, int((due - self.time()) * 1e9) + 1)
@@ -291,7 +291,7 @@ class HostLoop(asyncio.AbstractEventLoop):
             traceback.print_exception(error)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Tells the exception handler."""
+        """Calls the exception handler."""
         if self._exception_handler is not None:
             self._exception_handler(self, context)
         else:

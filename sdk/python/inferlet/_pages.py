@@ -28,7 +28,6 @@ class Pages:
     __slots__ = (
         "_frozen",
         "_own",
-        "_pins",
         "_queue",
         "_shared",
         "_spans",
@@ -47,7 +46,6 @@ class Pages:
         self._queue = queue
         self._frozen = model.frozen_pages
         self._shared = model.shared_pages
-        self._pins: list[int] = []  # pages held until the copies from them are done
         self._own: set[int] = set()  # pages among the read-only ones that are copies of this one's
         self._spans: tuple[int, list[int]] = (0, [])  # page count, spans of these
 
@@ -66,7 +64,7 @@ class Pages:
 
     def inputs(self, filled: int) -> list[int]:
         """Spans of the first `filled` pages. The caller must not change the list."""
-        # Kept from one token to the next: the list changes once a page.
+        # Reused from one token to the next: the list changes once a page.
         known, found = self._spans
         if known != filled:
             if filled < known:
@@ -101,7 +99,7 @@ class Pages:
         else:
             # These are empty, but a fork that holds them too may write to them.
             del self.addresses[full:]
-        self._pins += old
+        self._give_back(old)
         self._spans = (0, [])
         self.read_only = full
 
@@ -148,7 +146,7 @@ class Pages:
                 self.read_only = len(self.addresses)
             else:
                 self._copy_in(page, count, length)
-                self._pins.append(page)
+                self._give_back([page])
             length += count
         self._spans = (0, [])
 
@@ -188,7 +186,7 @@ class Pages:
         if shared or (index < self.read_only and page not in self._own):
             copy = raw.alloc_kvpage(self._queue, 1)
             raw.copy_kvpage(self._queue, page, 0, copy, 0, used)
-            self._pins.append(page)
+            self._give_back([page])
             self.addresses[index] = copy
             self._own.add(copy)
             self._spans = (0, [])
@@ -205,16 +203,9 @@ class Pages:
         """The pages that no other context of this inferlet holds."""
         return [page for page in self.addresses if page not in self._shared]
 
-    def completed(self) -> None:
-        """Gives the pages back that were copied: all commands so far have taken effect."""
-        if self._pins:
-            pins, self._pins = self._pins, []
-            self._give_back(pins)
-
     def release(self) -> None:
         """Gives all pages back."""
-        pages, self.addresses = self.addresses + self._pins, []
-        self._pins = []
+        pages, self.addresses = self.addresses, []
         self._give_back(pages)
 
     def _give_back(self, pages: list[int]) -> None:

@@ -85,7 +85,6 @@ class Run:
             raise
         self._most, self._given = most, 0
         sequence.tentative = self
-        sequence.in_flight = True
         return True
 
     async def next(self) -> int | None:
@@ -137,18 +136,16 @@ class Run:
             if self._handle != handle:
                 raise RuntimeError("the context was changed while its text was being generated")
             tokens = raw.take_tokens(queue, handle)[:count]
-        except BaseException:
-            self.retract()
+        except BaseException as error:
+            self._failed(error)
             raise
-        self._sequence.pages.completed()
         self._give(tokens)
         return tokens, text, found < len(ends)
 
     def _give(self, tokens: list[int]) -> None:
         """The program is given tokens: all but the last are in the sequence then."""
         sequence = self._sequence
-        if self._given:
-            sequence.ran(1)
+        sequence.ran(int(self._given > 0))
         sequence.pending[:0] = tokens[:-1]
         sequence.ran(len(tokens) - 1)
         self._given += len(tokens)
@@ -171,12 +168,17 @@ class Run:
                 if self._handle != handle:
                     return False
                 tokens = raw.take_tokens(queue, handle)
-        except PieError:
-            self.retract()
+        except PieError as error:
+            self._failed(error)
             raise
         self._came.extend(tokens)
-        self._sequence.pages.completed()
+        self._sequence.ran(0)
         return True
+
+    def _failed(self, error: BaseException) -> None:
+        self.retract()
+        if isinstance(error, PieError):
+            self._sequence.recover(error)
 
     def retract(self) -> None:
         """Ends the run, if there is one: what came after the tokens given is undone."""
@@ -185,8 +187,6 @@ class Run:
             return
         sequence = self._sequence
         sequence.tentative = None
-        sequence.in_flight = not self._given  # with a token, all before it has taken effect
-        sequence.unseen = True
         self.undone = self._given < self._most
         self._came.clear()
         with suppress(PieError):  # gone with a lost worker

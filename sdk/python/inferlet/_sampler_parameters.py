@@ -81,7 +81,7 @@ class SamplerParameters:
 
     @property
     def looks_back(self) -> bool:
-        """Whether a step has to be told of the tokens of the context."""
+        """Whether a step looks back at the tokens of the context."""
         return (
             self.counts
             or self.no_repeat_ngram_size != 0

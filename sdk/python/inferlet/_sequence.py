@@ -6,16 +6,18 @@ of this SDK, and for programs that combine contexts with functions of `raw`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from inferlet import _bindings, raw
-from inferlet._awaited import synchronize
 from inferlet._loop import ready
 from inferlet._pages import Pages, addresses, spans
 from inferlet.errors import PieError
 from inferlet.model import Model
 from inferlet.sample import Distribution
+
+T = TypeVar("T")
 
 UNKNOWN = -1  # a token whose keys and values are in the pages, but whose number is not known here
 
@@ -41,8 +43,8 @@ class Sequence:
         embed: span of the embed for the newest token's hidden state; empty before the first run.
         spare: span of a second embed, for runs; empty before the first.
         has_hidden: whether `embed` holds the hidden state after the last of `tokens`.
-        in_flight: whether commands are queued whose end has not been seen.
-        unseen: whether a step of a run that has ended may still run, and write.
+        confirmed: how many of the first tokens have run for certain. If commands fail, the others
+            are pending again.
         offered: how many of the first pages the prefix cache has been offered.
         prefix_cache: whether what is computed here is plain text, for other inferlets to find.
         shift: how far the next token's position lies behind its place among `tokens`.
@@ -60,12 +62,12 @@ class Sequence:
         "_samplers",
         "adapter",
         "choosing",
+        "confirmed",
         "embed",
         "generation",
         "has_hidden",
         "hidden",
         "images",
-        "in_flight",
         "model",
         "offered",
         "pages",
@@ -76,7 +78,6 @@ class Sequence:
         "spare",
         "tentative",
         "tokens",
-        "unseen",
     )
 
     def __init__(self, model: Model, adapter: str | None, prefix_cache: bool) -> None:
@@ -92,8 +93,7 @@ class Sequence:
         self.embed: list[int] = []
         self.spare: list[int] = []
         self.has_hidden = False
-        self.in_flight = False
-        self.unseen = False
+        self.confirmed = 0
         self.tentative: Tentative | None = None
         self.generation = 0
         self.choosing = False
@@ -131,10 +131,7 @@ class Sequence:
     async def next_distribution(self, k: int) -> Distribution:
         """Runs what is pending; the `k` most likely tokens after it. Raises as `output_embed`."""
         future = raw.get_next_dist(self.queue, await self.output_embed(), k)
-        await ready(future)
-        answer = raw.take_dist(future)
-        self.completed()
-        return Distribution(*answer)
+        return Distribution(*await self.outcome(future, raw.take_dist))
 
     async def submit(self) -> None:
         """Queues what is pending, in chunks that the model and the embed pool can take.
@@ -163,14 +160,13 @@ class Sequence:
             self._offer_prefix()
             if not last:
                 # The next chunk needs the embeds of this one, which are free once it has run.
-                await synchronize(self.queue)
+                await self.synchronize()
 
     async def flush(self) -> None:
         """Runs what is pending, and waits until it is in the pages. Raises as `submit`."""
         self.retract()
         await self.submit()
-        await synchronize(self.queue)
-        self.completed()
+        await self.synchronize()
 
     def forward(
         self,
@@ -203,14 +199,12 @@ class Sequence:
         first = start // pages.size
         need = -(-(start + count) // pages.size)
         if first < pages.read_only:
-            self.in_flight = True
             pages.copy_on_write(start)
         if need > len(pages.addresses):
             pages.grow(need)
         if not self.embed:
             self.embed = [raw.alloc_emb(queue, 1), 1]
         embeds = given or (self.embed if count == 1 else [raw.alloc_emb(queue, count), count])
-        self.in_flight = True
         self.has_hidden = False
         # Once a token where the program chooses: the bindings without the checks of `raw`.
         try:
@@ -234,32 +228,73 @@ class Sequence:
         self.has_hidden = output
 
     def ran(self, count: int) -> None:
-        """A run has run the first pending tokens: they are in the pages."""
+        """All tokens have run, and so have the first pending ones: they are in the pages."""
         if count:
             self.tokens += self.pending[:count]
             del self.pending[:count]
             self.has_hidden = False
+        self.confirmed = len(self.tokens)
 
     # What has taken effect
 
-    def completed(self) -> None:
-        """Notes that all commands so far have taken effect."""
-        self.in_flight = False
-        self.pages.completed()
+    async def outcome(self, future: int, take: Callable[[int], T]) -> T:
+        """What a future behind all commands so far gives, taken by `take`.
+
+        Raises:
+            PieError: of the server; what has failed to run is pending again.
+        """
+        length = len(self.tokens)
+        try:
+            await ready(future)
+            found = take(future)
+        except PieError as error:
+            self.recover(error)
+            raise
+        self.confirmed = max(self.confirmed, min(length, len(self.tokens)))
+        return found
+
+    async def synchronize(self) -> None:
+        """Waits until all commands so far have taken effect. Raises as `outcome`."""
+        await self.outcome(raw.synchronize(self.queue), raw.take)
+
+    def recover(self, error: PieError) -> None:
+        """After an error of a future: if commands before it have failed, their tokens wait again.
+
+        An image whose commands have failed is gone.
+        """
+        if error.code not in ("internal", "failed-dependency"):
+            return  # of the future alone
+        self.retract()
+        lost = self.tokens[self.confirmed :]
+        if lost:
+            self.set_length(self.confirmed)
+            self.pending[:0] = [token for token in lost if token != UNKNOWN]
+        with suppress(PieError):
+            self.settle()  # until then the queue takes no commands
 
     def settle(self) -> None:
-        """Ends a run, and waits until all commands so far have taken effect.
-
-        All tasks of the inferlet wait. There is something to wait for only after an operation that
-        was cancelled halfway, or that still runs.
+        """Ends a run, and waits until all commands so far have taken effect, with every task of the
+        inferlet. Raises as `outcome`.
         """
         self.retract()
-        if self.in_flight:
-            future = raw.synchronize(self.queue)
-            raw.wait([future])
+        future = raw.synchronize(self.queue)
+        raw.wait([future])
+        try:
             raw.take(future)
-            self.completed()
-            self.unseen = False
+        except PieError as error:
+            self.recover(error)
+            raise
+        self.confirmed = len(self.tokens)
+
+    def confirm(self) -> None:
+        """Ends a run, and waits for what may still fail.
+
+        There is something to wait for only after an operation that was cancelled halfway, or that
+        still runs. Raises as `outcome`.
+        """
+        self.retract()
+        if self.confirmed < len(self.tokens):
+            self.settle()
 
     def retract(self) -> None:
         """Ends the run, if there is one: what the sequence does not show is undone."""
@@ -281,7 +316,7 @@ class Sequence:
         pages = self.pages
         pages.addresses = addresses(found[0])
         pages.read_only = self.offered = len(pages.addresses)
-        length = self.offered * pages.size
+        length = self.confirmed = self.offered * pages.size
         self.tokens = self.pending[:length]
         self.pending = self.pending[length:]
 
@@ -304,10 +339,11 @@ class Sequence:
         """
         if self._released:
             raise ValueError("the context is released")
-        self.settle()
+        self.confirm()  # the fork would not know of a failure
         other = Sequence(self.model, self.adapter, self.prefix_cache)
         self.pages.share_with(other.pages)
         other.tokens = self.tokens[:]
+        other.confirmed = self.confirmed
         other.pending = self.pending[:]
         other.offered = self.offered
         other.shift = self.shift
@@ -321,7 +357,7 @@ class Sequence:
         if length >= held:
             del self.pending[length - held :]
             return
-        self.settle()
+        self.retract()
         self.set_length(length)
         self.pending = []
 
@@ -333,7 +369,7 @@ class Sequence:
         """
         if UNKNOWN in self.tokens:
             raise ValueError("a context whose tokens are not known can't be computed again")
-        self.settle()
+        self.retract()
         pending = self.tokens + self.pending
         self.set_length(0)
         self.pending = pending
@@ -347,9 +383,7 @@ class Sequence:
 
     def save(self, name: str, *, shared: bool, seconds: float | None) -> None:
         """Keeps the pages under a name. Nothing is pending. Raises as `Context.save`."""
-        self.retract()
-        self.in_flight |= self.unseen  # a page that a queued command writes can't be saved
-        self.settle()
+        self.settle()  # a page that a queued command writes can't be saved
         used = -(-len(self.tokens) // self.pages.size)
         raw.export_kvpage(self.queue, spans(self.pages.addresses[:used]), name, shared)
         if seconds is not None:
@@ -370,7 +404,7 @@ class Sequence:
         used = raw.kvpage_used(self.queue, mapped)
         self.pages.append(addresses(mapped), used, len(self.tokens))
         self.tokens += [UNKNOWN] * sum(used)
-        self.in_flight = True  # slots may be copied
+        self.confirmed = len(self.tokens)
 
     def rerun_last(self, length: int) -> None:
         """Cuts off the last of `length` tokens, to run it again for its hidden state."""
@@ -382,6 +416,7 @@ class Sequence:
         """Forgets the tokens in the pages from `length` on."""
         self.pages.truncate(length)
         del self.tokens[length:]
+        self.confirmed = min(self.confirmed, length)
         self.offered = min(self.offered, length // self.pages.size)
         self.hidden = {place for place in self.hidden if place < length}
         self.has_hidden = False
@@ -420,9 +455,6 @@ class Sequence:
         self._released = True
         self.retract()
         try:
-            if self.in_flight and self.model.shared_pages:
-                # Commands here may still read pages that a fork is then free to give back.
-                self.settle()
             with suppress(PieError):  # what is swapped out cannot be offered
                 self._offer_prefix()
         finally:
@@ -474,5 +506,5 @@ class Sequence:
             "read_only": self.pages.read_only,
             "hidden": self.has_hidden,
             "ahead": self.tentative is not None,
-            "in_flight": self.in_flight,
+            "confirmed": self.confirmed,
         }

@@ -11,9 +11,9 @@ from collections.abc import Sequence as List
 from dataclasses import dataclass
 
 from inferlet import raw
-from inferlet._loop import ready
 from inferlet._pages import extend
 from inferlet._sequence import Sequence
+from inferlet.errors import PieError
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution
 
 Ranges = List[tuple[int, int]]  # places of tokens that a token attends to: from, up to
@@ -86,14 +86,17 @@ async def distributions(
         ]
     if sequence.pending and not sequence.tokens and sequence.prefix_cache:
         await sequence.submit()  # begins with what the prefix cache has
+    length = len(sequence)
     embeds = queue_forward(sequence, tokens, layout)
     futures = [raw.get_next_dist(sequence.queue, embed, k) for embed in embeds]
     if len(tokens) > 1:
         raw.dealloc_emb(sequence.queue, [embeds[0], len(tokens) - 1])
-    await asyncio.gather(*map(ready, futures))
-    found = [Distribution(*raw.take_dist(future)) for future in futures]
-    sequence.completed()
-    return found
+    try:
+        answers = await asyncio.gather(*(sequence.outcome(f, raw.take_dist) for f in futures))
+    except PieError:
+        sequence.truncate(length)
+        raise
+    return [Distribution(*answer) for answer in answers]
 
 
 def queue_forward(sequence: Sequence, tokens: list[int], layout: Layout) -> list[int]:

@@ -287,7 +287,7 @@ class Context:
         for other in beside:
             other._start_turn()
         choosing = Choosing(sampler, grammar, forced, tuple(other.sequence for other in beside))
-        # Within a grammar the server needs each token before it can tell what may follow.
+        # Within a grammar the server needs each token before it can say what may follow.
         return Generator(
             self.sequence,
             self._start_turn,
@@ -315,7 +315,7 @@ class Context:
         mask: List[Ranges] | None = None,
         positions: Iterable[int] | None = None,
     ) -> list[Distribution]:
-        """Runs tokens at once, and tells what may follow each: the `k` most likely tokens.
+        """Runs tokens at once, and returns what may follow each: the `k` most likely tokens.
 
         They join the context, behind what is filled in; `truncate` takes back those that turn out
         wrong, and moves nothing (`verify` does both).
@@ -535,7 +535,7 @@ class Context:
         Of your pages, those with a lower priority leave the prefix cache first, and move to host
         memory first while their instances wait; 0 is that of pages of which nothing was said. It
         stays with the pages, also after the context is released. A prefix is of no use without what
-        is before it, so tell of that, too.
+        is before it, so name that, too.
 
         Args:
             priority: -100 to 100.

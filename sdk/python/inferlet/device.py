@@ -1,4 +1,4 @@
-"""How the server chooses a token, where the model runs: it sends the token, not a distribution."""
+"""Choice by the server, where the model runs: it sends the token, not a distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong when the server says no."""
+"""Errors that the server answers with, and that of wrong arguments."""
 
 from __future__ import annotations
 

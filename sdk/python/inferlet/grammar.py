@@ -16,7 +16,7 @@ from inferlet.errors import PieError
 if TYPE_CHECKING:
     from inferlet.model import Model
 
-KEPT = 32  # compiled grammars that an instance holds on to
+CACHED = 32  # compiled grammars that an instance holds on to
 LONGEST_ADVANCE = 1024  # tokens that the server takes in one call
 
 
@@ -122,7 +122,7 @@ async def _compile(key: tuple[str, str, str]) -> int:
     try:
         future = raw.compile_grammar(*key)
         await ready(future)
-        if len(_compiled) >= KEPT:
+        if len(_compiled) >= CACHED:
             raw.release_grammar(_compiled.pop(next(iter(_compiled))))
         handle = _compiled[key] = raw.take_grammar(future)
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from inferlet import raw
-from inferlet._awaited import synchronize
 from inferlet._sequence import UNKNOWN, Sequence
 from inferlet.model import Model
 
@@ -46,7 +45,7 @@ async def append_image(sequence: Sequence, image: bytes) -> None:
     try:
         raw.embed_img(queue, image, [place + sequence.shift, positions], [start, count])
         # Only the worker decodes the file. If it can't, the sequence has not changed yet.
-        await synchronize(queue)
+        await sequence.synchronize()
         most = model.max_batch_tokens
         for first in range(0, count, most):
             part = min(most, count - first)

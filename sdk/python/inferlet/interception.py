@@ -1,4 +1,4 @@
-"""Where the pages of contexts stay while the program waits for something outside (InferCept).
+"""Placement of contexts' pages while the program waits for something outside (InferCept).
 
 ::
 
@@ -23,7 +23,6 @@ from types import TracebackType
 from typing import Literal, TypeAlias
 
 from inferlet import offload, raw
-from inferlet._awaited import synchronize
 from inferlet._pages import spans
 from inferlet._sequence import UNKNOWN
 from inferlet.context import Context
@@ -179,4 +178,4 @@ class _Absence:
             while len(sequence.pending) > self._chunk:
                 sequence.forward(sequence.pending[: self._chunk], output=False)
                 sequence.pending = sequence.pending[self._chunk :]
-                await synchronize(sequence.queue)
+                await sequence.synchronize()

@@ -1,4 +1,4 @@
-"""What a context's last tokens attend to: which tokens matter, and which can be dropped."""
+"""Attention of a context's last tokens: which tokens matter, and which can be dropped."""
 
 from __future__ import annotations
 

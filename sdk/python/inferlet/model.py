@@ -68,7 +68,7 @@ class Model:
         """Raises PieError `unknown-model` if no model is called so."""
         info: dict[str, Any] = json.loads(raw.model_info(name))
         self.name = name
-        self.info = info  # everything the server tells, see `model-info` in the contract
+        self.info = info  # everything the server says of it, see `model-info` in the contract
         self.tokenizer = Tokenizer(name)
         self.page_size: int = info["page_size"]  # tokens a KV page
         self.vocab_size: int = info["vocab_size"]

@@ -1,4 +1,4 @@
-"""Tells watermarked text from other: what `DeviceSampler(watermark_bias=...)` makes likelier.
+"""Recognition of watermarked text: what `DeviceSampler(watermark_bias=...)` makes likelier.
 
 The detector needs no model. Kirchenbauer et al., A Watermark for Large Language Models, 2023.
 """

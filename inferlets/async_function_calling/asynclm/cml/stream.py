@@ -12,7 +12,7 @@ from dataclasses import replace
 from asynclm.cml.dialect import Marker
 from asynclm.cml.monitor import Monitor
 from asynclm.cml.parser import State
-from inferlet import raw, ready
+from inferlet import raw
 from inferlet.context import Context
 from inferlet.device import DeviceSampler
 from inferlet.errors import PieError
@@ -173,10 +173,7 @@ class TokenStream:
         return await self.ctx.sequence.output_embed()
 
     async def _chosen(self, future: int) -> int:
-        await ready(future)
-        token = raw.take_sample(future)[0]
-        self.ctx.sequence.completed()
-        return token
+        return (await self.ctx.sequence.outcome(future, raw.take_sample))[0]
 
     def _handle(self, banned: frozenset[int]) -> int:
         """The sampler that rules these tokens out."""

@@ -60,9 +60,9 @@ def parse(main: Callable[..., Any], args: Sequence[str]) -> dict[str, Any]:
         formatter_class=RawDescriptionHelpFormatter,
         argument_default=SUPPRESS,  # `main` has its own, and a list would grow from it
     )
-    told = described(main.__doc__ or "")
+    texts = described(main.__doc__ or "")
     for one in parameters:
-        _add(parser, one, told.get(one.name, ""))
+        _add(parser, one, texts.get(one.name, ""))
     single = {_option(one) for one in parameters if _takes_one_word(one)}
     given = vars(parser.parse_args(_with_values_joined(args, single)))
     for one in parameters:
@@ -97,11 +97,11 @@ def described(doc: str) -> dict[str, str]:
     return found
 
 
-def _add(parser: ArgumentParser, one: inspect.Parameter, told: str) -> None:
+def _add(parser: ArgumentParser, one: inspect.Parameter, help_text: str) -> None:
     required = one.default is EMPTY
-    if not required and one.default is not None and told:
-        told += f" (default: {one.default})"
-    options: dict[str, Any] = {"required": required, "help": told.replace("%", "%%") or None}
+    if not required and one.default is not None and help_text:
+        help_text += f" (default: {one.default})"
+    options: dict[str, Any] = {"required": required, "help": help_text.replace("%", "%%") or None}
     kind = _item_type(one)
     if get_origin(_kind(one)) is Literal:
         options["choices"] = get_args(_kind(one))

@@ -16,7 +16,18 @@ from inferlet import Model, Tokenizer, messaging, runtime, session
 from inferlet._guest.returned import set_return
 from inferlet.pie04 import chat, mcp, reasoning
 from inferlet.pie04.context import Context, Image
-from inferlet.pie04.forward import Adapter, Forward, Output, ProbeHandle, SampleHandle
+from inferlet.pie04.forward import (
+    Adapter,
+    Distribution,
+    Entropy,
+    Forward,
+    Logits,
+    Logprob,
+    Logprobs,
+    Output,
+    ProbeHandle,
+    SampleHandle,
+)
 from inferlet.pie04.generation import Generator, GenStep, Speculator
 from inferlet.pie04.grammar import (
     AnyJson,
@@ -29,7 +40,6 @@ from inferlet.pie04.grammar import (
     Regex,
     Schema,
 )
-from inferlet.pie04.probes import Distribution, Entropy, Logits, Logprob, Logprobs
 from inferlet.sample import Sampler
 
 __all__ = [

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from array import array
+from collections.abc import Iterable
 from collections.abc import Sequence as List
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import partial
+from typing import Any, Protocol, Self
 
 from inferlet import raw, sample
-from inferlet._loop import ready
 from inferlet._sequence import Sequence
 from inferlet._several import Layout, queue_forward
 from inferlet.context import Context
 from inferlet.model import Model
-from inferlet.pie04 import masks
-from inferlet.pie04.probes import Probe
+from inferlet.pie04.grammar import bits_of, ranges_of, words_of
 from inferlet.sample import Sampler
 
 PLAIN = Layout()
@@ -30,6 +32,99 @@ class Adapter:
     def open(cls, model: Model, name: str) -> Self | None:
         """The adapter of this name; None if there is none."""
         return cls(name) if "adapter" in model.traits and name in model.adapters else None
+
+
+class Probe(Protocol):
+    """Reads a position without choosing a token: one of the classes below."""
+
+    def size(self, vocabulary: int) -> int:
+        """How many of the likeliest tokens it has to see."""
+
+    def read(self, seen: sample.Distribution) -> Any:
+        """Its value, of so many tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """The `k` likeliest tokens and their probabilities at a temperature; all for `k` of 0."""
+
+    temperature: float = 1.0
+    k: int = 0
+
+    def size(self, vocabulary: int) -> int:
+        """All, where the temperature changes what they add up to."""
+        return vocabulary if self.temperature != 1 or not self.k else min(self.k, vocabulary)
+
+    def read(self, seen: sample.Distribution) -> tuple[list[int], list[float]]:
+        """Tokens and probabilities, likeliest first."""
+        count = self.k or len(seen.tokens)
+        if self.temperature == 1:
+            return seen.tokens[:count], seen.probabilities[:count]
+        if self.temperature == 0:
+            return seen.tokens[:count], [float(i == 0) for i in range(count)]
+        best = seen.probabilities[0]
+        weights = [(p / best) ** (1 / self.temperature) for p in seen.probabilities]
+        total = sum(weights)
+        return seen.tokens[:count], [weight / total for weight in weights[:count]]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Logprobs:
+    """Log-probabilities of some tokens."""
+
+    tokens: tuple[int, ...]
+
+    def __init__(self, tokens: Iterable[int] = ()) -> None:
+        object.__setattr__(self, "tokens", tuple(tokens))
+
+    def size(self, vocabulary: int) -> int:
+        """All: any of them may be asked for."""
+        return vocabulary
+
+    def read(self, seen: sample.Distribution) -> list[float]:
+        """One for each token, in their order."""
+        return [seen.logprob(token) for token in self.tokens]
+
+
+class Logprob(Logprobs):
+    """The log-probability of one token, as a list of one."""
+
+    def __init__(self, token: int) -> None:
+        super().__init__((token,))
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """Logits of all tokens by their ids, as bytes of 32-bit floats.
+
+    They are shifted so that their exponentials add up to 1: log-probabilities. Softmax, order and
+    differences are those of the model's own.
+    """
+
+    def size(self, vocabulary: int) -> int:
+        """All."""
+        return vocabulary
+
+    def read(self, seen: sample.Distribution) -> bytes:
+        """Four bytes for each token."""
+        logits = array("f", [-math.inf]) * len(seen.tokens)
+        for token, probability in zip(seen.tokens, seen.probabilities, strict=True):
+            if probability > 0:
+                logits[token] = math.log(probability)
+        return logits.tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Entropy:
+    """The entropy of the distribution, in nats."""
+
+    def size(self, vocabulary: int) -> int:
+        """All."""
+        return vocabulary
+
+    def read(self, seen: sample.Distribution) -> float:
+        """`-sum(p log p)`."""
+        return -sum(p * math.log(p) for p in seen.probabilities if p > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +145,7 @@ class ProbeHandle:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What is wanted of a position: a token by a sampler, or what a probe tells."""
+    """What is wanted of a position: a token by a sampler, or what a probe reads."""
 
     number: int
     index: int  # of the position among the tokens of the forward
@@ -150,7 +245,7 @@ class Forward:
 
     def mask(self, brle: List[int]) -> Self:
         """Lets only some tokens be chosen, wherever one is."""
-        self._logits = masks.bits(brle)
+        self._logits = bits_of(brle)
         return self
 
     def attention_mask(self, rows: List[List[int]]) -> Self:
@@ -186,7 +281,7 @@ class Forward:
         """Where the tokens stand, and what they attend to."""
         start = self._context.seq_len + self._context.sequence.shift
         positions = [*range(start, start + len(self._tokens)), *(at for _, at in self._apart)]
-        rows = None if self._rows is None else [list(masks.ranges(row)) for row in self._rows]
+        rows = None if self._rows is None else [list(ranges_of(row)) for row in self._rows]
         return Layout(positions if self._apart else None, rows)
 
 
@@ -254,7 +349,7 @@ async def _results(
 ) -> dict[int, Any]:
     """What the slots want of the hidden states in embeds, which are given back."""
     queue, size = sequence.queue, sequence.model.vocab_size
-    words = None if mask is None else masks.words(mask, size)
+    words = None if mask is None else words_of(mask, size)
     samplers: dict[Sampler, int] = {}
     futures = []
     try:
@@ -272,13 +367,17 @@ async def _results(
         for embed in embeds.values():
             if embed not in sequence.embed[:1]:
                 raw.dealloc_emb(queue, [embed, 1])
-        await asyncio.gather(*map(ready, futures or [raw.synchronize(queue)]))
-        found = {s.number: _taken(s, f) for s, f in zip(slots, futures, strict=True)}
+        taken = (
+            sequence.outcome(future, partial(_taken, slot))
+            for slot, future in zip(slots, futures, strict=True)
+        )
+        found = await asyncio.gather(*taken)
+        if not futures:
+            await sequence.synchronize()
     finally:
         for sampler in samplers.values():
             sequence.close_sampler(sampler)
-    sequence.completed()
-    return found
+    return {slot.number: each for slot, each in zip(slots, found, strict=True)}
 
 
 def _taken(slot: Slot, future: int) -> Any:

@@ -9,8 +9,8 @@ from operator import and_
 from typing import Any, Protocol, Self, runtime_checkable
 
 from inferlet.context import Context
-from inferlet.pie04 import chat, masks
-from inferlet.pie04.forward import Adapter, Output, ProbeHandle, SampleHandle, Slot, run
+from inferlet.pie04 import chat
+from inferlet.pie04.forward import Adapter, Output, Probe, ProbeHandle, SampleHandle, Slot, run
 from inferlet.pie04.grammar import (
     AnyJson,
     Constraint,
@@ -18,8 +18,8 @@ from inferlet.pie04.grammar import (
     JsonSchema,
     Schema,
     allowed,
+    bits_of,
 )
-from inferlet.pie04.probes import Probe
 from inferlet.sample import Sampler
 
 SAMPLED = SampleHandle(0)  # the token of a step; probes come after it
@@ -71,7 +71,7 @@ class Generator:
         self._most = max_tokens
         self._stops = set(stop)
         self._constraints: list[Constraint] = []
-        self._mask = None if logit_mask is None else masks.bits(logit_mask)
+        self._mask = None if logit_mask is None else bits_of(logit_mask)
         self._speculator = speculator
         self._adapter = adapter
         self.probes: list[tuple[int, Probe]] = []  # of each step

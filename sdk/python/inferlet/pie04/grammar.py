@@ -1,15 +1,19 @@
-"""Constraints of Pie 0.4: objects that say before each token which ones may come."""
+"""Constraints of Pie 0.4: objects that say before each token which ones may come.
+
+Its masks are lengths of stretches, by turns left out and let in, beginning with left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
 import inferlet
 from inferlet import raw
 from inferlet.model import Model, Tokenizer
-from inferlet.pie04 import masks
 
 
 class Grammar(inferlet.Grammar):
@@ -60,11 +64,11 @@ class Matcher:
 
     def next_token_logit_mask(self) -> list[int]:
         """Which tokens may come."""
-        return masks.lengths(self.bits(), self._size)
+        return lengths_of(self.bits(), self._size)
 
     def bits(self) -> int:
         """The same as a number."""
-        return masks.of_words(self._walk.mask())
+        return bits_of_words(self._walk.mask())
 
     @property
     def is_terminated(self) -> bool:
@@ -179,4 +183,36 @@ def allowed(constraint: Constraint, accepted: list[int]) -> int | None:
         constraint.matcher.accept_tokens(accepted)
         return constraint.matcher.bits()
     mask = constraint.step(accepted)
-    return masks.bits(mask) if mask else None
+    return bits_of(mask) if mask else None
+
+
+def ranges_of(mask: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The stretches that a mask lets in: from, up to."""
+    at = 0
+    for number, length in enumerate(mask):
+        if number % 2 and length:
+            yield at, at + length
+        at += length
+
+
+def bits_of(mask: Sequence[int]) -> int:
+    """A mask as a number: bit `t` lets token `t` in."""
+    return sum(((1 << last - first) - 1) << first for first, last in ranges_of(mask))
+
+
+def bits_of_words(words: Sequence[int]) -> int:
+    """The same of 32-bit words, as `Matcher.mask` has them."""
+    return int.from_bytes(array("I", words).tobytes(), "little")
+
+
+def words_of(mask: int, count: int) -> list[int]:
+    """32-bit words of a number, for `count` tokens."""
+    size = -(-count // 32)
+    return array("I", (mask & (1 << count) - 1).to_bytes(4 * size, "little")).tolist()
+
+
+def lengths_of(mask: int, count: int) -> list[int]:
+    """A number as lengths, for `count` tokens."""
+    digits = f"{mask & (1 << count) - 1:0{count}b}"[::-1]
+    found = [len(stretch[0]) for stretch in re.finditer("0+|1+", digits)]
+    return [0, *found] if digits[:1] == "1" else found

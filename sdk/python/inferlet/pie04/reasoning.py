@@ -1,4 +1,4 @@
-"""What of a generated text is thinking."""
+"""The thinking in a generated text."""
 
 from __future__ import annotations
 

@@ -70,16 +70,13 @@ pub struct Context {
     copied: HashSet<u32>,
     /// Places of tokens that later ones do not attend to.
     hidden: BTreeSet<usize>,
-    /// Pages held until the copies from them are done.
-    pins: Vec<Rc<u32>>,
     /// The embed holds the last token's hidden state.
     has_hidden: bool,
-    /// Commands are queued whose end has not been seen.
-    in_flight: bool,
+    /// How many of the first tokens have run for certain. If commands fail, the others are pending
+    /// again.
+    confirmed: usize,
     /// A run that goes on beyond all this; it is ended before anything else is queued.
     run: Option<Rc<RefCell<run::Run>>>,
-    /// A run that was ended may still have a step to come, which writes.
-    unseen: bool,
     /// Spans of the filled pages, and how many pages these are.
     input_spans: (usize, Vec<u32>),
     /// Tokens that the generation under way may reach.
@@ -107,11 +104,9 @@ impl Context {
             read_only: 0,
             copied: HashSet::new(),
             hidden: BTreeSet::new(),
-            pins: Vec::new(),
             has_hidden: false,
-            in_flight: false,
+            confirmed: 0,
             run: None,
-            unseen: false,
             input_spans: (0, Vec::new()),
             limit: 0,
             chat: Conversation::default(),
@@ -214,13 +209,14 @@ impl Context {
     /// If it generates at once, it runs the last token again: that gives it a hidden state of its
     /// own.
     pub fn fork(&mut self) -> Result<Context> {
-        self.settle()?;
+        self.confirm()?; // the fork would not know of a failure
         let mut other = Context::new(&self.model)?;
         other.adapter.clone_from(&self.adapter);
         other.prefix_cache = self.prefix_cache;
         other.offered = self.offered;
         other.pages.clone_from(&self.pages);
         other.tokens.clone_from(&self.tokens);
+        other.confirmed = self.confirmed;
         other.pending.clone_from(&self.pending);
         other.chat = self.chat.clone();
         other.read_only = other.pages.len();
@@ -251,7 +247,7 @@ impl Context {
             self.pending.truncate(length - self.tokens.len());
             return Ok(());
         }
-        self.settle()?;
+        self.retract()?;
         self.pending.clear();
         self.set_length(length)
     }
@@ -287,15 +283,9 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let _ = self.retract();
-        // Pages that others hold must not be freed by them while commands here still read them. An
-        // error means that the handles are gone with a lost worker; there is nothing left to give.
-        if self.in_flight
-            && self.pages.iter().chain(&self.pins).any(|page| Rc::strong_count(page) > 1)
-        {
-            let _ = self.settle();
-        }
+        // An error means that the handles are gone with a lost worker: there is nothing to give.
         let _ = self.offer_prefix();
-        let pages = self.pages.drain(..).chain(self.pins.drain(..)).collect();
+        let pages = std::mem::take(&mut self.pages);
         let _ = self.release(pages);
         for embed in [self.embed, self.spare].into_iter().flatten() {
             let _ = allocate::dealloc_emb(self.queue, &embed);

@@ -91,7 +91,7 @@ impl Device {
         Ok(self.run.is_some())
     }
 
-    /// The next token with what the server tells of it, or `None` at the grammar's end.
+    /// The next token with what the server reports of it, or `None` at the grammar's end.
     pub async fn choose(
         &mut self,
         context: &mut Context,
@@ -132,12 +132,14 @@ impl Device {
             None => sample::sample(made.queue, embed, sampler),
             Some(matcher) => sample_constrained(made.queue, embed, sampler, matcher.handle()),
         };
-        let sampled = sampled.await?;
-        context.completed()?;
+        let sampled = context.outcome(sampled).await;
         for other in beside {
-            other.completed()?;
+            match &sampled {
+                Ok(_) => other.all_ran(),
+                Err(error) => other.recover(error),
+            }
         }
-        Ok(Some(sampled))
+        sampled.map(Some)
     }
 
     /// The sampler, and the embed after which it chooses: all that is pending is queued.
@@ -183,7 +185,7 @@ impl Device {
         self.make(context, matcher, usize::MAX)
     }
 
-    /// Makes the sampler, and tells it of the context's tokens; of these, the first were given.
+    /// Makes the sampler, and feeds it the context's tokens; of these, the first were given.
     fn make(&mut self, context: &Context, matcher: Option<Matcher>, given: usize) -> Result {
         let queue = context.queue();
         let parameters = close(self.parameters.clone(), self.seed);

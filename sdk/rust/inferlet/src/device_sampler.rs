@@ -1,11 +1,11 @@
 // Generated from pie_py/wire/operations.py by `python -m pie_py.build.generate`; do not edit.
-//! How the server chooses a token: the parameters of its samplers.
+//! Choice by the server: the parameters of its samplers.
 
 use crate::error::Result;
 use crate::json::Value;
 use crate::sampler_json::{read, Parameter};
 
-/// How the server chooses a token, among the whole vocabulary.
+/// Choice of a token by the server, among the whole vocabulary.
 ///
 /// The steps go in the order of the contract's `create-sampler`, which says what each of them does,
 /// unless `order` names another one.
@@ -179,7 +179,7 @@ impl DeviceSampler {
             || self.frequency_penalty != 0.0
     }
 
-    /// Whether a step has to be told of the tokens of the context.
+    /// Whether a step looks back at the tokens of the context.
     pub(crate) fn looks_back(&self) -> bool {
         self.counts()
             || self.no_repeat_ngram_size != 0

@@ -193,7 +193,7 @@ impl<'a> Generator<'a> {
         Ok(token)
     }
 
-    /// The next token, and what the server tells of it; `None` at the end. It goes step by step: the
+    /// The next token, and what the server reports of it; `None` at the end. It goes step by step: the
     /// server chooses no token before this one is asked for. The log-probability of a token that a
     /// grammar has forced is not a number.
     pub async fn next_sampled(&mut self) -> Result<Option<Sampled>> {

@@ -1,4 +1,4 @@
-//! What inputs attend to: the contract's interface `introspect`.
+//! Attention of inputs: the contract's interface `introspect`.
 //!
 //! `Context::attention` stands on it.
 

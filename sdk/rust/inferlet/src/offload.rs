@@ -40,7 +40,7 @@ impl Context {
                 "a context whose tokens are not known can't be recomputed",
             ));
         }
-        self.settle()?;
+        self.retract()?;
         let tokens = self.tokens.clone();
         self.set_length(0)?;
         self.pending.splice(0..0, tokens);

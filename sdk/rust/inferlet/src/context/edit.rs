@@ -64,13 +64,14 @@ impl Context {
             true => self.position(range.end)? - self.position(range.start)?,
             false => 0,
         };
-        self.settle()?;
+        self.confirm()?;
         self.prefix_cache = false;
         let (first, last) = (range.start / size, range.end / size);
         let cut: Vec<_> = self.pages.drain(first..last).collect();
         self.read_only -= last.min(self.read_only).saturating_sub(first);
         self.input_spans.0 = usize::MAX;
         self.tokens.drain(range.clone());
+        self.all_ran();
         let kept = self.hidden.iter().filter(|place| !range.contains(place));
         let moved = |place: usize| place.min(range.start.max(place.saturating_sub(range.len())));
         self.hidden = kept.copied().map(moved).collect();
@@ -86,7 +87,6 @@ impl Context {
         if turned.is_empty() {
             return Ok(());
         }
-        self.in_flight = true;
         forward::shift_kvpage(self.queue, &turned, -(distance as i32))
     }
 
@@ -134,7 +134,7 @@ impl Context {
         if range.start > range.end || range.end > length {
             return invalid(format!("tokens {range:?} of {length} that have run"));
         }
-        self.settle()?;
+        self.confirm()?;
         self.prefix_cache = false;
         for place in range.clone() {
             match hidden {
@@ -148,7 +148,6 @@ impl Context {
             let slots = self.hidden.range(index * size..(index + 1) * size);
             masks.push(slots.map(|place| 1 << (place % size)).sum());
         }
-        self.in_flight = true;
         forward::mask_kvpage(self.queue, &pages, &masks)
     }
 
@@ -167,7 +166,7 @@ impl Context {
         if self.images.last().is_some_and(|image| image.places.end > first) {
             return invalid(format!("an image is behind token {first}: `evict` gives tokens up"));
         }
-        self.settle()?;
+        self.confirm()?;
         for (target, number) in (first..).zip(path) {
             let source = first + number;
             if source == target {
@@ -176,7 +175,6 @@ impl Context {
             let page = self.make_writable(target / size)?;
             let origin = *self.pages[source / size];
             let slots = ((source % size) as u32, (target % size) as u32);
-            self.in_flight = true;
             allocate::copy_kvpage(self.queue, origin, slots.0, page, slots.1, 1)?;
             self.tokens[target] = self.tokens[source];
         }
@@ -199,10 +197,10 @@ impl Context {
             allocate::dealloc_kvpage(self.queue, &[copy, 1])?;
             return Err(error);
         }
-        self.in_flight = true;
-        self.pins.push(std::mem::replace(&mut self.pages[index], Rc::new(copy)));
+        let old = std::mem::replace(&mut self.pages[index], Rc::new(copy));
         self.copied.insert(copy);
         self.input_spans.0 = usize::MAX;
+        self.release(vec![old])?;
         Ok(copy)
     }
 }

@@ -1,4 +1,4 @@
-//! Contexts kept under a name, for other instances.
+//! Contexts saved under a name, for other instances.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -22,9 +22,7 @@ impl Context {
                 "only what is in the pages can be saved: fill something and flush first",
             );
         }
-        self.retract()?;
-        self.in_flight |= self.unseen; // what is written can't be saved
-        self.settle()?;
+        self.settle()?; // what is written can't be saved
         let used = self.tokens.len().div_ceil(self.page_size());
         allocate::export_kvpage(self.queue, &spans(&self.pages[..used]), name, shared)?;
         self.read_only = self.read_only.max(used);
@@ -67,6 +65,7 @@ impl Context {
             return invalid(format!("`{name}` holds {held} tokens, {} are given", tokens.len()));
         }
         context.tokens.extend(tokens);
+        context.all_ran();
         context.read_only = context.pages.len();
         context.rerun_last_token()?;
         Ok(context)

@@ -1,4 +1,4 @@
-//! What is filled in: text, tokens and messages, buffered until they run.
+//! Input of a context: text, tokens and messages, buffered until they run.
 
 use super::Context;
 use crate::chat::Message;

@@ -1,9 +1,10 @@
 //! A context's pages: had when they are needed, shared until they are written to, given back.
 
+use std::future::Future;
 use std::rc::Rc;
 
 use super::{Context, UNKNOWN_TOKEN};
-use crate::error::Result;
+use crate::error::{Error, ErrorCode, Result};
 use crate::{allocate, runtime};
 
 impl Context {
@@ -23,31 +24,31 @@ impl Context {
     /// Makes the pages after the full ones writable: they are replaced by a copy, or given up if
     /// empty.
     pub(super) fn copy_on_write(&mut self) -> Result {
-        let used = self.tokens.len() % self.page_size();
+        let (last, used) =
+            (self.tokens.len() / self.page_size(), self.tokens.len() % self.page_size());
+        let mut copied = None;
         if used > 0 {
-            let last = self.tokens.len() / self.page_size();
             let copy = allocate::alloc_kvpage(self.queue, 1)?;
             let old = *self.pages[last];
             if let Err(error) = allocate::copy_kvpage(self.queue, old, 0, copy, 0, used as u32) {
                 allocate::dealloc_kvpage(self.queue, &[copy, 1])?;
                 return Err(error);
             }
-            self.in_flight = true;
-            // Pages after it are empty, and as shared as it is.
-            self.pins.extend(self.pages.drain(last..));
-            self.pages.push(Rc::new(copy));
-        } else {
-            self.pins.extend(self.pages.drain(self.tokens.len() / self.page_size()..));
+            copied = Some(Rc::new(copy));
         }
+        // Pages after it are empty, and as shared as it is.
+        let old = self.pages.split_off(last);
+        self.pages.extend(copied);
         self.input_spans.0 = usize::MAX;
-        self.read_only = self.tokens.len() / self.page_size();
-        Ok(())
+        self.read_only = last;
+        self.release(old)
     }
 
     /// Forgets the tokens from `length` on.
     pub(crate) fn set_length(&mut self, length: usize) -> Result {
         self.truncate_pages(length, length.div_ceil(self.page_size()))?;
         self.tokens.truncate(length);
+        self.confirmed = self.confirmed.min(length);
         self.hidden.split_off(&length);
         self.cut_images(length);
         self.offered = self.offered.min(length / self.page_size());
@@ -103,33 +104,62 @@ impl Context {
         }
     }
 
-    /// Notes that all commands so far have taken effect.
-    pub(crate) fn completed(&mut self) -> Result {
-        self.in_flight = false;
-        if self.pins.is_empty() {
-            return Ok(());
+    /// What a future behind all commands so far gives. If commands have failed, their tokens are
+    /// pending again.
+    pub(crate) async fn outcome<T>(&mut self, asked: impl Future<Output = Result<T>>) -> Result<T> {
+        let found = asked.await;
+        match &found {
+            Ok(_) => self.all_ran(),
+            Err(error) => self.recover(error),
         }
-        let pins = std::mem::take(&mut self.pins);
-        self.release(pins)
+        found
+    }
+
+    /// Notes that all tokens have run.
+    pub(crate) fn all_ran(&mut self) {
+        self.confirmed = self.tokens.len();
     }
 
     pub(super) async fn synchronize(&mut self) -> Result {
-        runtime::synchronize(self.queue).await?;
-        self.completed()
+        let asked = runtime::synchronize(self.queue);
+        self.outcome(asked).await
     }
 
-    /// Waits, with every task of the inferlet, until all commands so far have taken effect. Needed
-    /// only after an operation that was dropped halfway.
+    /// After an error of a future: if commands before it have failed, their tokens wait again. An
+    /// image whose commands have failed is gone.
+    pub(crate) fn recover(&mut self, error: &Error) {
+        if !matches!(error.code, ErrorCode::Internal | ErrorCode::FailedDependency) {
+            return; // of the future alone
+        }
+        // Errors are those of what failed, or all is gone with a lost worker.
+        let _ = self.retract();
+        let lost = self.tokens[self.confirmed..].to_vec();
+        if !lost.is_empty() {
+            let _ = self.set_length(self.confirmed);
+            self.pending.splice(0..0, lost.into_iter().filter(|&token| token != UNKNOWN_TOKEN));
+        }
+        let _ = self.settle(); // until then the queue takes no commands
+    }
+
+    /// Ends a run, and waits, with every task of the inferlet, until all commands so far have taken
+    /// effect.
     pub(crate) fn settle(&mut self) -> Result {
         self.retract()?;
-        if !self.in_flight {
-            return Ok(());
-        }
         let future = runtime::synchronize(self.queue).into_handle()?;
         runtime::wait(&[future])?;
-        runtime::take(future)?;
-        self.unseen = false;
-        self.completed()
+        runtime::take(future).inspect_err(|error| self.recover(error))?;
+        self.all_ran();
+        Ok(())
+    }
+
+    /// Ends a run, and waits for what may still fail: only after an operation that was dropped
+    /// halfway.
+    pub(super) fn confirm(&mut self) -> Result {
+        self.retract()?;
+        match self.confirmed < self.tokens.len() {
+            true => self.settle(),
+            false => Ok(()),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where tokens stand: at their places, but for images that take fewer positions, and tokens given up.
+//! Positions of tokens: their places, but for images that take fewer positions, and tokens given up.
 
 use std::ops::Range;
 

@@ -119,7 +119,6 @@ impl Context {
             Err(error) if error.is_scarcity() => return Ok(None),
             Err(error) => return Err(error),
         };
-        self.in_flight = true;
         let run = Rc::new(RefCell::new(Run {
             queue,
             handle,
@@ -186,11 +185,11 @@ impl Context {
             Ok(read) => read,
             Err(error) => {
                 self.retract()?;
+                self.recover(&error);
                 return Err(error);
             }
         };
         let (text, count, end) = text;
-        self.completed()?;
         let tokens = self.give(&run, tokens[..count as usize].to_vec());
         Ok((tokens, text, (end as usize) < ends.len()))
     }
@@ -209,6 +208,7 @@ impl Context {
         }
         run.given += tokens.len();
         run.last = *last;
+        self.all_ran();
         tokens
     }
 
@@ -230,14 +230,12 @@ impl Context {
         match answer {
             Ok(tokens) if !tokens.is_empty() => {
                 run.borrow_mut().came.extend(tokens);
-                self.completed()?;
-                self.in_flight = true; // but the run goes on
                 Ok(true)
             }
             _ if !run.borrow().came.is_empty() => Ok(true), // an error comes after these
             answer => {
                 self.retract()?;
-                answer.map(|_| false)
+                answer.inspect_err(|error| self.recover(error)).map(|_| false)
             }
         }
     }
@@ -247,8 +245,6 @@ impl Context {
         let Some(run) = self.run.take() else { return Ok(()) };
         let mut run = run.borrow_mut();
         run.end();
-        self.in_flight = run.given == 0; // with a token, all before it has taken effect
-        self.unseen = true;
         for span in run.taken.iter().flat_map(|taken| taken.chunks_exact(2)) {
             self.pages.extend((span[0]..span[0] + span[1]).map(Rc::new));
         }

@@ -168,6 +168,7 @@ impl Context {
             return Ok(Vec::new());
         }
         let mask = self.mask_runs(new.len(), layout.mask.as_deref())?;
+        let length = self.len();
         let pending = std::mem::take(&mut self.pending);
         let tokens = [&pending[..], new].concat();
         let count = tokens.len() as u32;
@@ -198,9 +199,11 @@ impl Context {
         let embeds = (first..first + others[1]).chain([last]);
         let asked: Vec<_> = embeds.map(|embed| text::get_next_dist(self.queue, embed, k)).collect();
         allocate::dealloc_emb(self.queue, &[inputs, count])?;
-        let found = gather(asked).await?;
-        self.completed()?;
-        Ok(found)
+        let found = self.outcome(gather(asked)).await;
+        if found.is_err() {
+            self.cut(length)?;
+        }
+        found
     }
 
     /// A mask as the server wants it: for each token, those that are pending first, the lengths of

@@ -1,4 +1,4 @@
-//! What is buffered goes through the model, in parts that it can take.
+//! The buffered tokens go through the model, in parts that it can take.
 
 use std::rc::Rc;
 
@@ -63,6 +63,7 @@ impl Context {
         self.read_only = self.offered;
         self.found = self.offered * self.page_size();
         self.tokens.extend(self.pending.drain(..self.found));
+        self.all_ran();
         Ok(())
     }
 
@@ -104,7 +105,7 @@ impl Context {
         let [start, count] = embeds;
         images::embed_img(self.queue, image, &[self.pending_position(), positions], &embeds)?;
         // Only now is known whether the file can be decoded: if not, nothing has happened yet.
-        runtime::synchronize(self.queue).await?;
+        self.synchronize().await?;
         let most = self.model.max_batch_tokens();
         for done in (0..count).step_by(most as usize) {
             let part = most.min(count - done);
@@ -159,7 +160,6 @@ impl Context {
         };
         let all = [others, &decode].concat();
         let output_embeds: &[u32] = if output { &all } else { &[] };
-        self.in_flight = true;
         self.has_hidden = false;
         let embedded = match given {
             Some(_) => Ok(()),
@@ -215,9 +215,7 @@ impl Context {
     pub(crate) async fn next_distribution(&mut self, k: u32) -> Result<Distribution> {
         let embed = self.output_embed().await?;
         let asked: HostFuture<Distribution> = text::get_next_dist(self.queue, embed, k);
-        let distribution = asked.await?;
-        self.completed()?;
-        Ok(distribution)
+        self.outcome(asked).await
     }
 
     /// Runs what is pending; the embed of the hidden state after it.
