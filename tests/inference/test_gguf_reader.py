@@ -105,7 +105,7 @@ def same_as_the_library(opened: GgufFile, file: Path) -> None:
     for tensor in theirs.tensors:
         place = opened.tensors[tensor.name]
         assert place.shape == tuple(reversed(tensor.shape.tolist()))
-        assert (place.start, place.size) == (tensor.data_offset, tensor.n_bytes)
+        assert (opened.first + place.offset, place.size) == (tensor.data_offset, tensor.n_bytes)
 
 
 def text(content: str) -> bytes:
@@ -167,9 +167,10 @@ LIST = 9
         ),
         (head(1, 0) + tensor("x", [8], offset=1) + bytes(99), "has 'x' where another tensor is"),
         (
-            head(0, 1) + entry("general.alignment", 4, struct.pack("<I", 0)),
-            "has 0 as `general.alignment`",
+            head(0, 1) + entry("general.alignment", 5, struct.pack("<i", -8)),
+            "has -8 as `general.al",
         ),
+        (head(0, 1) + entry("general.alignment", 4, struct.pack("<I", 24)), "has 24 as `general"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )

@@ -5,6 +5,7 @@ Every number of the file is held against its size before anything is looped over
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
@@ -20,15 +21,13 @@ from pie_inference.errors import LoadError
 
 MAX_ITEMS = 1 << 22  # texts in the lists of one file: ten times those of large vocabularies
 MAX_ENTRIES = 1 << 16  # of metadata, and tensors
-MAX_NAME = 1 << 16  # bytes, as the format says
+MAX_NAME = 1 << 10  # bytes; llama.cpp's own have less than a hundred
 MAX_ALIGNMENT = 1 << 20
 _DIMENSIONS = 4
-_LENGTH = struct.Struct("<Q")
-_SCALARS = [struct.Struct(f"<{code}") for code in "BbHhIif?"]
-_TEXT, _LIST = 8, 9
-_WIDE = {10: struct.Struct("<Q"), 11: struct.Struct("<q"), 12: struct.Struct("<d")}
-_STRUCTS = dict(enumerate(_SCALARS)) | _WIDE
-_BOOL = 7
+_UINT32, _BOOL, _TEXT, _LIST, _UINT64 = 4, 7, 8, 9, 10  # kinds of values
+_CODES = {**dict(enumerate("BbHhIif?")), 10: "Q", 11: "q", 12: "d"}
+_STRUCTS = {kind: struct.Struct(f"<{code}") for kind, code in _CODES.items()}
+_LENGTH = _STRUCTS[_UINT64]  # stands before a text
 
 
 class _Items(NamedTuple):
@@ -46,8 +45,13 @@ class TensorPlace:
     name: str
     shape: tuple[int, ...]  # as PyTorch has it: the last dimension's numbers are neighbours
     kind: Kind
-    start: int
-    size: int  # in bytes
+    offset: int  # from where the first tensor may begin
+    said: int  # the byte at which the file says so
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return math.prod(self.shape) // self.kind.numbers * self.kind.size
 
 
 class GgufFile(Mapping[str, Any]):
@@ -66,7 +70,8 @@ class GgufFile(Mapping[str, Any]):
         self._cursor = _Cursor(self.content, file)
         tensors, entries = self._head()
         self._values = self._metadata(entries)
-        self.tensors = {tensor.name: tensor for tensor in self._places(tensors)}
+        self.tensors = self._places(tensors)
+        self.first = self._aligned()
 
     def __getitem__(self, key: str) -> Any:
         """A value; raises `KeyError` if it lacks, and `LoadError` if it is a damaged list."""
@@ -88,7 +93,7 @@ class GgufFile(Mapping[str, Any]):
     def numbers(self, name: str, at: int | None = None) -> torch.Tensor:
         """A tensor, float32, or of its first dimension only one entry."""
         place = self.tensors[name]
-        start, size, shape = place.start, place.size, place.shape
+        start, size, shape = self.first + place.offset, place.size, place.shape
         if at is not None and len(shape) > 1:
             size //= shape[0]
             start, shape, at = start + at * size, shape[1:], None
@@ -101,11 +106,11 @@ class GgufFile(Mapping[str, Any]):
         if self.content[:4] != b"GGUF":
             raise cursor.wrong("is no GGUF: it does not begin with these letters", 0)
         cursor.at = 4
-        version = cursor.scalar(4)
+        version = cursor.scalar(_UINT32)
         if version not in (2, 3):
             order = ", its numbers begin with the highest byte" if version >= 1 << 24 else ""
             raise cursor.wrong(f"has version {version}{order}; versions 2 and 3 are read", 4)
-        tensors, entries = cursor.scalar(10), cursor.scalar(10)
+        tensors, entries = cursor.scalar(_UINT64), cursor.scalar(_UINT64)
         for count, what in ((tensors, "tensors"), (entries, "metadata")):
             if count > MAX_ENTRIES:
                 raise cursor.wrong(f"has {count} entries of {what}", 8)
@@ -122,55 +127,55 @@ class GgufFile(Mapping[str, Any]):
             values[key] = cursor.value()
         return values
 
-    def _places(self, count: int) -> list[TensorPlace]:
+    def _places(self, count: int) -> dict[str, TensorPlace]:
+        found: dict[str, TensorPlace] = {}
+        for _ in range(count):
+            place = self._place()
+            if place.name in found:
+                raise self._cursor.wrong(f"has the tensor {place.name!r} twice", place.said)
+            found[place.name] = place
+        return found
+
+    def _place(self) -> TensorPlace:
+        cursor = self._cursor
+        said = cursor.at
+        name, dimensions = cursor.text(MAX_NAME), cursor.scalar(_UINT32)
+        if not 0 < dimensions <= _DIMENSIONS:
+            raise cursor.wrong(f"gives {name!r} {dimensions} dimensions", said)
+        shape = tuple(cursor.scalar(_UINT64) for _ in range(dimensions))[::-1]
+        number, offset = cursor.scalar(_UINT32), cursor.scalar(_UINT64)
+        if number not in KINDS:
+            raise cursor.wrong(
+                f"stores {name!r} as {NAMES.get(number, number)}, which is not supported"
+                f" (supported: {', '.join(kind.name for kind in KINDS.values())})",
+                said,
+            )
+        place = TensorPlace(name, shape, KINDS[number], offset, said)
+        if not all(shape) or shape[-1] % place.kind.numbers or place.size > len(self.content):
+            raise cursor.wrong(f"gives {name!r} the shape {list(shape)} of {place.kind.name}", said)
+        return place
+
+    def _aligned(self) -> int:
+        """Where the first tensor may begin. Raises `LoadError` if one begins within another, or
+        ends behind the file.
+        """
         cursor = self._cursor
         alignment = self.get("general.alignment", 32)
-        if type(alignment) is not int or not _is_power(alignment) or alignment > MAX_ALIGNMENT:
+        sound = type(alignment) is int and 0 < alignment <= MAX_ALIGNMENT
+        if not sound or alignment.bit_count() != 1:
             raise cursor.wrong(f"has {alignment!r} as `general.alignment`", 0)
-        found: dict[str, tuple[tuple[int, ...], Kind, int, int]] = {}
-        for _ in range(count):
-            start = cursor.at
-            name = cursor.text(MAX_NAME)
-            if name in found:
-                raise cursor.wrong(f"has the tensor {name!r} twice", start)
-            found[name] = (*self._tensor(name, start), start)
-        first = -(-cursor.at // alignment) * alignment
-        places = [
-            (TensorPlace(name, shape, kind, first + offset, _bytes(shape, kind)), said)
-            for name, (shape, kind, offset, said) in found.items()
-        ]
-        end = first
-        for place, said in sorted(places, key=lambda each: each[0].start):
-            if place.start < end or place.start % alignment:
-                raise cursor.wrong(f"has {place.name!r} where another tensor is", said)
-            end = place.start + place.size
-            if end > len(self.content):
+        first, end = -(-cursor.at // alignment) * alignment, 0
+        for place in sorted(self.tensors.values(), key=lambda place: place.offset):
+            if place.offset < end or place.offset % alignment:
+                raise cursor.wrong(f"has {place.name!r} where another tensor is", place.said)
+            end = place.offset + place.size
+            if first + end > len(self.content):
                 raise cursor.wrong(
-                    f"ends before the tensor {place.name!r} does, at byte {end}: download it"
-                    " again; it says where",
-                    said,
+                    f"ends before the tensor {place.name!r} does, at {first + end}: download it"
+                    " again; it says so",
+                    place.said,
                 )
-        return [place for place, _ in places]
-
-    def _tensor(self, name: str, start: int) -> tuple[tuple[int, ...], Kind, int]:
-        """Shape, kind and offset."""
-        cursor = self._cursor
-        dimensions = cursor.scalar(4)
-        if not 0 < dimensions <= _DIMENSIONS:
-            raise cursor.wrong(f"gives {name!r} {dimensions} dimensions", start)
-        shape = tuple(cursor.scalar(10) for _ in range(dimensions))[::-1]
-        number, offset = cursor.scalar(4), cursor.scalar(10)
-        if number not in KINDS:
-            said = NAMES.get(number, number)
-            raise cursor.wrong(
-                f"stores {name!r} as {said}, which is not supported (supported:"
-                f" {', '.join(kind.name for kind in KINDS.values())})",
-                start,
-            )
-        kind = KINDS[number]
-        if not all(shape) or shape[-1] % kind.numbers or _bytes(shape, kind) > len(self.content):
-            raise cursor.wrong(f"gives {name!r} the shape {list(shape)} of {kind.name}", start)
-        return shape, kind, offset
+        return first
 
 
 class _Cursor:
@@ -193,7 +198,7 @@ class _Cursor:
 
     def text(self, longest: int | None = None) -> str:
         start = self.at
-        size = self.scalar(10)
+        size = self.scalar(_UINT64)
         if longest is not None and size > longest:
             raise self.wrong(f"is damaged: a name of {size} bytes", start)
         self._take(size)
@@ -202,14 +207,14 @@ class _Cursor:
     def value(self) -> Any:
         """A value of the metadata; of a list, where it lies."""
         start = self.at
-        kind = self.scalar(4)
+        kind = self.scalar(_UINT32)
         if kind in _STRUCTS:
             return self.scalar(kind)
         if kind == _TEXT:
             return self.text()
         if kind != _LIST:
             raise self.wrong(f"is damaged: no kind of value has the number {kind}", start)
-        of, count = self.scalar(4), self.scalar(10)
+        of, count = self.scalar(_UINT32), self.scalar(_UINT64)
         begin = self.at
         if of == _TEXT:
             self._pass_texts(count, start)
@@ -262,15 +267,3 @@ class _Cursor:
             return self._content[start:end].decode()
         except UnicodeDecodeError:
             raise self.wrong("has a text that is no UTF-8", start) from None
-
-
-def _bytes(shape: tuple[int, ...], kind: Kind) -> int:
-    numbers = 1
-    for size in shape:
-        numbers *= size
-    return numbers // kind.numbers * kind.size
-
-
-def _is_power(number: int) -> bool:
-    """Whether it is a power of two."""
-    return number > 0 and number & (number - 1) == 0
