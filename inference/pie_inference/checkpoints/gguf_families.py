@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,32 +38,22 @@ _BOTH_SIDES = {
 _QWEN = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj")
 
 
-class Facts:
+class Facts(Fields):
     """What a GGUF says of its network: names are those of its metadata, without the architecture's
     before them.
     """
 
     def __init__(self, file: GgufFile) -> None:
-        """Reads the architecture's name only."""
+        """Takes the architecture's values."""
         self.file, self.where = file, str(file.file)
-        self.fields = Fields(file, self.where)
-        self.architecture = self.fields.text("general.architecture", "unnamed")
+        self.architecture = Fields(file, self.where).text("general.architecture", "unnamed")
+        prefix = f"{self.architecture}."
+        own = {key.removeprefix(prefix): file[key] for key in file if key.startswith(prefix)}
+        super().__init__(own, f"{self.where}: {self.architecture[:40]}")
 
-    def full(self, name: str) -> str:
-        """The name in the file."""
-        return f"{self.architecture}.{name}"
-
-    def count(self, name: str, default: int | None = None) -> int:
-        """A positive whole number; see `Fields.count`."""
-        return self.fields.count(self.full(name), default)
-
-    def whole(self, name: str) -> int:
-        """A whole number, 0 or positive; 0 if it lacks."""
-        return self.fields.whole(self.full(name), 0) if self.full(name) in self.file else 0
-
-    def number(self, name: str, default: float) -> float:
-        """A positive number."""
-        return self.fields.number(self.full(name), default)
+    def whole(self, key: str, default: int = 0) -> int:
+        """A whole number, 0 or positive."""
+        return super().whole(key, default) if self.has(key) else default
 
     def size(self, tensor: str, dimension: int) -> int:
         """Of a tensor of the first layer that has it. Raises `LoadError` if none has."""
@@ -76,9 +67,7 @@ class Facts:
         """Those that a text goes through; others, that predict several tokens, stand behind."""
         found = self.count("block_count") - self.whole("nextn_predict_layers")
         if not 0 < found <= len(self.file.tensors):
-            raise LoadError(
-                f"{self.where}: {self.full('block_count')!r} is not the number of its layers"
-            )
+            raise LoadError(f"{self.where}: 'block_count' is not the number of its layers")
         return found
 
     @property
@@ -100,13 +89,13 @@ class Facts:
         """How many there are in a layer."""
         found = self.count("expert_count")
         if self.size(GATES, 0) != found or found * self.layers > MAX_EXPERTS:
-            raise LoadError(f"{self.where}: {self.full('expert_count')!r} does not fit its tensors")
+            raise LoadError(f"{self.where}: 'expert_count' does not fit its tensors")
         return found
 
     def rope(self) -> dict[str, Any]:
         """How positions turn keys."""
         base: dict[str, Any] = {"rope_theta": self.number("rope.freq_base", 10_000.0)}
-        kind = self.fields.text(self.full("rope.scaling.type"), "none")
+        kind = self.text("rope.scaling.type", "none")
         length = self.count("context_length")
         original = self.count("rope.scaling.original_context_length", length)
         if FACTORS in self.file.tensors or LONG in self.file.tensors:
@@ -122,7 +111,9 @@ class Facts:
         if kind == "none":
             return base | {"rope_type": "default"}
         if kind not in ("linear", "yarn"):
-            raise LoadError(f"{self.where}: rope scaling {kind!r} is not supported in a GGUF")
+            raise LoadError(
+                f"{self.where}: rope scaling {reprlib.repr(kind)} is not supported in a GGUF"
+            )
         factor = self.number("rope.scaling.factor", 1.0)
         scaling: dict[str, Any] = {"rope_type": kind, "factor": factor}
         if kind == "yarn":
@@ -212,8 +203,8 @@ def family_of(facts: Facts) -> Family:
         return _MIXTRAL
     if name not in FAMILIES:
         raise LoadError(
-            f"{facts.where}: a GGUF of the architecture {name!r} is not supported (supported:"
-            f" {', '.join(FAMILIES)}); take the model's safetensors"
+            f"{facts.where}: a GGUF of the architecture {reprlib.repr(name)} is not supported"
+            f" (supported: {', '.join(FAMILIES)}); take the model's safetensors"
         )
     return FAMILIES[name]
 
@@ -250,7 +241,7 @@ def _glm4_moe(facts: Facts) -> dict[str, Any]:
         "n_shared_experts": facts.count("expert_shared_count", 1),
         "first_k_dense_replace": facts.whole("leading_dense_block_count"),
         "routed_scaling_factor": facts.number("expert_weights_scale", 1.0),
-        "norm_topk_prob": facts.fields.flag(facts.full("expert_weights_norm"), True),
+        "norm_topk_prob": facts.flag("expert_weights_norm", True),
         "use_qk_norm": "blk.0.attn_q_norm.weight" in facts.file.tensors,
     }
 
@@ -281,7 +272,7 @@ def _gemma3(facts: Facts) -> dict[str, Any]:
     local = facts.number("rope.freq_base_swa", 10_000.0)
     return _gemma(facts) | {
         "query_pre_attn_scalar": _score_scale(facts, 62),
-        "final_logit_softcapping": facts.file.get(facts.full("final_logit_softcapping")),
+        "final_logit_softcapping": facts.optional_number("final_logit_softcapping", None),
         "sliding_window_pattern": facts.count("attention.sliding_window_pattern", 6),
         "rope_parameters": {
             "full_attention": facts.rope(),

@@ -69,7 +69,7 @@ def gguf_files(file: GgufFile) -> dict[str, str]:
     supported.
     """
     facts = Facts(file)
-    if facts.fields.count("split.count", 1) > 1:
+    if file.get("split.count", 1) not in (0, 1):
         raise LoadError(
             f"{file.file} is one part of several: join them by llama-gguf-split --merge"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import reprlib
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -163,8 +164,9 @@ class GgufFile(Mapping[str, Any]):
         alignment = self.get("general.alignment", 32)
         sound = type(alignment) is int and 0 < alignment <= MAX_ALIGNMENT
         if not sound or alignment.bit_count() != 1:
-            raise cursor.wrong(f"has {alignment!r} as `general.alignment`", 0)
-        first, end = -(-cursor.at // alignment) * alignment, 0
+            raise cursor.wrong(f"has {reprlib.repr(alignment)} as `general.alignment`", 0)
+        first: int = -(-cursor.at // alignment) * alignment
+        end = 0
         for place in sorted(self.tensors.values(), key=lambda place: place.offset):
             if place.offset < end or place.offset % alignment:
                 raise cursor.wrong(f"has {place.name!r} where another tensor is", place.said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
@@ -49,8 +50,8 @@ class GgufTokenizer:
         self.model = self._fields.text("tokenizer.ggml.model", "none")
         if self.model not in ("gpt2", "llama"):
             raise LoadError(
-                f"{where}: tokenizers of the kind {self.model!r} are not supported (supported:"
-                " 'gpt2', 'llama'); take the model's safetensors"
+                f"{where}: tokenizers of the kind {reprlib.repr(self.model)} are not supported"
+                " (supported: 'gpt2', 'llama'); take the model's safetensors"
             )
         self._splits = self._named_splits() if self.model == "gpt2" else None
         # Those without a text get one, as in llama.cpp.
@@ -232,13 +233,15 @@ class GgufTokenizer:
         key = f"tokenizer.ggml.{name}_token_id"
         found = self._metadata.get(key, usual if self.model == "llama" else None)
         if found is not None and (type(found) is not int or not 0 <= found < len(self.tokens)):
-            raise LoadError(f"{self._where}: {key!r} is {found!r}, no number of a token")
+            raise LoadError(
+                f"{self._where}: {key!r} is {reprlib.repr(found)}, no number of a token"
+            )
         return None if found is None else int(found)
 
     def _named_splits(self) -> Splits:
         name = self._metadata.get("tokenizer.ggml.pre")
         if not isinstance(name, str) or name not in SPLITS:
-            said = "says nothing of" if name is None else f"has {name!r} as"
+            said = "says nothing of" if name is None else f"has {reprlib.repr(name)} as"
             raise LoadError(
                 f"{self._where} {said} the way its texts are split into tokens"
                 f" (`tokenizer.ggml.pre`); known are {', '.join(sorted(SPLITS))}. Take the model's"
