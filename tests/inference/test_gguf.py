@@ -1,37 +1,81 @@
-"""GGUF files, written by the library and read as `transformers` reads them."""
+"""GGUF files, written by llama.cpp's library, against the checkpoints that they are made of."""
 
 from __future__ import annotations
 
 import json
-import random
+import math
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import platformdirs
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.families import make_family
+from support.families import WINDOW, make_family
+from support.gguf_files import Kind, write_gguf
 from support.model_rig import Rig, Step, assert_close, expected_logits
-from tokenizers import Regex, Tokenizer
-from tokenizers.decoders import ByteLevel
-from tokenizers.pre_tokenizers import Split
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.convert_slow_tokenizer import bytes_to_unicode
-from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+from transformers import AutoTokenizer
 
 from pie_control.models.tokenizer import TextCodec
-from pie_inference.checkpoints import gguf_file
-from pie_inference.checkpoints.gguf_splits import SPLITS
+from pie_inference.checkpoints.gguf_file import gguf_folder, gguf_tensors
 from pie_inference.errors import LoadError
 
-gguf = pytest.importorskip("gguf")
-
-MODULES = {theirs: ours for ours, theirs in (gguf_file._LAYER | gguf_file._OUTSIDE).items()}
-ODD = random.Random(5)
-ODD_TEXTS = ["".join(ODD.choices("aBéß中ñ1２½ \t\n\r.,'sS/!€😀_-", k=12)) for _ in range(100)]
+TOKENS = list(range(5, 45))
 TEXTS = ["The quick fox", "a<|end|>b", " x\né", ""]
+SCALES = {"attention_scale": 0.2, "embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0}
+# Of a checkpoint, and what its GGUF says of it beside sizes.
+FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "llama": ("llama", {"head_dim": 16, "attention_bias": True}, {}),
+    "llama-yarn": ("llama", {}, {}),
+    "mixtral": ("llama", {}, {"expert_count": 4, "expert_used_count": 2}),
+    "qwen2": ("qwen2", {"head_dim": 16, "tie_word_embeddings": True}, {}),
+    "qwen3": ("qwen3", {}, {}),
+    "qwen2-moe-plain": ("qwen2moe", {}, {"expert_count": 4, "expert_used_count": 4}),
+    "qwen3-moe": (
+        "qwen3moe",
+        {"mlp_only_layers": []},
+        {"expert_count": 6, "expert_used_count": 3},
+    ),
+    "gemma": ("gemma", {}, {}),
+    "gemma2": (
+        "gemma2",
+        {"query_pre_attn_scalar": 32},
+        {
+            "sliding_window": WINDOW,
+            "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gemma3": (
+        "gemma3",
+        {"query_pre_attn_scalar": 32},
+        {"sliding_window": WINDOW, "sliding_window_pattern": 2},
+    ),
+    "phi3": ("phi3", {}, {"sliding_window": WINDOW}),
+    "smollm3": ("smollm3", {"no_rope_layer_interval": 4}, {}),
+    "olmo2": ("olmo2", {}, {}),
+    "granite": ("granite", {}, SCALES),
+    "granite-moe": ("granitemoe", {}, {**SCALES, "expert_count": 5, "expert_used_count": 3}),
+    "glm4": ("glm4", {}, {}),
+    "glm4-moe": (
+        "glm4moe",
+        {"routed_scaling_factor": 1.5},
+        {
+            "expert_count": 4,
+            "expert_used_count": 2,
+            "leading_dense_block_count": 1,
+            "expert_weights_scale": 1.5,
+            "expert_weights_norm": True,
+        },
+    ),
+    "gptoss": (
+        "gpt-oss",
+        {"swiglu_limit": 7.0},
+        {"sliding_window": WINDOW, "expert_count": 5, "expert_used_count": 2},
+    ),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -39,185 +83,35 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
 
 
-@pytest.fixture
-def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves out what takes seconds."""
-    monkeypatch.setattr(gguf_file, "_write_tokenizer", lambda file, folder, splits: None)
+def logits(rig: Rig) -> torch.Tensor:
+    return rig.forward(Step(rig.sequence(len(TOKENS)), TOKENS, outputs=len(TOKENS)))[0]
 
 
-def stored_name(name: str) -> str:
-    module, _, part = name.rpartition(".")
-    layer = module.removeprefix("model.layers.").partition(".")
-    if module.startswith("model.layers."):
-        return f"blk.{layer[0]}.{MODULES[layer[2]]}.{part}"
-    return f"{MODULES[module]}.{part}"
-
-
-def write(folder: Path, architecture: str, kind: Any, **more: Any) -> Path:
-    """Writes a checkpoint as llama.cpp's converter does, its matrices quantized."""
-    config = json.loads((folder / "config.json").read_text())
-    file = folder.parent / f"{folder.name}.gguf"
-    writer = gguf.GGUFWriter(file, architecture)
-    writer.add_name("test")
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(config["head_dim"])
-    writer.add_value_length(config["head_dim"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
-    if (factors := more.pop("rope_freqs", None)) is not None:
-        writer.add_tensor("rope_freqs.weight", factors.astype(np.float32))
-    pre = more.pop("pre", "qwen2" if architecture.startswith("qwen") else "llama-bpe")
-    for name, value in more.items():
-        getattr(writer, f"add_{name}")(value)
-    described = json.loads((folder / "tokenizer.json").read_text())
-    tokens = sorted(described["model"]["vocab"].items(), key=lambda item: item[1])
-    special = {token["id"] for token in described["added_tokens"]}
-    writer.add_tokenizer_model("gpt2")
-    if pre is not None:
-        writer.add_tokenizer_pre(pre)
-    writer.add_token_list([text for text, _ in tokens])
-    writer.add_token_types([3 if i in special else 1 for _, i in tokens])
-    writer.add_token_merges([" ".join(merge) for merge in described["model"]["merges"]])
-    writer.add_bos_token_id(config["bos_token_id"])
-    writer.add_eos_token_id(config["eos_token_id"])
-    writer.add_chat_template("{{ messages[0].content }}")
-    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-    for name, tensor in load_file(folder / "model.safetensors").items():
-        count = heads.get(name.split(".")[-2]) if architecture == "llama" else None
-        if count:  # pairs of neighbours, where a checkpoint has halves of heads
-            tensor = (
-                tensor.reshape(count, 2, -1, *tensor.shape[1:])
-                .transpose(1, 2)
-                .reshape(tensor.shape)
-            )
-        data = tensor.float().numpy()
-        plain = data.ndim == 1 or kind == gguf.GGMLQuantizationType.F32
-        found = data if plain else gguf.quantize(data, kind)
-        writer.add_tensor(
-            stored_name(name), np.ascontiguousarray(found), raw_dtype=None if plain else kind
-        )
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return file
-
-
-def logits(rig: Rig, tokens: list[int]) -> torch.Tensor:
-    return rig.forward(Step(rig.sequence(len(tokens)), tokens, outputs=len(tokens)))[0]
-
-
-@pytest.mark.parametrize(
-    ("family", "kind", "options"),
-    [
-        ("llama", "F32", {"head_dim": 16}),
-        ("qwen2", "Q4_0", {"head_dim": 16, "tie_word_embeddings": True}),
-        ("qwen3", "Q5_1", {"head_dim": 128}),  # transformers knows no other size of this one
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES)
 @torch.inference_mode()
-def test_weights_are_those_that_transformers_reads(
-    family: str, kind: str, options: dict[str, Any], tmp_path: Path, no_tokenizer: None
-) -> None:
+def test_logits_are_those_of_the_checkpoint(family: str, tmp_path: Path) -> None:
+    architecture, options, more = FAMILIES[family]
     folder = make_family(tmp_path / "model", family, **options)
-    file = write(folder, family, gguf.GGMLQuantizationType[kind])
-    tokens = list(range(5, 45))
-    theirs = AutoModelForCausalLM.from_pretrained(
-        tmp_path, gguf_file=file.name, dtype=torch.float32
-    )
-    wanted = theirs(torch.tensor([tokens])).logits[0]
-    assert_close(logits(Rig(file, dtype="float32"), tokens), wanted)
+    file = write_gguf(folder, architecture, **more)
+    assert_close(logits(Rig(file)), expected_logits(folder, TOKENS))
 
 
-@pytest.mark.slow
-def test_all_of_a_file(tmp_path: Path) -> None:
-    """The tokenizer is that of the checkpoint, and the folder is made once."""
-    folder = make_family(tmp_path / "model", "llama", head_dim=16, tie_word_embeddings=True)
-    file = write(folder, "llama", gguf.GGMLQuantizationType.Q8_0)
-    description = Rig(file).model.description
-    codec, reference = TextCodec(Path(description.folder)), AutoTokenizer.from_pretrained(folder)
-    for text in TEXTS:
-        assert codec.encode(text) == reference.encode(text, add_special_tokens=False)
-    assert codec.end_token == reference.eos_token_id
-    assert codec.has_chat_template
-    assert description.stop_tokens == [reference.eos_token_id]
-    config = Path(description.folder) / "config.json"
-    made = config.stat().st_mtime_ns
-    assert Rig(file).model.description.folder == description.folder
-    assert config.stat().st_mtime_ns == made
+@pytest.mark.parametrize("served", [256, 512])
+@torch.inference_mode()
+def test_factors_for_short_and_long_texts_are_kept(served: int, tmp_path: Path) -> None:
+    """Phi 3's are tensors of the file."""
+    folder = make_family(tmp_path / "model", "phi3-long")
+    rope = json.loads((folder / "config.json").read_text())["rope_parameters"]
+    factors = {
+        f"rope_factors_{which}.weight": np.array(rope[f"{which}_factor"], np.float32)
+        for which in ("long", "short")
+    }
+    amplitude = math.sqrt(1 + math.log(2) / math.log(256))
+    file = write_gguf(folder, "phi3", tensors=factors, rope_scaling_attn_factors=amplitude)
+    assert_close(logits(Rig(file, max_length=served)), logits(Rig(folder, max_length=served)))
 
 
-MERGES = ["Ċ Ċ", "Ġ Ġ", "ĠĠ ĠĠ", "1 1", "Ġ 1", "a b", "Ġ ab", "e Ì", "eÌ ģ", "Ã ©"]
-PARTS = {
-    "\n\n1.": ["ĊĊ", "1", "."],
-    "    1": ["ĠĠĠĠ", "1"],
-    "ab  111 ab": ["ab", "ĠĠ", "1", "1", "1", "Ġab"],
-}
-
-
-TOKENS = [*sorted(bytes_to_unicode().values()), *(m.replace(" ", "") for m in MERGES)]
-# A tokenizer of bytes and a few merges, so that each split can be seen.
-SMALL = {
-    "vocab": {token: at for at, token in enumerate(TOKENS)},
-    "merges": [merge.split() for merge in MERGES],
-}
-
-
-@pytest.mark.slow
-def test_texts_are_split_as_the_file_says(tmp_path: Path) -> None:
-    folder = make_family(tmp_path / "model", "llama", head_dim=16)
-    described = json.loads((folder / "tokenizer.json").read_text())
-    described["model"] |= SMALL
-    described["added_tokens"] = []
-    (folder / "tokenizer.json").write_text(json.dumps(described))
-    file = write(folder, "llama", gguf.GGMLQuantizationType.F32, pre="smollm")
-    made = Tokenizer.from_file(str(gguf_file.gguf_folder(file) / "tokenizer.json"))
-    for text, parts in PARTS.items():
-        assert made.encode(text).tokens == parts
-
-
-@pytest.mark.parametrize(
-    ("pre", "wanted"),
-    [
-        ("smollm", PARTS),
-        ("gpt-2", {"\n\n1.": ["Ċ", "Ċ", "1", "."], " 111": ["Ġ", "11", "1"]}),
-        ("qwen2", {"e\u0301": ["Ã©"], "\n\n1": ["ĊĊ", "1"]}),
-    ],
-)
-def test_how_texts_are_split(pre: str, wanted: dict[str, list[str]]) -> None:
-    described: dict[str, Any] = {"version": "1.0", "model": {"type": "BPE", **SMALL}}
-    SPLITS[pre].apply(described)
-    made = Tokenizer.from_str(json.dumps(described))
-    for text, parts in wanted.items():
-        assert made.encode(text).tokens == parts
-
-
-@pytest.mark.parametrize("name", sorted(SPLITS))
-def test_every_way_to_split_loses_no_character(name: str) -> None:
-    model = {"type": "BPE", "vocab": {c: i for i, c in enumerate(bytes_to_unicode().values())}}
-    described: dict[str, Any] = {"version": "1.0", "model": {**model, "merges": []}}
-    SPLITS[name].apply(described)
-    tokenizer = Tokenizer.from_str(json.dumps(described))
-    tokenizer.decoder = ByteLevel()
-    for text in ODD_TEXTS:
-        assert tokenizer.decode(tokenizer.encode(text).ids) == text
-    known = GGUF_PRE_TOKENIZER_SPLITS.get(name)
-    if known is not None:  # transformers' own table
-        [split, _] = described["pre_tokenizer"]["pretokenizers"]
-        theirs, ours = (
-            Split(Regex(known), "isolated"),
-            Split(Regex(split["pattern"]["Regex"]), "isolated"),
-        )
-        for text in ODD_TEXTS:
-            assert ours.pre_tokenize_str(text) == theirs.pre_tokenize_str(text)
-
-
-def test_factors_of_frequencies_are_kept(tmp_path: Path, no_tokenizer: None) -> None:
+def test_factors_of_frequencies_are_kept(tmp_path: Path) -> None:
     """Llama 3.1's are a tensor of the file, which transformers passes over."""
     scaling = {
         "rope_type": "llama3",
@@ -231,26 +125,90 @@ def test_factors_of_frequencies_are_kept(tmp_path: Path, no_tokenizer: None) -> 
     (turn, *_) = Rig(folder).model.network.turns() or [None]
     assert turn is not None
     plain = 1.0 / 10_000.0 ** (torch.arange(0, 16, 2) / 16)
-    factors = (plain / turn.frequencies).numpy()
-    file = write(folder, "llama", gguf.GGMLQuantizationType.F32, rope_freqs=factors)
-    tokens = list(range(5, 45))
-    assert_close(logits(Rig(file), tokens), expected_logits(folder, tokens))
+    factors = {"rope_freqs.weight": (plain / turn.frequencies).numpy()}
+    assert_close(
+        logits(Rig(write_gguf(folder, "llama", tensors=factors))), expected_logits(folder, TOKENS)
+    )
 
 
-def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["F16", "BF16", "Q4_0", "Q5_1", "Q8_0"])
+def test_matrices_in_few_bits_are_widened(name: str, tmp_path: Path) -> None:
+    """Experts one by one, which the file has together."""
+    folder = make_family(
+        tmp_path / "model", "qwen3-moe", mlp_only_layers=[], moe_intermediate_size=64
+    )
+    kind: Any = getattr(Kind, name)
+    file = write_gguf(folder, "qwen3moe", kind, expert_count=6, expert_used_count=3)
+    found, stored = gguf_tensors(file), load_file(folder / "model.safetensors")
+    assert found.keys() == stored.keys()
+    for tensor, value in stored.items():
+        wanted = value.float().numpy()
+        if wanted.ndim > 1:
+            wanted = gguf.dequantize(gguf.quantize(wanted, kind), kind)
+        assert found[tensor].shape == wanted.shape
+        assert np.array_equal(found[tensor].read().numpy(), wanted)
+
+
+def test_all_of_a_file(tmp_path: Path) -> None:
+    """The tokenizer is that of the checkpoint, and the folder is made once."""
+    folder = make_family(tmp_path / "model", "llama", head_dim=16, tie_word_embeddings=True)
+    file = write_gguf(folder, "llama", Kind.Q8_0)
+    description = Rig(file).model.description
+    codec, reference = TextCodec(Path(description.folder)), AutoTokenizer.from_pretrained(folder)
+    for text in TEXTS:
+        assert codec.encode(text) == reference.encode(text, add_special_tokens=False)
+    assert codec.end_token == reference.eos_token_id
+    assert codec.has_chat_template
+    assert description.stop_tokens == [reference.eos_token_id]
+    config = Path(description.folder) / "config.json"
+    made = config.stat().st_mtime_ns
+    assert Rig(file).model.description.folder == description.folder
+    assert config.stat().st_mtime_ns == made
+
+
+def test_the_end_of_a_turn_ends_an_answer(tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", "llama", head_dim=16)
-    kind = gguf.GGMLQuantizationType.F32
-    for more, words in (
-        ({"expert_count": 4}, "architecture 'llama' is not supported"),
-        ({"rope_dimension_count": 8}, "differ in size"),
-        ({"pre": "bailingmoe"}, r"model\.gguf has 'bailingmoe' as the way .*smollm.*safetensors"),
-        ({"pre": "default"}, "has 'default' as the way its texts are split"),
+    description = Rig(write_gguf(folder, "llama", eot_token_id=7)).model.description
+    assert 7 in description.stop_tokens
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"rope_dimension_count": 8}, "heads of which a part turns, are not supported"),
+        ({"sliding_window": 8}, "sliding windows.*are not supported"),
+        ({"pre": "bailingmoe"}, r"has 'bailingmoe' as the way .*smollm.*safetensors"),
         ({"pre": None}, "says nothing of the way its texts are split"),
         ({"rope_scaling_type": gguf.RopeScalingType.LONGROPE}, "rope scaling 'longrope'"),
-    ):
-        with pytest.raises(LoadError, match=words):
-            Rig(write(folder, "llama", kind, **more))
-    file = write(folder, "llama", kind)
-    file.write_bytes(file.read_bytes()[:5000])
-    with pytest.raises(LoadError, match=r"model\.gguf cannot be read"):
+        ({"uint16": ("split.count", 3)}, "is one part of several"),
+        ({"expert_count": 4}, r"lacks the tensor blk\.0\.ffn_gate_exps\.weight"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(more: dict[str, Any], words: str, tmp_path: Path) -> None:
+    folder = make_family(tmp_path / "model", "llama", head_dim=16)
+    file = write_gguf(folder, "llama", **more)
+    with pytest.raises(LoadError, match=rf"model\.gguf.*{words}"):
         Rig(file)
+
+
+def test_sizes_that_do_not_fit_the_tensors_are_refused(tmp_path: Path) -> None:
+    folder = make_family(tmp_path / "model", "mixtral")
+    file = write_gguf(folder, "llama", expert_count=4, expert_used_count=2)
+    content = file.read_bytes()
+    for name, value, words in (
+        ("llama.block_count", 1 << 30, "block_count' is not the number of its layers"),
+        ("llama.expert_count", 1 << 30, "expert_count' does not fit its tensors"),
+        ("llama.attention.head_count", 1 << 30, "is 0, not a positive|do not fit its tensors"),
+        ("llama.attention.key_length", 1 << 30, "differ in size"),
+        ("llama.context_length", 0, "context_length' is 0, not a positive whole number"),
+    ):
+        at = content.index(name.encode()) + len(name) + 4
+        file.write_bytes(content[:at] + value.to_bytes(4, "little") + content[at + 4 :])
+        with pytest.raises(LoadError, match=rf"model\.gguf.*{words}"):
+            gguf_folder(file)
+    other = gguf.GGUFWriter(file, "mamba")
+    other.write_header_to_file()
+    other.write_kv_data_to_file()
+    other.close()
+    with pytest.raises(LoadError, match=r"architecture 'mamba' is not supported .*llama, qwen2"):
+        gguf_folder(file)

@@ -38,11 +38,13 @@ class Splits:
         patterns: each splits the parts that those before it have left.
         whole: a part that is a token is taken as it is, whatever the merges make of it.
         composed: characters are composed first (Unicode's NFC).
+        first: texts begin with the token for it, if a file does not say.
     """
 
     patterns: tuple[str, ...]
     whole: bool = False
     composed: bool = False
+    first: bool = False
 
     def apply(self, tokenizer: dict[str, Any]) -> None:
         """Sets it in the content of a tokenizer.json of byte-level BPE."""
@@ -63,7 +65,7 @@ _KINDS: dict[str, Splits] = {
     "gpt-2 phi-2 mpt": Splits((_GPT2,)),
     "olmo": Splits((_GPT2,), composed=True),
     "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano": Splits(
-        (_LLAMA3,), whole=True
+        (_LLAMA3,), whole=True, first=True
     ),
     "dbrx smaug-bpe glm4 chatglm-bpe": Splits((_LLAMA3,)),
     "qwen2": Splits((_QWEN2,), composed=True),
@@ -84,7 +86,7 @@ _KINDS: dict[str, Splits] = {
             rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
         ),
     ),
-    "tekken": Splits((_by_case("", r"\p{N}"),), whole=True),
+    "tekken": Splits((_by_case("", r"\p{N}"),), whole=True, first=True),
     "gpt-4o llama4 kanana2 talkie minimax-m2": Splits(
         (_by_case(f"{_CONTRACTIONS}?", r"\p{N}{1,3}"),)
     ),

@@ -1,0 +1,364 @@
+"""The architectures of llama.cpp that are served: config.json, and names of tensors."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pie_inference.checkpoints.fields import Fields
+from pie_inference.checkpoints.gguf_reader import GgufFile
+from pie_inference.errors import LoadError
+
+MAX_EXPERTS = 1 << 17  # of all layers: four times those of the largest models
+GATES = "ffn_gate_exps.weight"  # of all experts of a layer
+FACTORS = "rope_freqs.weight"  # what each frequency is divided by
+LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+}
+_BOTH_SIDES = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+_QWEN = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj")
+
+
+class Facts(Fields):
+    """What a GGUF says of its network: names are those of its metadata, without the architecture's
+    before them.
+    """
+
+    def __init__(self, file: GgufFile) -> None:
+        """Takes the architecture's values."""
+        self.file, self.where = file, str(file.file)
+        self.architecture = Fields(file, self.where).text("general.architecture", "unnamed")
+        prefix = f"{self.architecture}."
+        own = {key.removeprefix(prefix): file[key] for key in file if key.startswith(prefix)}
+        super().__init__(own, f"{self.where}: {self.architecture[:40]}")
+
+    def whole(self, key: str, default: int = 0) -> int:
+        """A whole number, 0 or positive."""
+        return super().whole(key, default) if self.has(key) else default
+
+    def size(self, tensor: str, dimension: int) -> int:
+        """Of a tensor of the first layer that has it. Raises `LoadError` if none has."""
+        for name, place in self.file.tensors.items():
+            if name.startswith("blk.") and name.endswith(f".{tensor}"):
+                return place.shape[dimension] if dimension < len(place.shape) else 1
+        raise LoadError(f"{self.where} lacks the tensor blk.0.{tensor}")
+
+    @property
+    def layers(self) -> int:
+        """Those that a text goes through; others, that predict several tokens, stand behind."""
+        found = self.count("block_count") - self.whole("nextn_predict_layers")
+        if not 0 < found <= len(self.file.tensors):
+            raise LoadError(f"{self.where}: 'block_count' is not the number of its layers")
+        return found
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers of a head. Raises `LoadError` unless it fits the tensors."""
+        heads = self.count("attention.head_count")
+        found = self.count("attention.key_length", self.count("embedding_length") // heads)
+        if found != self.count("attention.value_length", found):
+            raise LoadError(
+                f"{self.where}: heads whose keys and values differ in size are not supported in a"
+                " GGUF; take the model's safetensors"
+            )
+        if self.size("attn_output.weight", -1) != heads * found:
+            raise LoadError(f"{self.where}: {heads} heads of {found} do not fit its tensors")
+        return found
+
+    @property
+    def experts(self) -> int:
+        """How many there are in a layer."""
+        found = self.count("expert_count")
+        if self.size(GATES, 0) != found or found * self.layers > MAX_EXPERTS:
+            raise LoadError(f"{self.where}: 'expert_count' does not fit its tensors")
+        return found
+
+    def rope(self) -> dict[str, Any]:
+        """How positions turn keys."""
+        base: dict[str, Any] = {"rope_theta": self.number("rope.freq_base", 10_000.0)}
+        kind = self.text("rope.scaling.type", "none")
+        length = self.count("context_length")
+        original = self.count("rope.scaling.original_context_length", length)
+        if FACTORS in self.file.tensors or LONG in self.file.tensors:
+            names = [FACTORS] * 2 if FACTORS in self.file.tensors else [SHORT, LONG]
+            near, far = (self.file.numbers(name).tolist() for name in names)
+            return base | {
+                "rope_type": "longrope",
+                "short_factor": near,
+                "long_factor": far,
+                "attention_factor": self.number("rope.scaling.attn_factor", 1.0),
+                "original_max_position_embeddings": original,
+            }
+        if kind == "none":
+            return base | {"rope_type": "default"}
+        if kind not in ("linear", "yarn"):
+            raise LoadError(
+                f"{self.where}: rope scaling {reprlib.repr(kind)} is not supported in a GGUF"
+            )
+        factor = self.number("rope.scaling.factor", 1.0)
+        scaling: dict[str, Any] = {"rope_type": kind, "factor": factor}
+        if kind == "yarn":
+            scaling["original_max_position_embeddings"] = original
+            scaling["attention_factor"] = self.number("rope.scaling.attn_factor", 1.0) * (
+                0.1 * math.log(max(factor, 1.0)) + 1.0
+            )
+        return base | scaling
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One architecture of llama.cpp.
+
+    Attributes:
+        architecture: in config.json.
+        more: what else config.json holds.
+        names: of a layer's tensors, beside the usual ones.
+        neighbours: rows of queries and keys are in pairs that turn together, where a checkpoint has
+            halves of heads.
+        norm_offset: what has been added to the weights of norms.
+        experts: names of an expert's gate, up and down; up is None if it stands behind the gate.
+        partial: a part of each head may turn.
+        windows: layers may slide.
+    """
+
+    architecture: str
+    more: Callable[[Facts], dict[str, Any]] = lambda _: {}
+    names: Mapping[str, str] = field(default_factory=dict)
+    neighbours: bool = False
+    norm_offset: float = 0.0
+    experts: tuple[str, str | None, str] = _QWEN
+    partial: bool = False
+    windows: bool = False
+
+    def tensor(self, module: str, part: str) -> str:
+        """What the weight or bias of a module of a layer is called in a checkpoint."""
+        alone = {"attn_sinks": "self_attn.sinks", "exp_probs_b": "mlp.gate.e_score_correction_bias"}
+        if module in alone:
+            return alone[module]
+        return f"{self.names.get(module) or _NAMES.get(module, module)}.{part}"
+
+    def config(self, facts: Facts) -> dict[str, Any]:
+        """The content of config.json but for what it says of tokens. Raises `LoadError` for what is
+        damaged or not supported.
+        """
+        tensors = facts.file.tensors
+        if "token_embd.weight" not in tensors:
+            raise LoadError(f"{facts.where} lacks the tensor token_embd.weight")
+        embedding = tensors["token_embd.weight"]
+        head_dim = facts.head_dim
+        turning = facts.count("rope.dimension_count", head_dim)
+        window = facts.whole("attention.sliding_window")
+        if (turning != head_dim and not self.partial) or (window and not self.windows):
+            raise LoadError(
+                f"{facts.where}: sliding windows, and heads of which a part turns, are not"
+                f" supported in a GGUF of {facts.architecture!r}; take the model's safetensors"
+            )
+        rope = facts.rope()
+        if self.partial:
+            rope["partial_rotary_factor"] = turning / head_dim
+        heads = facts.count("attention.head_count")
+        return {
+            "architectures": [self.architecture],
+            "dtype": {"F32": "float32", "F16": "float16"}.get(embedding.kind.name, "bfloat16"),
+            "vocab_size": embedding.shape[0],
+            "hidden_size": facts.count("embedding_length"),
+            "intermediate_size": facts.count("feed_forward_length", 1),
+            "num_hidden_layers": facts.layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": facts.count("attention.head_count_kv", heads),
+            "head_dim": head_dim,
+            "max_position_embeddings": facts.count("context_length"),
+            "rms_norm_eps": facts.number("attention.layer_norm_rms_epsilon", 1e-6),
+            "rope_parameters": rope,
+            "attention_bias": "blk.0.attn_q.bias" in tensors,
+            "tie_word_embeddings": "output.weight" not in tensors,
+            "sliding_window": window or None,
+            **self.more(facts),
+        }
+
+
+def family_of(facts: Facts) -> Family:
+    """The family of a GGUF. Raises `LoadError` if it is not supported."""
+    name = facts.architecture
+    if name == "llama" and facts.whole("expert_count"):
+        return _MIXTRAL
+    if name not in FAMILIES:
+        raise LoadError(
+            f"{facts.where}: a GGUF of the architecture {reprlib.repr(name)} is not supported"
+            f" (supported: {', '.join(FAMILIES)}); take the model's safetensors"
+        )
+    return FAMILIES[name]
+
+
+def _mixture(facts: Facts) -> dict[str, Any]:
+    return {
+        "num_local_experts": facts.experts,
+        "num_experts_per_tok": facts.count("expert_used_count"),
+        "intermediate_size": facts.size(GATES, 1),
+    }
+
+
+def _qwen2_moe(facts: Facts) -> dict[str, Any]:
+    return _qwen3_moe(facts) | {
+        "norm_topk_prob": False,
+        "shared_expert_intermediate_size": facts.size("ffn_gate_shexp.weight", 0),
+    }
+
+
+def _qwen3_moe(facts: Facts) -> dict[str, Any]:
+    return {
+        "num_experts": facts.experts,
+        "num_experts_per_tok": facts.count("expert_used_count"),
+        "moe_intermediate_size": facts.size(GATES, 1),
+        "norm_topk_prob": True,
+    }
+
+
+def _glm4_moe(facts: Facts) -> dict[str, Any]:
+    return {
+        "n_routed_experts": facts.experts,
+        "num_experts_per_tok": facts.count("expert_used_count"),
+        "moe_intermediate_size": facts.size(GATES, 1),
+        "n_shared_experts": facts.count("expert_shared_count", 1),
+        "first_k_dense_replace": facts.whole("leading_dense_block_count"),
+        "routed_scaling_factor": facts.number("expert_weights_scale", 1.0),
+        "norm_topk_prob": facts.flag("expert_weights_norm", True),
+        "use_qk_norm": "blk.0.attn_q_norm.weight" in facts.file.tensors,
+    }
+
+
+def _granite(facts: Facts) -> dict[str, Any]:
+    return {
+        "attention_multiplier": facts.number("attention.scale", facts.head_dim**-0.5),
+        "embedding_multiplier": facts.number("embedding_scale", 1.0),
+        "residual_multiplier": facts.number("residual_scale", 1.0),
+        "logits_scaling": facts.number("logit_scale", 1.0),
+    }
+
+
+def _gemma(facts: Facts) -> dict[str, Any]:
+    return {"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False}
+
+
+def _gemma2(facts: Facts) -> dict[str, Any]:
+    return _gemma(facts) | {
+        "query_pre_attn_scalar": _score_scale(facts, 46),
+        "sliding_window": facts.count("attention.sliding_window", 4096),
+        "attn_logit_softcapping": facts.number("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": facts.number("final_logit_softcapping", 30.0),
+    }
+
+
+def _gemma3(facts: Facts) -> dict[str, Any]:
+    local = facts.number("rope.freq_base_swa", 10_000.0)
+    return _gemma(facts) | {
+        "query_pre_attn_scalar": _score_scale(facts, 62),
+        "final_logit_softcapping": facts.optional_number("final_logit_softcapping", None),
+        "sliding_window_pattern": facts.count("attention.sliding_window_pattern", 6),
+        "rope_parameters": {
+            "full_attention": facts.rope(),
+            "sliding_attention": {"rope_type": "default", "rope_theta": local},
+        },
+    }
+
+
+def _score_scale(facts: Facts, largest: int) -> float:
+    """What scores are divided by the root of: the largest model, which no key of the file tells, is
+    known by its number of layers.
+    """
+    if facts.layers == largest:
+        return facts.count("embedding_length") / facts.count("attention.head_count")
+    return facts.head_dim
+
+
+def _gpt_oss(facts: Facts) -> dict[str, Any]:
+    rope = facts.rope()
+    return _mixture(facts) | {"rope_parameters": {**rope, "truncate": False}}
+
+
+_EXPERTS = "block_sparse_moe"
+_SHARED = ("gate", "up", "down")
+FAMILIES = {
+    "llama": Family("LlamaForCausalLM", neighbours=True),  # and Mistral, which says so
+    "qwen2": Family("Qwen2ForCausalLM"),
+    "qwen3": Family("Qwen3ForCausalLM"),
+    "qwen2moe": Family(
+        "Qwen2MoeForCausalLM",
+        _qwen2_moe,
+        {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in _SHARED}
+        | {"ffn_gate_inp_shexp": "mlp.shared_expert_gate"},
+    ),
+    "qwen3moe": Family("Qwen3MoeForCausalLM", _qwen3_moe),
+    "gemma": Family("GemmaForCausalLM", _gemma, norm_offset=1.0),
+    "gemma2": Family("Gemma2ForCausalLM", _gemma2, _BOTH_SIDES, norm_offset=1.0, windows=True),
+    "gemma3": Family("Gemma3ForCausalLM", _gemma3, _BOTH_SIDES, norm_offset=1.0, windows=True),
+    "phi3": Family(
+        "Phi3ForCausalLM",
+        names={"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+        partial=True,
+        windows=True,
+    ),
+    "smollm3": Family("SmolLM3ForCausalLM", neighbours=True),
+    "olmo2": Family("Olmo2ForCausalLM", names=_BOTH_SIDES),
+    "granite": Family("GraniteForCausalLM", _granite, neighbours=True),
+    "granitemoe": Family(
+        "GraniteMoeForCausalLM",
+        lambda facts: _granite(facts) | _mixture(facts),
+        {"ffn_gate_inp": "block_sparse_moe.router.layer"},
+        neighbours=True,
+        experts=(f"{_EXPERTS}.input_linear.{{}}", None, f"{_EXPERTS}.output_linear.{{}}"),
+    ),
+    "glm4": Family(
+        "Glm4ForCausalLM",
+        names={
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+            "ffn_up": "mlp.gate_up_proj",
+        },
+        partial=True,
+    ),
+    "glm4moe": Family(
+        "Glm4MoeForCausalLM",
+        _glm4_moe,
+        {f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in _SHARED}
+        | {"post_attention_norm": "post_attention_layernorm"},
+        partial=True,
+    ),
+    "gpt-oss": Family(
+        "GptOssForCausalLM",
+        _gpt_oss,
+        {"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router"},
+        experts=("mlp.experts.gate_up_proj.{}", None, "mlp.experts.down_proj.{}"),
+        windows=True,
+    ),
+}
+_MIXTRAL = Family(
+    "MixtralForCausalLM",
+    _mixture,
+    {"ffn_gate_inp": "block_sparse_moe.gate"},
+    neighbours=True,
+    experts=(
+        f"{_EXPERTS}.experts.{{}}.w1",
+        f"{_EXPERTS}.experts.{{}}.w3",
+        f"{_EXPERTS}.experts.{{}}.w2",
+    ),
+)
