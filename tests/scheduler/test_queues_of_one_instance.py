@@ -249,7 +249,7 @@ def test_what_a_queue_reads_may_be_given_up_by_another(end: str, in_flight: int)
     server.drain()
     held: list[Any] = []
     for place in range(6):
-        held.append((attend(embedded(place), place, held), place))
+        held.append((attend(embedded(place), place, shown(held)), place))
     wanted = [distribution(value, 3, 1000) for value, _ in held[4:]]
     assert [fork.take(future) for future in (first, *futures)] == [wanted[0], *wanted]
 
