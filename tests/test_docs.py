@@ -59,6 +59,17 @@ def test_every_file_that_is_named_is_there(page: str) -> None:
     }
 
 
+def test_every_path_in_a_document_is_there() -> None:
+    files = tracked(*CODE, "docs")
+    wrong = {
+        (page, path)
+        for page in tracked("*.md")
+        for path in re.findall(r"`(\w+/[\w/]*\w+\.(?:py|rs|wit))`", (ROOT / page).read_text())
+        if not any(f"/{file}".endswith(f"/{path}") for file in files)
+    }
+    assert not wrong
+
+
 def test_every_function_that_is_named_is_there() -> None:
     sources = "\n".join(
         (ROOT / file).read_text() for file in tracked(*CODE) if file.endswith(".py")

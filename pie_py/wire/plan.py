@@ -390,7 +390,7 @@ class ModelDescription:
     most_steps: int = 1  # of the same sequences in one plan
     adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...
     quantized: str | None = None  # method of a checkpoint that was widened when it was read
-    kv_costs: dict[str, Any] | None = None  # what the worker measured, see `inference/costs.py`
+    kv_costs: dict[str, Any] | None = None  # what the worker measured, see `calibration/costs.py`
 
 
 @dataclass(slots=True)

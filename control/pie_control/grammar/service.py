@@ -2,8 +2,8 @@
 
 llguidance needs stack in proportion to a grammar's nesting, and ends its process where there is too
 little; nor does it look at a clock. So a grammar is compiled twice: first in a confined process
-(`probe.py`), then, if that went well, in a thread here that has eight times that process's stack.
-A compiled grammar can't be sent from process to process, and masks must take microseconds.
+(`compiling.py`), then, if that went well, in a thread here that has eight times that process's
+stack. A compiled grammar can't be sent from process to process, and masks must take microseconds.
 """
 
 from __future__ import annotations

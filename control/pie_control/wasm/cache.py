@@ -12,8 +12,6 @@ import structlog
 
 log = structlog.get_logger("pie.wasm")
 
-_CHUNK = 1 << 20
-
 
 class Cache:
     """Compiled components, by program and by what else their code depends on.

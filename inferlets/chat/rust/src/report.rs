@@ -1,4 +1,4 @@
-//! Messages to the gateway: lists in JSON, in the gateway's `backend/events.py`.
+//! Messages to the gateway: lists in JSON, in the gateway's `backend/job.py`.
 
 use std::fmt::Write;
 
