@@ -256,24 +256,6 @@ def test_topics_need_a_database(client: Client, database: str, what: str) -> Non
     assert told == "kept" if database else told.startswith("unsupported: topics")
 
 
-def test_a_machine_with_its_own_folder_fetches_programs_and_shares_what_is_in_a_database(
-    client: Client, second: Second, database: str
-) -> None:
-    instance = launched_on(client, second.node)
-    assert echoes(instance)
-    text = client.launch("shares", ["store"], near=instance.id).result()
-    other = launched_on(client, "n1")
-    if database:
-        assert text == "kept"
-        assert client.launch("shares", ["stored"], near=other.id).result() == "value"
-    else:
-        assert text.startswith("unsupported: this node of the cluster does not share the store")
-        assert client.launch("shares", ["store"], near=other.id).result() == "kept"
-
-
-# Faults
-
-
 def test_a_killed_control_process_takes_its_own_instances_alone(
     client: Client, cluster: Cluster
 ) -> None:
@@ -384,8 +366,29 @@ def test_launches_go_on_without_rays_head(client: Client, cluster: Cluster) -> N
     assert echoes(client.launch("echo"))
     cluster.started_again("ray", former)
     wait_for(lambda: any("gcs_server" in name_of(p) for p in cluster.processes()), 30)
+    assert cluster.token is not None
+    head = parse_endpoint(f"tcp://{cluster.token.ray}")
+    wait_for(lambda: answers(head), 30)  # the next tests' machine joins it
     assert echoes(instance)
     assert {node.node: node.incarnation for node in cluster.nodes().values()} == before
+
+
+def test_a_machine_with_its_own_folder_fetches_programs_and_shares_what_is_in_a_database(
+    client: Client, second: Second, database: str
+) -> None:
+    instance = launched_on(client, second.node)
+    assert echoes(instance)
+    text = client.launch("shares", ["store"], near=instance.id).result()
+    other = launched_on(client, "n1")
+    if database:
+        assert text == "kept"
+        assert client.launch("shares", ["stored"], near=other.id).result() == "value"
+    else:
+        assert text.startswith("unsupported: this node of the cluster does not share the store")
+        assert client.launch("shares", ["store"], near=other.id).result() == "kept"
+
+
+# Faults
 
 
 def test_a_killed_machine_comes_back(client: Client, cluster: Cluster, second: Second) -> None:
