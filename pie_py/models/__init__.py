@@ -1,1 +1,1 @@
-"""Where the files of models come from: packages, the hub, this machine's folders."""
+"""Models that travel in packages, and how they come onto this machine."""
