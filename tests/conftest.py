@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from pie_py.models.packaged import PACKAGED
+
 # Before anything imports PyTorch, and for all processes that tests start. The suite runs as several
 # processes; threads of PyTorch's that wait for each other on cores that another one uses spin, and
 # take ten times as long.
@@ -69,6 +71,15 @@ LONGEST = (
     "test_packaging.py",
 )
 TESTS = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """A real model, SmolLM2-135M-Instruct as a GGUF. Without it the test is skipped."""
+    file = PACKAGED["smollm2"].file
+    if not file.is_file():
+        pytest.skip("the model smollm2 is not on this machine: pie-py pull smollm2")
+    return file
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -46,11 +46,12 @@ FOLDERS: dict[str, dict[str, str]] = {
         "config": "",
         "wire": "config",
         "build": "config wire",
+        "models": "config",
         # The roof.
         "client": "pie_py build config wire",
         "testing": "config wire build client",
-        "bench": "pie_py config wire build client",
-        "cli": "pie_py config wire build client bench",
+        "bench": "pie_py config wire build models client",
+        "cli": "pie_py config wire build models client bench",
         "__main__": "cli",
     },
     "pie_control": {
@@ -153,7 +154,7 @@ FOLDERS: dict[str, dict[str, str]] = {
 # What each process may import of pie_py (the gateway is a client): dotted names begin with these.
 FLOOR = {
     "pie_control": ("pie_py.config.", "pie_py.wire.", "pie_py.build.", "pie_py.__version__"),
-    "pie_inference": ("pie_py.config.", "pie_py.wire."),
+    "pie_inference": ("pie_py.config.", "pie_py.wire.", "pie_py.models."),
     "pie_gateway": (
         "pie_py.config.",
         "pie_py.wire.",

@@ -48,14 +48,16 @@ def test_the_commands_come_first_and_are_one_line_each() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("smollm2")
 def test_the_main_job() -> None:
     install, pip, run = (shlex.split(part) for part in INSTALL.split("&&"))
     assert install == ["python3", "-m", "venv", ".venv"]
     assert pip[:2] == [".venv/bin/pip", "install"]  # what ./check does, too
     assert run[0] == ".venv/bin/pie-py"
+    assert run[run.index("--model") + 1] == "smollm2"
     done = pie_py(run[1:], ROOT)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip(), "the inferlet answered nothing"
+    assert done.stdout == "The capital of Japan is Tokyo."
 
 
 @pytest.mark.slow

@@ -77,13 +77,13 @@ def _models(
 
 def model(default: str = EMBEDDED_MODEL) -> Any:
     """The model to serve, a `ModelConfig`."""
-    text = "Folder or hub id of a checkpoint; `tiny` and `small` have random weights, made here."
+    text = "Folder, hub id or name of a model; `tiny` and `small` have random weights, made here."
     return option("--model", default=default, callback=_model, help=text)
 
 
 def models(default: str) -> Any:
     """The models to serve, one after the other: a tuple of `ModelConfig`."""
-    text = "Folder or hub id of a checkpoint, or `tiny` or `small`. Repeatable."
+    text = "Folder, hub id or name of a model, or `tiny` or `small`. Repeatable."
     return option("--model", default=[default], multiple=True, callback=_models, help=text)
 
 

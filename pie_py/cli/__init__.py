@@ -37,6 +37,7 @@ COMMANDS = {
     "trace": "pie_py.cli.trace:command",
     "replay": "pie_py.cli.replay:command",
     "top": "pie_py.cli.top:command",
+    "pull": "pie_py.cli.pull:command",
     "models": "pie_py.cli.models:models",
     "adapters": "pie_py.cli.models:adapters",
     "mcp": "pie_py.cli.mcp:command",

@@ -69,7 +69,8 @@ _OPTIONS = (
         "models",
         multiple=True,
         metavar="MODEL",
-        help="A folder or hub id of a model to serve; the embedded one by default. Repeatable.",
+        help="A folder, a hub id, or a name such as smollm2: a model to serve; the embedded one by"
+        " default. Repeatable.",
     ),
     click.option(
         "--config",

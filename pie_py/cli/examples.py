@@ -8,7 +8,7 @@ import click
 
 EXAMPLES = {
     "run": 'pie-py run text_completion --prompt "Once upon a time"',
-    "serve": "pie-py serve --model HuggingFaceTB/SmolLM2-135M-Instruct",
+    "serve": "pie-py serve --model smollm2",
     "new": "pie-py new my_inferlet && cd my_inferlet && pie-py test",
     "test": "pie-py test -k capital",
     "build": "pie-py build my_inferlet.py --package markdown",
@@ -21,6 +21,7 @@ EXAMPLES = {
     "trace": "pie-py trace my_inferlet-70c6fc49 --follow -o trace.json",
     "replay": "pie-py replay run.jsonl --source my_inferlet.py",
     "top": "pie-py top --interval 0.5",
+    "pull": "pie-py pull smollm2",
     "models": "pie-py models pie-tiny --traits",
     "adapters": "pie-py adapters list",
     "adapters list": "pie-py adapters list --json",

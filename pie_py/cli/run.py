@@ -24,6 +24,7 @@ from pie_py.cli.connect import (
     server_options,
 )
 from pie_py.cli.console import progress, say
+from pie_py.cli.pull import pull_those_of
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, Target, find_target, target_bytes
 from pie_py.cli.watch import watch_target
@@ -141,6 +142,7 @@ def _temporary_server(config: Any, target: Target | None, verbose: bool) -> Iter
     """A server for one run, on an endpoint of its own."""
     from pie_py.client.server_process import ServerFailed, temporary_server
 
+    pull_those_of(config.models)
     # So that the server is stopped and its folder removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     with temporary_server(config, verbose=verbose) as server:

@@ -13,6 +13,7 @@ from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import EXIT_FAILED
 from pie_py.cli.console import say
 from pie_py.cli.http_options import http_options
+from pie_py.cli.pull import pull_those_of
 from pie_py.cli.server_config import server_config
 
 
@@ -54,6 +55,7 @@ def command(**options: Any) -> None:
     from pie_py.client.server_process import ServerFailed, ServerProcess
     from pie_py.config.logs import set_up_logs
 
+    pull_those_of(config.models)
     set_up_logs(config.log)
     tell = say if config.log.format == "text" else structlog.get_logger("pie.serve").info
     with ServerProcess(config) as server, ExitStack() as stack:

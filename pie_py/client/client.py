@@ -95,7 +95,7 @@ class Client:
         A server that it has started ends with the client.
 
         Args:
-            models: folders or hub ids to serve; with any, a server is started in any case.
+            models: folders, hub ids or names to serve; with any, a server is started in any case.
             settings: fields of `ServerConfig`; likewise.
         """
         made = cls()

@@ -29,7 +29,7 @@ class FlashInferConfig(Section):
 class ModelConfig(Section):
     """One model to serve."""
 
-    source: str = EMBEDDED_MODEL  # a folder, a hub id, or the embedded model's name
+    source: str = EMBEDDED_MODEL  # a folder, .gguf file, hub id or name
     name: str | None = None  # how inferlets call it; the folder's or id's last part by default
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     max_length: PositiveInt | None = (

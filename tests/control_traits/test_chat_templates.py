@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.checkpoints import small_tokenizer
 from support.instances import failure
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, LlavaProcessor
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from pie_control.errors import ApiError
 from pie_control.models.chat_template import ChatTemplates
 from pie_control.models.tokenizer import TextCodec
+from pie_control.models.tokenizer_files import UnusableTokenizer
 
 TALK: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief, é <b>."},
@@ -140,6 +142,51 @@ def test_named_templates_and_files(tmp_path: Path) -> None:
     assert TextCodec(listed).apply_chat_template(json.dumps(TALK), False) == "of the file"
     (listed / "chat_template.jinja").unlink()
     assert TextCodec(listed).apply_chat_template(json.dumps(TALK), False) == "listed"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("listed",),
+        ("chat_template.jinja", "listed"),
+        ("chat_template.json", "chat_template.jinja", "listed"),
+        ("processor_config.json", "chat_template.json", "chat_template.jinja", "listed"),
+    ],
+    ids=lambda said: said[0],
+)
+def test_templates_of_a_processor(tmp_path: Path, said: tuple[str, ...]) -> None:
+    """Its own come before the tokenizer's, as in `transformers`: the first of these."""
+    LlavaProcessor(CLIPImageProcessorPil(), small_tokenizer()).save_pretrained(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink()
+    processor = json.loads((tmp_path / "processor_config.json").read_text())
+    texts = {name: json.dumps({**processor, "chat_template": name}) for name in said[:-1]}
+    texts |= {"chat_template.jinja": "chat_template.jinja"} if len(said) > 1 else {}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({**config, "chat_template": "listed"})
+    )
+    ours = TextCodec(tmp_path).apply_chat_template(json.dumps(TALK[:2]), False)
+    assert ours == said[0]
+    if len(said) > 1:  # it does not look there for a processor's
+        assert ours == LlavaProcessor.from_pretrained(tmp_path).apply_chat_template(TALK[:2])
+    # Without a processor, the file is the tokenizer's last.
+    (tmp_path / "processor_config.json").unlink()
+    (tmp_path / "preprocessor_config.json").unlink(missing_ok=True)
+    theirs = AutoTokenizer.from_pretrained(tmp_path).apply_chat_template(TALK[:2], tokenize=False)
+    assert TextCodec(tmp_path).apply_chat_template(json.dumps(TALK[:2]), False) == theirs
+
+
+def test_a_template_that_only_the_old_file_has(tmp_path: Path) -> None:
+    small_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink()
+    file = tmp_path / "chat_template.json"
+    file.write_text('{"chat_template": "alone"}')
+    assert TextCodec(tmp_path).apply_chat_template(json.dumps(TALK), False) == "alone"
+    file.write_text("[1]")
+    with pytest.raises(UnusableTokenizer, match=r"chat_template\.json"):
+        TextCodec(tmp_path)
 
 
 def test_the_date_is_todays() -> None:

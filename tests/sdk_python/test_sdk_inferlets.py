@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.sdk_rig import BOS, Rig, continuation
+from support.sdk_rig import BOS, END, Rig, continuation
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPLETION = ROOT / "inferlets" / "text_completion"
@@ -20,6 +20,15 @@ def test_text_completion(rig: Rig, file: str) -> None:
     expected = continuation([BOS, *b"The capital of"], 30)
     assert "".join(str(m) for m in outcome.sent) == bytes(expected).decode()
     assert len(outcome.sent) == 30
+
+
+def test_text_completion_answers_in_the_chat_format(rig: Rig) -> None:
+    source = (COMPLETION / "main.py").read_text()
+    outcome = rig.run(source, "--chat", "--prompt", "Hi", "--max-tokens", "9")
+    assert outcome.ok, outcome.text
+    user, assistant = BOS + 2, BOS + 3
+    expected = continuation([BOS, user, *b"Hi", END, assistant], 9)
+    assert "".join(map(str, outcome.sent)) == bytes(expected).decode()
 
 
 @pytest.mark.parametrize("file", ["main.py", "raw.py"])

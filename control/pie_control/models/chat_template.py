@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from pie_control.models.template_sandbox import (
     light,
     time_limit,
 )
+from pie_control.models.tokenizer_files import read_object
 
 INLINE_SECONDS = 0.005  # on the control thread
 LONGEST_SECONDS = 2.0  # in a thread
@@ -144,7 +145,9 @@ class ChatTemplates:
 def read_sources(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
     """The texts of a folder's templates, by name.
 
-    Files come before what tokenizer_config.json holds, as in `transformers`.
+    The choice is that of `transformers`: a processor's own template, if the model has a processor,
+    then files, then tokenizer_config.json. Where it finds none, chat_template.json counts all the
+    same.
 
     Args:
         folder: the checkpoint.
@@ -152,25 +155,43 @@ def read_sources(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
 
     Raises:
         ValueError: for a template that is no text, or too long.
+        UnusableTokenizer: for a file that is no JSON object.
     """
-    files = {
-        file.stem: file for file in sorted((folder / "additional_chat_templates").glob("*.jinja"))
-    }
-    if (single := folder / "chat_template.jinja").is_file():
-        files["default"] = single
-    sources: dict[str, Any] = {name: f.read_text(encoding="utf-8") for name, f in files.items()}
-    if not sources:
-        found = settings.get("chat_template")
-        if isinstance(found, list):
-            sources = {entry["name"]: entry["template"] for entry in found}
-        elif found is not None:
-            sources = {"default": found}
+    sources = next(filter(None, _choices(folder, settings)), {})
     for name, source in sources.items():
         if not isinstance(source, str) or len(source) > MAX_SOURCE:
             raise ValueError(
                 f"chat template {name!r} is no text of at most {MAX_SOURCE} characters"
             )
     return sources
+
+
+def _choices(folder: Path, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What the files say, each all templates by name, and what counts most first."""
+    processor, alone = folder / "processor_config.json", folder / "chat_template.json"
+    if processor.is_file() or (folder / "preprocessor_config.json").is_file():
+        yield _named(read_object(processor))
+        yield _named(read_object(alone))
+    yield _of_files(folder)
+    yield _named(settings)
+    yield _named(read_object(alone))
+
+
+def _of_files(folder: Path) -> dict[str, str]:
+    files = {
+        file.stem: file for file in sorted((folder / "additional_chat_templates").glob("*.jinja"))
+    }
+    if (single := folder / "chat_template.jinja").is_file():
+        files["default"] = single
+    return {name: file.read_text(encoding="utf-8") for name, file in files.items()}
+
+
+def _named(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The templates that a file of settings holds, by name."""
+    found = settings.get("chat_template")
+    if isinstance(found, list):
+        return {entry["name"]: entry["template"] for entry in found}
+    return found if isinstance(found, dict) else {} if found is None else {"default": found}
 
 
 def _read(request: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -16,6 +16,8 @@ from safetensors import SafetensorError, safe_open
 from pie_inference.checkpoints import gguf_file
 from pie_inference.checkpoints.sources import Int8, Source, Sources, Stored, unreadable
 from pie_inference.errors import LoadError
+from pie_py.models.packaged import PACKAGED
+from pie_py.models.pull import PullFailed, packaged_file
 
 log = structlog.get_logger("pie.worker.load")
 
@@ -37,19 +39,25 @@ def embedded_names() -> list[str]:
 
 def checkpoint_folder(source: str) -> Path:
     """The folder of a model: an embedded one's, a local one, one made of a GGUF, or a download of a
-    hub id. Raises `LoadError` if there is none.
+    packaged model or a hub id. Raises `LoadError` if there is none.
     """
     if source in embedded_names():
         return EMBEDDED / source
+    if source in PACKAGED:
+        try:
+            return gguf_file.gguf_folder(packaged_file(source))
+        except PullFailed as error:
+            raise LoadError(str(error)) from None
     local = Path(source).expanduser()
     if local.is_dir():
         return local.resolve()
     if local.suffix == ".gguf" and local.is_file():
         return gguf_file.gguf_folder(local.resolve())
     if not _HUB_ID.fullmatch(source):
+        names = " or ".join(map(repr, [*embedded_names(), *PACKAGED]))
         raise LoadError(
             f"there is no folder {source!r}; name a folder with a config.json, a .gguf file,"
-            f" a hub id such as 'owner/name', or {' or '.join(map(repr, embedded_names()))}"
+            f" a hub id such as 'owner/name', or {names}"
         )
     log.info("downloading a model", source=source)
     from huggingface_hub import snapshot_download  # takes 0.25 s
@@ -152,8 +160,7 @@ def load_tensors(
         return _finite(folder, name, tensor.to(device=device, dtype=dtype))
 
     with ExitStack() as opened:
-        sources = arrange(_stored(folder, opened))
-        _check(folder, expected, sources)
+        sources = checked_sources(folder, expected, arrange, opened)
         tensors: dict[str, torch.Tensor] = {}
         for name in expected:
             source = sources[name]
@@ -168,6 +175,20 @@ def load_tensors(
                 log.warning("the stored head is not the embedding: it is used", name=name)
                 tensors[name] = taken(name, sources[name])
     return tensors
+
+
+def checked_sources(
+    folder: Path,
+    expected: Mapping[str, tuple[int, ...]],
+    arrange: Callable[[Sources], Sources],
+    opened: ExitStack,
+) -> Sources:
+    """The sources of a checkpoint's tensors, which read as long as `opened`; none is read yet.
+    Arguments and errors are those of `load_tensors`.
+    """
+    sources = arrange(_stored(folder, opened))
+    _check(folder, expected, sources)
+    return sources
 
 
 def _numbers(folder: Path, name: str, source: Source) -> torch.Tensor:

@@ -133,7 +133,7 @@ def _network(
     if config.load_format == "dummy":
         tensors = random_tensors(expected, dtype, device, part)
     else:
-        arrange = partial(_arranged, architecture, checkpoint)
+        arrange = partial(arranged, architecture, checkpoint)
         # Encoders of images take plain weights, and a part is cut out of those.
         int8 = architecture.decoder is not None and divided is None and Decoder.takes_int8(device)
         tensors = load_tensors(folder, expected, dtype, device, arrange, part, int8)
@@ -143,7 +143,7 @@ def _network(
         return Decoder(sharded(divided, ranks.size), tensors, dtype, device, ranks)
 
 
-def _arranged(architecture: Architecture, checkpoint: dict[str, Any], stored: Sources) -> Sources:
+def arranged(architecture: Architecture, checkpoint: dict[str, Any], stored: Sources) -> Sources:
     """The tensors of a checkpoint by the names, and in the form, that the architecture expects."""
     rename = architecture.rename(checkpoint)
     renamed = ((rename(name), source) for name, source in dequantized(checkpoint, stored).items())

