@@ -63,7 +63,10 @@ class Decoder:
         self.activation = spec.activation  # of its feed-forward blocks
         self._spec = spec
         self._dtype, self._device = dtype, device
-        self._ropes = [Rope(*rope.angles(), dtype, device, spec.interleaved) for rope in spec.ropes]
+        self._ropes = [
+            Rope(*rope.turning(), rope.positions, dtype, device, spec.interleaved)
+            for rope in spec.ropes
+        ]
         taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype, spec.layer_norm)
         self._layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
         self._norm = taken.norm(f"{spec.prefix}norm")
@@ -195,7 +198,7 @@ class Decoder:
         for rope, spec in zip(self._ropes, self._spec.ropes, strict=True):
             # The kernel turns whole heads, by halves.
             if spec.head_dim == self.shape.head_dim and not self._spec.interleaved:
-                rope.use(kernels, spec.angles()[0])
+                rope.use(kernels)
         self._norm.use(kernels)
         for layer in self._layers:
             layer.mixer.use(kernels)
