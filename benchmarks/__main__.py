@@ -33,6 +33,7 @@ MODULES = {
     "batching": "benchmarks.batching.compare",
     "gpu": "benchmarks.gpu.run",
     "stopwatch": "benchmarks.stopwatch",
+    "laptop": "benchmarks.laptop.compare",
 }
 ATTACKS = Benchmarks(
     {name: f"benchmarks.attacks.{name}" for name in ("table", "frames", "kills", "soak")},

@@ -59,6 +59,7 @@ class Peer:
             process_group=0,
         )
         self.version = ""
+        self.pid = self._process.pid
 
     def wait_ready(self) -> None:
         """Waits until its model is loaded.
@@ -77,14 +78,22 @@ class Peer:
         Raises:
             PeerFailed: if it has ended.
         """
+        answer = self.ask(prompts=prompts, tokens=tokens, steps=steps)
+        return Measured(answer["seconds"], answer["ms_a_token"])
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """The answer to a request, which may have what this peer alone knows.
+
+        Raises:
+            PeerFailed: if it has ended.
+        """
         assert self._process.stdin is not None
         self._signal(signal.SIGCONT)
-        request = {"prompts": prompts, "tokens": tokens, "steps": steps}
         with suppress(BrokenPipeError):  # then there is no answer
             print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = self._answer()
         self._signal(signal.SIGSTOP)
-        return Measured(answer["seconds"], answer["ms_a_token"])
+        return answer
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -29,6 +29,7 @@ class Served(NamedTuple):
     """A server and its gateway."""
 
     url: str
+    endpoint: str  # of the control process
     processes: tuple[psutil.Process, ...]  # control and gateway
 
     @property
@@ -71,7 +72,9 @@ def gateway_server(
         )
         with ServerProcess(config, Path(folder) / "log", module="pie_gateway") as process:
             url = process.wait_ready()
-            yield Served(url, (psutil.Process(server.pid), psutil.Process(process.pid)))
+            yield Served(
+                url, server.endpoint, (psutil.Process(server.pid), psutil.Process(process.pid))
+            )
 
 
 async def ask(url: str, method: str, path: str, body: Any = None) -> Any:

@@ -96,10 +96,12 @@ def unknown_model(name: str, served: list[str]) -> Problem:
     return Problem(404, text, param="model", code="model_not_found")
 
 
-def of_client(error: ClientError) -> Problem:
-    """What the control process, or an instance, has refused or failed."""
+def of_client(error: ClientError, prompt: str = "messages") -> Problem:
+    """What the control process, or an instance, has refused or failed; `prompt` is the request's
+    field that may be too long.
+    """
     if isinstance(error, InferletFailed):
-        return of_text(error.text)
+        return of_text(error.text, prompt)
     if isinstance(error, RpcError):
         return _of_code(error.code, error.message)
     return Problem(503, str(error), code="unreachable", retry_after=1.0)
@@ -117,14 +119,14 @@ async def asked(call: Awaitable[Value]) -> Value:
         raise of_client(error) from None
 
 
-def of_text(text: str) -> Problem:
+def of_text(text: str, prompt: str = "messages") -> Problem:
     """The error that an instance has ended with: `CODE: message` if it is one of the contract."""
     code, colon, message = text.partition(": ")
     if not colon or code not in _STATUS:
         return Problem(500, text[-2000:], code="program_failed")
     if message.startswith(_CONTEXT_LENGTH):
         text = message.removeprefix(_CONTEXT_LENGTH)
-        return Problem(400, text, param="messages", code="context_length_exceeded")
+        return Problem(400, text, param=prompt, code="context_length_exceeded")
     return _of_code(code, message)
 
 

@@ -84,6 +84,26 @@ def test_a_wrong_field_within_is_named(
     assert error.get("param", place) == place  # Anthropic's errors have none
 
 
+@pytest.mark.parametrize(
+    ("api", "field", "limit"),
+    [
+        ("completions", "prompt", "max_tokens"),
+        ("responses", "input", "max_output_tokens"),
+        ("chat/completions", "messages", "max_completion_tokens"),
+    ],
+)
+def test_a_prompt_beyond_the_context_is_named(
+    gateway: Gateway, api: str, field: str, limit: str
+) -> None:
+    text: Any = "one two three " * 20_000
+    prompt = [{"role": "user", "content": text}] if field == "messages" else text
+    with gateway.http() as http:
+        answer = http.post(f"/v1/{api}", json={"model": "pie-tiny", field: prompt, limit: 2})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, field), error
+    assert error["code"] == "context_length_exceeded"
+
+
 def image(url: str) -> dict[str, Any]:
     part = {"type": "image_url", "image_url": {"url": url}}
     return {**HI, "messages": [{"role": "user", "content": [part]}]}

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import resource
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.families import make_family
+from support.model_rig import Rig, Step, assert_close, expected_logits, tokens_of
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from pie_inference.errors import LoadError
-from pie_inference.layers.rope_scaling import RopeSpec, rope_spec
+from pie_inference.layers.rope_scaling import MAX_POSITIONS, RopeSpec, rope_spec
 
 TRAINED = 64
 FACTOR = st.floats(1.0, 16.0)
@@ -62,15 +66,14 @@ def config_of(parameters: dict[str, Any], head_dim: int, base: float) -> LlamaCo
 @settings(max_examples=80)
 @given(PARAMETERS, st.sampled_from([8, 32, 128]), st.floats(100.0, 1e6))
 def test_angles(parameters: dict[str, Any], head_dim: int, base: float) -> None:
-    angles, amplitude = read(parameters, head_dim, base).angles()
+    found, amplitude = read(parameters, head_dim, base).turning()
     config = config_of(parameters, head_dim, base)
     if parameters["rope_type"] == "default":
         frequencies, wanted = LlamaRotaryEmbedding.compute_default_rope_parameters(config)
     else:
         frequencies, wanted = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config)
     assert amplitude == pytest.approx(wanted)
-    torch.testing.assert_close(angles[1], frequencies)
-    torch.testing.assert_close(angles[TRAINED - 1], (TRAINED - 1) * frequencies)
+    torch.testing.assert_close(found, frequencies)
 
 
 @pytest.mark.parametrize("factor", [1.5, 4.0])
@@ -81,7 +84,7 @@ def test_dynamic_angles_are_those_of_a_text_as_long_as_is_served(
     parameters = {"rope_type": "dynamic", "factor": factor}
     spec = rope_spec(parameters, head_dim=32, base=1e4, trained=TRAINED, longest=longest)
     assert spec.positions == (longest or TRAINED * factor)
-    angles, _ = spec.angles()
+    angles = torch.outer(torch.arange(float(spec.positions)), spec.frequencies())
     rotary = LlamaRotaryEmbedding(config_of(parameters, 32, 10_000.0))
     cos, sin = rotary(torch.zeros(1), torch.arange(spec.positions)[None])
     torch.testing.assert_close(angles.cos(), cos[0, :, :16], atol=1e-4, rtol=0)
@@ -119,14 +122,16 @@ def test_bad_parameters_are_refused(parameters: dict[str, Any], reason: str) -> 
         read(parameters, 32)
 
 
-@pytest.mark.parametrize("kind", ["default", "linear", "dynamic", "yarn", "longrope"])
-def test_every_position_turns_as_far_as_the_one_before(kind: str) -> None:
-    """So that scores depend on distances, and keys can be given other positions."""
-    factors = {"short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [1.0, 2.0, 4.0, 9.0]}
-    parameters = {"rope_type": kind, "factor": 2.0, "original_max_position_embeddings": 32}
-    spec = rope_spec({**parameters, **factors}, head_dim=8, base=1e4, trained=TRAINED)
-    turned = torch.outer(torch.arange(float(spec.positions)), spec.frequencies())
-    torch.testing.assert_close(spec.angles()[0], turned)
+@torch.inference_mode()
+def test_many_positions_take_no_memory(tmp_path: Path) -> None:
+    """Of a file that claims them, whoever made it."""
+    folder = make_family(tmp_path / "model", "llama", max_position_embeddings=MAX_POSITIONS)
+    tokens, positions = tokens_of(20), list(range(MAX_POSITIONS - 20, MAX_POSITIONS))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    rig = Rig(folder)
+    (found,) = rig.forward(Step(rig.sequence(20), tokens, positions=positions, outputs=20))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18  # KiB
+    assert_close(found, expected_logits(folder, tokens, positions=positions))
 
 
 def test_the_longest_text_decides_which_factors_a_model_has() -> None:

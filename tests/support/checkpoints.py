@@ -100,7 +100,7 @@ def make_checkpoint(
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):  # transformers starts them at zero
                 parameter.normal_(0.0, config.initializer_range)
-            elif name.endswith("norm.weight"):  # and these at one, or zero if it adds one
+            elif "norm" in name:  # and these at one, or zero if it adds one
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     model = model.to(getattr(torch, dtype))
     size = sum(p.numel() * p.element_size() for p in model.parameters())

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from transformers import (
+    Cohere2Config,
+    CohereConfig,
     DeepseekV3Config,
     Gemma2Config,
     Gemma3TextConfig,
@@ -23,6 +25,7 @@ from transformers import (
     MixtralConfig,
     Olmo2Config,
     Phi3Config,
+    PhiConfig,
     PreTrainedConfig,
     Qwen2Config,
     Qwen2MoeConfig,
@@ -31,6 +34,8 @@ from transformers import (
     Qwen3MoeConfig,
     Qwen3NextConfig,
     SmolLM3Config,
+    StableLmConfig,
+    Starcoder2Config,
 )
 
 from support.checkpoints import make_checkpoint, small_tokenizer
@@ -138,6 +143,17 @@ VARIANTS: dict[str, Callable[..., PreTrainedConfig]] = {
     "phi3": functools.partial(Phi3Config, sliding_window=WINDOW),
     "phi3-long": functools.partial(
         Phi3Config, rope_parameters=LONG, original_max_position_embeddings=256
+    ),
+    "phi": PhiConfig,
+    "phi-normed": functools.partial(PhiConfig, qk_layernorm=True),
+    "cohere": functools.partial(CohereConfig, logit_scale=0.5),
+    "cohere-normed": functools.partial(CohereConfig, use_qk_norm=True, attention_bias=True),
+    "cohere2": functools.partial(Cohere2Config, num_hidden_layers=4, sliding_window=WINDOW),
+    "starcoder2": functools.partial(Starcoder2Config, sliding_window=WINDOW),
+    "starcoder2-plain": functools.partial(Starcoder2Config, use_bias=False),
+    "stablelm": functools.partial(StableLmConfig, use_qkv_bias=True),
+    "stablelm-parallel": functools.partial(
+        StableLmConfig, qk_layernorm=True, use_parallel_residual=True
     ),
     "smollm3": functools.partial(SmolLM3Config, num_hidden_layers=4, no_rope_layer_interval=2),
     "smollm3-window": functools.partial(

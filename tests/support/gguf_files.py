@@ -65,7 +65,10 @@ def _write_sizes(writer: Any, config: dict[str, Any]) -> None:
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if "rms_norm_eps" in config:
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    else:
+        writer.add_layer_norm_eps(config.get("layer_norm_eps") or config["norm_epsilon"])
     rope = config["rope_parameters"]
     rope = rope.get("full_attention", rope)
     writer.add_rope_freq_base(rope["rope_theta"])
@@ -101,7 +104,9 @@ def _converted(
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     for name, tensor in load_file(folder / "model.safetensors").items():
         module = name.split(".")[-2]
-        if architecture.startswith("gemma") and name.endswith("norm.weight"):
+        if head := re.fullmatch(r"(.*\.[qk]_layernorm)\.norms\.\d+(\.weight)", name):
+            experts.setdefault(head[1] + head[2], []).append(tensor)
+        elif architecture.startswith("gemma") and name.endswith("norm.weight"):
             yield name, tensor + 1
         elif architecture in _NEIGHBOURS and module in heads:
             halves = tensor.reshape(heads[module], 2, -1, *tensor.shape[1:])

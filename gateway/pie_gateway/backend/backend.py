@@ -24,6 +24,8 @@ from pie_py.config.shipped_files import shipped_folder
 # The library's programs: what each is called when it is uploaded, and its file.
 CHAT = ("gateway-chat", "chat/chat.wasm")
 ASYNCHRONOUS = ("gateway-async", "async_function_calling/chat.py")
+# Fields of requests that have the prompt, where it is not `messages`.
+_PROMPTS: dict[Route, str] = {"completions": "prompt", "responses": "input"}
 IDLE_SECONDS = 600.0  # after which a user's connection is closed
 
 
@@ -63,7 +65,8 @@ class Backend:
 
     def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
         """An instance for a job, which `async with` launches."""
-        return Generation(partial(self._launch, route), job, images)
+        field = _PROMPTS.get(route, "messages")
+        return Generation(partial(self._launch, route), job, images, field)
 
     async def _launch(self, route: Route, argument: str) -> Instance:
         """Launches the program of a route.

@@ -44,10 +44,16 @@ class Generation:
     """
 
     def __init__(
-        self, launch: Callable[[str], Awaitable[Instance]], job: Job, images: Sequence[bytes]
+        self,
+        launch: Callable[[str], Awaitable[Instance]],
+        job: Job,
+        images: Sequence[bytes],
+        field: str = "messages",
     ) -> None:
-        """Takes what launches the program with an argument, and what the instance is given."""
-        self._launch = launch
+        """Takes what launches the program with an argument, what the instance is given, and the
+        request's field that has the prompt.
+        """
+        self._launch, self._field = launch, field
         self._job = job
         self._images = images
         self._instance: Instance | None = None
@@ -127,7 +133,7 @@ class Generation:
                 await self._instance.result()  # raises if it has failed
                 return None
         except ClientError as error:
-            raise of_client(error) from None
+            raise of_client(error, self._field) from None
         try:
             event: Event = decode_event(message)
             return event

@@ -187,7 +187,10 @@ class Family:
             "num_key_value_heads": facts.count("attention.head_count_kv", heads),
             "head_dim": head_dim,
             "max_position_embeddings": facts.count("context_length"),
-            "rms_norm_eps": facts.number("attention.layer_norm_rms_epsilon", 1e-6),
+            "rms_norm_eps": facts.number(
+                "attention.layer_norm_rms_epsilon",
+                facts.number("attention.layer_norm_epsilon", 1e-6),
+            ),
             "rope_parameters": rope,
             "attention_bias": "blk.0.attn_q.bias" in tensors,
             "tie_word_embeddings": "output.weight" not in tensors,
@@ -290,6 +293,22 @@ def _score_scale(facts: Facts, largest: int) -> float:
     return facts.head_dim
 
 
+def _plain_biases(facts: Facts) -> dict[str, Any]:
+    biased = "blk.0.attn_q.bias" in facts.file.tensors
+    normed = "blk.0.attn_q_norm.weight" in facts.file.tensors
+    return {"use_bias": biased, "use_qkv_bias": biased, "qk_layernorm": normed}
+
+
+def _stablelm(facts: Facts) -> dict[str, Any]:
+    parallel = "blk.0.ffn_norm.weight" not in facts.file.tensors
+    return _plain_biases(facts) | {"use_parallel_residual": parallel}
+
+
+def _cohere(facts: Facts) -> dict[str, Any]:
+    normed = "blk.0.attn_q_norm.weight" in facts.file.tensors
+    return {"use_qk_norm": normed, "logit_scale": facts.number("logit_scale", 1.0)}
+
+
 def _gpt_oss(facts: Facts) -> dict[str, Any]:
     rope = facts.rope()
     return _mixture(facts) | {"rope_parameters": {**rope, "truncate": False}}
@@ -317,6 +336,20 @@ FAMILIES = {
         partial=True,
         windows=True,
     ),
+    "phi2": Family(
+        "PhiForCausalLM",
+        _plain_biases,
+        {"ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
+        partial=True,
+    ),
+    "starcoder2": Family(
+        "Starcoder2ForCausalLM",
+        _plain_biases,
+        {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+    ),
+    "stablelm": Family("StableLmForCausalLM", _stablelm, partial=True),
+    "command-r": Family("CohereForCausalLM", _cohere),
+    "cohere2": Family("Cohere2ForCausalLM", _cohere, windows=True),
     "smollm3": Family("SmolLM3ForCausalLM", neighbours=True),
     "olmo2": Family("Olmo2ForCausalLM", names=_BOTH_SIDES),
     "granite": Family("GraniteForCausalLM", _granite, neighbours=True),

@@ -1,4 +1,4 @@
-"""Gated feed-forward blocks."""
+"""Feed-forward blocks, most of them gated."""
 
 from __future__ import annotations
 
@@ -57,10 +57,15 @@ class Clamp:
 
 
 class Gate:
-    """`activation(gate) * up`, or a clamp of both, of gate and up side by side."""
+    """`activation(gate) * up`, or a clamp of both, of gate and up side by side; without a gate the
+    activation alone.
+    """
 
-    def __init__(self, activation: Activation, clamp: Clamp | None = None) -> None:
+    def __init__(
+        self, activation: Activation, clamp: Clamp | None = None, gated: bool = True
+    ) -> None:
         """Of PyTorch's operations, unless `use` brings a kernel."""
+        self._gates = gated
         self._activation = ACTIVATIONS[activation]
         self._name = activation
         self._clamp = clamp
@@ -68,10 +73,12 @@ class Gate:
 
     def use(self, kernels: Kernels) -> None:
         """Computes with a device's kernel from now on, if it has one."""
-        self._gated = None if self._clamp else kernels.gated.get(self._name)
+        self._gated = None if self._clamp or not self._gates else kernels.gated.get(self._name)
 
     def __call__(self, both: torch.Tensor) -> torch.Tensor:
-        """`[n, inner]` of `[n, 2 * inner]`."""
+        """`[n, inner]` of `[n, 2 * inner]`, or of `[n, inner]` without a gate."""
+        if not self._gates:
+            return self._activation(both)
         if self._gated is not None and both.shape[-1] * both.itemsize % ALIGNED == 0:
             return self._gated(both)
         gate, up = both.chunk(2, -1)
@@ -81,15 +88,20 @@ class Gate:
 
 
 class GatedMlp(FeedForward):
-    """`down(activation(gate(x)) * up(x))` (Shazeer 2020)."""
+    """`down(activation(gate(x)) * up(x))` (Shazeer 2020), or without a gate."""
 
     def __init__(
-        self, gate_up: Linear, down: Linear, activation: Activation, clamp: Clamp | None = None
+        self,
+        gate_up: Linear,
+        down: Linear,
+        activation: Activation,
+        clamp: Clamp | None = None,
+        gated: bool = True,
     ) -> None:
         """Takes the products: hidden to twice the inner size, gate first, and inner to hidden."""
         self._gate_up = gate_up
         self._down = down
-        self._gate = Gate(activation, clamp)
+        self._gate = Gate(activation, clamp, gated)
 
     def use(self, kernels: Kernels) -> None:
         """See `FeedForward.use`."""

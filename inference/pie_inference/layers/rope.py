@@ -7,6 +7,7 @@ import torch
 from pie_inference.layers.kernels import Kernels
 
 Angles = tuple[torch.Tensor, ...]
+TABULATED = 1 << 17  # positions of which a table is kept; models that reach further compute theirs
 
 
 class Rope:
@@ -19,27 +20,37 @@ class Rope:
 
     def __init__(
         self,
-        angles: torch.Tensor,
+        frequencies: torch.Tensor,
         amplitude: float,
+        positions: int,
         dtype: torch.dtype,
         device: torch.device,
         interleaved: bool = False,
     ) -> None:
-        """Tabulates cosines and sines of angles `[positions, head_dim / 2]`, float32 radians. A
-        rotated vector's length is multiplied by the amplitude, 1 but for YaRN.
+        """Takes what a position turns further than the one before, `[head_dim / 2]`, float32
+        radians, and how many positions are served. A rotated vector's length is multiplied by the
+        amplitude, 1 but for YaRN.
         """
-        self._half = angles.shape[1]
+        self._half = frequencies.shape[0]
+        self._frequencies, self._positions = frequencies, positions
         self._amplitude = amplitude
         self._dtype, self._device = dtype, device
         self._interleaved = interleaved
         self._kernel = Kernels().rotate
-        self._table = self._tabulated(angles)
+        self._table = self._whole_table()
 
-    def use(self, kernels: Kernels, angles: torch.Tensor) -> None:
-        """Computes with a device's kernels from now on, by the angles that it was made with."""
+    def use(self, kernels: Kernels) -> None:
+        """Computes with a device's kernels from now on."""
         if kernels.rotate is not None:
             self._kernel = kernels.rotate
-            self._table = self._tabulated(angles)
+            self._table = self._whole_table()
+
+    def _whole_table(self) -> torch.Tensor | None:
+        if self._positions > TABULATED:
+            self._frequencies = self._frequencies.to(self._device)
+            return None
+        positions = torch.arange(self._positions, dtype=torch.float32)
+        return self._tabulated(torch.outer(positions, self._frequencies))
 
     def _tabulated(self, angles: torch.Tensor) -> torch.Tensor:
         """Cosines and sines of angles `[n, planes]`.
@@ -61,6 +72,8 @@ class Rope:
         Cosines and signed sines, each `[t, 1, head_dim]`; for a kernel that looks them up the
         positions and the table.
         """
+        if self._table is None:
+            return self.own_angles(torch.outer(positions.float(), self._frequencies))
         if self._kernel is not None:
             return positions, self._table
         cos, sin = self._table.index_select(0, positions).unbind(1)

@@ -11,7 +11,7 @@ import torch
 
 from pie_inference.errors import LoadError
 
-MAX_POSITIONS = 1 << 24  # more is a mistake, and would fill the memory with angles
+MAX_POSITIONS = 1 << 24  # more is a mistake: float32 does not tell them apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,15 @@ class RopeSpec:
             found = max(self.trained, int(self._original * self._yarn_factor))
         return found if self.longest is None else min(found, self.longest)
 
-    def angles(self) -> tuple[torch.Tensor, float]:
-        """Angles `[positions, head_dim / 2]`, float32, and the amplitude. Raises `LoadError` if the
-        scaling lacks a parameter.
+    def turning(self) -> tuple[torch.Tensor, float]:
+        """What a position turns further than the one before, `[head_dim / 2]`, float32 radians, and
+        the amplitude. Raises `LoadError` if the scaling lacks a parameter.
         """
-        positions = torch.arange(self.positions, dtype=torch.float32)
-        frequencies, amplitude = SCALINGS[self.kind](self)
-        return torch.outer(positions, frequencies), amplitude
+        return SCALINGS[self.kind](self)
 
     def frequencies(self) -> torch.Tensor:
-        """What a position turns further than the one before, `[head_dim / 2]`, float32 radians."""
-        found, _ = SCALINGS[self.kind](self)
-        return found
+        """The first of these."""
+        return self.turning()[0]
 
     def number(self, name: str, default: float | None = None) -> float:
         """A parameter of the scaling. Raises `LoadError` if it lacks and has no default, or is no
@@ -119,7 +116,8 @@ def rope_spec(
         )
     spec = replace(spec, head_dim=turning, base=spec.number("rope_theta", base))
     try:  # before the weights are read
-        sound = 0 < spec.positions <= MAX_POSITIONS and bool(spec.angles()[0].isfinite().all())
+        furthest = spec.frequencies() * spec.positions
+        sound = 0 < spec.positions <= MAX_POSITIONS and bool(furthest.isfinite().all())
     except (ArithmeticError, ValueError, TypeError):
         sound = False
     if not sound:

@@ -13,7 +13,6 @@ from pie_inference.layers.feed_forward import Clamp, FeedForward, GatedMlp
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear, linear, multiplies_int8
 from pie_inference.layers.lora import AdapterRows
-from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.delta_net import DeltaNet
@@ -22,22 +21,22 @@ from pie_inference.models.mixer import GroupedQueryAttention, Mixer
 from pie_inference.models.shape import Turn
 from pie_inference.models.sharding import divides_head
 from pie_inference.models.spec import Block, DecoderSpec, ExpertsSpec, MlpSpec
-from pie_inference.models.weights import Weights
+from pie_inference.models.weights import Norm, Weights
 from pie_inference.parallel.ranks import ALONE, Ranks, SummedFeedForward, SummedLinear
 from pie_inference.vision.images import ImageEncoder
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    mixer_norm: RmsNorm | None
+    mixer_norm: Norm | None
     mixer: Mixer
-    mixer_outer_norm: RmsNorm | None
-    mlp_norm: RmsNorm | None
+    mixer_outer_norm: Norm | None
+    mlp_norm: Norm | None
     mlp: FeedForward
-    mlp_outer_norm: RmsNorm | None
+    mlp_outer_norm: Norm | None
 
     @property
-    def norms(self) -> tuple[RmsNorm | None, ...]:
+    def norms(self) -> tuple[Norm | None, ...]:
         return self.mixer_norm, self.mixer_outer_norm, self.mlp_norm, self.mlp_outer_norm
 
 
@@ -64,8 +63,11 @@ class Decoder:
         self.activation = spec.activation  # of its feed-forward blocks
         self._spec = spec
         self._dtype, self._device = dtype, device
-        self._ropes = [Rope(*rope.angles(), dtype, device, spec.interleaved) for rope in spec.ropes]
-        taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype)
+        self._ropes = [
+            Rope(*rope.turning(), rope.positions, dtype, device, spec.interleaved)
+            for rope in spec.ropes
+        ]
+        taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype, spec.layer_norm)
         self._layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
         self._norm = taken.norm(f"{spec.prefix}norm")
         self._embedding = taken.tensor(f"{spec.prefix}embed_tokens.weight")
@@ -76,7 +78,7 @@ class Decoder:
             head = self._embedding
             if self._divided:
                 head = head.chunk(ranks.size, 0)[ranks.rank]
-        self._head = linear(head)
+        self._head = linear(head, taken.optional(f"{spec.head}.bias"))
         # Rounded to the dtype, as the checkpoint was trained with.
         self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=dtype))
         self.sites = taken.sites  # what adapters may change, by name in a checkpoint
@@ -170,6 +172,7 @@ class Decoder:
             weights.linear(f"{prefix}{block.down}", into=second[0], bias_into=second[1]),
             self._spec.activation,
             clamp,
+            block.gated,
         )
 
     @property
@@ -195,7 +198,7 @@ class Decoder:
         for rope, spec in zip(self._ropes, self._spec.ropes, strict=True):
             # The kernel turns whole heads, by halves.
             if spec.head_dim == self.shape.head_dim and not self._spec.interleaved:
-                rope.use(kernels, spec.angles()[0])
+                rope.use(kernels)
         self._norm.use(kernels)
         for layer in self._layers:
             layer.mixer.use(kernels)
@@ -241,12 +244,13 @@ class Decoder:
             normed = x if layer.mixer_norm is None else layer.mixer_norm(x)
             mixed = layer.mixer(normed, angles, attention, wanted, adapters)
             if wanted is not None:
-                x = x.index_select(0, wanted)
+                x, normed = x.index_select(0, wanted), normed.index_select(0, wanted)
                 if not wanted.shape[0]:
                     return x
                 adapters = None if adapters is None else adapters.of_outputs()
             x = _add_mixed(layer, x, mixed, adapters, scale)
-            normed = x if layer.mlp_norm is None else layer.mlp_norm(x)
+            if not self._spec.parallel:
+                normed = x if layer.mlp_norm is None else layer.mlp_norm(x)
             if layer.mlp_outer_norm is None and scale == 1.0:
                 x = layer.mlp.add_to(x, normed, adapters)
             else:

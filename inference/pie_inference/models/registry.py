@@ -25,6 +25,16 @@ from pie_inference.models.gemma import (
 from pie_inference.models.glm import glm, glm4, glm4_moe
 from pie_inference.models.gpt_oss import gpt_oss
 from pie_inference.models.idefics3 import Idefics3, idefics3, idefics3_rename, idefics3_tensors
+from pie_inference.models.layer_normed import (
+    cohere,
+    cohere2,
+    phi,
+    phi_rename,
+    stablelm,
+    stablelm_rename,
+    starcoder2,
+    together,
+)
 from pie_inference.models.llama import (
     granite,
     granite_moe,
@@ -85,7 +95,7 @@ def _decoder(
         ),
         decoder=read,
         rename=rename,
-        arrange=lambda config, sources: each_expert(read(config), sources),
+        arrange=lambda config, sources: each_expert(read(config), together(sources)),
         text=text,
     )
 
@@ -104,6 +114,11 @@ ARCHITECTURES = {
     "Qwen3ForCausalLM": _decoder(qwen3),
     "Qwen2MoeForCausalLM": _decoder(qwen2_moe),
     "Phi3ForCausalLM": _decoder(phi3),
+    "PhiForCausalLM": _decoder(phi, lambda _: phi_rename),
+    "CohereForCausalLM": _decoder(cohere),
+    "Cohere2ForCausalLM": _decoder(cohere2),
+    "Starcoder2ForCausalLM": _decoder(starcoder2),
+    "StableLmForCausalLM": _decoder(stablelm, lambda _: stablelm_rename),
     "SmolLM3ForCausalLM": _decoder(smollm3),
     "Olmo2ForCausalLM": _decoder(olmo2),
     "GraniteForCausalLM": _decoder(granite),

@@ -18,7 +18,7 @@ def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
     """
     shape = spec.shape
     whole = [spec.whole_norm, len(spec.attention_names) == 1, shape.sinks, shape.latent]
-    whole.append(shape.recurrent is not None or spec.output_gate)
+    whole.append(shape.recurrent is not None or spec.output_gate or spec.head_norms)
     for block in spec.feed_forward:
         whole.append(block.up is None or getattr(block, "shared", None) is not None)
     if any(whole):

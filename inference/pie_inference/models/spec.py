@@ -33,13 +33,14 @@ LONGEST = "pie_max_length"  # in a config: the longest text to serve, if the ope
 
 @dataclass(frozen=True, slots=True)
 class MlpSpec:
-    """A dense gated block, and what its tensors are called within their layer."""
+    """A dense block, and what its tensors are called within their layer."""
 
     inner: int
     bias: bool = False
     gate: str = "mlp.gate_proj"
     up: str | None = "mlp.up_proj"  # None: stored with the gate's, behind it
     down: str = "mlp.down_proj"
+    gated: bool = True  # else `gate` is the only product before the activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ BOTH_SIDES = NormNames(
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """A decoder: RMSNorm, rotary grouped-query attention, gated feed-forward, and variants."""
+    """A decoder: norms, rotary grouped-query attention, feed-forward blocks, and variants."""
 
     shape: ModelShape
     epsilon: float  # of the norms
@@ -195,7 +196,11 @@ class DecoderSpec:
     tied: bool  # the embedding is the head, too
     qkv_bias: bool = False
     output_bias: bool = False  # of the attention
-    query_key_norm: bool = False  # RMSNorm of every head's query and key
+    layer_norm: bool = False  # norms are LayerNorm, not RMSNorm
+    norm_bias: bool = False
+    parallel: bool = False  # the feed-forward block has the attention's input
+    query_key_norm: bool = False  # of every head's query and key
+    head_norms: bool = False  # each head has weights of its own for that
     whole_norm: bool = False  # of all heads' queries together instead, and of all keys
     interleaved: bool = False  # the planes that turn are neighbouring dimensions
     latent: LatentSpec | None = None  # in the place of grouped-query attention
@@ -211,6 +216,7 @@ class DecoderSpec:
     logit_softcap: float | None = None  # logits `z` become `softcap * tanh(z / softcap)`
     prefix: str = "model."  # of all tensors but the head's
     head: str = "lm_head"
+    head_bias: bool = False
 
 
 def decoder_spec(

@@ -6,9 +6,12 @@ from collections.abc import MutableMapping
 
 import torch
 
+from pie_inference.layers.layer_norm import LayerNorm
 from pie_inference.layers.linear import Int8Linear, Linear, linear, worth_int8
 from pie_inference.layers.lora import LinearSite
 from pie_inference.layers.rms_norm import RmsNorm
+
+Norm = RmsNorm | LayerNorm
 
 
 class Weights:
@@ -20,13 +23,14 @@ class Weights:
         epsilon: float,
         offset: float,
         dtype: torch.dtype,
+        layer_norm: bool = False,
     ) -> None:
-        """Takes the tensors, of norms the epsilon and what is added to their weights, and the dtype
-        to which int8 weights are widened.
+        """Takes the tensors, of norms the epsilon and what is added to their weights, the dtype to
+        which int8 weights are widened, and whether norms are layer norms.
         """
         self._tensors = tensors
         self._epsilon, self._offset = epsilon, offset
-        self._dtype = dtype
+        self._dtype, self._layer_norm = dtype, layer_norm
         self.sites: dict[str, LinearSite] = {}  # what adapters may change
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -38,8 +42,11 @@ class Weights:
         """A tensor, or None."""
         return self.tensor(name) if name in self._tensors else None
 
-    def norm(self, name: str, epsilon: float | None = None, offset: float | None = None) -> RmsNorm:
+    def norm(self, name: str, epsilon: float | None = None, offset: float | None = None) -> Norm:
         """The norm of that name; of another epsilon or offset, if one is given."""
+        if self._layer_norm:
+            bias = self.optional(f"{name}.bias")
+            return LayerNorm(self.tensor(f"{name}.weight"), bias, self._epsilon)
         return RmsNorm(
             self.tensor(f"{name}.weight"),
             self._epsilon if epsilon is None else epsilon,
