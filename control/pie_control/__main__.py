@@ -9,7 +9,7 @@ import structlog
 import trio
 
 from pie_control import process
-from pie_control.server import serve
+from pie_control.worker.process import start_worker
 from pie_py.config.child import read_options, report_error, report_ready
 from pie_py.config.server import ServerConfig
 
@@ -47,7 +47,14 @@ async def _run(config: ServerConfig, with_parent: bool, ready: trio.Event) -> No
             nursery.start_soon(_stop_with_parent, nursery.cancel_scope)
 
         async def run(task_status: trio.TaskStatus[str]) -> None:
-            await serve(config, stop, task_status=task_status)
+            # It takes longest to start: its libraries are loaded while those of this process are.
+            worker = await start_worker(config)
+            try:
+                from pie_control.server import serve
+
+                await serve(config, stop, worker, task_status=task_status)
+            finally:
+                worker.close()
             nursery.cancel_scope.cancel()
 
         endpoint = await nursery.start(run)

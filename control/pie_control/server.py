@@ -22,6 +22,7 @@ from pie_control.rpc.server import RpcServer
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
 from pie_control.wiring import Wiring
 from pie_control.worker.link import WorkerLink
+from pie_control.worker.process import WorkerProcess
 from pie_py.config.plugins import observing
 from pie_py.config.server import ServerConfig
 
@@ -34,11 +35,12 @@ INSTANTIATED = 8  # of the spare instances: as many as are instantiated while on
 async def serve(
     config: ServerConfig,
     stop: trio.Event,
+    worker: WorkerProcess | None = None,
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Runs a server until cancelled, or until `stop` is set and its instances have had time to end;
-    reports the endpoint once it can answer.
+    reports the endpoint once it can answer. `worker` is the first one, if it runs already.
 
     Raises:
         DataFolderUnusable: if a newer pie_py has written the data folder.
@@ -49,14 +51,14 @@ async def serve(
         ExtensionMissing: if what extends it is not installed.
     """
     with observing(config.observer, "control", WorkerLink):
-        server = _Server(config)
+        server = _Server(config, worker)
         await server.run(stop, task_status)
 
 
 class _Server:
     """The engine, the worker and the clients of one server, around its parts."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, worker: WorkerProcess | None) -> None:
         # All parts measure by trio's clock. Its method is taken here, once: `trio.current_time`
         # would look for the running loop at every call of the hot path.
         clock = trio.lowlevel.current_clock().current_time
@@ -76,7 +78,7 @@ class _Server:
         )
         self._programs, self._program_seconds = programs, config.program_seconds
         self._stop_seconds = config.stop_seconds
-        self._link = WorkerLink(config)
+        self._link = WorkerLink(config, worker)
         self._wiring = Wiring(
             config,
             Guests(instantiation, components, warm),
