@@ -49,11 +49,17 @@ def read_modules(path: Path) -> dict[str, bytes]:
             raise BadProgram(f"{path} has no {MAIN}: it is where a folder's program begins")
         _check_inside(main, path)
     root = main.parent
+    beside = [file.stem.encode() for file in root.iterdir() if file != main]
     found = {main.name: main.read_bytes()}
     unread = [main.name]
     while unread:
         importer = unread.pop()
-        for name in _imported(found[importer], importer):
+        source = found[importer]
+        # Most programs name nothing beside them, and reading their syntax takes long. Names are
+        # normalized outside of ASCII.
+        if source.isascii() and not any(name in source for name in beside):
+            continue
+        for name in _imported(source, importer):
             for file in _files(root, name):
                 module = file.relative_to(root).as_posix()
                 if module not in found:
