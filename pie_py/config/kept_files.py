@@ -1,5 +1,5 @@
-"""Files that are kept in the user's cache: what is made again if it lacks, and removed once nobody
-has used it for long, as that of past versions.
+"""Files that are kept in the user's cache: what is made again if it lacks, and removed once no
+process has used it for long, as that of past versions.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def cache_folder() -> Path:
 
 
 def used(path: Path, pattern: str) -> Path:
-    """A file or folder that is used now. Its like beside it, of the pattern, that nobody has used
-    for long are removed.
+    """A file or folder that is used now. Its like beside it, of the pattern, that have not been
+    used for long are removed.
     """
     with suppress(OSError):  # another user's, which can be read
         os.utime(path)
