@@ -130,7 +130,9 @@ class WorkerLink:
         self, task_status: trio.TaskStatus[tuple[Hello, trio.Process]]
     ) -> None:
         """Starts a worker, waits for its hello, then serves its answers until cancelled."""
-        worker, self._first = self._first or await start_worker(self._config), None
+        config = self._config.model_dump(mode="json")
+        worker, self._first = self._first or await start_worker(config), None
+        assert worker is not None, "the configuration has all fields"
         process = worker.process
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         dealer = context.socket(zmq.DEALER)

@@ -9,12 +9,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import trio
 
 from pie_py.config.processes import python_command
-from pie_py.config.server import ServerConfig
+
+# Fields of a server's configuration that its worker is told, see `WorkerConfig`.
+_TOLD = ("models", "worker_threads", "tensor_parallel_size", "extension", "observer", "log")
 
 
 class WorkerProcess:
@@ -36,13 +40,20 @@ class WorkerProcess:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-async def start_worker(config: ServerConfig) -> WorkerProcess:
-    """Starts a worker of a server. Raises `OSError` if there is no room for a process."""
+async def start_worker(config: Mapping[str, Any]) -> WorkerProcess | None:
+    """Starts a worker of a server. Raises `OSError` if there is no room for a process.
+
+    Args:
+        config: of the server, as JSON has it. It need not have been checked: the worker checks its
+            part. If it lacks something of that, no worker is started.
+    """
+    if not config.keys() >= {*_TOLD, "worker_module"}:
+        return None
     folder = Path(tempfile.mkdtemp(prefix="pie-"))
     try:
         process = await trio.lowlevel.open_process(
             python_command(
-                *("-m", config.worker_module),
+                *("-m", config["worker_module"]),
                 *("--connect", _endpoint(folder)),
                 *("--config", json.dumps(_settings(config))),
             ),
@@ -59,14 +70,6 @@ def _endpoint(folder: Path) -> str:
     return f"ipc://{folder}/worker"
 
 
-def _settings(config: ServerConfig) -> dict[str, object]:
-    """What a worker is told, see its `WorkerConfig`."""
-    extension, observer = config.extension, config.observer
-    return {
-        "models": [model.model_dump(mode="json") for model in config.models],
-        "threads": config.worker_threads,
-        "tensor_parallel_size": config.tensor_parallel_size,
-        "extension": {} if extension is None else extension.settings,
-        "observer": None if observer is None else observer.model_dump(mode="json"),
-        "log": config.log.model_dump(),
-    }
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    told = {name.removeprefix("worker_"): config[name] for name in _TOLD}
+    return told | {"extension": (told["extension"] or {}).get("settings", {})}
