@@ -87,7 +87,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         " grammar http mcp messaging store recording api rpc worker",
         "extension": "wasm programs rpc wiring",
         "server": "process data_folder confined wasm programs api rpc wiring worker extension",
-        "__main__": "process server",
+        "__main__": "process server worker",
         "replaying": "errors wasm recording api",
     },
     "pie_inference": {
@@ -154,7 +154,7 @@ FOLDERS: dict[str, dict[str, str]] = {
 # What each process may import of pie_py (the gateway is a client): dotted names begin with these.
 FLOOR = {
     "pie_control": ("pie_py.config.", "pie_py.wire.", "pie_py.build.", "pie_py.__version__"),
-    "pie_inference": ("pie_py.config.", "pie_py.wire.", "pie_py.models."),
+    "pie_inference": ("pie_py.config.", "pie_py.wire.", "pie_py.models.", "pie_py.__version__"),
     "pie_gateway": (
         "pie_py.config.",
         "pie_py.wire.",

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import Any
 
-import structlog
 import trio
 
 from pie_control import process
-from pie_control.server import serve
-from pie_py.config.child import read_options, report_error, report_ready
-from pie_py.config.server import ServerConfig
-
-log = structlog.get_logger("pie.server")
+from pie_control.worker.process import start_worker
+from pie_py.config.child import configured, read_arguments, report_error, report_ready
 
 
 def main() -> int:
@@ -25,11 +22,14 @@ def main() -> int:
     """
     process.set_up_memory()
     process.allow_open_files()
-    config, with_parent = read_options("pie_control")
+    given, with_parent = read_arguments("pie_control")
     ready = trio.Event()
     try:
-        trio.run(_run, config, with_parent, ready)
+        trio.run(_run, given, with_parent, ready)
     except Exception as error:  # what the server's tasks raise comes in groups
+        import structlog
+
+        log = structlog.get_logger("pie.server")
         report_error(str(_first(error)))
         if ready.is_set():  # the parent reads no more, and it is a fault of ours
             log.error("the server has failed", exc_info=True)
@@ -39,7 +39,7 @@ def main() -> int:
     return 0
 
 
-async def _run(config: ServerConfig, with_parent: bool, ready: trio.Event) -> None:
+async def _run(given: dict[str, Any], with_parent: bool, ready: trio.Event) -> None:
     async with trio.open_nursery() as nursery:
         stop = trio.Event()
         nursery.start_soon(_stop_on_signal, stop, nursery.cancel_scope)
@@ -47,7 +47,16 @@ async def _run(config: ServerConfig, with_parent: bool, ready: trio.Event) -> No
             nursery.start_soon(_stop_with_parent, nursery.cancel_scope)
 
         async def run(task_status: trio.TaskStatus[str]) -> None:
-            await serve(config, stop, task_status=task_status)
+            # It takes longest to start: its libraries are loaded while those of this process are.
+            worker = await start_worker(given)
+            try:
+                config = configured(given)
+                from pie_control.server import serve
+
+                await serve(config, stop, worker, task_status=task_status)
+            finally:
+                if worker is not None:
+                    worker.close()
             nursery.cancel_scope.cancel()
 
         endpoint = await nursery.start(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from functools import partial
+from pathlib import Path
 
 import structlog
 import trio
@@ -22,23 +23,28 @@ from pie_control.rpc.server import RpcServer
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
 from pie_control.wiring import Wiring
 from pie_control.worker.link import WorkerLink
+from pie_control.worker.process import WorkerProcess
+from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.plugins import observing
 from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.server")
 
 EXPIRY_SECONDS = 3600.0  # between two looks for programs that have expired
+LOOK_SECONDS = 0.5  # between two looks at whether the server is needed
+CONNECT_SECONDS = 1.0  # from a client's look at a socket to its session
 INSTANTIATED = 8  # of the spare instances: as many as are instantiated while one has its turn
 
 
 async def serve(
     config: ServerConfig,
     stop: trio.Event,
+    worker: WorkerProcess | None = None,
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Runs a server until cancelled, or until `stop` is set and its instances have had time to end;
-    reports the endpoint once it can answer.
+    reports the endpoint once it can answer. `worker` is the first one, if it runs already.
 
     Raises:
         DataFolderUnusable: if a newer pie_py has written the data folder.
@@ -49,14 +55,14 @@ async def serve(
         ExtensionMissing: if what extends it is not installed.
     """
     with observing(config.observer, "control", WorkerLink):
-        server = _Server(config)
+        server = _Server(config, worker)
         await server.run(stop, task_status)
 
 
 class _Server:
     """The engine, the worker and the clients of one server, around its parts."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, worker: WorkerProcess | None) -> None:
         # All parts measure by trio's clock. Its method is taken here, once: `trio.current_time`
         # would look for the running loop at every call of the hot path.
         clock = trio.lowlevel.current_clock().current_time
@@ -75,8 +81,8 @@ class _Server:
             config.data_folder / "programs", config.max_program_bytes, time.time_ns
         )
         self._programs, self._program_seconds = programs, config.program_seconds
-        self._stop_seconds = config.stop_seconds
-        self._link = WorkerLink(config)
+        self._stop_seconds, self._idle_seconds = config.stop_seconds, config.idle_seconds
+        self._link = WorkerLink(config, worker)
         self._wiring = Wiring(
             config,
             Guests(instantiation, components, warm),
@@ -125,6 +131,8 @@ class _Server:
             # meanwhile. 100 000 take 30 ms.
             gc.set_threshold(5_000, 2, 300)
             nursery.start_soon(self._role.run, endpoint, stop)
+            if self._idle_seconds is not None:
+                nursery.start_soon(self._end_when_idle, self._idle_seconds, endpoint, stop)
             task_status.started(endpoint)
             try:
                 await stop.wait()
@@ -141,6 +149,25 @@ class _Server:
             for _ in self._programs.expire(seconds, running):
                 await trio.lowlevel.checkpoint()  # a program takes a millisecond
             await trio.sleep(min(seconds / 4, EXPIRY_SECONDS))
+
+    async def _end_when_idle(self, seconds: float, endpoint: str, stop: trio.Event) -> None:
+        """Stops the server after so long without instances and clients. A client that is about to
+        connect then is served to its end; the next one finds no socket.
+        """
+        await self._idle(seconds)
+        if (path := parse_endpoint(endpoint).path) is not None:
+            Path(path).unlink(missing_ok=True)
+        await self._idle(CONNECT_SECONDS)
+        log.info("idle: stopping", seconds=seconds)
+        stop.set()
+
+    async def _idle(self, seconds: float) -> None:
+        """Returns once there have been no instances and clients for so long."""
+        end = trio.current_time() + seconds
+        while (left := end - trio.current_time()) > 0:
+            await trio.sleep(min(left, LOOK_SECONDS))
+            if self._is_busy() or len(self._rpc.sessions):
+                end = trio.current_time() + seconds
 
     async def _let_end(self) -> None:
         """Takes no more launches, and lets the instances run for a while."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from pie_py.build.javascript_modules import main_of, read_javascript
@@ -49,11 +50,18 @@ def read_modules(path: Path) -> dict[str, bytes]:
             raise BadProgram(f"{path} has no {MAIN}: it is where a folder's program begins")
         _check_inside(main, path)
     root = main.parent
+    others = (file for file in root.iterdir() if file != main)
+    beside = [f.stem.encode() for f in others if f.suffix == ".py" or f.is_dir()]
     found = {main.name: main.read_bytes()}
     unread = [main.name]
     while unread:
         importer = unread.pop()
-        for name in _imported(found[importer], importer):
+        source = found[importer]
+        # Most programs name nothing beside them, and reading their syntax takes long. Names are
+        # normalized outside of ASCII.
+        if source.isascii() and not any(name in source for name in beside):
+            continue
+        for name in _imported(source, importer):
             for file in _files(root, name):
                 module = file.relative_to(root).as_posix()
                 if module not in found:
@@ -83,9 +91,11 @@ def imported_names(source: bytes, path: str) -> Iterator[str]:
             yield from (".".join([*base, alias.name]) for alias in node.names)
 
 
-def _imported(source: bytes, path: str) -> Iterator[str]:
+@lru_cache(maxsize=64)  # the library's programs share modules
+def _imported(source: bytes, path: str) -> tuple[str, ...]:
     """As `imported_names`, without what the Python runtime has."""
-    return (name for name in imported_names(source, path) if not is_taken(name.partition(".")[0]))
+    names = imported_names(source, path)
+    return tuple(name for name in names if not is_taken(name.partition(".")[0]))
 
 
 def _files(root: Path, name: str) -> Iterator[Path]:

@@ -18,6 +18,7 @@ from pie_py.build import BUILD_SECONDS, BuildError
 from pie_py.build.folders import locked, put_in_place
 from pie_py.build.image import make_immortal
 from pie_py.build.modules import read_modules, read_program
+from pie_py.config.kept_files import used
 from pie_py.config.processes import python_command
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.wire.modules import MARK, BadProgram, pack
@@ -79,7 +80,7 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     """
     target = runtime_file(cache_folder)
     if target.is_file():
-        return target
+        return used(target, "python-runtime-*.wasm")
     if progress is not None:
         progress("building the Python runtime (once, about 10 s)")
     cache_folder.mkdir(parents=True, exist_ok=True)

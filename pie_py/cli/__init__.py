@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": "pie_py.cli.run:command",
     "serve": "pie_py.cli.serve:command",
+    "servers": "pie_py.cli.kept_servers:servers",
+    "stop": "pie_py.cli.kept_servers:stop",
     "new": "pie_py.cli.projects:new",
     "test": "pie_py.cli.projects:test",
     "build": "pie_py.cli.build:command",

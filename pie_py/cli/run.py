@@ -7,13 +7,14 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from pie_py.cli import kept_servers
 from pie_py.cli.arguments import PassingCommand, with_files
 from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import (
@@ -31,6 +32,7 @@ from pie_py.cli.watch import watch_target
 
 if TYPE_CHECKING:
     from pie_py.client import Client
+    from pie_py.config.server import ServerConfig
 
 
 @click.command("run", cls=PassingCommand)
@@ -46,6 +48,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Record its API calls, for `pie-py replay`; a server is started for this run.",
 )
+@click.option(
+    "--keep",
+    is_flag=True,
+    envvar="PIE_PY_KEEP",
+    help="Leave a server that is started running, for later runs with the same model and options;"
+    " it ends after 5 idle minutes. PIE_PY_KEEP=1 does so by default.",
+)
 @click.option("--watch", is_flag=True, help="Run it again when its files change, until Ctrl-C.")
 @click.option("--verbose", is_flag=True, help="Show the log of a server that is started for this.")
 def command(
@@ -59,6 +68,7 @@ def command(
     verbose: bool,
     watch: bool,
     record: Path | None,
+    keep: bool,
     **options: Any,
 ) -> None:
     """Run an inferlet and print what it answers.
@@ -68,9 +78,10 @@ def command(
     program. ARGS and options that are not listed here go to the inferlet; so does everything after
     `--`. Of ARGS, @FILE stands for the text of that file.
 
-    A running server is used, unless a model or other server option is given; if none runs, one is
-    started for this run alone. What the inferlet prints or logs goes to standard error. Ctrl-C
-    cancels the inferlet.
+    A running server is used, unless a model or other server option is given; then one that `--keep`
+    has left running with the same ones is (`pie-py servers` lists them). If there is none, or
+    with --record or --verbose, one is started for this run alone. What the inferlet prints or logs
+    goes to standard error. Ctrl-C cancels the inferlet.
     """
     try:
         found = find_target(target, entry)
@@ -85,9 +96,16 @@ def command(
 
     with ExitStack() as stack:
         if not _use_running(endpoint, {**options, "record": record}):
+            alone = verbose or record is not None
             folder = None if record is None else stack.enter_context(_recording(record))
-            config = server_config(endpoint=None, record=folder, **options)
-            endpoint, key = stack.enter_context(_temporary_server(config, found, verbose)), None
+            kept = None if alone else kept_servers.server_key(options)
+            endpoint, key = None if kept is None else kept_servers.find(kept), None
+            if endpoint is None:
+                config = server_config(endpoint=None, record=folder, **options)
+                if keep and kept is not None:
+                    endpoint = _kept_server(config, found, kept)
+                else:
+                    endpoint = stack.enter_context(_temporary_server(config, found, verbose))
         with errors_shown():
             if watch and found is not None:
                 given = ["--entry", entry] if entry else []
@@ -138,24 +156,36 @@ def _recording(file: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _temporary_server(config: Any, target: Target | None, verbose: bool) -> Iterator[str]:
+def _temporary_server(config: ServerConfig, target: Target | None, verbose: bool) -> Iterator[str]:
     """A server for one run, on an endpoint of its own."""
-    from pie_py.client.server_process import ServerFailed, temporary_server
+    from pie_py.client.server_process import temporary_server
 
     pull_those_of(config.models)
     # So that the server is stopped and its folder removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     with temporary_server(config, verbose=verbose) as server:
-        models = ", ".join(model.name or model.source for model in config.models)
-        if target is not None and target.kind in ("python", "javascript"):
-            _prepare_runtime(target.kind, config.cache_folder)
-        try:
-            with progress(f"starting a server with {models}"):
-                endpoint = server.wait_ready()
-        except ServerFailed as error:
-            say(f"error: the server did not start: {error}")
-            sys.exit(EXIT_FAILED)
-        yield endpoint
+        yield _started(config, target, server.wait_ready)
+
+
+def _kept_server(config: ServerConfig, target: Target | None, key: str) -> str:
+    """A server that is left to later runs."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    return _started(config, target, lambda: kept_servers.keep(config, key))
+
+
+def _started(config: ServerConfig, target: Target | None, wait: Callable[[], str]) -> str:
+    """The endpoint of a server, for which it waits, showing progress."""
+    from pie_py.client.server_process import ServerFailed
+
+    models = ", ".join(model.name or model.source for model in config.models)
+    if target is not None and target.kind in ("python", "javascript"):
+        _prepare_runtime(target.kind, config.cache_folder)
+    try:
+        with progress(f"starting a server with {models}"):
+            return wait()
+    except ServerFailed as error:
+        say(f"error: the server did not start: {error}")
+        sys.exit(EXIT_FAILED)
 
 
 def _prepare_runtime(kind: str, cache_folder: Path) -> None:

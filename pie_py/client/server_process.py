@@ -39,6 +39,8 @@ class ServerProcess(Child):
         config: ServerConfig,
         log_file: Path | None = None,
         module: str = "pie_control",
+        *,
+        stays: bool = False,
     ) -> None:
         """Starts it.
 
@@ -46,11 +48,12 @@ class ServerProcess(Child):
             config: of the server.
             log_file: of its log; standard error by default.
             module: the control process, or `pie_gateway`.
+            stays: it runs on after the end of this process.
 
         Raises:
             OSError: if it cannot be started.
         """
-        options = ("--with-parent", "--config", config.model_dump_json())
+        options = ["--config", config.model_dump_json(), *([] if stays else ["--with-parent"])]
         super().__init__(module, *options, log=log_file)
         self._module = module
         self._log_file = log_file
@@ -93,13 +96,18 @@ def temporary_server(config: ServerConfig, *, verbose: bool = False) -> Iterator
         verbose: its log goes to standard error, and is not cut down to warnings.
     """
     with tempfile.TemporaryDirectory(prefix="pie-", ignore_cleanup_errors=True) as name:
-        # Its programs are those of the user who starts it.
-        changes: dict[str, Any] = {"endpoint": f"ipc://{name}/door", "source_lines": True}
-        if not verbose:
-            changes["log"] = config.log.model_copy(update={"level": "warning"})
         log = None if verbose else Path(name, "log")
-        with ServerProcess(config.model_copy(update=changes), log) as server:
+        with ServerProcess(private(config, Path(name), verbose=verbose), log) as server:
             yield server
+
+
+def private(config: ServerConfig, folder: Path, *, verbose: bool = False) -> ServerConfig:
+    """The configuration of a server that listens in a folder which its user alone may enter."""
+    # Its programs are those of the user who starts it.
+    changes: dict[str, Any] = {"endpoint": f"ipc://{folder}/door", "source_lines": True}
+    if not verbose:
+        changes["log"] = config.log.model_copy(update={"level": "warning"})
+    return config.model_copy(update=changes)
 
 
 @asynccontextmanager

@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from pie_py.config.logs import set_up_logs
-from pie_py.config.server import ServerConfig
+if TYPE_CHECKING:
+    from pie_py.config.server import ServerConfig
 
 LEAVE_SECONDS = 5.0  # for an event loop to end in order when the parent has gone
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -29,13 +30,28 @@ def read_options(module: str) -> tuple[ServerConfig, bool]:
     Args:
         module: of the process, for its usage.
     """
+    given, with_parent = read_arguments(module)
+    return configured(given), with_parent
+
+
+def read_arguments(module: str) -> tuple[dict[str, Any], bool]:
+    """As `read_options`; of the configuration, what is given, which is not checked."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--config", required=True, help="a ServerConfig, as JSON")
     parser.add_argument("--with-parent", action="store_true", help="exit when stdin closes")
     options = parser.parse_args()
-    config = ServerConfig.model_validate(json.loads(options.config))
+    return json.loads(options.config), options.with_parent
+
+
+def configured(given: dict[str, Any]) -> ServerConfig:
+    """The configuration of these fields; sets up the log."""
+    # They take long to import: the worker needs neither, and is started before by its parent.
+    from pie_py.config.logs import set_up_logs
+    from pie_py.config.server import ServerConfig
+
+    config = ServerConfig.model_validate(given)
     set_up_logs(config.log)
-    return config, options.with_parent
+    return config
 
 
 def report(message: dict[str, object]) -> None:

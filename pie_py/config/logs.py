@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import suppress
-from typing import Literal, TextIO, cast
-
-import structlog
-from structlog.types import Processor
+from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 from pie_py.config.section import Section
+
+if TYPE_CHECKING:
+    from structlog.types import Processor
 
 
 class LogConfig(Section):
@@ -39,6 +39,8 @@ class _Lines:
 
 def set_up_logs(config: LogConfig) -> None:
     """Logs as configured, from now on; what libraries log comes in the same form."""
+    import structlog  # takes as long as all else that reads a configuration
+
     level = logging.getLevelNamesMapping()[config.level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -66,6 +68,8 @@ def set_up_logs(config: LogConfig) -> None:
 
 
 def _rendered(config: LogConfig) -> list[Processor]:
+    import structlog
+
     if config.format == "json":
         # `dict_tracebacks` would print local variables, arguments of users among them.
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

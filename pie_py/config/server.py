@@ -83,6 +83,8 @@ class ServerConfig(BaseSettings):
     # information is read without limits.
     source_lines: bool = False
     stop_seconds: NonNegativeFloat = 5.0  # for instances to end, after SIGTERM or Ctrl-C
+    # Without an instance and without a client for so long, it ends; None: never.
+    idle_seconds: PositiveFloat | None = None
     # Results of instances that were launched detached are kept for so long, also by a server that
     # starts again; 0: they end with the server.
     result_seconds: NonNegativeFloat = 86400.0
@@ -97,7 +99,7 @@ class ServerConfig(BaseSettings):
     program_seconds: PositiveFloat | None = None
     # Devices, a process each, that compute each model together: GPUs, or parts of the CPU.
     tensor_parallel_size: PositiveInt = 1
-    # Of PyTorch in the worker. By default each forward gets the number that calibration found best.
+    # Of PyTorch in the worker. By default each forward gets the number that was best at first.
     worker_threads: PositiveInt | None = None
     worker_module: str = "pie_inference"  # run as the worker's process
     observer: ObserverConfig | None = None  # of benchmarks

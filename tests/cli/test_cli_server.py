@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -383,3 +384,111 @@ def test_tests_run_in_a_folder_with_names_of_the_standard_library(traps: Path) -
     tested = cli("test", "-q", cwd=traps)
     assert tested.returncode == 0, tested.stdout
     assert not trapped(traps)
+
+
+@pytest.fixture
+def keeping(traps: Path) -> Iterator[dict[str, Any]]:
+    """The environment of commands that keep servers, in a folder whose path is short."""
+    with tempfile.TemporaryDirectory(prefix="pie-", ignore_cleanup_errors=True) as folder:
+        environment = {**without_model(traps), "TMPDIR": folder}
+        yield environment
+        assert cli("stop", **environment).returncode == 0
+
+
+def kept(environment: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(cli("servers", "--json", **environment).stdout)
+    return found
+
+
+def wait_for_end(pid: int) -> None:
+    """Waits until a process, which is nobody's child, has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.05)
+
+
+def run_hi(traps: Path, environment: dict[str, Any], *options: str) -> None:
+    done = cli("run", traps / "hi.py", *options, **environment)
+    assert (done.returncode, done.stdout) == (0, "hi\n"), done.stderr
+
+
+def test_a_kept_server_serves_later_runs_with_the_same_settings(
+    traps: Path, keeping: dict[str, Any]
+) -> None:
+    run_hi(traps, keeping, "--keep", "--threads", "1")
+    (server,) = kept(keeping)
+    place = Path(server["endpoint"].removeprefix("ipc://")).parent
+    for folder in (place, place.parent, place.parent.parent):
+        assert folder.stat().st_mode & 0o077 == 0
+    assert (place / "server.json").stat().st_mode & 0o077 == 0
+    again = cli("run", traps / "hi.py", "--threads", "1", **keeping)
+    assert (again.stdout, again.stderr) == ("hi\n", "")
+    # Others have a server for themselves, which ends with them or stays as well.
+    assert "starting" in cli("run", traps / "hi.py", "--threads", "2", **keeping).stderr
+    assert (
+        "starting" in cli("run", traps / "hi.py", "--threads", "1", "--verbose", **keeping).stderr
+    )
+    assert [one["pid"] for one in kept(keeping)] == [server["pid"]]
+    run_hi(traps, {**keeping, "PIE_PY_KEEP": "1"}, "--threads", "2")
+    assert len(kept(keeping)) == 2
+    listed = cli("servers", **keeping).stdout
+    assert server["endpoint"] in listed
+    assert "has ended" in cli("stop", **keeping).stderr
+    assert kept(keeping) == []
+    wait_for_end(server["pid"])
+
+
+def test_a_kept_server_that_was_killed_is_noticed_and_removed(
+    traps: Path, keeping: dict[str, Any]
+) -> None:
+    run_hi(traps, keeping, "--keep")
+    (server,) = kept(keeping)
+    os.kill(server["pid"], signal.SIGKILL)
+    wait_for_end(server["pid"])
+    assert kept(keeping) == []
+    run_hi(traps, keeping, "--keep")
+    (another,) = kept(keeping)
+    assert another["pid"] != server["pid"]
+    assert not Path(server["endpoint"].removeprefix("ipc://")).parent.exists()
+
+
+def test_a_kept_server_ends_when_nobody_needs_it(traps: Path, keeping: dict[str, Any]) -> None:
+    run_hi(traps, keeping, "--keep")
+    (server,) = kept(keeping)
+    soon = {**keeping, "PIE_PY_IDLE_SECONDS": "0.2"}
+    forever = (*("run", traps / "talker.py"), "--keep")
+    (traps / "talker.py").write_text(TALKER)
+    with subprocess.Popen(
+        [sys.executable, "-m", "pie_py", *map(str, forever), "forever"],
+        env={**os.environ, **ENVIRONMENT, **soon},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"forever\n"
+        (busy,) = (one for one in kept(soon) if one["pid"] != server["pid"])
+        with pytest.raises(psutil.TimeoutExpired):  # ten times as long as it may be idle
+            psutil.Process(busy["pid"]).wait(2)
+        running.terminate()
+    wait_for_end(busy["pid"])
+    assert [one["pid"] for one in kept(keeping)] == [server["pid"]]
+
+
+def test_a_server_that_does_not_start_is_not_kept(traps: Path, keeping: dict[str, Any]) -> None:
+    broken = {**keeping, "PIE_PY_WORKER_MODULE": "there_is_no_such_module"}
+    done = cli("run", traps / "hi.py", "--keep", **broken)
+    assert done.returncode == 1
+    assert "the server did not start" in done.stderr
+    assert not list(Path(keeping["TMPDIR"]).glob("pie-py-*/*/*"))
+
+
+def test_others_may_not_look_into_the_folder_of_kept_servers(
+    traps: Path, keeping: dict[str, Any]
+) -> None:
+    folder = Path(keeping["TMPDIR"], f"pie-py-{os.getuid()}")
+    folder.mkdir(mode=0o755)
+    done = cli("run", traps / "hi.py", "--keep", **keeping)
+    assert done.returncode == 1
+    assert "you alone may enter" in done.stderr
+    folder.chmod(0o700)

@@ -6,11 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import structlog
 import trio
 
 from pie_control import __main__ as process
+from pie_control import server
+from pie_control.worker.process import WorkerProcess, start_worker
+from pie_inference.serving.worker import WorkerConfig
 from pie_py.config.plugins import ExtensionConfig
 from pie_py.config.server import ServerConfig
 
@@ -20,15 +24,19 @@ def test_a_failure_of_a_server_that_serves_is_in_its_log(
     monkeypatch: pytest.MonkeyPatch, serves: bool
 ) -> None:
     async def serve(
-        config: ServerConfig, stop: trio.Event, task_status: Any = trio.TASK_STATUS_IGNORED
+        config: ServerConfig,
+        stop: trio.Event,
+        worker: WorkerProcess | None,
+        task_status: Any = trio.TASK_STATUS_IGNORED,
     ) -> None:
         if serves:
             task_status.started("tcp://here")
         await trio.lowlevel.checkpoint()
         raise ValueError("on purpose")
 
-    monkeypatch.setattr(process, "serve", serve)
-    monkeypatch.setattr(process, "read_options", lambda module: (ServerConfig(), False))
+    monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.setattr(process, "read_arguments", lambda module: ({}, False))
+    monkeypatch.setattr(process, "configured", lambda given: ServerConfig())
     with structlog.testing.capture_logs() as lines:
         assert process.main() == 1
     assert [line["log_level"] for line in lines] == ["error" if serves else "debug"]
@@ -39,7 +47,36 @@ def test_an_extension_that_is_not_installed_is_named(
 ) -> None:
     extension = ExtensionConfig(name="flight", settings={})
     config = ServerConfig(data_folder=tmp_path, extension=extension)
-    monkeypatch.setattr(process, "read_options", lambda module: (config, False))
+    monkeypatch.setattr(process, "read_arguments", lambda module: ({}, False))
+    monkeypatch.setattr(process, "configured", lambda given: config)
     with structlog.testing.capture_logs():
         assert process.main() == 1
     assert "no extension 'flight'" in json.loads(capfd.readouterr().out)["error"]
+
+
+async def start(given: dict[str, Any]) -> list[str] | None:
+    """What a worker is started with, which has ended."""
+    worker = await start_worker(given)
+    if worker is None:
+        return None
+    command = psutil.Process(worker.process.pid).cmdline()
+    worker.close()
+    await worker.process.wait()
+    assert not Path(worker.endpoint.removeprefix("ipc://")).parent.exists()
+    return command
+
+
+@pytest.mark.parametrize("lacking", [None, "models", "worker_module", "log"])
+def test_the_first_worker_is_started_by_a_configuration_as_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, lacking: str | None
+) -> None:
+    """One that says all that a worker is told; else what is not given has to be found first."""
+    given = ServerConfig(worker_threads=3).model_dump(mode="json")
+    given.pop(lacking, None) if lacking else None
+    command = trio.run(start, given)
+    if lacking:
+        assert command is None
+        return
+    assert command is not None
+    told = WorkerConfig.model_validate_json(command[command.index("--config") + 1])
+    assert told == WorkerConfig(models=ServerConfig().models, threads=3)

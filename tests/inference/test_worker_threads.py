@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,9 @@ import torch
 from support.checkpoints import make_llama
 from support.model_rig import Rig, Step, expected_logits, tokens_of
 
-from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.calibration import costs, threads
-from pie_inference.calibration.threads import SharedCores, Threads, measured
-from pie_inference.calibration.trial import run_step
+from pie_inference.calibration.threads import SharedCores, Threads
+from pie_inference.serving import engine as engine_module
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.worker import WorkerConfig
 from pie_py.config.model import ModelConfig
@@ -44,49 +45,147 @@ def test_prompts_get_them_all() -> None:
     assert [used(found, n, s) for n, s in ((4, 1), (5, 1), (32, 8), (32, 7))] == [1, 2, 1, 2]
 
 
-@pytest.mark.parametrize(("beside", "wanted"), [(-1e9, 2), (1e9, 1)])
-def test_all_cores_where_that_is_worth_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: float, wanted: int
-) -> None:
-    monkeypatch.setattr(threads, "STEP_SECONDS", beside)
-    monkeypatch.setattr(threads, "SECONDS", 1e9)
-    found = measured(Rig(make_llama(tmp_path / "llama"), pages=128).model)
-    assert torch.get_num_threads() == 2
-    assert used(found, 1) == used(found, 32) == used(found, 1000) == wanted
+def found_by(times: Callable[[int, int], float], most: int, sizes: Sequence[int]) -> Threads:
+    """Threads that were told what forwards of these sizes take, by inputs and threads."""
+    torch.set_num_threads(most)
+    found = Threads(most, {}, SharedCores(lambda _: 0.0))
+    for inputs in sizes:
+        found.took(times(inputs, used(found, inputs)))
+    return found
+
+
+@pytest.mark.parametrize(("gain", "wanted"), [(1.9, 2), (1.01, 1)])
+def test_all_cores_where_that_is_worth_it(gain: float, wanted: int) -> None:
+    found = found_by(lambda inputs, threads: 0.01 / (gain if threads == 2 else 1), 2, [8] * 40)
+    assert used(found, 8) == used(found, 2) == used(found, 8) == wanted
     assert used(found, 1000, 1) == 2
 
 
-def test_plans_run_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("best", [1, 2, 4, 6, 7])
+def test_fewer_are_tried_as_long_as_that_is_faster(best: int) -> None:
+    """Nobody waits for steps with one thread where half of the threads are too few."""
+    tried = set()
+
+    def times(inputs: int, threads: int) -> float:
+        tried.add(threads)
+        return 1.0 + abs(threads - best) / 10
+
+    assert used(found_by(times, 8, [1] * 200), 1) == (7 if best == 6 else best)
+    assert tried == {8, *(n for n in (7, 4, 2, 1) if n >= (best + 1) // 2 or n == 4)}
+
+
+def test_what_is_found_counts_for_steps_of_its_size_alone() -> None:
+    found = found_by(lambda inputs, threads: 1.0 + threads, 2, [8] * 40)
+    assert [used(found, n) for n in (2, 8, 9, 33)] == [1, 1, 2, 2]
+
+
+def test_steps_of_changing_sizes_are_not_compared() -> None:
+    found = found_by(lambda inputs, threads: inputs, 2, list(range(2, 9)) * 20)
+    assert used(found, 8) == 2
+
+
+def test_the_first_steps_and_disturbed_ones_do_not_count() -> None:
+    """Of a forward that had to go on with one thread it is not known what two take."""
+    torch.set_num_threads(2)
+    waited, now = 0.0, 0.0
+    cores = SharedCores(lambda _: waited, lambda: now)
+    found: dict[int, int] = {}
+    threads = Threads(2, found, cores)
+    for _ in range(100):
+        threads.use(1, 1)
+        waited, now = waited + 1.0, now + 1.0
+        threads.between_layers()
+        threads.took(0.001 if torch.get_num_threads() == 1 else 1.0)
+    assert found == {}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "pie_py" / "calibration"
+
+
+def served(folder: Path) -> Engine:
+    config = ModelConfig(source=str(folder), embeds=256, kv_pages=16)
+    return Engine([config], fixed_threads=False)
+
+
+def run_forward(engine: Engine, count: int) -> None:
+    """Runs one of a sequence with so many inputs."""
+    ids = np.arange(count, dtype=np.int32)
+    nothing = np.zeros(0, np.int32)
+    forward = Forward(
+        input_starts=np.array([0, count], np.int32),
+        inputs=ids,
+        page_starts=np.zeros(2, np.int32),
+        pages=nothing,
+        page_used=nothing,
+        has_masked=np.zeros(1, np.int32),
+        output_slots=np.full(count, -1, np.int32),
+        output_starts=np.zeros(2, np.int32),
+        outputs=nothing,
+        mask_starts=np.zeros(2, np.int32),
+        mask=nothing,
+    )
+    embed = EmbedText(np.full(count, 5, np.int32), ids, ids)
+    result = engine.run(Plan(1, engine.descriptions[0].name, [embed, forward]))
+    assert [part.error for part in result.results] == [None, None]
+
+
+def test_plans_run_with_them_and_the_next_start_knows_them(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(threads, "STEP_SECONDS", 1e9)
-    monkeypatch.setattr(threads, "SECONDS", 1e9)
     monkeypatch.setattr(costs, "LONG_SECONDS", 1e9)
-    monkeypatch.setattr(threads, "SharedCores", lambda: SharedCores(lambda _: 0.0))
-    config = ModelConfig(source=str(make_llama(tmp_path / "llama")), embeds=256, kv_pages=16)
-    engine = Engine([config], fixed_threads=False)
-    description = engine.descriptions[0]
-    assert description.kv_costs is not None
-    assert description.kv_costs["prefill"]["tokens"] == [16, 64, 256]
+    monkeypatch.setattr(engine_module, "SharedCores", lambda: SharedCores(lambda _: 0.0))
+    folder = make_llama(tmp_path / "llama")
+    engine = served(folder)
+    measured = engine.descriptions[0].kv_costs
+    assert measured is not None
+    assert measured["prefill"]["tokens"] == [16, 64, 256]
+    for _ in range(40):
+        run_forward(engine, 4)
     for count, wanted in ((4, 1), (200, 2)):
-        ids = np.arange(count, dtype=np.int32)
-        nothing = np.zeros(0, np.int32)
-        starts = np.array([0, count], np.int32)
-        forward = Forward(
-            input_starts=starts,
-            inputs=ids,
-            page_starts=np.zeros(2, np.int32),
-            pages=nothing,
-            page_used=nothing,
-            has_masked=np.zeros(1, np.int32),
-            output_slots=np.full(count, -1, np.int32),
-            output_starts=np.zeros(2, np.int32),
-            outputs=nothing,
-            mask_starts=np.zeros(2, np.int32),
-            mask=nothing,
-        )
-        embed = EmbedText(np.full(count, 5, np.int32), ids, ids)
-        result = engine.run(Plan(1, description.name, [embed, forward]))
-        assert [part.error for part in result.results] == [None, None]
+        run_forward(engine, count)
         assert torch.get_num_threads() == wanted
+    monkeypatch.setattr(engine_module, "measure", lambda *_: pytest.fail("measured again"))
+    again = served(folder)
+    assert again.descriptions[0].kv_costs == measured
+    run_forward(again, 4)
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("damage", ["cut off", "other content", "empty", "old", "a folder"])
+def test_a_damaged_or_old_file_counts_as_none(tmp_path: Path, cache: Path, damage: str) -> None:
+    folder = make_llama(tmp_path / "llama")
+    served(folder)
+    (file,) = cache.glob("*.json")
+    assert file.stat().st_mode & 0o077 == 0
+    content = file.read_bytes()
+    match damage:
+        case "cut off":
+            file.write_bytes(content[:-9])
+        case "other content":
+            file.write_bytes(content.replace(b'"threads"', b'"Threads"'))
+        case "empty":
+            file.write_bytes(b"")
+        case "old":
+            os.utime(file, (0, 0))
+        case "a folder":
+            file.unlink()
+            file.mkdir()
+    assert served(folder).descriptions[0].kv_costs is not None
+    if damage != "a folder":  # made anew
+        digest, _, found = file.read_bytes().partition(b"\n")
+        assert digest.decode() == hashlib.sha256(found).hexdigest()
+
+
+def test_models_of_other_shapes_are_measured_by_themselves(tmp_path: Path, cache: Path) -> None:
+    served(make_llama(tmp_path / "llama"))
+    served(make_llama(tmp_path / "same"))
+    assert len(list(cache.glob("*.json"))) == 1
+    served(make_llama(tmp_path / "other", layers=3))
+    assert len(list(cache.glob("*.json"))) == 2
 
 
 def test_who_is_told_a_number_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,32 +212,3 @@ def test_both_ways_to_decode_in_bfloat16(tmp_path: Path, count: int) -> None:
     for text, logits in zip(texts, found, strict=True):
         wanted = expected_logits(folder, text)[-1]
         assert torch.nn.functional.cosine_similarity(logits[0], wanted, dim=0) > 0.995
-
-
-def test_steps_are_measured_as_those_of_generations(tmp_path: Path) -> None:
-    """Sequences with contexts in pages of their own, whose keys lie where the step before left
-    them.
-    """
-    rig = Rig(make_llama(tmp_path / "llama"), pages=32)
-    model = rig.model
-    attention = model.attention
-    assert isinstance(attention, TorchAttention)
-    with torch.inference_mode():
-        for context, copied in ((40, True), (41, False), (41, False)):
-            run_step(model, 5, context)
-            assert bool(attention.decode_caches.copied) == copied
-    size = model.cache.page_size
-    slots = np.arange(5) * (32 // 5) * size + 41
-    assert (model.cache.positions[slots] == 41).all()
-    assert np.isin(slots, np.flatnonzero(model.cache.written == model.cache.clock)).all()
-
-
-@pytest.mark.parametrize("pages", [1, 3, 40, 128])
-def test_small_pools_are_measured_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int
-) -> None:
-    monkeypatch.setattr(threads, "STEP_SECONDS", 1e9)
-    monkeypatch.setattr(threads, "SECONDS", 1e9)
-    found = measured(Rig(make_llama(tmp_path / "llama"), pages=pages).model)
-    assert used(found, 1) == 1
-    assert used(found, 128) == (1 if pages >= 32 else 2)

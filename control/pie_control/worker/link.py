@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 import trio
 import zmq
 
-from pie_py.config.processes import LOAD_SECONDS, Backoff, python_command
+from pie_control.worker.process import WorkerProcess, start_worker
+from pie_py.config.processes import LOAD_SECONDS, Backoff
 from pie_py.config.server import ServerConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
@@ -64,8 +59,10 @@ class WorkerLink:
     worker that was ready has died.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, first: WorkerProcess | None = None) -> None:
+        """Takes the first worker if it has been started already."""
         self._config = config
+        self._first = first
         self._socket: Socket | None = None
         self.in_flight = 0  # plans sent that are not done
         self.ready = False
@@ -133,54 +130,29 @@ class WorkerLink:
         self, task_status: trio.TaskStatus[tuple[Hello, trio.Process]]
     ) -> None:
         """Starts a worker, waits for its hello, then serves its answers until cancelled."""
-        folder = Path(tempfile.mkdtemp(prefix="pie-"))
-        extension = self._config.extension
+        config = self._config.model_dump(mode="json")
+        worker, self._first = self._first or await start_worker(config), None
+        assert worker is not None, "the configuration has all fields"
+        process = worker.process
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         dealer = context.socket(zmq.DEALER)
         dealer.setsockopt(zmq.LINGER, 0)
         dealer.setsockopt(zmq.SNDHWM, 0)
-        endpoint = f"ipc://{folder}/worker"
-        process: trio.Process | None = None
         socket = Socket(dealer)
         try:
-            dealer.bind(endpoint)
+            dealer.bind(worker.endpoint)
             self._socket = socket
-            process = await trio.lowlevel.open_process(
-                python_command(
-                    "-m",
-                    self._config.worker_module,
-                    "--connect",
-                    endpoint,
-                    "--config",
-                    json.dumps(
-                        {
-                            "models": [m.model_dump(mode="json") for m in self._config.models],
-                            "threads": self._config.worker_threads,
-                            "tensor_parallel_size": self._config.tensor_parallel_size,
-                            "extension": {} if extension is None else extension.settings,
-                            "observer": self._observer(),
-                            "log": self._config.log.model_dump(),
-                        }
-                    ),
-                ),
-                stdin=subprocess.PIPE,  # ends with this process, and the worker with it
-                stdout=sys.stderr,  # standard output goes to the parent
-            )
             hello = await self._first_message(socket, process)
             task_status.started((hello, process))
             while True:
                 self._drain()
                 await socket.wait()
         finally:
-            if process is not None and process.poll() is None:
+            if process.poll() is None:
                 await self._stop(socket, process)
             self._socket = None
             socket.close()
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _observer(self) -> dict[str, Any] | None:
-        observer = self._config.observer
-        return None if observer is None else observer.model_dump(mode="json")
+            worker.close()
 
     async def _first_message(self, socket: Socket, process: trio.Process) -> Hello:
         with trio.move_on_after(LOAD_SECONDS):

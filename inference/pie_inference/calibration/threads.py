@@ -11,9 +11,9 @@ two: 3.5 and 4.5, 5.5 and 6.2, 11.0 and 10.8 of Rust programs; 12.2 and 15.5 of 
 Letting idle threads sleep sooner (GOMP_SPINCOUNT) made everything slower. Prompts get all threads:
 control has little to do for each of their tokens.
 
-The steps that are measured have a context: on a machine where one thread takes long to attend, a
-step of 32 without it was 1.25 times as fast with two threads, one in service 2 times (20 ms per
-token in the place of 32).
+Steps that programs want are measured, not such as are made for it: those take seconds of the start
+and lack contexts. On a machine where one thread takes long to attend, a step of 32 without them was
+1.25 times as fast with two threads, one in service 2 times.
 
 PyTorch's threads meet at the end of every kernel. If another process runs on the core of one of
 them, all wait for it there, for the 3 ms of a turn of the system's scheduler, though a kernel takes
@@ -36,25 +36,15 @@ from collections.abc import Callable
 import structlog
 import torch
 
-from pie_inference.calibration.trial import run_step
-from pie_inference.handlers.base import ServedModel
-
 log = structlog.get_logger("pie.worker")
 
-# What is chosen stays for the server's life, and right after loading single steps take twice as
-# long as later ones: with three of each, eight starts made seven different choices (tiny, 8
-# sequences: 10.0 and 5.2 ms; 3.9 and 3.2 in the end).
-SECONDS = 1.6  # after this long only what is under way is measured
-REPEATS = 10  # the fastest counts; fewer of steps that take long, but not less than LEAST
-LEAST = 3
-# Sequences that decode. More are treated as the last: what threads save and what control needs grow
-# alike.
-SIZES = (1, 8, 32)
-MANY = sys.maxsize
+# Pairs of steps, with more threads and with fewer, of which the fastest of each count: with three,
+# eight starts made seven different choices.
+REPEATS = 8
+FIRST = 4  # steps that do not count: right after loading they take twice as long as later ones
+# Inputs up to which steps are treated alike.
+SIZES = (1, 8, 32, sys.maxsize)
 STEP = 4  # inputs of a sequence, at most, in a forward that is a step of decoding
-# Tokens of each: attending to them gains most from threads where few of them share a core.
-CONTEXT = 96
-CONTEXT_BYTES = 64 << 20  # keys and values of all, at most: steps keep copies of them
 # Work beside a step: of control for each, and of control, programs and clients for each token.
 STEP_SECONDS = 200e-6
 TOKEN_SECONDS = 120e-6
@@ -68,25 +58,40 @@ LEAST_ALONE, MOST_ALONE = 0.1, 0.5  # seconds
 
 
 class Threads:
-    """A number of threads for each forward."""
+    """A number of threads for each forward. Which is best for a step of decoding is found on the
+    first steps that are wanted.
+    """
 
     def __init__(
-        self, most: int, fewer: dict[int, int] | None = None, cores: SharedCores | None = None
+        self,
+        most: int,
+        found: dict[int, int] | None = None,
+        cores: SharedCores | None = None,
+        on_found: Callable[[], None] = lambda: None,
     ) -> None:
-        """Takes the number for prompts, and those for steps of up to so many inputs, ascending;
-        larger steps get as many as prompts. With `cores`, one computes alone while others are busy.
+        """Takes the number for prompts, and those for steps of up to so many inputs of `SIZES`, as
+        far as they are known.
+
+        With `cores`, others are found and added, `on_found` being called; and one computes alone
+        while others are busy. Without, other steps get as many as prompts.
         """
         self._most = most
-        self._fewer = fewer or {}
+        self._found = {} if found is None else found
         self._cores = cores
+        self._on_found = on_found
+        self._trials: dict[int, Trial] = {}  # by size
         self._used = most
+        self._tried: tuple[int, int] | None = None  # size and threads, if this forward counts
 
     def use(self, inputs: int, sequences: int) -> None:
         """Lets PyTorch compute with the threads for a forward of so many inputs and sequences."""
-        wanted = self._most
+        wanted, self._tried = self._most, None
         if inputs <= STEP * sequences:
-            steps = (threads for size, threads in self._fewer.items() if inputs <= size)
-            wanted = next(steps, wanted)
+            size = next(size for size in SIZES if inputs <= size)
+            wanted = min(self._found.get(size, wanted), wanted)
+            if self._cores is not None and size not in self._found and self._most > 1:
+                wanted = self._trial(size, inputs).next
+                self._tried = size, wanted
         self._used = wanted if self._cores is None else self._cores.allowed(wanted)
         torch.set_num_threads(self._used)
 
@@ -95,6 +100,63 @@ class Threads:
         if self._used > 1 and self._cores is not None and self._cores.are_taken():
             self._used = 1
             torch.set_num_threads(1)
+
+    def took(self, seconds: float) -> None:
+        """Says how long the forward has taken."""
+        if self._tried is None or self._tried[1] != self._used:  # others have taken the cores
+            return
+        size = self._tried[0]
+        trial = self._trials[size]
+        trial.took(seconds)
+        if trial.chosen is not None:
+            self._found[size] = trial.chosen
+            del self._trials[size]
+            log.info("threads of decoding steps", up_to=size, threads=trial.chosen)
+            self._on_found()
+
+    def _trial(self, size: int, inputs: int) -> Trial:
+        trial = self._trials.get(size)
+        if trial is None or trial.inputs != inputs:  # only steps of one size can be compared
+            trial = self._trials[size] = Trial(inputs, self._most)
+        return trial
+
+
+class Trial:
+    """Steps of as many inputs, in turns with all threads and with fewer: the fewer the better, as
+    long as each number is faster than the one before.
+    """
+
+    def __init__(self, inputs: int, most: int) -> None:
+        """Nothing is measured yet; there are at least two threads."""
+        self.inputs = inputs
+        self.chosen: int | None = None
+        self._most = most
+        self._fewer = [1 << i for i in range(most.bit_length()) if 1 << i < most - 1]  # to try
+        self._fewest = self._best = most - 1  # that is tried; the fastest so far
+        self._times: dict[int, float] = {}
+        self._steps = -FIRST
+
+    @property
+    def next(self) -> int:
+        """Threads of the next step."""
+        return self._fewest if self._steps > 0 and self._steps % 2 else self._most
+
+    def took(self, seconds: float) -> None:
+        """Says how long that step has taken."""
+        if self._steps >= 0:
+            self._times[self.next] = min(seconds, self._times.get(self.next, seconds))
+        self._steps += 1
+        if self._steps < 2 * REPEATS:
+            return
+        faster = self._times[self._fewest] <= self._times[self._best]
+        if faster:
+            self._best = self._fewest
+        if faster and self._fewer:
+            self._fewest, self._steps = self._fewer.pop(), 0
+            return
+        beside = STEP_SECONDS + self.inputs * TOKEN_SECONDS
+        worth_it = self._times[self._best] > self._times[self._most] + beside
+        self.chosen = self._most if worth_it else self._best
 
 
 class SharedCores:
@@ -185,56 +247,3 @@ class RunQueues:
         """Closes the files."""
         while self._files:
             os.close(self._files.popitem()[1])
-
-
-def measured(model: ServedModel) -> Threads:
-    """The fewest threads that are worth it, of a model on the CPU that does not serve yet."""
-    most = torch.get_num_threads()
-    limit = min(model.description.max_batch_tokens, model.embeds.size, model.cache.pages)
-    counts = [1 << i for i in range(most.bit_length()) if 1 << i < most - 1]
-    counts += [most - 1, most] if most > 1 else []
-    end = time.perf_counter() + SECONDS
-    found: dict[int, int] = {}
-    with torch.inference_mode():
-        for size in SIZES if counts else ():
-            if size > limit or time.perf_counter() > end:
-                break
-            times = _times(model, size, counts, end)
-            few = min(counts[:-1], key=times.__getitem__)
-            beside = STEP_SECONDS + size * TOKEN_SECONDS
-            found[size] = few if times[few] <= times[most] + beside else most
-    torch.set_num_threads(most)
-    log.info(
-        "threads of decoding steps, by sequences",
-        model=model.description.name,
-        **{str(size): threads for size, threads in found.items()},
-    )
-    if SIZES[-1] in found:
-        found[MANY] = found[SIZES[-1]]
-    return Threads(most, found, SharedCores())
-
-
-def _times(model: ServedModel, size: int, counts: list[int], end: float) -> dict[int, float]:
-    """Seconds of a step of so many sequences, by threads, measured in turns."""
-    times = dict.fromkeys(counts, float("inf"))
-    context = _context(model, size)
-    # Makes ready what the others find, as the steps of a generation do.
-    run_step(model, size, context - 1)
-    share = time.perf_counter() + SECONDS / len(SIZES)
-    for repeat in range(1, REPEATS + 1):
-        for count in counts:
-            torch.set_num_threads(count)
-            start = time.perf_counter()
-            run_step(model, size, context)
-            times[count] = min(times[count], time.perf_counter() - start)
-        if repeat >= LEAST and time.perf_counter() > min(share, end):
-            break
-    return times
-
-
-def _context(model: ServedModel, size: int) -> int:
-    """Tokens before the input of each of so many sequences, no more than there are pages."""
-    cache = model.cache
-    share = cache.pages // size * cache.page_size
-    affordable = CONTEXT_BYTES // (size * cache.data[:, 0].numel() * cache.data.itemsize)
-    return max(2, min(CONTEXT, share - 1, affordable, model.network.shape.max_position - 1))

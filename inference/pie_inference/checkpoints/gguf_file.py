@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import platformdirs
 import structlog
 import torch
 
@@ -27,6 +26,7 @@ from pie_inference.checkpoints.gguf_reader import GgufFile, TensorPlace
 from pie_inference.checkpoints.gguf_tokenizer import GgufTokenizer
 from pie_inference.checkpoints.sources import Entry, Made, Source, Sources
 from pie_inference.errors import LoadError
+from pie_py.config.kept_files import cache_folder, used
 
 log = structlog.get_logger("pie.worker.load")
 
@@ -45,7 +45,7 @@ def gguf_folder(file: Path) -> Path:
     facts = file.stat()
     key = f"{MADE} {file} {facts.st_size} {facts.st_mtime_ns}"
     name = f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    cached = Path(platformdirs.user_cache_dir("pie_py")) / "gguf" / name
+    cached = cache_folder() / "gguf" / name
     if not cached.is_dir():
         files = gguf_files(GgufFile(file))
         log.info("reading the tokenizer of a GGUF, once", file=str(file))
@@ -61,7 +61,7 @@ def gguf_folder(file: Path) -> Path:
             except OSError:
                 if not cached.is_dir():  # else another process was faster
                     raise
-    return cached
+    return used(cached, "*-*")
 
 
 def gguf_files(file: GgufFile) -> dict[str, str]:

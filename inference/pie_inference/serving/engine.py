@@ -9,9 +9,9 @@ from pathlib import Path
 import structlog
 import torch
 
-from pie_inference.calibration import threads
 from pie_inference.calibration.costs import measure
-from pie_inference.calibration.threads import Threads
+from pie_inference.calibration.kept import Kept
+from pie_inference.calibration.threads import SharedCores, Threads
 from pie_inference.calibration.trial import run_trial
 from pie_inference.device import DeviceFuture, completed, current
 from pie_inference.errors import BadBatch, LoadError
@@ -66,11 +66,21 @@ class Engine:
             self._models[name] = model
             with current(model.device):
                 _warm_up(model)
-                self._threads[name] = Threads(torch.get_num_threads())
-                if not fixed_threads and model.device.type == "cpu":
-                    self._threads[name] = threads.measured(model)
-                    model.network.between_layers = self._threads[name].between_layers
-                model.description.kv_costs = measure(model, self._threads[name].use)
+                self._calibrate(model, fixed_threads)
+
+    def _calibrate(self, model: ServedModel, fixed_threads: bool) -> None:
+        """Chooses threads, and measures costs unless an earlier start on this machine has."""
+        kept, most = Kept(model), torch.get_num_threads()
+        threads = Threads(most)
+        if not fixed_threads and model.device.type == "cpu":
+            threads = Threads(most, kept.threads, SharedCores(), kept.write)
+            model.network.between_layers = threads.between_layers
+        self._threads[model.description.name] = threads
+        if kept.costs is None:
+            kept.costs = measure(model, threads.use)
+            torch.set_num_threads(most)  # the next model's threads are chosen from as many
+            kept.write()
+        model.description.kv_costs = kept.costs
 
     @property
     def descriptions(self) -> list[ModelDescription]:
@@ -184,6 +194,8 @@ class Engine:
             result = _start(model, batch).get()
             result.nanoseconds = time.perf_counter_ns() - start
             answer.results.append(result)
+            if isinstance(batch, Forward):
+                threads.took(result.nanoseconds / 1e9)
             if long:
                 self._long_ns[batch.kind] = result.nanoseconds
                 look()
@@ -237,8 +249,11 @@ def _clear_after(model: ServedModel, batch: Batch) -> None:
 
 
 def _warm_up(model: ServedModel) -> None:
-    """Runs a small prefill and decode, so that the first plan does not pay for lazy set-up."""
+    """Runs a small prefill and decode, so that the first plan does not pay for lazy set-up: of that
+    a CPU has little, and one token shows that the model can be run at all.
+    """
     prompt, decode = min(32, model.embeds.size), min(8, model.embeds.size)
+    on_gpu = model.device.type == "cuda"
     with torch.inference_mode():
-        for lengths in ([prompt], [1], [1] * decode):
+        for lengths in ([prompt], [1], [1] * decode) if on_gpu else ([1],):
             run_trial(model, lengths)

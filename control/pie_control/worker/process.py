@@ -1,0 +1,75 @@
+"""The process of a worker: what starts it needs little of the control process, so that the first
+one loads its libraries while this process does.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from pie_py.config.processes import python_command
+
+# Fields of a server's configuration that its worker is told, see `WorkerConfig`.
+_TOLD = ("models", "worker_threads", "tensor_parallel_size", "extension", "observer", "log")
+
+
+class WorkerProcess:
+    """A running worker, and the endpoint that it connects to."""
+
+    def __init__(self, folder: Path, process: trio.Process) -> None:
+        """Takes the process, and the folder of its socket."""
+        self.process = process
+        self._folder = folder
+
+    @property
+    def endpoint(self) -> str:
+        """Of the control process, for this worker alone."""
+        return _endpoint(self._folder)
+
+    def close(self) -> None:
+        """Ends it if it runs, and removes its socket."""
+        self.process.kill()  # does nothing to one that has ended
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+async def start_worker(config: Mapping[str, Any]) -> WorkerProcess | None:
+    """Starts a worker of a server. Raises `OSError` if there is no room for a process.
+
+    Args:
+        config: of the server, as JSON has it. It need not have been checked: the worker checks its
+            part. If it lacks something of that, no worker is started.
+    """
+    if not config.keys() >= {*_TOLD, "worker_module"}:
+        return None
+    folder = Path(tempfile.mkdtemp(prefix="pie-"))
+    try:
+        process = await trio.lowlevel.open_process(
+            python_command(
+                *("-m", config["worker_module"]),
+                *("--connect", _endpoint(folder)),
+                *("--config", json.dumps(_settings(config))),
+            ),
+            stdin=subprocess.PIPE,  # ends with this process, and the worker with it
+            stdout=sys.stderr,  # standard output goes to the parent
+        )
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return WorkerProcess(folder, process)
+
+
+def _endpoint(folder: Path) -> str:
+    return f"ipc://{folder}/worker"
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    told = {name.removeprefix("worker_"): config[name] for name in _TOLD}
+    return told | {"extension": (told["extension"] or {}).get("settings", {})}

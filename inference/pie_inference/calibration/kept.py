@@ -1,0 +1,88 @@
+"""What calibration has found, kept in the user's cache for later starts on the same machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+import torch
+
+from pie_inference.handlers.base import ServedModel
+from pie_py import __version__
+from pie_py.config.kept_files import cache_folder, used, write_whole
+
+log = structlog.get_logger("pie.worker")
+
+# A measurement in a bad moment, beside other work, does not stay.
+KEPT_SECONDS = 7 * 86400.0
+
+
+class Kept:
+    """What was measured of a model as it is served here: by these versions, on this CPU or GPU."""
+
+    def __init__(self, model: ServedModel) -> None:
+        """Reads what an earlier start has found; a damaged or old file counts as none."""
+        self.costs: dict[str, Any] | None = None  # see `pie_inference.calibration.costs.measure`
+        self.threads: dict[int, int] = {}  # of decoding steps, by their largest number of inputs
+        # Ranks measure together, so that all or none of them may find a file.
+        self._file = None if model.ranks.size > 1 else _file(model)
+        if self._file is not None:
+            self._read(self._file)
+
+    def write(self) -> None:
+        """Writes what is found by now."""
+        if self._file is None:
+            return
+        found = {"costs": self.costs, "threads": list(self.threads.items())}
+        content = json.dumps(found).encode()
+        try:
+            write_whole(self._file, f"{_digest(content)}\n".encode() + content)
+            used(self._file, "*.json")
+        except OSError as error:
+            log.warning("what was measured is not kept", reason=str(error))
+
+    def _read(self, file: Path) -> None:
+        try:
+            if file.stat().st_mtime < time.time() - KEPT_SECONDS:
+                return
+            digest, _, content = file.read_bytes().partition(b"\n")
+        except OSError:  # there is none, mostly
+            return
+        if digest != _digest(content).encode():
+            log.warning("a damaged file: it is measured again", file=str(file))
+            return
+        found = json.loads(content)
+        self.costs, self.threads = found["costs"], dict(found["threads"])
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _file(model: ServedModel) -> Path:
+    said = model.description
+    folder = Path(said.folder)
+    facts = [
+        *(__version__, torch.__version__, _chip(model.device), torch.get_num_threads()),
+        *(_digest((folder / "config.json").read_bytes()), said.dtype, str(model.cache.data.dtype)),
+        sum(file.stat().st_size for file in folder.iterdir()),  # differs if weights are quantized
+        *(said.page_size, said.max_batch_tokens, said.host_pages > 0),
+    ]
+    return cache_folder() / "calibration" / f"{_digest(json.dumps(facts).encode())[:32]}.json"
+
+
+def _chip(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return f"{line} {os.cpu_count()}"
+    return f"{platform.processor()} {os.cpu_count()}"

@@ -1,0 +1,55 @@
+"""Files that are kept in the user's cache: what is made again if it lacks, and removed once no
+process has used it for long, as that of past versions.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import platformdirs
+
+UNUSED_SECONDS = 30 * 86400.0
+
+
+def cache_folder() -> Path:
+    """The user's, for pie_py."""
+    return Path(platformdirs.user_cache_dir("pie_py"))
+
+
+def used(path: Path, pattern: str) -> Path:
+    """A file or folder that is used now. Its like beside it, of the pattern, that have not been
+    used for long are removed.
+    """
+    with suppress(OSError):  # another user's, which can be read
+        os.utime(path)
+    oldest = time.time() - UNUSED_SECONDS
+    for other in path.parent.glob(pattern):
+        with suppress(OSError):
+            if other.lstat().st_mtime < oldest:
+                _remove(other)
+    return path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file in one step, which its user alone may read. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(made, path)
+    except BaseException:
+        Path(made).unlink(missing_ok=True)
+        raise
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
