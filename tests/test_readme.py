@@ -57,7 +57,7 @@ def test_the_main_job() -> None:
     assert run[run.index("--model") + 1] == "smollm2"
     done = pie_py(run[1:], ROOT)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "The capital of Japan is Tokyo."
+    assert done.stdout == "The capital of Japan is Tokyo.\n"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ class PackagedModel:
     member: str  # the file's place in the wheel
     sha256: str  # of the file
     size: int  # of the file, in bytes; the wheel has no more
-    about: str  # what it is, of whom, and under which licence
+    about: str  # what it is, its maker, and its licence
 
     @property
     def file(self) -> Path:

