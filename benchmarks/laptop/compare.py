@@ -147,7 +147,7 @@ def _exactness(settings: Settings, llama: list[str] | None, progress: Progress) 
 
 def _prompts(codec: TextCodec, longest: int) -> list[list[int]]:
     ids = codec.encode(texts.passage())
-    lengths = [*texts.LENGTHS, longest]
+    lengths = [*(length for length in texts.LENGTHS if length < longest), longest]
     return [*map(codec.encode, texts.PROMPTS), *(ids[-length:] for length in lengths)]
 
 

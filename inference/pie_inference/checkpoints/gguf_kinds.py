@@ -33,9 +33,7 @@ class Kind:
     size: int
     widen: Callable[[torch.Tensor], torch.Tensor]
 
-    def widened(
-        self, stored: torch.Tensor, dtype: torch.dtype = torch.float32
-    ) -> torch.Tensor:
+    def widened(self, stored: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Numbers `[n]` of whole blocks `[bytes]`, uint8, each rounded to the dtype at once."""
         blocks = stored.view(-1, self.size)
         found = torch.empty(len(blocks), self.numbers, dtype=dtype)
