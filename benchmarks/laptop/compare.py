@@ -147,7 +147,7 @@ def _exactness(settings: Settings, llama: list[str] | None, progress: Progress) 
 
 def _prompts(codec: TextCodec, longest: int) -> list[list[int]]:
     ids = codec.encode(texts.passage())
-    lengths = [*texts.LENGTHS, longest]
+    lengths = [*(length for length in texts.LENGTHS if length < longest), longest]
     return [*map(codec.encode, texts.PROMPTS), *(ids[-length:] for length in lengths)]
 
 
@@ -176,7 +176,7 @@ def _speed(
         ours = stack.enter_context(our_side(PIE, model, batch, most))
         peers: dict[str, Peer] = {}
         if llama is not None:
-            room = ["--context", str(4096), "--sequences", str(batch)]
+            room = ["--context", "2048", "--sequences", str(batch)]
             peers[LLAMA] = stack.enter_context(started(LLAMA, *llama, *room))
         if settings.transformers:
             command = transformers_command(settings.model, ours.facts["dtype"])

@@ -24,7 +24,7 @@ BATCH = 2048
 
 
 class Llama:
-    """A model and its context, without any wrapper of Python's."""
+    """A model, and a context for one sequence and one for several, without Python's wrapper."""
 
     def __init__(self, file: str, context: int, sequences: int, plain: bool) -> None:
         model = lib.llama_model_default_params()
@@ -32,15 +32,24 @@ class Llama:
         self._model = lib.llama_model_load_from_file(file.encode(), model)
         self._vocabulary = lib.llama_model_get_vocab(self._model)
         self.size = lib.llama_vocab_n_tokens(self._vocabulary)
+        self._contexts = [self._made(context, most) for most in sorted({1, sequences})]
+        self._batch = lib.llama_batch_init(BATCH, 0, 1)
+        self.begin(1)
+
+    def _made(self, context: int, sequences: int) -> Any:
         settings = lib.llama_context_default_params()
         settings.n_ctx, settings.n_batch, settings.n_seq_max = context, BATCH, sequences
-        settings.kv_unified = True
-        self._context = lib.llama_init_from_model(self._model, settings)
-        self._batch = lib.llama_batch_init(BATCH, 0, 1)
+        return lib.llama_init_from_model(self._model, settings)
+
+    def begin(self, sequences: int) -> None:
+        """Starts so many anew."""
+        self._context = self._contexts[0 if sequences == 1 else -1]
+        lib.llama_memory_clear(lib.llama_get_memory(self._context), True)
 
     def threads(self, count: int) -> None:
         """Computes with so many from now on."""
-        lib.llama_set_n_threads(self._context, count, count)
+        for context in self._contexts:
+            lib.llama_set_n_threads(context, count, count)
 
     def tokens(self, text: str) -> list[int]:
         """Of a text, special ones recognised, none added."""
@@ -54,10 +63,6 @@ class Llama:
         room = bytes(256)
         count = lib.llama_token_to_piece(self._vocabulary, token, room, len(room), 0, True)
         return room[:count].decode(errors="replace")
-
-    def clear(self) -> None:
-        """Forgets all sequences."""
-        lib.llama_memory_clear(lib.llama_get_memory(self._context), True)
 
     def forward(self, items: list[tuple[int, int, int, bool]]) -> list[Any]:
         """Logits `[vocabulary]` of those (token, position, sequence, wanted) that want them."""
@@ -85,7 +90,7 @@ def _logprob(logits: Any, token: int) -> float:
 
 def generate(llama: Llama, prompts: list[list[int]], tokens: int, detailed: bool) -> dict[str, Any]:
     """Continues prompts of one length greedily, whatever the tokens are."""
-    llama.clear()
+    llama.begin(len(prompts))
     length, made, logprobs = len(prompts[0]), [], []
     begin, cpu = time.perf_counter(), time.process_time()
     logits = llama.forward(
@@ -112,7 +117,7 @@ def generate(llama: Llama, prompts: list[list[int]], tokens: int, detailed: bool
 
 def score(llama: Llama, window: list[int]) -> list[float]:
     """Log-probability of each token behind the first."""
-    llama.clear()
+    llama.begin(1)
     rows = llama.forward([(token, at, 0, True) for at, token in enumerate(window[:-1])])
     return [_logprob(row, token) for row, token in zip(rows, window[1:], strict=True)]
 
@@ -141,7 +146,9 @@ def main() -> None:
         [made] = generate(llama, [llama.tokens(options.first)], 2, detailed=False)["tokens"]
         print("".join(map(llama.text, made)), file=ANSWERS, flush=True)
         return
-    print(json.dumps({"ready": f"llama.cpp ({lib.__version__})"}), file=ANSWERS, flush=True)
+    built = lib.llama_print_system_info().decode().strip()
+    ready = f"llama-cpp-python {lib.__version__}; {built}"
+    print(json.dumps({"ready": ready}), file=ANSWERS, flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(llama, json.loads(line))), file=ANSWERS, flush=True)
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from support.families import WINDOW, make_family
 from support.gguf_files import Kind, write_gguf
 from support.model_rig import Rig, Step, assert_close, expected_logits
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pie_control.models.tokenizer import TextCodec
 from pie_inference.checkpoints.gguf_file import gguf_folder, gguf_tensors
@@ -197,6 +197,56 @@ def test_what_cannot_be_served_is_refused(more: dict[str, Any], words: str, tmp_
     file = write_gguf(folder, "llama", **more)
     with pytest.raises(LoadError, match=rf"model\.gguf.*{words}"):
         Rig(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("context_length", 1 << 30, "without finite angles.*, context_length 1073741824"),
+        ("attention.head_count_kv", 3, "4 attention heads do not divide among 3 kv heads"),
+        ("feed_forward_length", 95, r"disagree with .*model\.gguf, metadata: "),
+    ],
+)
+def test_a_network_that_cannot_be_is_told_in_the_files_words(
+    name: str, value: int, words: str, tmp_path: Path
+) -> None:
+    file = write_gguf(make_family(tmp_path / "model", "llama"), "llama")
+    content = file.read_bytes()
+    at = content.index(f"llama.{name}".encode()) + len(name) + 10
+    file.write_bytes(content[:at] + value.to_bytes(4, "little") + content[at + 4 :])
+    with pytest.raises(LoadError, match=words) as refused:
+        Rig(file)
+    assert "model.gguf, metadata" in str(refused.value)
+    assert "config.json" not in str(refused.value)
+
+
+@pytest.mark.slow
+@torch.inference_mode()
+def test_a_real_model_reads_long_texts(smollm2: Path) -> None:
+    """At once and in chunks; then it goes on, as transformers does."""
+    documents = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
+    text = "".join(file.read_text(encoding="utf-8") for file in documents)
+    tokens = TextCodec(gguf_folder(smollm2)).encode(text)[:3000]
+    model = AutoModelForCausalLM.from_pretrained(
+        smollm2.parent, gguf_file=smollm2.name, dtype=torch.float32
+    ).eval()
+    output = model.generate(
+        torch.tensor([tokens]), do_sample=False, max_new_tokens=16, eos_token_id=None
+    )
+    greedy = output[0, len(tokens) :].tolist()
+    wanted = model(output, logits_to_keep=17).logits[0].log_softmax(-1)
+    del model
+    sizes = {"pages": 400, "embeds": 4096, "max_batch_tokens": 4096}
+    rig = Rig(smollm2, dtype="float32", **sizes)
+    for chunks in ([3000], [1000, 1, 37, 962, 1000]):
+        sequence, done = rig.sequence(3016), 0
+        for chunk in chunks:
+            (found,) = rig.forward(Step(sequence, tokens[done : done + chunk]))
+            done += chunk
+        for token, logprobs in zip(greedy, wanted, strict=False):
+            torch.testing.assert_close(found[-1].log_softmax(-1), logprobs, atol=1e-3, rtol=0)
+            assert int(found[-1].argmax()) == token
+            (found,) = rig.forward(Step(sequence, [token]))
 
 
 def test_sizes_that_do_not_fit_the_tensors_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,23 @@ _BOTH_SIDES = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+# Where a GGUF has what a config.json names, its architecture's name before each.
+_KEYS = {
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "max_position_embeddings": "context_length",
+    "rope_theta": "rope.freq_base",
+    "partial_rotary_factor": "rope.dimension_count",
+    "short_factor": SHORT,
+    "long_factor": LONG,
+    "sliding_window_pattern": "attention.sliding_window_pattern",
+    "num_experts_per_tok": "expert_used_count",
+}
+_KEY = re.compile("|".join(map(r"\b{}\b".format, _KEYS)))
 _QWEN = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj")
 
 
@@ -197,6 +215,12 @@ class Family:
             "sliding_window": window or None,
             **self.more(facts),
         }
+
+
+def own_words(text: str, file: str) -> str:
+    """What is said of a config.json that was made of a GGUF, in the words of that file."""
+    named = _KEY.sub(lambda key: _KEYS[key[0]], text)
+    return named.replace("config.json", f"{file}, metadata")
 
 
 def family_of(facts: Facts) -> Family:

@@ -33,6 +33,7 @@ log = structlog.get_logger("pie.worker.load")
 FILE = "model.gguf"  # in the folder made of it: a link to it
 MADE = 3  # goes up when other files are made of a GGUF: those in the cache are made again then
 _OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+WIDE = torch.float32  # of norms and biases, with which there are sums before they are rounded
 _NO_WEIGHTS = {FACTORS, LONG, SHORT}  # are in config.json
 _LAYER = re.compile(r"blk\.([0-9]{1,5})\.(\w+)\.(weight|bias)")
 _EXPERTS = re.compile(r"ffn_(gate|up|down)_exps")
@@ -81,9 +82,9 @@ def gguf_files(file: GgufFile) -> dict[str, str]:
     return {"config.json": json.dumps(config, indent=1), **tokenizer.files()}
 
 
-def gguf_tensors(file: Path) -> Sources:
-    """The tensors of a GGUF, by the names that a checkpoint gives them. Raises `LoadError` if the
-    file cannot be read.
+def gguf_tensors(file: Path, dtype: torch.dtype = torch.float32) -> Sources:
+    """The tensors of a GGUF, by the names that a checkpoint gives them, matrices in that dtype.
+    Raises `LoadError` if the file cannot be read.
     """
     opened = GgufFile(file)
     facts = Facts(opened)
@@ -91,7 +92,7 @@ def gguf_tensors(file: Path) -> Sources:
     found: dict[str, Source] = {}
     experts: dict[tuple[str, str], dict[str, Source]] = {}  # by layer, and weights or biases
     for name, place in opened.tensors.items():
-        source: Source = _GgufTensor(opened, place)
+        source: Source = _GgufTensor(opened, place, dtype if len(place.shape) > 1 else WIDE)
         layer = _LAYER.fullmatch(name)
         if layer is not None and (which := _EXPERTS.fullmatch(layer[2])):
             experts.setdefault((layer[1], layer[3]), {})[which[1]] = source
@@ -114,13 +115,13 @@ def gguf_tensors(file: Path) -> Sources:
 class _GgufTensor(Source):
     """A tensor of the file, widened when it is read."""
 
-    def __init__(self, file: GgufFile, place: TensorPlace) -> None:
+    def __init__(self, file: GgufFile, place: TensorPlace, dtype: torch.dtype) -> None:
         self.shape = place.shape
-        self._file, self._name = file, place.name
+        self._file, self._name, self._dtype = file, place.name, dtype
 
     def read(self, at: int | None = None) -> torch.Tensor:
         """See `Source.read`."""
-        return self._file.numbers(self._name, at)
+        return self._file.numbers(self._name, at, self._dtype)
 
 
 def _arranged(family: Family, facts: Facts, module: str, source: Source) -> Source:

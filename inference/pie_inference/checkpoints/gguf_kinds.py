@@ -33,10 +33,10 @@ class Kind:
     size: int
     widen: Callable[[torch.Tensor], torch.Tensor]
 
-    def widened(self, stored: torch.Tensor) -> torch.Tensor:
-        """Numbers `[n]`, float32, of whole blocks `[bytes]`, uint8."""
+    def widened(self, stored: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Numbers `[n]` of whole blocks `[bytes]`, uint8, each rounded to the dtype at once."""
         blocks = stored.view(-1, self.size)
-        found = torch.empty(len(blocks), self.numbers)
+        found = torch.empty(len(blocks), self.numbers, dtype=dtype)
         step = max(_NUMBERS // self.numbers, 1)
         for start in range(0, len(blocks), step):
             found[start : start + step] = self.widen(blocks[start : start + step])

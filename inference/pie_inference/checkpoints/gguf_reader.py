@@ -91,15 +91,17 @@ class GgufFile(Mapping[str, Any]):
         """How many values there are."""
         return len(self._values)
 
-    def numbers(self, name: str, at: int | None = None) -> torch.Tensor:
-        """A tensor, float32, or of its first dimension only one entry."""
+    def numbers(
+        self, name: str, at: int | None = None, dtype: torch.dtype = torch.float32
+    ) -> torch.Tensor:
+        """A tensor, or of its first dimension only one entry."""
         place = self.tensors[name]
         start, size, shape = self.first + place.offset, place.size, place.shape
         if at is not None and len(shape) > 1:
             size //= shape[0]
             start, shape, at = start + at * size, shape[1:], None
         stored = torch.frombuffer(self.content, dtype=torch.uint8, count=size, offset=start)
-        found = place.kind.widened(stored).view(shape)
+        found = place.kind.widened(stored, dtype).view(shape)
         return found if at is None else found[at]
 
     def _head(self) -> tuple[int, int]:

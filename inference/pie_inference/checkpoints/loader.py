@@ -160,7 +160,7 @@ def load_tensors(
         return _finite(folder, name, tensor.to(device=device, dtype=dtype))
 
     with ExitStack() as opened:
-        sources = checked_sources(folder, expected, arrange, opened)
+        sources = checked_sources(folder, expected, arrange, opened, dtype)
         tensors: dict[str, torch.Tensor] = {}
         for name in expected:
             source = sources[name]
@@ -182,11 +182,12 @@ def checked_sources(
     expected: Mapping[str, tuple[int, ...]],
     arrange: Callable[[Sources], Sources],
     opened: ExitStack,
+    dtype: torch.dtype = torch.float32,
 ) -> Sources:
     """The sources of a checkpoint's tensors, which read as long as `opened`; none is read yet.
     Arguments and errors are those of `load_tensors`.
     """
-    sources = arrange(_stored(folder, opened))
+    sources = arrange(_stored(folder, dtype, opened))
     _check(folder, expected, sources)
     return sources
 
@@ -222,10 +223,12 @@ def _int8(folder: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _stored(folder: Path, opened: ExitStack) -> Sources:
-    """The tensors in the files of a checkpoint, which stay open as long as `opened`."""
+def _stored(folder: Path, dtype: torch.dtype, opened: ExitStack) -> Sources:
+    """The tensors in the files of a checkpoint, which stay open as long as `opened`; those of a
+    GGUF are rounded to the dtype as they are widened.
+    """
     if (folder / gguf_file.FILE).is_file():
-        return gguf_file.gguf_tensors(folder / gguf_file.FILE)
+        return gguf_file.gguf_tensors(folder / gguf_file.FILE, dtype)
     found: dict[str, Source] = {}
     for file in _tensor_files(folder):
         try:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pie_inference.adapters import AdapterTable
+from pie_inference.checkpoints.gguf_families import own_words
 from pie_inference.checkpoints.loader import (
     checkpoint_folder,
     choose_dtype,
@@ -60,7 +61,10 @@ def naming(config: ModelConfig) -> Iterator[None]:
     try:
         yield
     except LoadError as error:
-        raise LoadError(f"model {name}: {error}") from error.__cause__
+        text = str(error)
+        if config.source.endswith(".gguf"):
+            text = own_words(text, config.source)
+        raise LoadError(f"model {name}: {text}") from error.__cause__
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise LoadError(f"model {name}: not enough memory: {error}") from error
 
