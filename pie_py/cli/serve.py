@@ -51,8 +51,8 @@ def command(**options: Any) -> None:
     import structlog
 
     from pie_py.cli.gateway_process import gateway_process
-    from pie_py.client.server_process import ServerFailed, ServerProcess
     from pie_py.config.logs import set_up_logs
+    from pie_py.config.server_process import ServerFailed, ServerProcess
 
     set_up_logs(config.log)
     tell = say if config.log.format == "text" else structlog.get_logger("pie.serve").info
