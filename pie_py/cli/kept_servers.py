@@ -73,8 +73,8 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[], str]]:
     been waited for is ended.
     """
     from pie_py.build.folders import locked
-    from pie_py.config.kept_files import write_whole
     from pie_py.config.server_process import ServerProcess, private
+    from pie_py.config.whole_files import write_whole
 
     place = _folder() / key
     place.mkdir(mode=0o700, exist_ok=True)
