@@ -26,8 +26,8 @@ from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import cpu_seconds
 from pie_py.client import Client, Instance
-from pie_py.client.server_process import ServerProcess
 from pie_py.config.server import ServerConfig
+from pie_py.config.server_process import ServerProcess
 
 MODEL = Path(__file__).parents[1] / "inference/pie_inference/embedded/pie-tiny"
 WAYS = ("server", "redirect", "relay")

@@ -9,9 +9,9 @@ from typing import Any
 
 import psutil
 
-from pie_py.client.server_process import ServerProcess
 from pie_py.client.sync import Client
 from pie_py.config.server import ServerConfig
+from pie_py.config.server_process import ServerProcess
 
 
 class Server(ServerProcess):

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import psutil
 
 from pie_py.bench.server import bench_server, cpu_seconds
-from pie_py.client.server_process import ServerProcess
 from pie_py.config.gateway import GatewayConfig, TelemetryConfig
 from pie_py.config.logs import LogConfig
 from pie_py.config.model import ModelConfig
 from pie_py.config.server import ServerConfig
+from pie_py.config.server_process import ServerProcess
 
 NAME = "bench"  # of the model, for clients
 CHUNK = 1 << 16

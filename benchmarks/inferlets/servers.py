@@ -15,10 +15,10 @@ from pathlib import Path
 import httpx2
 
 from benchmarks.peers import PeerFailed
-from pie_py.client.server_process import ServerProcess
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.logs import LogConfig
 from pie_py.config.server import ServerConfig
+from pie_py.config.server_process import ServerProcess
 
 VLLM_PORT = 18017
 VLLM_SECONDS = 240.0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import structlog
 
 from pie_control.errors import ApiError
+from pie_py.config.whole_files import write_whole
 
 FORMAT = 1
 NAME = "format"
@@ -39,7 +38,7 @@ def open_data_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8").strip() if path.exists() else ""
         if text == "":
-            _write(path, f"{FORMAT}\n")
+            write_whole(path, f"{FORMAT}\n".encode())
             return
     except (OSError, UnicodeDecodeError) as error:
         raise DataFolderUnusable(f"the data folder {folder} cannot be used: {error}") from None
@@ -52,18 +51,6 @@ def open_data_folder(folder: Path) -> None:
             f"the data folder {folder} has format {text}; this pie_py knows {FORMAT}: use a newer"
             " one, or another `data_folder`"
         )
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file in one step, which its owner alone may read."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
-    except OSError:
-        os.unlink(name)
-        raise
 
 
 class SettingsFolder:
@@ -88,8 +75,7 @@ class SettingsFolder:
         if path is None:
             return
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, json.dumps(fields))
+            write_whole(path, json.dumps(fields).encode())
         except OSError as error:
             raise ApiError("out-of-resources", f"it cannot be kept: {error.strerror}") from None
 

@@ -23,7 +23,7 @@ from pie_py.bench.options import click_options
 from pie_py.bench.report import Report, environment
 from pie_py.build import BuildError
 from pie_py.client.errors import ClientError
-from pie_py.client.server_process import ServerFailed
+from pie_py.config.server_process import ServerFailed
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What a user can mend; everything else is a fault of the benchmark and keeps its traceback.

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pie_py.client.server_process import ServerProcess
 from pie_py.config.keys import ClientKey, KeyStore
 from pie_py.config.limits import Quota
 from pie_py.config.logs import LogConfig
 from pie_py.config.model import ModelConfig
 from pie_py.config.server import ServerConfig
+from pie_py.config.server_process import ServerProcess
 
 
 def cpu_seconds(pid: int) -> float:

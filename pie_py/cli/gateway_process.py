@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from pie_py.client.server_process import ServerFailed, ServerProcess
 from pie_py.config.processes import Supervisor
 from pie_py.config.server import ServerConfig
+from pie_py.config.server_process import ServerFailed, ServerProcess
 
 log = structlog.get_logger("pie.serve")
 

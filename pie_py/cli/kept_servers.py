@@ -15,7 +15,8 @@ import signal
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,29 +65,35 @@ def find(key: str) -> str | None:
     return next((found["endpoint"] for found in _running(_folder() / key)), None)
 
 
-def keep(config: ServerConfig, key: str) -> str:
-    """Starts a server that stays, unless another run has; returns its endpoint.
+@contextmanager
+def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[], str]]:
+    """Starts a server that stays, unless another run has; gives what waits for it.
 
-    Raises:
-        ServerFailed: it does not start.
+    That returns the endpoint, and raises `ServerFailed` if it does not start. A server that has not
+    been waited for is ended.
     """
     from pie_py.build.folders import locked
-    from pie_py.client.server_process import ServerProcess, private
-    from pie_py.config.kept_files import write_whole
+    from pie_py.config.server_process import ServerProcess, private
+    from pie_py.config.whole_files import write_whole
 
     place = _folder() / key
     place.mkdir(mode=0o700, exist_ok=True)
-    with locked(place):
-        for found in _running(place):  # another run may have been faster
-            endpoint: str = found["endpoint"]
-            return endpoint
+    with ExitStack() as lock:  # until it serves
+        lock.enter_context(locked(place))
+        if (found := next(_running(place), None)) is not None:  # another run was faster
+            lock.close()
+            yield lambda: str(found["endpoint"])
+            return
         for ended in place.iterdir():
             shutil.rmtree(ended, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(dir=place))
         idle = {"idle_seconds": config.idle_seconds or IDLE_SECONDS}
         config = private(config.model_copy(update=idle), folder)
         server = ServerProcess(config, folder / "log", stays=True)
-        try:
+        is_ready = False
+
+        def wait() -> str:
+            nonlocal is_ready
             endpoint = server.wait_ready()
             facts = {
                 "models": [model.name or Path(model.source).name for model in config.models],
@@ -95,11 +102,16 @@ def keep(config: ServerConfig, key: str) -> str:
                 "endpoint": endpoint,
             }
             write_whole(folder / "server.json", json.dumps(facts).encode())
-        except BaseException:
-            server.kill()
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-    return endpoint
+            is_ready = True
+            lock.close()
+            return endpoint
+
+        try:
+            yield wait
+        finally:
+            if not is_ready:
+                server.kill()
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @click.command("servers")
@@ -126,7 +138,7 @@ def stop(models: tuple[str, ...]) -> None:
 
 
 def _folder() -> Path:
-    """Raises `click.ClickException` if somebody else may look into it, or has made it."""
+    """Raises `click.ClickException` if another user may look into it, or has made it."""
     path = Path(tempfile.gettempdir(), f"pie-py-{os.getuid()}")
     path.mkdir(mode=0o700, exist_ok=True)
     facts = path.lstat()
@@ -150,7 +162,7 @@ def _running(folder: Path, within: str = "") -> Iterator[dict[str, Any]]:
 
 
 def _serves(server: dict[str, Any]) -> bool:
-    # Nobody but this process listens there, so its number has not passed to another.
+    # No other process listens there, so that its number has not passed to another.
     return answers(parse_endpoint(server["endpoint"]))
 
 

@@ -91,21 +91,30 @@ def command(
         raise click.UsageError(f"--watch wants files, and {target} is none")
     if watch and record is not None:
         raise click.UsageError("--record is of one run, and --watch makes many")
-    program = None if found is None or watch else _built(found)
-    from pie_py.client import Client
-
     with ExitStack() as stack:
+        wait: Callable[[], str] | None = None  # for a server that starts
         if not _use_running(endpoint, {**options, "record": record}):
             alone = verbose or record is not None
-            folder = None if record is None else stack.enter_context(_recording(record))
             kept = None if alone else kept_servers.server_key(options)
             endpoint, key = None if kept is None else kept_servers.find(kept), None
             if endpoint is None:
+                folder = None if record is None else stack.enter_context(_recording(record))
                 config = server_config(endpoint=None, record=folder, **options)
+                pull_those_of(config.models)
+                from pie_py.config.server_process import temporary_server
+
+                # So that the server is stopped and its folder removed.
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
                 if keep and kept is not None:
-                    endpoint = _kept_server(config, found, kept)
+                    wait = stack.enter_context(kept_servers.kept_server(config, kept))
                 else:
-                    endpoint = stack.enter_context(_temporary_server(config, found, verbose))
+                    server = stack.enter_context(temporary_server(config, verbose=verbose))
+                    wait = server.wait_ready
+        program = None if found is None or watch else _built(found)
+        if wait is not None:
+            endpoint = _started(config, found, wait)
+        from pie_py.client import Client
+
         with errors_shown():
             if watch and found is not None:
                 given = ["--entry", entry] if entry else []
@@ -155,27 +164,9 @@ def _recording(file: Path) -> Iterator[Path]:
                     say(f"recorded: pie-py replay {file}")
 
 
-@contextmanager
-def _temporary_server(config: ServerConfig, target: Target | None, verbose: bool) -> Iterator[str]:
-    """A server for one run, on an endpoint of its own."""
-    from pie_py.client.server_process import temporary_server
-
-    pull_those_of(config.models)
-    # So that the server is stopped and its folder removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
-    with temporary_server(config, verbose=verbose) as server:
-        yield _started(config, target, server.wait_ready)
-
-
-def _kept_server(config: ServerConfig, target: Target | None, key: str) -> str:
-    """A server that is left to later runs."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
-    return _started(config, target, lambda: kept_servers.keep(config, key))
-
-
 def _started(config: ServerConfig, target: Target | None, wait: Callable[[], str]) -> str:
     """The endpoint of a server, for which it waits, showing progress."""
-    from pie_py.client.server_process import ServerFailed
+    from pie_py.config.server_process import ServerFailed
 
     models = ", ".join(model.name or model.source for model in config.models)
     if target is not None and target.kind in ("python", "javascript"):

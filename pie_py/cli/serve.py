@@ -52,8 +52,8 @@ def command(**options: Any) -> None:
     import structlog
 
     from pie_py.cli.gateway_process import gateway_process
-    from pie_py.client.server_process import ServerFailed, ServerProcess
     from pie_py.config.logs import set_up_logs
+    from pie_py.config.server_process import ServerFailed, ServerProcess
 
     pull_those_of(config.models)
     set_up_logs(config.log)

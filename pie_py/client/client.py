@@ -21,9 +21,9 @@ from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
 from pie_py.client.instance import Instance, read_log
+from pie_py.client.local import local_endpoint
 from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
 from pie_py.client.routes import Redirected, ResultStored, Route
-from pie_py.client.server_process import local_endpoint
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -33,19 +32,6 @@ def used(path: Path, pattern: str) -> Path:
             if other.lstat().st_mtime < oldest:
                 _remove(other)
     return path
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file in one step, which its user alone may read. Raises `OSError`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(made, path)
-    except BaseException:
-        Path(made).unlink(missing_ok=True)
-        raise
 
 
 def _remove(path: Path) -> None:

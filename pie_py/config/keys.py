@@ -11,9 +11,7 @@ import base64
 import binascii
 import json
 import logging
-import os
 import re
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -22,6 +20,8 @@ from typing import Any
 
 import zmq
 from zmq.utils import z85
+
+from pie_py.config.whole_files import write_whole
 
 log = logging.getLogger("pie.keys")
 
@@ -141,7 +141,7 @@ class KeyStore:
             raise KeyProblem(f"user {user} has a key already; `pie-py keys remove {user}` first")
         server = self.server_pair()  # fails on a damaged pair before the user gets a key
         public, secret = zmq.curve_keypair()
-        _write(path, public.decode() + "\n", mode=0o644)
+        write_whole(path, public + b"\n", mode=0o644)
         return ClientKey(user, public.decode(), secret.decode(), server.public)
 
     def remove(self, user: str) -> None:
@@ -208,30 +208,8 @@ def _fields(path: Path) -> dict[str, str]:
 
 
 def _write_private(path: Path, fields: dict[str, str], *, replace: bool = True) -> None:
-    _write(path, json.dumps({"format": FORMAT, **fields}, indent=1), replace=replace)
-
-
-def _write(path: Path, text: str, mode: int = 0o600, *, replace: bool = True) -> None:
-    """Writes a file in one step: a reader finds all of it or none.
-
-    Raises:
-        FileExistsError: if it is there and `replace` is false.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # mkstemp makes the file readable by its owner alone from the start.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(handle, mode)
-        if replace:
-            os.replace(name, path)
-        else:
-            os.link(name, path)
-            os.unlink(name)
-    except OSError:
-        os.unlink(name)
-        raise
+    text = json.dumps({"format": FORMAT, **fields}, indent=1)
+    write_whole(path, text.encode(), replace=replace)
 
 
 def api_key(key: ClientKey) -> str:

@@ -59,7 +59,7 @@ async def start(given: dict[str, Any]) -> list[str] | None:
     worker = await start_worker(given)
     if worker is None:
         return None
-    command = psutil.Process(worker.process.pid).cmdline()
+    command: list[str] = psutil.Process(worker.process.pid).cmdline()
     worker.close()
     await worker.process.wait()
     assert not Path(worker.endpoint.removeprefix("ipc://")).parent.exists()

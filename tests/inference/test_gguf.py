@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,35 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def logits(rig: Rig) -> torch.Tensor:
     return rig.forward(Step(rig.sequence(len(TOKENS)), TOKENS, outputs=len(TOKENS)))[0]
+
+
+def test_the_folder_that_is_made_is_kept_as_long_as_it_is_used(tmp_path: Path) -> None:
+    folder = make_family(tmp_path / "model", "llama")
+    file = write_gguf(folder, "llama")
+    made = gguf_folder(file)
+    assert made.stat().st_mode & 0o077 == 0
+    (made / "tokenizer.json").touch()
+    at = (made / "tokenizer.json").stat().st_ino
+    past = made.with_name("past-0123456789abcdef")  # of another version
+    past.mkdir()
+    for unused in (past, made):
+        os.utime(unused, (0, 0))
+    assert gguf_folder(file) == made
+    assert (made / "tokenizer.json").stat().st_ino == at
+    assert not past.exists()
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "sums"])
+@pytest.mark.parametrize("damage", ["cut off", "gone"])
+def test_a_damaged_folder_is_made_anew(name: str, damage: str, tmp_path: Path) -> None:
+    file = write_gguf(make_family(tmp_path / "model", "llama"), "llama")
+    broken = gguf_folder(file) / name
+    content = broken.read_bytes()
+    if damage == "gone":
+        broken.unlink()
+    else:
+        broken.write_bytes(content[: len(content) // 2])
+    assert (gguf_folder(file) / name).read_bytes() == content
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -63,7 +63,7 @@ def test_all_cores_where_that_is_worth_it(gain: float, wanted: int) -> None:
 
 @pytest.mark.parametrize("best", [1, 2, 4, 6, 7])
 def test_fewer_are_tried_as_long_as_that_is_faster(best: int) -> None:
-    """Nobody waits for steps with one thread where half of the threads are too few."""
+    """No step is computed with one thread where half of the threads are too few."""
     tried = set()
 
     def times(inputs: int, threads: int) -> float:

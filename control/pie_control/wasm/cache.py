@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 
 import structlog
+
+from pie_py.config.whole_files import write_whole
 
 log = structlog.get_logger("pie.wasm")
 
@@ -43,7 +43,7 @@ class Cache:
             if entry["stamp"] != stamp:
                 if _hash_file(path) != entry["sha256"]:
                     raise ValueError("does not have its recorded hash")
-                _write(index, json.dumps({**entry, "stamp": stamp}).encode())
+                write_whole(index, json.dumps({**entry, "stamp": stamp}).encode())
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -57,13 +57,12 @@ class Cache:
         Raises:
             OSError: if it cannot be written.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
         index = self._index_of(program)
         digest = hashlib.sha256(code).hexdigest()
         path = self._folder / f"{index.stem}-{digest[:16]}.cwasm"
-        _write(path, code)
+        write_whole(path, code)
         entry = {"file": path.name, "sha256": digest, "stamp": _stamp(path)}
-        _write(index, json.dumps(entry).encode())
+        write_whole(index, json.dumps(entry).encode())
         for other in self._folder.glob(f"{index.stem}-*.cwasm"):
             if other != path:  # of an entry that was damaged
                 other.unlink(missing_ok=True)
@@ -82,15 +81,3 @@ def _stamp(path: Path) -> list[int]:
 def _hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write(path: Path, data: bytes | bytearray) -> None:
-    """Replaces a file in one step."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -16,7 +16,8 @@ import torch
 
 from pie_inference.handlers.base import ServedModel
 from pie_py import __version__
-from pie_py.config.kept_files import cache_folder, used, write_whole
+from pie_py.config.kept_files import cache_folder, used
+from pie_py.config.whole_files import write_whole
 
 log = structlog.get_logger("pie.worker")
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -31,6 +32,7 @@ from pie_py.config.kept_files import cache_folder, used
 log = structlog.get_logger("pie.worker.load")
 
 FILE = "model.gguf"  # in the folder made of it: a link to it
+SUMS = "sums"  # beside it: of the other files, to notice that one is damaged
 MADE = 3  # goes up when other files are made of a GGUF: those in the cache are made again then
 _OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 WIDE = torch.float32  # of norms and biases, with which there are sums before they are rounded
@@ -47,22 +49,37 @@ def gguf_folder(file: Path) -> Path:
     key = f"{MADE} {file} {facts.st_size} {facts.st_mtime_ns}"
     name = f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     cached = cache_folder() / "gguf" / name
-    if not cached.is_dir():
+    if not _is_sound(cached):
         files = gguf_files(GgufFile(file))
         log.info("reading the tokenizer of a GGUF, once", file=str(file))
         cached.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cached.parent) as made:
             folder = Path(made) / name
-            folder.mkdir()
+            folder.mkdir(mode=0o700)
             for each, content in files.items():
                 (folder / each).write_text(content, encoding="utf-8")
+            (folder / SUMS).write_text(json.dumps({each: _sum(folder / each) for each in files}))
             (folder / FILE).symlink_to(file)
+            shutil.rmtree(cached, ignore_errors=True)  # a damaged one
             try:
                 os.rename(folder, cached)
             except OSError:
-                if not cached.is_dir():  # else another process was faster
+                if not _is_sound(cached):  # else another process was faster
                     raise
     return used(cached, "*-*")
+
+
+def _is_sound(folder: Path) -> bool:
+    """Whether a kept folder is there, and as it was made."""
+    try:
+        sums = json.loads((folder / SUMS).read_bytes())
+        return all(_sum(folder / name) == expected for name, expected in sums.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _sum(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def gguf_files(file: GgufFile) -> dict[str, str]:
