@@ -32,6 +32,8 @@ class ModelConfig(Section):
     source: str = EMBEDDED_MODEL  # a folder, .gguf file, hub id or name
     name: str | None = None  # how inferlets call it; the folder's or id's last part by default
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    # On a CPU weights are rounded to so many bits; by default they are the checkpoint's.
+    quantize: Literal["int8", "int4"] | None = None
     max_length: PositiveInt | None = (
         None  # tokens of the longest text; what the model can by default
     )

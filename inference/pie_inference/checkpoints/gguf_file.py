@@ -25,7 +25,7 @@ from pie_inference.checkpoints.gguf_families import (
 )
 from pie_inference.checkpoints.gguf_reader import GgufFile, TensorPlace
 from pie_inference.checkpoints.gguf_tokenizer import GgufTokenizer
-from pie_inference.checkpoints.sources import Entry, Made, Source, Sources
+from pie_inference.checkpoints.sources import ByRows, Entry, Groups, Made, Source, Sources
 from pie_inference.errors import LoadError
 from pie_py.config.kept_files import cache_folder, used
 
@@ -140,6 +140,10 @@ class _GgufTensor(Source):
         """See `Source.read`."""
         return self._file.numbers(self._name, at, self._dtype)
 
+    def groups(self, at: int | None = None) -> Groups | None:
+        """See `Source.groups`."""
+        return self._file.groups(self._name, at)
+
 
 def _arranged(family: Family, facts: Facts, module: str, source: Source) -> Source:
     """The tensor as a checkpoint has it."""
@@ -149,7 +153,7 @@ def _arranged(family: Family, facts: Facts, module: str, source: Source) -> Sour
         heads = facts.count("attention.head_count")
         if module == "attn_k":
             heads = facts.count("attention.head_count_kv", heads)
-        return Made(source.shape, partial(_unpermuted, heads), source)
+        return ByRows(source.shape, partial(_unpermuted, heads), source)
     if module == "ffn_gate_inp_shexp" and len(source.shape) == 1:
         return Made((1, *source.shape), lambda tensor: tensor[None], source)
     return source
@@ -169,13 +173,13 @@ def _each_expert(
     named = {"gate": gate, "up": up, "down": down}
     for number in range(count):
         one: dict[str, Source] = {
-            which: Entry(source, number, _same, source.shape[1:])
+            which: Entry(source, number, _same, source.shape[1:], by_rows=True)
             for which, source in stacks.items()
         }
         if up is None and one.keys() >= {"gate", "up"}:
             parts = one.pop("gate"), one.pop("up")
             shape = (parts[0].shape[0] + parts[1].shape[0], *parts[0].shape[1:])
-            yield gate.format(number), Made(shape, _joined, *parts)
+            yield gate.format(number), ByRows(shape, _joined, *parts)
         for which, source in one.items():
             yield str(named[which]).format(number), source
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pie_inference.checkpoints.gguf_kinds import KINDS, NAMES, Kind
+from pie_inference.checkpoints.sources import Groups
 from pie_inference.errors import LoadError
 
 MAX_ITEMS = 1 << 22  # texts in the lists of one file: ten times those of large vocabularies
@@ -95,14 +96,32 @@ class GgufFile(Mapping[str, Any]):
         self, name: str, at: int | None = None, dtype: torch.dtype = torch.float32
     ) -> torch.Tensor:
         """A tensor, or of its first dimension only one entry."""
+        place, shape, stored = self._stored(name, at)
+        found = place.kind.widened(stored, dtype).view(shape)
+        return found if at is None or len(place.shape) > 1 else found[at]
+
+    def groups(self, name: str, at: int | None = None) -> Groups | None:
+        """A weight as it is stored, or of its first dimension one entry; None if in full."""
+        place, shape, stored = self._stored(name, at)
+        if isinstance(place.kind.form, torch.dtype) or len(shape) != 2:
+            return None
+        numbers, *parts = place.kind.groups(stored)
+        scales, least = (part.view(shape[0], -1) for part in parts)
+        return Groups(numbers.view(shape), scales, least, place.kind.bits)
+
+    def _stored(
+        self, name: str, at: int | None
+    ) -> tuple[TensorPlace, tuple[int, ...], torch.Tensor]:
+        """A tensor's place, and shape and bytes of it, or of its entry if there are several
+        dimensions.
+        """
         place = self.tensors[name]
         start, size, shape = self.first + place.offset, place.size, place.shape
         if at is not None and len(shape) > 1:
             size //= shape[0]
-            start, shape, at = start + at * size, shape[1:], None
+            start, shape = start + at * size, shape[1:]
         stored = torch.frombuffer(self.content, dtype=torch.uint8, count=size, offset=start)
-        found = place.kind.widened(stored, dtype).view(shape)
-        return found if at is None else found[at]
+        return place, shape, stored
 
     def _head(self) -> tuple[int, int]:
         cursor = self._cursor

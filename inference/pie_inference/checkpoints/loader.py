@@ -137,6 +137,7 @@ def load_tensors(
     arrange: Callable[[Sources], Sources] = lambda sources: sources,
     part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
     keep_int8: bool = False,
+    keep: Callable[[str, Source], bool] = lambda name, source: False,
 ) -> dict[str, torch.Tensor]:
     """Reads the expected tensors of a checkpoint, after checking all names and shapes.
 
@@ -149,6 +150,7 @@ def load_tensors(
         part: what is wanted of an expected tensor.
         keep_int8: whether weights for products in int8 stay int8, with another tensor `X_scale`
             `[out, 1]` in float32 for each such tensor X.
+        keep: keeps a tensor in its own way, or returns False; what it keeps is not in the result.
 
     Raises:
         LoadError: for files that lack or are corrupted, and tensors that lack, are unknown, or have
@@ -164,6 +166,8 @@ def load_tensors(
         tensors: dict[str, torch.Tensor] = {}
         for name in expected:
             source = sources[name]
+            if keep(name, source):
+                continue
             if keep_int8 and isinstance(source, Int8):
                 tensors[name] = _int8(folder, name, source.numbers.read()).to(device)
                 scale = f"{name}_scale"
@@ -171,9 +175,10 @@ def load_tensors(
             else:
                 tensors[name] = taken(name, source)
         for name in sources.keys() - expected.keys():
-            if name.endswith("lm_head.weight") and _differs(sources[name].read(), tensors):
+            if name.endswith("lm_head.weight") and _differs(sources[name], expected, sources):
                 log.warning("the stored head is not the embedding: it is used", name=name)
-                tensors[name] = taken(name, sources[name])
+                if not keep(name, sources[name]):
+                    tensors[name] = taken(name, sources[name])
     return tensors
 
 
@@ -264,10 +269,10 @@ def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], sources: Sourc
         raise LoadError(f"{folder}: tensors that the architecture does not have: {_few(surplus)}")
 
 
-def _differs(head: torch.Tensor, tensors: Mapping[str, torch.Tensor]) -> bool:
+def _differs(head: Source, expected: Iterable[str], sources: Sources) -> bool:
     """Whether a head that config.json calls tied is another one than the embedding after all."""
-    found = [t for name, t in tensors.items() if name.endswith("embed_tokens.weight")]
-    return len(found) == 1 and not torch.equal(head.to(found[0]), found[0])
+    found = [sources[name].read() for name in expected if name.endswith("embed_tokens.weight")]
+    return len(found) == 1 and not torch.equal(head.read().to(found[0]), found[0])
 
 
 def random_tensors(

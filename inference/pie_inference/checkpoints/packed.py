@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pie_inference.checkpoints.fields import Fields
-from pie_inference.checkpoints.sources import Made, Shape, Source, Sources
+from pie_inference.checkpoints.sources import Groups, Made, Shape, Source, Sources
 from pie_inference.errors import LoadError
 
 Table = Mapping[str, Any]
@@ -71,7 +71,7 @@ def awq(table: Table, stored: Sources) -> Sources:
     def shape(packed: Shape, scales: Shape) -> Shape:
         return scales[1], packed[0]
 
-    return _by_groups(stored, shape, _from_awq)
+    return _by_groups(stored, shape, _from_awq, _groups_of_awq)
 
 
 def gptq(table: Table, stored: Sources) -> Sources:
@@ -88,13 +88,15 @@ def gptq(table: Table, stored: Sources) -> Sources:
     def shape(packed: Shape, scales: Shape) -> Shape:
         return scales[1], packed[0] * (32 // bits)
 
-    return _by_groups(stored, shape, partial(_from_gptq, bits=bits, less=less))
+    of = {"bits": bits, "less": less}
+    return _by_groups(stored, shape, partial(_from_gptq, **of), partial(_groups_of_gptq, **of))
 
 
 def _by_groups(
     stored: Sources,
     shape: Callable[[Shape, Shape], Shape],
     widen: Callable[..., torch.Tensor],
+    groups: Callable[..., Groups | None],
 ) -> Sources:
     """Products whose weights are stored as `qweight`, `qzeros`, `scales`, and maybe `g_idx`."""
     found = dict(stored)
@@ -104,8 +106,9 @@ def _by_groups(
             _part(found, module + part) for part in ("qweight", "qzeros", "scales")
         )
         order = found.pop(f"{module}g_idx", None)
+        parts = packed, zeros, scales, order
         found[f"{module}weight"] = Made(
-            shape(packed.shape, scales.shape), widen, packed, zeros, scales, order
+            shape(packed.shape, scales.shape), widen, *parts, groups=groups
         )
     return found
 
@@ -119,8 +122,17 @@ def _part(found: dict[str, Source], name: str) -> Source:
 def _from_awq(
     packed: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, _: torch.Tensor | None
 ) -> torch.Tensor:
-    numbers, zeros = (_unpacked(words, 4)[..., AWQ_ORDER].flatten(1) for words in (packed, zeros))
-    return _scaled(numbers, zeros, scales, None)
+    return _scaled(*_numbers_of_awq(packed, zeros), scales, None)
+
+
+def _groups_of_awq(
+    packed: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, _: torch.Tensor | None
+) -> Groups | None:
+    return _grouped(*_numbers_of_awq(packed, zeros), scales, None, 4)
+
+
+def _numbers_of_awq(*words: torch.Tensor) -> list[torch.Tensor]:
+    return [_unpacked(each, 4)[..., AWQ_ORDER].flatten(1) for each in words]
 
 
 def _from_gptq(
@@ -132,9 +144,41 @@ def _from_gptq(
     bits: int,
     less: int,
 ) -> torch.Tensor:
+    return _scaled(*_numbers_of_gptq(packed, zeros, bits, less), scales, order)
+
+
+def _groups_of_gptq(
+    packed: torch.Tensor,
+    zeros: torch.Tensor,
+    scales: torch.Tensor,
+    order: torch.Tensor | None,
+    *,
+    bits: int,
+    less: int,
+) -> Groups | None:
+    return _grouped(*_numbers_of_gptq(packed, zeros, bits, less), scales, order, max(bits, 4))
+
+
+def _numbers_of_gptq(
+    packed: torch.Tensor, zeros: torch.Tensor, bits: int, less: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     numbers = _unpacked(packed, bits).transpose(1, 2).flatten(0, 1)
-    zeros = (_unpacked(zeros, bits).flatten(1) + less) & ((1 << bits) - 1)
-    return _scaled(numbers, zeros, scales, order)
+    return numbers, (_unpacked(zeros, bits).flatten(1) + less) & ((1 << bits) - 1)
+
+
+def _grouped(
+    numbers: torch.Tensor,
+    zeros: torch.Tensor,
+    scales: torch.Tensor,
+    order: torch.Tensor | None,
+    bits: int,
+) -> Groups | None:
+    """As `_scaled`, of inputs whose groups are consecutive; else None."""
+    each = len(numbers) // len(scales)
+    if order is not None and not torch.equal(order.long(), torch.arange(len(numbers)) // each):
+        return None
+    wide = scales.float()
+    return Groups(numbers.t().to(torch.uint8), wide.t(), (wide * -zeros).t(), bits)
 
 
 def _unpacked(words: torch.Tensor, bits: int) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -25,6 +25,23 @@ class Source(ABC):
         """The tensor, or of its first dimension only one entry. Raises `LoadError` if its file
         cannot be read.
         """
+
+    def groups(self, at: int | None = None) -> Groups | None:
+        """A weight, or one entry of several, as whole numbers in groups, if it is stored so."""
+        return None
+
+
+class Groups(NamedTuple):
+    """A weight `numbers * scales + least`, scales and least values of each group of inputs."""
+
+    numbers: torch.Tensor  # [out, in], uint8
+    scales: torch.Tensor  # [out, groups], float32
+    least: torch.Tensor  # [out, groups], float32
+    bits: int  # of a number, 4 or 8
+
+    def arranged(self, arrange: Callable[[torch.Tensor], torch.Tensor]) -> Groups:
+        """With other outputs, or in another order: what `arrange` makes of a weight's rows."""
+        return Groups(*(arrange(part) for part in self[:3]), self.bits)
 
 
 Sources = Mapping[str, Source]  # by the tensor's name
@@ -54,15 +71,40 @@ class Made(Source):
     """A tensor that is computed from others, which have the same first dimension."""
 
     def __init__(
-        self, shape: Shape, make: Callable[..., torch.Tensor], *parts: Source | None
+        self,
+        shape: Shape,
+        make: Callable[..., torch.Tensor],
+        *parts: Source | None,
+        groups: Callable[..., Groups | None] | None = None,
     ) -> None:
-        """Takes the function, and the sources of its arguments; None for one that lacks."""
+        """Takes the function, and the sources of its arguments; None for one that lacks. `groups`
+        makes a weight in groups of them, if there are any.
+        """
         self.shape = shape
         self._make, self._parts = make, parts
+        self._groups = groups
 
     def read(self, at: int | None = None) -> torch.Tensor:
         """See `Source.read`."""
         return self._make(*(None if part is None else part.read(at) for part in self._parts))
+
+    def groups(self, at: int | None = None) -> Groups | None:
+        """See `Source.groups`."""
+        if self._groups is None:
+            return None
+        return self._groups(*(None if part is None else part.read(at) for part in self._parts))
+
+
+class ByRows(Made):
+    """A tensor whose rows are those of others, arranged."""
+
+    def groups(self, at: int | None = None) -> Groups | None:
+        """See `Source.groups`."""
+        found = [part.groups(at) for part in self._parts if part is not None]
+        if not all(found) or len({(g.bits, g.scales.shape[1:]) for g in found if g}) != 1:
+            return None
+        parts = zip(*(g[:3] for g in found if g), strict=True)
+        return Groups(*(self._make(*each) for each in parts), found[0].bits)
 
 
 class Int8(Made):
@@ -87,15 +129,24 @@ class Entry(Source):
         number: int,
         arrange: Callable[[torch.Tensor], torch.Tensor],
         shape: Shape,
+        by_rows: bool = False,
     ) -> None:
-        """Takes the whole, and which entry; `arrange` gives it its shape."""
+        """Takes the whole, and which entry; `arrange` gives it its shape, and may only arrange its
+        rows.
+        """
         self.shape = shape
+        self._by_rows = by_rows
         self._whole, self._number, self._arrange = whole, number, arrange
 
     def read(self, at: int | None = None) -> torch.Tensor:
         """See `Source.read`."""
         found = self._arrange(self._whole.read(self._number))
         return found if at is None else found[at]
+
+    def groups(self, at: int | None = None) -> Groups | None:
+        """See `Source.groups`; there are some if the outputs of an entry are its rows."""
+        found = self._whole.groups(self._number) if at is None else None
+        return None if found is None or not self._by_rows else found.arranged(self._arrange)
 
 
 def unreadable(file: Path, error: Exception) -> LoadError:

@@ -27,9 +27,11 @@ from pie_inference.device import current
 from pie_inference.errors import LoadError
 from pie_inference.loading.choices import choose_device, flashinfer_for, stored_dtype
 from pie_inference.models.decoder import Decoder
+from pie_inference.models.few_bits import keeper
 from pie_inference.models.registry import ARCHITECTURES, Architecture, architecture_of
 from pie_inference.models.sharding import part_of, sharded
 from pie_inference.models.spec import LONGEST, DecoderSpec
+from pie_inference.models.weights import Tensors
 from pie_inference.parallel.ranks import Ranks
 from pie_py.config.model import ModelConfig
 
@@ -139,8 +141,11 @@ def _network(
     else:
         arrange = partial(arranged, architecture, checkpoint)
         # Encoders of images take plain weights, and a part is cut out of those.
-        int8 = architecture.decoder is not None and divided is None and Decoder.takes_int8(device)
-        tensors = load_tensors(folder, expected, dtype, device, arrange, part, int8)
+        whole = architecture.decoder is not None and divided is None
+        int8 = whole and Decoder.takes_int8(device)
+        tensors = Tensors()
+        keep = keeper(tensors.packed, config.quantize, whole and device.type == "cpu")
+        tensors.update(load_tensors(folder, expected, dtype, device, arrange, part, int8, keep))
     with torch.inference_mode():
         if divided is None:
             return architecture.build(checkpoint, tensors, dtype, device, folder)

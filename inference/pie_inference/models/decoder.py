@@ -70,15 +70,15 @@ class Decoder:
         taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype, spec.layer_norm)
         self._layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
         self._norm = taken.norm(f"{spec.prefix}norm")
-        self._embedding = taken.tensor(f"{spec.prefix}embed_tokens.weight")
+        embedding = taken.table(f"{spec.prefix}embed_tokens.weight")
+        assert embedding is not None  # the loader has looked
+        self._embedding = embedding
         # A checkpoint that says it is tied may store another head: then that is the head.
-        head = taken.optional(f"{spec.head}.weight")
+        head = taken.table(f"{spec.head}.weight")
         self._divided = ranks.size > 1 and divides_head(spec, ranks.size)
-        if head is None:
-            head = self._embedding
-            if self._divided:
-                head = head.chunk(ranks.size, 0)[ranks.rank]
-        self._head = linear(head, taken.optional(f"{spec.head}.bias"))
+        if head is None and self._divided:
+            head = embedding.part(ranks.size, ranks.rank)
+        self._head = (head or embedding).product(taken.optional(f"{spec.head}.bias"))
         # Rounded to the dtype, as the checkpoint was trained with.
         self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=dtype))
         self.sites = taken.sites  # what adapters may change, by name in a checkpoint
@@ -209,7 +209,7 @@ class Decoder:
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Hidden states `[n, hidden]` of tokens `[n]`, int64."""
-        found = self._embedding.index_select(0, tokens)
+        found = self._embedding.rows(tokens)
         return found if self._embedding_scale == 1.0 else found.mul_(self._embedding_scale)
 
     def forward(

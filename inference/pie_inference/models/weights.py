@@ -6,12 +6,47 @@ from collections.abc import MutableMapping
 
 import torch
 
+from pie_inference.layers.grouped import GroupedLinear, Packed
 from pie_inference.layers.layer_norm import LayerNorm
 from pie_inference.layers.linear import Int8Linear, Linear, linear, worth_int8
 from pie_inference.layers.lora import LinearSite
 from pie_inference.layers.rms_norm import RmsNorm
 
 Norm = RmsNorm | LayerNorm
+
+
+class Tensors(dict[str, torch.Tensor]):
+    """A checkpoint's tensors by name, and those that are kept in few bits instead."""
+
+    def __init__(self) -> None:
+        """Has none."""
+        super().__init__()
+        self.packed: dict[str, Packed] = {}
+
+
+class Table:
+    """The rows of a weight `[n, in]`, which may also be that of a product."""
+
+    def __init__(self, weight: torch.Tensor | Packed, dtype: torch.dtype) -> None:
+        """Takes the weight, and the dtype of rows."""
+        self.weight, self._dtype = weight, dtype
+
+    def rows(self, wanted: torch.Tensor) -> torch.Tensor:
+        """Those of numbers `[m]`, int64: `[m, in]`."""
+        if isinstance(self.weight, Packed):
+            return self.weight.rows(wanted).to(self._dtype)
+        return self.weight.index_select(0, wanted)
+
+    def product(self, bias: torch.Tensor | None = None) -> Linear:
+        """That with the weight, and the bias `[n]`."""
+        if isinstance(self.weight, Packed):
+            return GroupedLinear([self.weight], bias)
+        return linear(self.weight, bias)
+
+    def part(self, count: int, number: int) -> Table:
+        """One of so many parts of a weight, which is not packed."""
+        assert isinstance(self.weight, torch.Tensor)
+        return Table(self.weight.chunk(count, 0)[number], self._dtype)
 
 
 class Weights:
@@ -31,16 +66,26 @@ class Weights:
         self._tensors = tensors
         self._epsilon, self._offset = epsilon, offset
         self._dtype, self._layer_norm = dtype, layer_norm
+        self._packed = tensors.packed if isinstance(tensors, Tensors) else {}
         self.sites: dict[str, LinearSite] = {}  # what adapters may change
 
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor that must be there."""
+        if name in self._packed:
+            return self._packed.pop(name).rows().to(self._dtype)
         found, scale = self._tensors.pop(name), self._tensors.pop(f"{name}_scale", None)
         return found if scale is None else (found * scale).to(self._dtype)
 
     def optional(self, name: str) -> torch.Tensor | None:
         """A tensor, or None."""
         return self.tensor(name) if name in self._tensors else None
+
+    def table(self, name: str) -> Table | None:
+        """A weight whose rows are taken, or None."""
+        if name in self._packed:
+            return Table(self._packed.pop(name), self._dtype)
+        found = self.optional(name)
+        return None if found is None else Table(found, self._dtype)
 
     def norm(self, name: str, epsilon: float | None = None, offset: float | None = None) -> Norm:
         """The norm of that name; of another epsilon or offset, if one is given."""
@@ -62,24 +107,37 @@ class Weights:
         """One product in the place of several that have the same input. Weights `[out, in]` and
         biases `[out]` are put where there is a place for them.
         """
+        weights = [f"{name}.weight" for name in names]
+        if all(name in self._packed for name in weights):
+            return self._grouped(names, [self._packed.pop(name) for name in weights])
         scale = self._int8_scale(names)
         take = self.tensor if scale is None else self._tensors.pop
         parts = [take(f"{name}.weight") for name in names]
-        biases = [self.optional(f"{name}.bias") for name in names]
-        bias = None
-        if any(found is not None for found in biases):
-            each = zip(parts, biases, strict=True)
-            whole = [
-                part.new_zeros(len(part), dtype=self._dtype) if own is None else own
-                for part, own in each
-            ]
-            bias = torch.cat(whole, out=bias_into)
+        bias = self._bias(names, [len(part) for part in parts], bias_into)
         weight = torch.cat(parts, out=into)
         made = linear(weight, bias) if scale is None else Int8Linear(weight, scale, bias)
-        start, total = 0, sum(len(part) for part in parts)
-        for name, part in zip(names, parts, strict=True):
-            self.sites[name] = LinearSite(made, start, len(part), part.shape[1], total)
-            start += len(part)
+        return self._placed(made, names, [(len(part), part.shape[1]) for part in parts])
+
+    def _grouped(self, names: tuple[str, ...], parts: list[Packed]) -> Linear:
+        made = GroupedLinear(parts, self._bias(names, [part.outputs for part in parts]))
+        return self._placed(made, names, [(part.outputs, part.inputs) for part in parts])
+
+    def _bias(
+        self, names: tuple[str, ...], sizes: list[int], into: torch.Tensor | None = None
+    ) -> torch.Tensor | None:
+        """The biases, side by side; None if there are none."""
+        biases = [self.optional(f"{name}.bias") for name in names]
+        like = next((found for found in biases if found is not None), None)
+        if like is None:
+            return None
+        each = zip(biases, sizes, strict=True)
+        return torch.cat([like.new_zeros(n) if own is None else own for own, n in each], out=into)
+
+    def _placed(self, made: Linear, names: tuple[str, ...], sizes: list[tuple[int, int]]) -> Linear:
+        start, total = 0, sum(outputs for outputs, _ in sizes)
+        for name, (outputs, inputs) in zip(names, sizes, strict=True):
+            self.sites[name] = LinearSite(made, start, outputs, inputs, total)
+            start += outputs
         return made
 
     def _int8_scale(self, names: tuple[str, ...]) -> torch.Tensor | None:

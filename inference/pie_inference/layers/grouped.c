@@ -1,0 +1,279 @@
+/* Products with weights of 4 or 8 bits, in groups of inputs with a scale and a least value each.
+
+   Sixteen outputs are a block. Of each of its groups a block has 16 scales and 16 least values
+   (float16 or float32), then words of 32 bits, 16 side by side, one for each output. A word holds
+   inputs in pairs, the even ones in its lower half, the odd ones in its upper half, lowest bits
+   first: a shift gives the 16 bits of a pair, which bfloat16 products take, and one more the other
+   of it.
+
+   A lane is an output, so nothing is summed across lanes. What an output is of a row is summed in
+   one order: the inputs of a group, then the groups. It does not depend on the other rows. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES 16
+#define ROWS 6 /* of a tile, at most */
+typedef float floats __attribute__((vector_size(64), aligned(4)));
+typedef uint32_t words __attribute__((vector_size(64), aligned(4)));
+typedef int32_t ints __attribute__((vector_size(64), aligned(4)));
+typedef uint16_t halves __attribute__((vector_size(32), aligned(2)));
+#define INLINE static inline __attribute__((always_inline))
+
+typedef struct {
+  const uint8_t *packed;
+  const void *x;        /* [rows, in] float32, or bfloat16 for the variant that multiplies those */
+  const float *x_sums;  /* [rows, groups] */
+  const float *bias;    /* [out], or none */
+  const void *residual; /* like y, or none */
+  void *y;              /* [rows, y_stride] */
+  long rows, in, out, group, y_stride;
+  int bits, half, bfloat16; /* of a weight; whether scales are float16; whether y is bfloat16 */
+} Product;
+
+INLINE words widened(const void *from) { return __builtin_convertvector(*(const halves *)from, words); }
+
+/* float16 to float32: the exponent is 112 less than it would be, also of the smallest. */
+INLINE floats from_half(const void *from) {
+  words stored = widened(from), size = (stored & 0x7fff) << 13;
+  floats found = *(floats *)&size * 0x1p112f;
+  words bits = *(words *)&found | (stored & 0x8000) << 16;
+  return *(floats *)&bits;
+}
+
+INLINE floats from_bfloat16(const void *from) {
+  words bits = widened(from) << 16;
+  return *(floats *)&bits;
+}
+
+/* The nearest, the even one of two. */
+INLINE halves to_bfloat16(floats value) {
+  words bits = *(words *)&value;
+  words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  words wrong = (words)(value != value);
+  return __builtin_convertvector((rounded & ~wrong) | (wrong & 0x7fc0), halves);
+}
+
+INLINE floats scale_of(const uint8_t *at, int half) {
+  return half ? from_half(at) : *(const floats *)at;
+}
+
+INLINE long group_size(const Product *p) {
+  return 2 * LANES * (p->half ? 2 : 4) + p->group * p->bits / 8 * LANES;
+}
+
+/* Four at least: a piece. */
+static long blocks_of(const Product *p) {
+  return p->out > 3 * LANES ? (p->out + LANES - 1) / LANES : 4;
+}
+
+INLINE void put(const Product *p, long at, long block, floats sum) {
+  if (p->bias) sum += *(const floats *)(p->bias + block * LANES);
+  if (p->bfloat16) {
+    if (p->residual) sum += from_bfloat16((const uint16_t *)p->residual + at);
+    *(halves *)((uint16_t *)p->y + at) = to_bfloat16(sum);
+  } else {
+    if (p->residual) sum += *(const floats *)((const float *)p->residual + at);
+    *(floats *)((float *)p->y + at) = sum;
+  }
+}
+
+INLINE void store(const Product *p, long row, long block, floats sum) {
+  long at = row * p->y_stride + block * LANES, left = p->out - block * LANES;
+  if (left < LANES) { /* a block whose last outputs are there to fill it, at most */
+    Product last = *p;
+    char beside[64], y[64];
+    const int each = p->bfloat16 ? 2 : 4;
+    if (left <= 0) return;
+    if (p->residual) memcpy(beside, (const char *)p->residual + at * each, left * each);
+    if (p->bias) sum += *(const floats *)(p->bias + block * LANES);
+    last.bias = 0, last.y = y, last.residual = p->residual ? beside : 0;
+    put(&last, 0, 0, sum);
+    memcpy((char *)p->y + at * each, y, left * each);
+    return;
+  }
+  put(p, at, block, sum);
+}
+
+/* Each variant is this: what a word's inputs add to the sums of a tile of rows and blocks. */
+#define UNROLL _Pragma("GCC unroll 8")
+#define TILE(NAME, ADD, SHAPES)                                                                  \
+  INLINE void NAME##_tile(                 \
+      const Product *p, long row, long block, const int rows, const int blocks, const int bits) { \
+    const long groups = p->in / p->group, size = group_size(p), each = p->group * bits / 32;     \
+    const uint8_t *at[4];                                                                        \
+    floats total[4][ROWS];                                                                       \
+    UNROLL for (int b = 0; b < blocks; b++) at[b] = p->packed + (block + b) * groups * size;            \
+    UNROLL for (int b = 0; b < blocks; b++)                                                             \
+      UNROLL for (int r = 0; r < rows; r++) total[b][r] = (floats){0};                                  \
+    for (long g = 0; g < groups; g++) {                                                          \
+      const long head = 2 * LANES * (p->half ? 2 : 4);                                           \
+      floats sum[4][ROWS];                                                                       \
+      UNROLL for (int b = 0; b < blocks; b++)                                                           \
+        UNROLL for (int r = 0; r < rows; r++) sum[b][r] = (floats){0};                                  \
+      for (long w = 0; w < each; w++) {                                                          \
+        const long k = g * p->group + w * (32 / bits);                                           \
+        words stored[4];                                                                         \
+        UNROLL for (int b = 0; b < blocks; b++)                                                         \
+          stored[b] = *(const words *)(at[b] + head + w * 64);                                   \
+        ADD                                                                                      \
+      }                                                                                          \
+      UNROLL for (int b = 0; b < blocks; b++) {                                                         \
+        floats scale = scale_of(at[b], p->half), least = scale_of(at[b] + head / 2, p->half);    \
+        UNROLL for (int r = 0; r < rows; r++)                                                           \
+          total[b][r] += scale * sum[b][r] + least * p->x_sums[(row + r) * groups + g];          \
+        at[b] += size;                                                                           \
+      }                                                                                          \
+    }                                                                                            \
+    UNROLL for (int b = 0; b < blocks; b++)                                                             \
+      UNROLL for (int r = 0; r < rows; r++) store(p, row + r, block + b, total[b][r]);                  \
+  }                                                                                              \
+  static int NAME(const Product *p, long row, long block, int rows) {                            \
+    if (p->bits == 4) { SHAPES(NAME, 4) }                                                        \
+    SHAPES(NAME, 8)                                                                              \
+  }
+
+/* Tiles of rows and blocks, of as many sums as there are registers for. */
+#define PIECE 4 /* blocks */
+#define SHAPE(NAME, R, B, BITS)                                                                  \
+  if (rows >= R) {                                                                               \
+    for (int b = 0; b < PIECE; b += B) NAME##_tile(p, row, block + b, R, B, BITS);               \
+    return R;                                                                                    \
+  }
+#define MANY(NAME, BITS) SHAPE(NAME, 6, 2, BITS) SHAPE(NAME, 2, 4, BITS) SHAPE(NAME, 1, 4, BITS)
+#define FEW(NAME, BITS) SHAPE(NAME, 4, 1, BITS) SHAPE(NAME, 1, 4, BITS)
+
+#define ADD_FLOATS                                                                               \
+  UNROLL for (int n = 0; n < 32 / bits; n++)                                                            \
+    UNROLL for (int b = 0; b < blocks; b++) {                                                           \
+      ints q = (ints)(stored[b] >> ((n & 1) * 16 + (n >> 1) * bits) & ((1u << bits) - 1));       \
+      floats weight = __builtin_convertvector(q, floats);                                        \
+      UNROLL for (int r = 0; r < rows; r++)                                                             \
+        sum[b][r] += weight * ((const float *)p->x)[(row + r) * p->in + k + n];                  \
+    }
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+/* The integers of a word's 16 bits as bfloat16, which has all of 8 bits. */
+INLINE __m512bh pair(words stored, int n,
+                                                                             const int bits) {
+  if (bits == 4) {
+    const short one = 0x3f80, table[32] = {
+      0, one, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130,
+      0x4140, 0x4150, 0x4160, 0x4170,
+      0, one, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130,
+      0x4140, 0x4150, 0x4160, 0x4170};
+    __m512i shifted = _mm512_srli_epi16((__m512i)stored, 4 * n);
+    return (__m512bh)_mm512_permutexvar_epi16(shifted, _mm512_loadu_si512(table));
+  }
+  words mine = stored >> (8 * n);
+  floats even = __builtin_convertvector((ints)(mine & 255), floats);
+  floats odd = __builtin_convertvector((ints)(mine >> 16 & 255), floats);
+  return (__m512bh)(*(words *)&even >> 16 | *(words *)&odd);
+}
+#define ADD_BFLOAT16                                                                             \
+  UNROLL for (int n = 0; n < 16 / bits; n++)                                                            \
+    UNROLL for (int b = 0; b < blocks; b++) {                                                           \
+      __m512bh weight = pair(stored[b], n, bits);                                                \
+      UNROLL for (int r = 0; r < rows; r++) {                                                           \
+        int both;                                                                                \
+        memcpy(&both, (const uint16_t *)p->x + (row + r) * p->in + k + 2 * n, 4);                \
+        sum[b][r] = (floats)_mm512_dpbf16_ps((__m512)sum[b][r], weight,                          \
+                                             (__m512bh)_mm512_set1_epi32(both));                 \
+      }                                                                                          \
+    }
+TILE(with_bfloat16, ADD_BFLOAT16, MANY)
+#define BFLOAT16 1
+#else
+#define BFLOAT16 0
+#define with_bfloat16 with_floats
+#endif
+#ifdef __AVX512F__
+TILE(with_floats, ADD_FLOATS, MANY)
+#else
+TILE(with_floats, ADD_FLOATS, FEW)
+#endif
+
+/* Sums of each group of a row's inputs, which are widened into `wide` if there is one. */
+static void sums(const Product *p, const void *x, float *wide, long row, float *found) {
+  for (long g = 0; g < p->in / p->group; g++) {
+    floats sum = {0};
+    for (long k = g * p->group; k < (g + 1) * p->group; k += LANES) {
+      long at = row * p->in + k;
+      floats part = p->bfloat16 ? from_bfloat16((const uint16_t *)x + at)
+                                : *(const floats *)((const float *)x + at);
+      if (wide) *(floats *)(wide + at) = part;
+      sum += part;
+    }
+    for (int half = LANES / 2; half; half /= 2)
+      for (int i = 0; i < half; i++) sum[i] += sum[i + half];
+    found[g] = sum[0];
+  }
+}
+
+/* `y = x Wᵀ + b (+ residual)`, of rows whose numbers lie side by side; 0, or 1 without memory. */
+int multiply(const Product *layer, const void *x, const void *residual, void *y, long rows) {
+  Product p = *layer;
+  const long groups = p.in / p.group, blocks = blocks_of(&p);
+  const int widens = p.bfloat16 && !BFLOAT16;
+  float *room = malloc((rows * groups + (widens ? rows * p.in : 0)) * sizeof(float) + 1);
+  if (!room) return 1;
+  float *wide = widens ? room + rows * groups : 0;
+  p.x = wide ? wide : x, p.x_sums = room, p.residual = residual, p.y = y;
+#pragma omp parallel for if (rows > 8)
+  for (long row = 0; row < rows; row++) sums(&p, x, wide, row, room + row * groups);
+  /* A piece of weights meets all rows while it is in a cache; the last is all of its size, too. */
+#pragma omp parallel for
+  for (long i = 0; i < (blocks + PIECE - 1) / PIECE; i++) {
+    const long block = i * PIECE > blocks - PIECE ? blocks - PIECE : i * PIECE;
+    for (long row = 0; row < rows;)
+      row += p.bfloat16 ? with_bfloat16(&p, row, block, rows - row)
+                        : with_floats(&p, row, block, rows - row);
+  }
+  free(room);
+  return 0;
+}
+
+/* Weights `[rows, in]` of some rows, float32. */
+void widen(const Product *p, const int64_t *wanted, long rows, float *found) {
+  const long groups = p->in / p->group, size = group_size(p), each = 32 / p->bits;
+  const long width = p->half ? 2 : 4, head = 2 * LANES * width;
+#pragma omp parallel for if (rows > 16)
+  for (long i = 0; i < rows; i++) {
+    const long row = wanted ? wanted[i] : i, lane = row % LANES;
+    for (long g = 0; g < groups; g++) {
+      const uint8_t *at = p->packed + (row / LANES * groups + g) * size;
+      const float scale = scale_of(at, p->half)[lane];
+      const float least = scale_of(at + LANES * width, p->half)[lane];
+      for (long k = 0; k < p->group; k++) {
+        const uint32_t word = ((const uint32_t *)(at + head))[k / each * LANES + lane];
+        const int n = k % each, shift = (n & 1) * 16 + (n >> 1) * p->bits;
+        found[i * p->in + g * p->group + k] = (word >> shift & ((1u << p->bits) - 1)) * scale + least;
+      }
+    }
+  }
+}
+
+/* Packs numbers `[out, in]` of a byte each; scales and least values `[out, groups]`. */
+void pack(const Product *p, const uint8_t *numbers, const void *scales, const void *least,
+          uint8_t *packed) {
+  const long groups = p->in / p->group, size = group_size(p), each = 32 / p->bits;
+  const long width = p->half ? 2 : 4, head = 2 * LANES * width;
+#pragma omp parallel for
+  for (long block = 0; block < blocks_of(p); block++)
+    for (long g = 0; g < groups; g++) {
+      uint8_t *at = packed + (block * groups + g) * size;
+      for (long lane = 0; lane < LANES; lane++) {
+        const long row = block * LANES + lane < p->out ? block * LANES + lane : p->out - 1, one = (row * groups + g) * width;
+        memcpy(at + lane * width, (const char *)scales + one, width);
+        memcpy(at + (LANES + lane) * width, (const char *)least + one, width);
+        const uint8_t *from = numbers + row * p->in + g * p->group;
+        for (long w = 0; w < p->group / each; w++) {
+          uint32_t word = 0;
+          for (int n = 0; n < each; n++)
+            word |= (uint32_t)from[w * each + n] << ((n & 1) * 16 + (n >> 1) * p->bits);
+          ((uint32_t *)(at + head))[w * LANES + lane] = word;
+        }
+      }
+    }
+}

@@ -1,0 +1,154 @@
+"""Weights that stay in 4 or 8 bits, in groups of inputs that have a scale and a least value.
+
+They are multiplied with activations in float32 or bfloat16, exactly but for the order of the sum
+(`grouped.c`). The order is one for any number of rows: a row's result does not depend on the batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+
+from pie_inference.layers.linear import Linear
+from pie_inference.layers.native import Product, library
+
+LANES = 16  # outputs of a block, and what groups are multiples of
+LEAST_BLOCKS = 4
+GROUP = 32  # inputs, of what we round ourselves
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The same as `grouped.c` reads it."""
+
+    data: torch.Tensor  # [blocks, bytes], uint8
+    outputs: int
+    inputs: int
+    group: int
+    bits: int
+    half: bool  # scales and least values are float16, which they are exactly
+
+    @property
+    def form(self) -> tuple[int, ...]:
+        """What weights that can be one have in common: all but the number of whole blocks."""
+        whole = len(self.data) * LANES
+        rest = 0 if self.outputs == whole else self.outputs
+        return self.group, self.bits, self.half, rest
+
+    def product(self, **more: int) -> Product:
+        """It for `grouped.c`."""
+        sizes = {"inputs": self.inputs, "outputs": self.outputs, "group": self.group}
+        packed = self.data.data_ptr()
+        return Product(packed=packed, bits=self.bits, half=self.half, **sizes, **more)
+
+    def rows(self, wanted: torch.Tensor | None = None) -> torch.Tensor:
+        """Rows `[n]`, int64, widened: `[n, in]`, float32; all of them by default."""
+        count = self.outputs if wanted is None else len(wanted)
+        found = torch.empty(count, self.inputs)
+        at = None if wanted is None else wanted.contiguous().data_ptr()
+        _kernels().widen(self.product(), at, count, found.data_ptr())
+        return found
+
+
+def fits(inputs: int, group: int) -> bool:
+    """Whether weights in groups of so many inputs can be packed."""
+    return inputs % group == group % LANES == 0
+
+
+def packed(numbers: torch.Tensor, scales: torch.Tensor, least: torch.Tensor, bits: int) -> Packed:
+    """A weight `numbers * scales + least` that `fits`.
+
+    Args:
+        numbers: `[out, in]`, uint8.
+        scales: of each group of inputs `[out, groups]`, float32.
+        least: likewise.
+        bits: of a number, 4 or 8.
+    """
+    half = all(torch.equal(each.half().float(), each) for each in (scales, least))
+    dtype = torch.float16 if half else torch.float32
+    (out, inputs), group = numbers.shape, numbers.shape[1] // scales.shape[1]
+    size = inputs * LANES * bits // 8 + 2 * LANES * scales.shape[1] * dtype.itemsize
+    blocks = max(-(-out // LANES), LEAST_BLOCKS)
+    data = torch.empty(blocks, size, dtype=torch.uint8)
+    made = Packed(data, out, inputs, group, bits, half)
+    parts = [numbers.contiguous(), *(each.to(dtype).contiguous() for each in (scales, least))]
+    _kernels().pack(made.product(), *(part.data_ptr() for part in parts), made.data.data_ptr())
+    return made
+
+
+def rounded(weight: torch.Tensor, bits: int, group: int = GROUP) -> Packed:
+    """The nearest to a weight `[out, in]` of so few bits."""
+    parts = weight.float().unflatten(1, (-1, group))
+    if bits == 8:  # symmetric, as Q8_0
+        scales = (parts.abs().amax(-1) / 127).half().float()
+        least = -128 * scales
+    else:
+        least = parts.amin(-1).half().float()
+        scales = ((parts.amax(-1) - least) / 15).half().float()
+    steps = scales.clamp(min=torch.finfo(torch.float16).smallest_normal)[..., None]
+    numbers = ((parts - least[..., None]) / steps).round_().clamp_(0, (1 << bits) - 1)
+    return packed(numbers.to(torch.uint8).flatten(1), scales, least, bits)
+
+
+def _joined(weights: Sequence[Packed]) -> list[Packed]:
+    """One weight in the place of those side by side that have one form and whole blocks."""
+    found: list[Packed] = []
+    for _, same in groupby(weights, lambda weight: weight.form):
+        first, *others = same
+        if others and first.outputs == len(first.data) * LANES:
+            data = torch.cat([first.data, *(each.data for each in others)])
+            first = replace(first, data=data, outputs=len(data) * LANES)
+            others = []
+        found += [first, *others]
+    return found
+
+
+class GroupedLinear(Linear):
+    """A product with one packed weight, or several that have the same input."""
+
+    def __init__(self, weights: Sequence[Packed], bias: torch.Tensor | None = None) -> None:
+        """Takes the weights, whose outputs are to be side by side, and the bias `[out]`."""
+        self._outputs = sum(weight.outputs for weight in weights)
+        # Of whole blocks, as the kernel reads it.
+        self._bias = None if bias is None else F.pad(bias.float(), (0, LANES * LEAST_BLOCKS))
+        self._multiply = _kernels().multiply
+        self._parts = _joined(weights)
+        starts = [0, *accumulate(part.outputs for part in self._parts)]
+        self._products = {
+            dtype: [self._product(*each, dtype) for each in zip(starts, self._parts, strict=False)]
+            for dtype in (torch.float32, torch.bfloat16)
+        }
+
+    def _product(self, start: int, part: Packed, dtype: torch.dtype) -> tuple[int, object]:
+        bias = 0 if self._bias is None else self._bias.data_ptr() + 4 * start
+        made = part.product(y_stride=self._outputs, bias=bias, bfloat16=dtype == torch.bfloat16)
+        return start * dtype.itemsize, ctypes.pointer(made)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """See `Linear`; in the dtype of `x`."""
+        return self._into(x, None)
+
+    def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """See `Linear.add_to`."""
+        return self._into(x, residual.contiguous())
+
+    def _into(self, x: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor:
+        x = x.contiguous()
+        rows = len(x)
+        y = x.new_empty(rows, self._outputs)
+        for offset, product in self._products[x.dtype]:
+            beside = None if residual is None else residual.data_ptr() + offset
+            if self._multiply(product, x.data_ptr(), beside, y.data_ptr() + offset, rows):
+                raise MemoryError("a product of weights in few bits")
+        return y
+
+
+def _kernels() -> ctypes.CDLL:
+    found = library()
+    assert found is not None  # nothing is packed without it
+    return found

@@ -1,0 +1,105 @@
+"""The product of `grouped.c`, compiled for this machine when it is first needed.
+
+The library is kept in the user's cache folder, by a hash of what it is made of, and is loaded from
+there only. Its threads are those of PyTorch: it is linked to no OpenMP of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import platformdirs
+import structlog
+import torch
+
+log = structlog.get_logger("pie.worker.load")
+
+SOURCE = Path(__file__).with_name("grouped.c")
+FLAGS = ("-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-ffp-contract=fast", "-w")
+SECONDS = 300  # for the compiler: a few on an idle machine
+_OPENMP = re.compile(r"/\S*/lib(?:g|i|)omp\S*\.so\S*")
+
+
+class Product(ctypes.Structure):
+    """The structure of that name in `grouped.c`."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("packed", "x", "x_sums", "bias", "residual", "y")),
+        *((name, ctypes.c_long) for name in ("rows", "inputs", "outputs", "group", "y_stride")),
+        *((name, ctypes.c_int) for name in ("bits", "half", "bfloat16")),
+    ]
+
+
+class _NoLibrary(Exception):
+    """Why there is none."""
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled functions; None, and a warning, where they cannot be had."""
+    try:
+        return _loaded(_compiled())
+    except (_NoLibrary, OSError, subprocess.SubprocessError) as error:
+        log.warning(
+            "no kernel for weights of few bits: they are widened; is there a C compiler (cc)?",
+            reason=str(error),
+        )
+        return None
+
+
+def _compiled() -> Path:
+    compiler = shutil.which(os.environ.get("CC") or "cc")
+    if compiler is None:
+        raise _NoLibrary("there is no C compiler")
+    made_of = (SOURCE.read_text(), *FLAGS, compiler, _cpu())
+    key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:32]
+    folder = Path(platformdirs.user_cache_dir("pie_py")) / "native"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    facts = folder.stat()
+    if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
+        raise _NoLibrary(f"{folder} is not this user's alone: remove it")
+    file = folder / f"{key}.so"
+    if not file.is_file():
+        log.info("compiling the kernel for weights of few bits, once")
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            # Compiled for OpenMP and not linked to one.
+            _run(compiler, *FLAGS, "-c", str(SOURCE), "-o", f"{made}/grouped.o")
+            _run(compiler, "-shared", f"{made}/grouped.o", "-o", f"{made}/grouped.so")
+            os.replace(f"{made}/grouped.so", file)
+    return file
+
+
+def _cpu() -> str:
+    """What tells CPUs apart that share a cache folder."""
+    found = re.search(r"^(?:flags|Features)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.M)
+    return platform.machine() + (found[0] if found else "")
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if done.returncode:
+        raise _NoLibrary(done.stderr[-500:])
+
+
+def _loaded(file: Path) -> ctypes.CDLL:
+    torch.get_num_threads()
+    omp = _OPENMP.search(Path("/proc/self/maps").read_text())
+    if omp is None:
+        raise _NoLibrary("PyTorch has no OpenMP")
+    ctypes.CDLL(omp[0], ctypes.RTLD_GLOBAL)
+    found = ctypes.CDLL(str(file))
+    pointer, product = ctypes.c_void_p, ctypes.POINTER(Product)
+    found.multiply.argtypes = (product, pointer, pointer, pointer, ctypes.c_long)
+    found.widen.argtypes = (product, pointer, ctypes.c_long, pointer)
+    found.pack.argtypes = (product, pointer, pointer, pointer, pointer)
+    found.widen.restype = found.pack.restype = None
+    return found

@@ -1,0 +1,179 @@
+"""Weights that stay in 4 or 8 bits are multiplied as what they stand for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import platformdirs
+import pytest
+import torch
+from inference.test_quantized import plain_copy
+from safetensors.torch import load_file
+from support.families import make_family
+from support.gguf_files import Kind, write_gguf
+from support.model_rig import Rig, Step, tokens_of
+
+from pie_inference.errors import LoadError
+from pie_inference.layers import native
+from pie_inference.layers.grouped import GroupedLinear, Packed, packed, rounded
+
+Weight = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
+ROWS = [1, 2, 3, 5, 6, 7, 8, 13, 32, 70]
+# What cc compiles for, and the widest of which this CPU must be for it to run.
+BUILDS = {"native": "", "x86-64": "", "x86-64-v3": "avx2", "x86-64-v4": "avx512bw"}
+
+
+@pytest.fixture
+def other_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The library is compiled again, into a folder of the test's."""
+    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda *_: str(tmp_path / "cache"))
+    native.library.cache_clear()
+    yield tmp_path / "cache"
+    native.library.cache_clear()
+
+
+def weight(out: int, inputs: int, group: int, bits: int, half: bool) -> Weight:
+    generator = torch.Generator().manual_seed(out + inputs)
+    numbers = torch.randint(0, 1 << bits, (out, inputs), generator=generator, dtype=torch.uint8)
+    scales = torch.rand(out, inputs // group, generator=generator) / (1 << bits)
+    least = -torch.rand(out, inputs // group, generator=generator)
+    if half:
+        scales, least = scales.half().float(), least.half().float()
+    return numbers, scales, least, bits
+
+
+def plain(weight: Weight) -> torch.Tensor:
+    numbers, scales, least, _ = weight
+    parts = numbers.double().unflatten(1, (scales.shape[1], -1))
+    return (parts * scales[..., None] + least[..., None]).flatten(1)
+
+
+def assert_multiplies(*weights: Weight) -> None:
+    """Near the exact product, and the same for a row whatever others there are."""
+    exact_weight = torch.cat([plain(each) for each in weights])
+    bias = torch.randn(len(exact_weight))
+    product = GroupedLinear([packed(*each) for each in weights], bias)
+    for dtype, near in ((torch.float32, 1e-5), (torch.bfloat16, 2**-7)):
+        x = torch.randn(ROWS[-1], exact_weight.shape[1]).to(dtype)
+        residual = torch.randn(ROWS[-1], len(exact_weight)).to(dtype)
+        exact = x.double() @ exact_weight.t() + bias
+        whole, added = product(x), product.add_to(residual, x)
+        largest = exact.abs().max().item()
+        torch.testing.assert_close(whole.double(), exact, rtol=near, atol=near * largest)
+        torch.testing.assert_close(added.double(), exact + residual, rtol=near, atol=near * largest)
+        for rows in ROWS:
+            assert torch.equal(product(x[-rows:]), whole[-rows:])
+            assert torch.equal(product.add_to(residual[:rows], x[:rows]), added[:rows])
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(
+    ("out", "inputs", "group"), [(64, 32, 16), (112, 192, 32), (90, 384, 128), (7, 32, 32)]
+)
+def test_products(out: int, inputs: int, group: int, bits: int, half: bool) -> None:
+    found = weight(out, inputs, group, bits, half)
+    assert packed(*found).half == half
+    assert_multiplies(found)
+
+
+def test_a_product_of_weights_that_are_stored_differently() -> None:
+    forms = [
+        (96, 32, 4, True),
+        (64, 32, 4, True),
+        (64, 64, 4, False),
+        (83, 32, 8, True),
+        (83, 32, 8, True),
+    ]
+    assert_multiplies(*(weight(out, 192, group, bits, half) for out, group, bits, half in forms))
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_products_of_other_cpus(
+    build: str, other_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if BUILDS[build] not in Path("/proc/cpuinfo").read_text():
+        pytest.skip(f"this CPU has no {BUILDS[build]}")
+    flags = [f"-march={build}" if "-march" in flag else flag for flag in native.FLAGS]
+    monkeypatch.setattr(native, "FLAGS", tuple(flags))
+    assert_multiplies(weight(112, 192, 32, 4, True), weight(80, 192, 32, 8, False))
+    (folder,) = other_cache.iterdir()
+    assert [file.suffix for file in folder.iterdir()] == [".so"]
+    assert not folder.stat().st_mode & 0o077
+
+
+def test_rows_of_a_weight() -> None:
+    found = weight(80, 96, 16, 4, False)
+    rows = packed(*found).rows(torch.tensor([79, 0, 17]))
+    torch.testing.assert_close(rows.double(), plain(found)[[79, 0, 17]])
+
+
+@pytest.mark.parametrize(("bits", "near"), [(4, 0.5 / 15), (8, 0.5 / 127)])
+def test_rounded_weights_are_the_nearest(bits: int, near: float) -> None:
+    torch.manual_seed(0)
+    plain = torch.randn(64, 96)
+    plain[3] = 0.0
+    spread = plain.unflatten(1, (-1, 32)).aminmax(dim=-1, keepdim=True)
+    most = (spread.max - spread.min) if bits == 4 else torch.maximum(spread.max, -spread.min)
+    error = (rounded(plain, bits).rows() - plain).unflatten(1, (-1, 32)).abs()
+    assert (error <= 1.02 * near * most + 1e-6).all()
+
+
+@pytest.fixture
+def gguf(tmp_path: Path, other_cache: Path) -> Path:
+    return write_gguf(make_family(tmp_path / "model", "llama"), "llama", Kind.Q4_1)
+
+
+def kept(rig: Rig) -> bool:
+    head = rig.model.network._head
+    return isinstance(head, GroupedLinear) and isinstance(
+        rig.model.network._embedding.weight, Packed
+    )
+
+
+def logits(rig: Rig) -> torch.Tensor:
+    (found,) = rig.forward(Step(rig.sequence(30), tokens_of(30), outputs=30))
+    return found
+
+
+def test_a_file_is_served_as_without_a_compiler(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(gguf, dtype="float32")
+    assert kept(rig)
+    with_kernel = logits(rig)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    native.library.cache_clear()
+    rig = Rig(gguf, dtype="float32")
+    assert not kept(rig)
+    torch.testing.assert_close(with_kernel, logits(rig), rtol=1e-4, atol=1e-4)
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(other_cache: Path) -> None:
+    (other_cache / "native").mkdir(parents=True)
+    os.chmod(other_cache / "native", 0o777)
+    assert native.library() is None
+
+
+@pytest.mark.parametrize("quantize", ["int8", "int4"])
+def test_a_plain_checkpoint_is_rounded_on_request(quantize: str, tmp_path: Path) -> None:
+    """And is served as one of the rounded numbers is; what reads and makes tokens has 8 bits."""
+    folder = make_family(tmp_path / "model", "llama")
+    rig = Rig(folder, quantize=quantize)
+    assert kept(rig)
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name, tensor in tensors.items() if tensor.dim() == 2]:
+        outer = name.startswith(("lm_head", "model.embed_tokens"))
+        tensors[name] = rounded(tensors[name], 8 if outer else int(quantize[3:])).rows()
+    as_rounded = plain_copy(folder, tmp_path / "rounded", tensors)
+    torch.testing.assert_close(logits(rig), logits(Rig(as_rounded)), rtol=1e-4, atol=1e-4)
+
+
+def test_rounding_needs_a_compiler(
+    tmp_path: Path, other_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(LoadError, match="C compiler"):
+        Rig(make_family(tmp_path / "model", "llama"), quantize="int8")
