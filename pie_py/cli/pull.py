@@ -6,14 +6,17 @@ import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED
 from pie_py.cli.console import run_to_end, say
-from pie_py.config.model import ModelConfig
 from pie_py.config.processes import python_command
 from pie_py.models.packaged import PACKAGED
+
+if TYPE_CHECKING:
+    from pie_py.config.model import ModelConfig
 
 HELP = f"""Bring MODEL onto this machine and check it, so that `--model MODEL` finds it.
 
