@@ -76,7 +76,9 @@ class _Server:
         instantiation = Instantiation(linker, limits, ahead)
         warm = WarmInstances(instantiation, config.spare_instances - ahead, self._is_busy)
         self._confined = ConfinedPool(config.confined)
-        components = Components(linker.engine, config.cache_folder, warm.offer, self._confined)
+        self._components = Components(
+            linker.engine, config.cache_folder, warm.offer, self._confined
+        )
         programs = ProgramStore(
             config.data_folder / "programs", config.max_program_bytes, time.time_ns
         )
@@ -85,7 +87,7 @@ class _Server:
         self._link = WorkerLink(config, worker)
         self._wiring = Wiring(
             config,
-            Guests(instantiation, components, warm),
+            Guests(instantiation, self._components, warm),
             programs,
             self._link,
             self._confined,
@@ -122,6 +124,7 @@ class _Server:
             # Clients come first, so that a port in use is known before a checkpoint is loaded;
             # launches wait for the model.
             endpoint = await nursery.start(self._rpc.run)
+            nursery.start_soon(self._components.load_ahead)
             await nursery.start(self._link.run)
             # What is loaded by now stays: the collector need not look at it at every turn.
             gc.collect()

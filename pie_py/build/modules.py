@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 
 from pie_py.build.javascript_modules import main_of, read_javascript
@@ -91,11 +90,9 @@ def imported_names(source: bytes, path: str) -> Iterator[str]:
             yield from (".".join([*base, alias.name]) for alias in node.names)
 
 
-@lru_cache(maxsize=64)  # the library's programs share modules
-def _imported(source: bytes, path: str) -> tuple[str, ...]:
+def _imported(source: bytes, path: str) -> Iterator[str]:
     """As `imported_names`, without what the Python runtime has."""
-    names = imported_names(source, path)
-    return tuple(name for name in names if not is_taken(name.partition(".")[0]))
+    return (name for name in imported_names(source, path) if not is_taken(name.partition(".")[0]))
 
 
 def _files(root: Path, name: str) -> Iterator[Path]:

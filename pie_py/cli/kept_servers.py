@@ -16,7 +16,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,9 @@ def server_key(options: dict[str, Any]) -> str:
 
 def find(key: str) -> str | None:
     """The endpoint of the server that was started with this, if it still serves."""
-    return next((found["endpoint"] for found in _running(_folder() / key)), None)
+    with suppress(click.ClickException, OSError):  # of another user's folder: a run needs none
+        return next((found["endpoint"] for found in _running(_folder() / key)), None)
+    return None
 
 
 @contextmanager

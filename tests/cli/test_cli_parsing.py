@@ -48,6 +48,20 @@ def test_looking_at_the_version_imports_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.parametrize(
+    ("modules", "later"),
+    [
+        ("pie_py.cli.run, pie_py.client, pie_py.cli.stream", "pydantic structlog numpy rich"),
+        ("pie_control.__main__", "pydantic structlog numpy pie_control.server"),
+    ],
+)
+def test_what_a_first_token_waits_for_imports_little(modules: str, later: str) -> None:
+    """A run that finds a server, and what the control process has before it starts a worker."""
+    code = f"import sys, {modules}; print(*sorted({{*'{later}'.split()}} & {{*sys.modules}}))"
+    found = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT)
+    assert found.split() == []
+
+
 def test_wrong_usage_exits_with_2() -> None:
     for args in (
         ("nonsense",),

@@ -491,4 +491,5 @@ def test_others_may_not_look_into_the_folder_of_kept_servers(
     done = cli("run", traps / "hi.py", "--keep", **keeping)
     assert done.returncode == 1
     assert "you alone may enter" in done.stderr
+    run_hi(traps, keeping)  # which keeps nothing, and trusts nothing there
     folder.chmod(0o700)

@@ -56,6 +56,7 @@ class Components:
         self._on_runtime = on_runtime
         self._confined = confined
         self._runtimes: dict[str, Component] = {}  # by the kind of program
+        self._ahead: dict[str, Component] = {}  # likewise; no program has needed it yet
         self._own: LRUCache[str, Component] = LRUCache(most)  # by content hash
         self._loading: dict[str, trio.Lock] = {}  # by the same, or the kind
 
@@ -67,6 +68,15 @@ class Components:
         if program.kind in RUNTIMES:
             return self._runtimes.get(program.kind)
         return self._own.get(program.hash)
+
+    async def load_ahead(self) -> None:
+        """Reads the Python runtime if it has been compiled, while a server starts: the first
+        program does not wait for it then. Until that program comes no instance is started for it.
+        """
+        async with self._loading.setdefault("python", trio.Lock()):
+            found = await trio.to_thread.run_sync(self._find_runtime)
+            if found is not None:
+                self._ahead["python"] = found
 
     async def load(self, program: Program) -> Component:
         """As `find`; loads the component if needed, and compiles or builds it the first time.
@@ -92,6 +102,8 @@ class Components:
                 self._loading.pop(key, None)
 
     async def _read(self, program: Program) -> Component:
+        if (ahead := self._ahead.pop(program.kind, None)) is not None:
+            return ahead
         if program.kind in RUNTIMES:
             return await trio.to_thread.run_sync(self._read_runtime, program.kind)
         found = await trio.to_thread.run_sync(self._find_compiled, program)
@@ -120,6 +132,16 @@ class Components:
         data = file.read_bytes()
         component = self._engine.load(data)
         component.written = WrittenPages(memory_instance(data))
+        return component
+
+    def _find_runtime(self) -> Component | None:
+        try:
+            data = RUNTIMES["python"].runtime_file(self._cache_folder).read_bytes()
+            component = self._engine.find(data)
+        except (OSError, ProgramRejected):  # it is not built, or damaged: a program says so
+            return None
+        if component is not None:
+            component.written = WrittenPages(memory_instance(data))
         return component
 
     def _find_compiled(self, program: Program) -> Component | None:
