@@ -92,7 +92,9 @@ def compare(settings: Settings, progress: Progress) -> list[Report]:
             llama.append("--plain")
             notes.append("llama.cpp's kernels for repacked weights crash here: it runs without.")
     exact = _exactness(settings, llama, progress)
-    start = first_token.table(settings, llama, progress)
+    start = first_token.table(
+        settings.model, settings.starts, llama, settings.transformers, progress
+    )
     speed, memory, perplexity = _speed(settings, llama, progress)
     speed.notes += notes
     return [exact, start, speed, memory, perplexity]
@@ -189,7 +191,7 @@ def _speed(
         speed = _turns(settings, sides, ours.facts["vocab_size"], progress)
         speed.notes += [f"{name}: {peer.version}" for name, peer in peers.items()]
         speed.notes.append(f"{PIE}: {ours.facts['dtype']}, over HTTP; the others in process.")
-        whole = [ours, *(PeerSide(name, peer) for name, peer in peers.items())]
+        whole: list[Side] = [ours, *(PeerSide(name, peer) for name, peer in peers.items())]
         after = _memory(whole)
         memory = Report(
             "Memory, MB",
@@ -205,7 +207,8 @@ def _speed(
             ["", "perplexity"],
         )
         for side in whole:
-            perplexity.rows.append([side.name, math.exp(-statistics.mean(side.score(windows)))])
+            found = math.exp(-statistics.mean(side.score(windows)))
+            perplexity.rows.append([side.name, f"{found:.3f}"])
         progress("perplexity")
     return speed, memory, perplexity
 

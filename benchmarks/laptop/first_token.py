@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.laptop.sides import transformers_command
 from benchmarks.peers import PeerFailed
@@ -19,39 +19,40 @@ from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server
 from pie_py.config.model import ModelConfig
 
-if TYPE_CHECKING:
-    from benchmarks.laptop.compare import Settings
-
 PROMPT = "The capital of France is"
 GOALS = {"first time ever": 4.0, "cold": 2.5, "server there": 0.3}
 NOT_KEPT = ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")  # a user's, like HOME
 
 
-def table(settings: Settings, llama: list[str] | None, progress: Progress) -> Report:
-    """Measures each several times, in turns; the least counts."""
+def table(
+    model: str, starts: int, llama: list[str] | None, transformers: bool, progress: Progress
+) -> Report:
+    """Measures each so many times, in turns; the least counts. `llama` is the command of llama.cpp,
+    if it is there.
+    """
     program = ["text_completion", "--prompt", PROMPT, "--max-tokens", "8"]
     run = [sys.executable, "-m", "pie_py", "run"]
-    own = [*run, "--model", settings.model, *program]
+    own = [*run, "--model", model, *program]
     found: dict[str, dict[str, list[float]]] = {}
 
     def note(side: str, when: str, seconds: float) -> None:
         found.setdefault(side, {}).setdefault(when, []).append(seconds)
         progress(f"start of {side}, {when}")
 
-    for _ in range(settings.starts):
+    for _ in range(starts):
         with tempfile.TemporaryDirectory(prefix="pie-") as home:
             new = {name: value for name, value in os.environ.items() if name not in NOT_KEPT}
             new["HOME"] = home
             for when in ("first time ever", "cold"):
                 note("pie_py", when, seconds_to_first(own, new))
-        with bench_server(ModelConfig(source=settings.model)) as server:
+        with bench_server(ModelConfig(source=model)) as server:
             there = [*run, "--endpoint", server.endpoint, *program]
             seconds_to_first(there, os.environ)  # what it compiles, it keeps
             note("pie_py", "server there", seconds_to_first(there, os.environ))
         if llama is not None:
             note("llama.cpp", "cold", seconds_to_first([*llama, "--first", PROMPT], os.environ))
-        if settings.transformers:
-            command = transformers_command(settings.model, "bfloat16")
+        if transformers:
+            command = transformers_command(model, "bfloat16")
             command += ["--first", json.dumps([1, 2, 3])]
             note("transformers", "cold", seconds_to_first(command, os.environ))
     rows: list[list[Any]] = [
@@ -59,7 +60,7 @@ def table(settings: Settings, llama: list[str] | None, progress: Progress) -> Re
         for side, times in found.items()
     ]
     report = Report("Seconds from the command to its first token", ["", *GOALS], rows)
-    report.notes.append(f"The least of {settings.starts}. The first time ever: with a new home.")
+    report.notes.append(f"The least of {starts}. The first time ever: with a new home.")
     report.goals = [
         Goal(f"seconds to the first token, {when}", figure, limit)
         for (when, limit), figure in zip(GOALS.items(), rows[0][1:], strict=True)

@@ -42,7 +42,7 @@ class Llama:
         return lib.llama_init_from_model(self._model, settings)
 
     def begin(self, sequences: int) -> None:
-        """Starts so many anew."""
+        """Begins with so many, whose caches are empty."""
         self._context = self._contexts[0 if sequences == 1 else -1]
         lib.llama_memory_clear(lib.llama_get_memory(self._context), True)
 

@@ -12,6 +12,8 @@ import pytest
 import torch
 from support.benchmarks import OPERATORS, bench, table
 from support.child_processes import command_line
+from support.families import make_family
+from support.gguf_files import write_gguf
 from support.rust_components import use_toolchain
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -50,6 +52,23 @@ def test_starts_and_idle_instances(checkpoint: Path) -> None:
     report = bench("idle", *few, "--model", str(checkpoint), of=OPERATORS)
     assert report["rows"][0][:2] == ["python", 20]
     assert 0 < table(report)[0]["MB each"] < 50
+
+
+@pytest.mark.slow
+def test_laptop(tmp_path: Path) -> None:
+    folder = make_family(tmp_path / "model", "llama", head_dim=16, max_position_embeddings=2048)
+    file = write_gguf(folder, "llama")
+    size = ("--strings", "20", "--longest", "100", "--windows", "1", "--starts", "1")
+    few = ("--tokens", "8", "--rounds", "1")
+    document = bench("laptop", "--model", str(file), "--transformers", *size, *few)
+    exact, start, speed, memory, perplexity = map(table, document["reports"])
+    assert [row["differ"] for row in exact] == [0]
+    assert [row[""] for row in start] == ["pie_py", "transformers"]
+    assert start[0]["server there"] > 0
+    assert all(row["pie_py"] > 0 for row in speed)
+    assert {"pie_py", "pie_py, control", "transformers"} <= {row[""] for row in memory}
+    ours, theirs = (float(row["perplexity"]) for row in perplexity)
+    assert ours == pytest.approx(theirs, rel=1e-3)
 
 
 @pytest.mark.slow

@@ -18,7 +18,8 @@ from pie_inference.models.sharding import part_of, sharded
 from pie_inference.parallel.ranks import Ranks
 from pie_py.wire.plan import Failed, Hello, LoadAdapter
 
-FAMILIES = ("qwen3", "gemma2", "mixtral")  # norms of heads; caps, windows, outer norms; experts
+# Norms of heads; caps, windows, outer norms; experts; feed-forward beside attention.
+FAMILIES = ("qwen3", "gemma2", "mixtral", "cohere")
 
 
 @pytest.fixture(scope="module")

@@ -244,7 +244,8 @@ class Decoder:
             normed = x if layer.mixer_norm is None else layer.mixer_norm(x)
             mixed = layer.mixer(normed, angles, attention, wanted, adapters)
             if wanted is not None:
-                x, normed = x.index_select(0, wanted), normed.index_select(0, wanted)
+                x = x.index_select(0, wanted)
+                normed = normed.index_select(0, wanted) if self._spec.parallel else normed
                 if not wanted.shape[0]:
                     return x
                 adapters = None if adapters is None else adapters.of_outputs()

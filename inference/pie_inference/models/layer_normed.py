@@ -25,7 +25,9 @@ _HEAD_NORM = re.compile(r"(.*\.self_attn\.[qk]_norm)\.norms\.(\d+)\.weight")
 def phi(config: Config) -> DecoderSpec:
     """Phi 1, 1.5 and 2 (Gunasekar et al. 2023): side by side, no gate, biases everywhere."""
     fields = Fields(config)
-    block = MlpSpec(fields.count("intermediate_size"), True, "mlp.fc1", None, "mlp.fc2", False)
+    block = MlpSpec(
+        fields.count("intermediate_size"), True, "mlp.fc1", None, "mlp.fc2", gated=False
+    )
     return _layer_normed(
         config,
         partial=0.5,
@@ -62,7 +64,7 @@ def starcoder2(config: Config) -> DecoderSpec:
         tied=True,
         activation=fields.text("hidden_act", "gelu_pytorch_tanh"),
         windows=layer_windows(config, fields.optional_count("sliding_window", None)),
-        feed_forward=MlpSpec(inner, bias, "mlp.c_fc", None, "mlp.c_proj", False),
+        feed_forward=MlpSpec(inner, bias, "mlp.c_fc", None, "mlp.c_proj", gated=False),
         qkv_bias=bias,
         output_bias=bias,
     )

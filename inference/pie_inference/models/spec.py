@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -40,7 +40,9 @@ class MlpSpec:
     gate: str = "mlp.gate_proj"
     up: str | None = "mlp.up_proj"  # None: stored with the gate's, behind it
     down: str = "mlp.down_proj"
-    gated: bool = True  # else `gate` is the only product before the activation
+    gated: bool = field(
+        default=True, kw_only=True
+    )  # else `gate` is the only product before the activation
 
 
 @dataclass(frozen=True, slots=True)

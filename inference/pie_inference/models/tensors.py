@@ -119,13 +119,13 @@ def _attention_tensors(spec: DecoderSpec) -> Shapes:
         tensors["self_attn.sinks"] = (s.heads,)
     if spec.query_key_norm:
         if spec.head_norms:
-            sizes: Shapes = {"q": (s.heads, s.head_dim), "k": (s.kv_heads, s.head_dim)}
+            norms: Shapes = {"q": (s.heads, s.head_dim), "k": (s.kv_heads, s.head_dim)}
         elif spec.whole_norm:
-            sizes = {"q": (query,), "k": (key,)}
+            norms = {"q": (query,), "k": (key,)}
         else:
-            sizes = dict.fromkeys("qk", (s.head_dim,))
-        for which, size in sizes.items():
-            tensors |= _norm_tensors(spec, f"self_attn.{which}_norm", size)
+            norms = dict.fromkeys("qk", (s.head_dim,))
+        for which, shape in norms.items():
+            tensors |= _norm_tensors(spec, f"self_attn.{which}_norm", shape)
     return tensors
 
 
