@@ -63,6 +63,7 @@ class Weights:
         self._epsilon, self._offset = epsilon, offset
         self._dtype = dtype
         self._packed = tensors.packed if isinstance(tensors, Tensors) else {}
+        self.few_bits = sorted({weight.bits for weight in self._packed.values()})
         self.sites: dict[str, LinearSite] = {}  # what adapters may change
 
     def tensor(self, name: str) -> torch.Tensor:
