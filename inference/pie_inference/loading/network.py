@@ -142,12 +142,12 @@ def _network(
         # Encoders of images take plain weights, and a part is cut out of those.
         whole = architecture.decoder is not None and divided is None
         int8 = whole and Decoder.takes_int8(device)
-        tensors = Tensors()
-        keep = keeper(tensors.packed, config.quantize, whole and device.type == "cpu")
-        tensors.update(load_tensors(folder, expected, dtype, device, arrange, part, int8, keep))
-        if tensors.packed or quantization(checkpoint):
-            plain = len(expected) - len(tensors.packed)
-            log.info("weights in few bits", kept=len(tensors.packed), widened_or_plain=plain)
+        found = Tensors()
+        keep = keeper(found.packed, config.quantize, whole and device.type == "cpu")
+        found.update(load_tensors(folder, expected, dtype, device, arrange, part, int8, keep))
+        tensors = found
+        if found.packed or quantization(checkpoint):
+            log.info("weights in few bits", kept=len(found.packed), widened_or_plain=len(found))
     with torch.inference_mode():
         if divided is None:
             return architecture.build(checkpoint, tensors, dtype, device, folder)
