@@ -17,6 +17,11 @@ _OPTIONS = (
     click.option("--device", help="cpu, cuda or cuda:N; a GPU if there is one by default."),
     click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16"])),
     click.option(
+        "--quantize",
+        type=click.Choice(["int8", "int4"]),
+        help="Round weights to so many bits, on a CPU; as the checkpoint has them by default.",
+    ),
+    click.option(
         "--kv-dtype",
         type=click.Choice(["auto", "fp8"]),
         help="Format of keys and values in the pool; the model's by default.",

@@ -25,6 +25,7 @@ _MODEL_FIELDS = (
     "page_size",
     "kv_pages",
     "dtype",
+    "quantize",
     "device",
     "kv_dtype",
     "gpu_memory_utilization",

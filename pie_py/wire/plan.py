@@ -389,7 +389,8 @@ class ModelDescription:
     heads: int = 0  # of queries
     most_steps: int = 1  # of the same sequences in one plan
     adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...
-    quantized: str | None = None  # method of a checkpoint that was widened when it was read
+    quantized: str | None = None  # method of the checkpoint
+    few_bits: list[int] = field(default_factory=list)  # of weights that are kept so; else widened
     kv_costs: dict[str, Any] | None = None  # what the worker measured, see `calibration/costs.py`
 
 

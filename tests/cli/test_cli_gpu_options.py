@@ -38,7 +38,12 @@ def test_a_share_is_a_share(share: float) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--gpu-memory-utilization", "2"], ["--kv-dtype", "int3"], ["--tensor-parallel-size", "0"]],
+    [
+        ["--gpu-memory-utilization", "2"],
+        ["--kv-dtype", "int3"],
+        ["--quantize", "int3"],
+        ["--tensor-parallel-size", "0"],
+    ],
 )
 def test_wrong_options_are_a_usage_error(options: list[str]) -> None:
     result = CliRunner().invoke(main, ["serve", *options])

@@ -1,7 +1,7 @@
 """Quantized checkpoints: their tensors, as the numbers that they stand for.
 
-What is stored in fewer bits is widened when it is read; the model computes in its dtype. Only int8
-weights for int8 activations can be had as they are, too.
+What is stored in fewer bits is widened when it is read; the model computes in its dtype. Int8
+weights for int8 activations can be had as they are, too, and groups of 4 or 8 bits.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import structlog
 import torch
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.checkpoints.packed import Table, awq, fp8, gptq, mxfp4
 from pie_inference.checkpoints.sources import Int8, Made, Shape, Source, Sources
 from pie_inference.errors import LoadError
-
-log = structlog.get_logger("pie.worker.load")
 
 
 def quantization(config: Mapping[str, Any]) -> str | None:
@@ -44,7 +41,6 @@ def dequantized(config: Mapping[str, Any], stored: Sources) -> Sources:
     method = quantization(config)
     if method is None:
         return stored
-    log.warning("quantized weights are widened, except for products in int8", method=method)
     return METHODS[method](config["quantization_config"], stored)
 
 

@@ -41,7 +41,8 @@ class Groups(NamedTuple):
 
     def arranged(self, arrange: Callable[[torch.Tensor], torch.Tensor]) -> Groups:
         """With other outputs, or in another order: what `arrange` makes of a weight's rows."""
-        return Groups(*(arrange(part) for part in self[:3]), self.bits)
+        numbers, scales, least, bits = self
+        return Groups(arrange(numbers), arrange(scales), arrange(least), bits)
 
 
 Sources = Mapping[str, Source]  # by the tensor's name
@@ -100,11 +101,13 @@ class ByRows(Made):
 
     def groups(self, at: int | None = None) -> Groups | None:
         """See `Source.groups`."""
-        found = [part.groups(at) for part in self._parts if part is not None]
-        if not all(found) or len({(g.bits, g.scales.shape[1:]) for g in found if g}) != 1:
+        stored = (None if part is None else part.groups(at) for part in self._parts)
+        found = [groups for groups in stored if groups is not None]
+        forms = {(groups.bits, groups.scales.shape[1]) for groups in found}
+        if len(found) < len(self._parts) or len(forms) > 1:
             return None
-        parts = zip(*(g[:3] for g in found if g), strict=True)
-        return Groups(*(self._make(*each) for each in parts), found[0].bits)
+        numbers, scales, least, (bits, *_) = zip(*found, strict=True)
+        return Groups(self._make(*numbers), self._make(*scales), self._make(*least), bits)
 
 
 class Int8(Made):

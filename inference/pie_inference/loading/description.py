@@ -65,6 +65,7 @@ def describe_model(
         most_steps=MOST_STEPS if loaded.ranks.size == 1 else 1,
         adapters=list(config.adapters),
         quantized=quantization(loaded.facts),
+        few_bits=loaded.network.few_bits,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import structlog
 import torch
 
 from pie_inference.adapters import AdapterTable
@@ -21,7 +22,7 @@ from pie_inference.checkpoints.loader import (
     random_tensors,
     read_config,
 )
-from pie_inference.checkpoints.quantized import dequantized
+from pie_inference.checkpoints.quantized import dequantized, quantization
 from pie_inference.checkpoints.sources import Sources
 from pie_inference.device import current
 from pie_inference.errors import LoadError
@@ -34,6 +35,8 @@ from pie_inference.models.spec import LONGEST, DecoderSpec
 from pie_inference.models.weights import Tensors
 from pie_inference.parallel.ranks import Ranks
 from pie_py.config.model import ModelConfig
+
+log = structlog.get_logger("pie.worker.load")
 
 # Keys of config.json that hold for the whole model, even if its language model is only a part.
 WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id", "quantization_config")
@@ -143,9 +146,12 @@ def _network(
         # Encoders of images take plain weights, and a part is cut out of those.
         whole = architecture.decoder is not None and divided is None
         int8 = whole and Decoder.takes_int8(device)
-        tensors = Tensors()
-        keep = keeper(tensors.packed, config.quantize, whole and device.type == "cpu")
-        tensors.update(load_tensors(folder, expected, dtype, device, arrange, part, int8, keep))
+        found = Tensors()
+        keep = keeper(found.packed, config.quantize, whole and device.type == "cpu")
+        found.update(load_tensors(folder, expected, dtype, device, arrange, part, int8, keep))
+        tensors = found
+        if found.packed or quantization(checkpoint):
+            log.info("weights in few bits", kept=len(found.packed), widened_or_plain=len(found))
     with torch.inference_mode():
         if divided is None:
             return architecture.build(checkpoint, tensors, dtype, device, folder)

@@ -68,6 +68,7 @@ class Decoder:
             for rope in spec.ropes
         ]
         taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype, spec.layer_norm)
+        self.few_bits = taken.few_bits  # of weights that are kept so
         self._layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
         self._norm = taken.norm(f"{spec.prefix}norm")
         embedding = taken.table(f"{spec.prefix}embed_tokens.weight")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import structlog
+import torch
 
 from pie_inference.checkpoints.sources import Int8, Source
 from pie_inference.errors import LoadError
 from pie_inference.layers.grouped import GROUP, Packed, fits, packed, rounded
 from pie_inference.layers.native import library
-
-log = structlog.get_logger("pie.worker.load")
 
 BITS = {"int8": 8, "int4": 4}
 # They choose experts, which rounding changes. What reads tokens or makes them gets 8 bits, as in
@@ -47,7 +45,7 @@ def keeper(
         if quantize is None or not fits(source.shape[1], GROUP) or _ROUTERS.search(name):
             return False
         tensor = source.read()
-        if not tensor.sum(dtype=float).isfinite():
+        if not tensor.sum(dtype=torch.float32).isfinite():
             return False
         kept[name] = rounded(tensor, 8 if _OUTER.search(name) else BITS[quantize])
         return True

@@ -67,6 +67,7 @@ class Weights:
         self._epsilon, self._offset = epsilon, offset
         self._dtype, self._layer_norm = dtype, layer_norm
         self._packed = tensors.packed if isinstance(tensors, Tensors) else {}
+        self.few_bits = sorted({weight.bits for weight in self._packed.values()})
         self.sites: dict[str, LinearSite] = {}  # what adapters may change
 
     def tensor(self, name: str) -> torch.Tensor:
