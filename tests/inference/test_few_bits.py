@@ -46,8 +46,9 @@ def weight(out: int, inputs: int, group: int, bits: int, half: bool) -> Weight:
 
 def plain(weight: Weight) -> torch.Tensor:
     numbers, scales, least, _ = weight
-    parts = numbers.double().unflatten(1, (scales.shape[1], -1))
-    return (parts * scales[..., None] + least[..., None]).flatten(1)
+    parts = numbers.double().view(*scales.shape, -1)
+    widened: torch.Tensor = parts * scales[..., None] + least[..., None]
+    return widened.flatten(1)
 
 
 def assert_multiplies(*weights: Weight) -> None:
@@ -115,9 +116,9 @@ def test_rounded_weights_are_the_nearest(bits: int, near: float) -> None:
     torch.manual_seed(0)
     plain = torch.randn(64, 96)
     plain[3] = 0.0
-    spread = plain.unflatten(1, (-1, 32)).aminmax(dim=-1, keepdim=True)
+    spread = plain.view(64, -1, 32).aminmax(dim=-1, keepdim=True)
     most = (spread.max - spread.min) if bits == 4 else torch.maximum(spread.max, -spread.min)
-    error = (rounded(plain, bits).rows() - plain).unflatten(1, (-1, 32)).abs()
+    error = (rounded(plain, bits).rows() - plain).view(64, -1, 32).abs()
     assert (error <= 1.02 * near * most + 1e-6).all()
 
 

@@ -88,8 +88,8 @@ def gptq(table: Table, stored: Sources) -> Sources:
     def shape(packed: Shape, scales: Shape) -> Shape:
         return scales[1], packed[0] * (32 // bits)
 
-    of = {"bits": bits, "less": less}
-    return _by_groups(stored, shape, partial(_from_gptq, **of), partial(_groups_of_gptq, **of))
+    widen = partial(_from_gptq, bits=bits, less=less)
+    return _by_groups(stored, shape, widen, partial(_groups_of_gptq, bits=bits, less=less))
 
 
 def _by_groups(
@@ -122,17 +122,19 @@ def _part(found: dict[str, Source], name: str) -> Source:
 def _from_awq(
     packed: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, _: torch.Tensor | None
 ) -> torch.Tensor:
-    return _scaled(*_numbers_of_awq(packed, zeros), scales, None)
+    numbers, zeros = _numbers_of_awq(packed, zeros)
+    return _scaled(numbers, zeros, scales, None)
 
 
 def _groups_of_awq(
     packed: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, _: torch.Tensor | None
 ) -> Groups | None:
-    return _grouped(*_numbers_of_awq(packed, zeros), scales, None, 4)
+    numbers, zeros = _numbers_of_awq(packed, zeros)
+    return _grouped(numbers, zeros, scales, None, 4)
 
 
-def _numbers_of_awq(*words: torch.Tensor) -> list[torch.Tensor]:
-    return [_unpacked(each, 4)[..., AWQ_ORDER].flatten(1) for each in words]
+def _numbers_of_awq(*words: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tuple(_unpacked(each, 4)[..., AWQ_ORDER].flatten(1) for each in words)
 
 
 def _from_gptq(

@@ -83,7 +83,7 @@ def packed(numbers: torch.Tensor, scales: torch.Tensor, least: torch.Tensor, bit
 
 def rounded(weight: torch.Tensor, bits: int, group: int = GROUP) -> Packed:
     """The nearest to a weight `[out, in]` of so few bits."""
-    parts = weight.float().unflatten(1, (-1, group))
+    parts = weight.float().view(len(weight), -1, group)
     if bits == 8:  # symmetric, as Q8_0
         scales = (parts.abs().amax(-1) / 127).half().float()
         least = -128 * scales
