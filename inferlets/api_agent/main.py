@@ -1,7 +1,8 @@
 """An agent that knows which of its APIs are used how: three optimizations that stack.
 
 The documents of the APIs stay computed (`--cache`), calls go out as soon as they are written
-(`--early`), and documents of what was called are dropped from the context (`--drop`).
+(`--early`), and documents of what was called are dropped from the context (`--drop`). The model has
+to be one that was trained on CML (docs/async-function-calling.md), such as pie-tiny.
 """
 
 import asyncio
@@ -61,6 +62,8 @@ async def main(
         model_name: one that the server serves.
     """
     model, began = Model.load(model_name), runtime.monotonic()
+    if b"[CALL]" not in model.tokenizer.special_tokens()[1]:
+        raise ValueError(f"{model.name} was not trained on CML, as pie-tiny was: it has no [CALL]")
     head = "<|begin|><|system|>\nCalls: in parallel.\n"
     context, known = await documents(model, head, apis, cache)
     context.fill(f"<|end|>\n<|user|>\n{request}<|end|>\n<|assistant|>\n")

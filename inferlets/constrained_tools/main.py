@@ -1,6 +1,6 @@
 """Constrained tool calls: any model's call is one of the tools', with valid arguments.
 
-The grammar is made of the tools' schemas; the program runs the call and reads the result back.
+The model is told of the tools' schemas, and the grammar is made of them; the program runs the call.
 """
 
 import json
@@ -9,12 +9,14 @@ from inferlet import Context, Grammar, Model, Sampler, tools
 
 TOOLS = {
     "add": {
+        "description": "The sum of a and b.",
         "type": "object",
         "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
         "required": ["a", "b"],
         "additionalProperties": False,
     },
     "set_colour": {
+        "description": "Paints it in a colour.",
         "type": "object",
         "properties": {"colour": {"enum": ["red", "green", "blue"]}},
         "required": ["colour"],
@@ -44,12 +46,16 @@ async def main(
         max_tokens: most tokens of the call.
         seed: makes it repeatable.
     """
-    context = Context(Model.load()).system("Answer with JSON only.").user(request)
+    listed = "\n".join(f"{name}: {json.dumps(schema)}" for name, schema in TOOLS.items())
+    system = f"Answer with JSON only.\n{listed}"
+    context = Context(Model.load()).system(system).user(request)
     generator = context.generate(
         Sampler.multinomial(temperature, seed),
-        grammar=Grammar.json_schema(tools.schema(TOOLS)),
+        grammar=Grammar.json_schema(tools.schema(TOOLS), any_whitespace=False),
         max_tokens=max_tokens,
     )
     text = await generator.collect_text()
+    if not generator.is_complete:
+        raise ValueError(f"cut short: give more --max-tokens than the call needs, {text!r}")
     (call,) = tools.parse(text)
     return {"call": json.loads(text), "result": run(call)}

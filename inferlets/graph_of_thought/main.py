@@ -6,7 +6,19 @@ All votes of all parts of a level run in one batch, on forks that share their qu
 import re
 from collections import Counter
 
-from inferlet import Context, Model, Sampler, gather
+from inferlet import Context, Grammar, Model, Sampler, gather
+
+NUMBER = Grammar.regex(" -?[0-9]{1,9}")
+
+
+async def attempt(question: Context, seed: int) -> int:
+    """An answer; a model that does not write `Answer: 32` by itself is made to, and ends there."""
+    context, sampler = question.fork(), Sampler.multinomial(0.5, seed)
+    text = await context.generate(sampler, max_tokens=96).collect_text()
+    if (match := re.search(r"Answer: (-?\d+)", text)) is not None:
+        return int(match[1])
+    context.fill("\nAnswer:")
+    return int(await context.generate(sampler, grammar=NUMBER, max_tokens=12).collect_text())
 
 
 async def add(model: Model, numbers: list[int], votes: int, seed: int) -> int:
@@ -15,17 +27,7 @@ async def add(model: Model, numbers: list[int], votes: int, seed: int) -> int:
         return numbers[0]
     question = Context(model).user(f"What is {numbers[0]} + {numbers[1]}?").cue()
     await question.flush()
-    texts = await gather(
-        *(
-            question.fork()
-            .generate(Sampler.multinomial(0.5, seed + i), max_tokens=96)
-            .collect_text()
-            for i in range(votes)
-        )
-    )
-    found = Counter(int(match[1]) for text in texts if (match := re.search(r"Answer: (\d+)", text)))
-    if not found:
-        raise ValueError(f"no answer to {numbers}: {texts}")
+    found = Counter(await gather(*(attempt(question, seed + i) for i in range(votes))))
     return found.most_common(1)[0][0]
 
 

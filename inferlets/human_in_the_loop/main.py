@@ -1,42 +1,55 @@
-"""A human in the loop: each call waits for a person, who allows, changes or refuses it.
+"""A human in the loop: a call waits for a person, who allows, changes or refuses it.
 
 The program sends `{"call": ...}` and receives "yes", "no", or another call in its place; what the
 context holds stays where it is meanwhile, or goes as the server's policy says.
 """
 
-from inferlet import Context, Model, session, tools
+from inferlet import Context, Grammar, Model, runtime, session, tools
 from inferlet.interception import interception
+
+VALUE = {"type": ["string", "number", "boolean"]}
+
+
+def schema(parameters: str) -> dict[str, object]:
+    """Of the arguments of a function with these parameters: all of them, and no others."""
+    names = [name for name in parameters.split(", ") if name]
+    properties = dict.fromkeys(names, VALUE)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": names,
+        "additionalProperties": False,
+    }
 
 
 async def main(
     functions: list[str],
     request: str,
+    answer: str | None = None,
     policy: str = "preserve",
     max_tokens: int = 96,
 ) -> dict[str, object]:
-    """Returns the calls that were made, and the model's last words.
+    """Returns the call that was made, if one was, and the model's last words.
 
     Args:
-        functions: a line for each that the model may call: `name~NN(parameter, ...)`.
+        functions: those that the model may call: `name(parameter, ...)` each.
         request: what is wanted.
+        answer: the person's; without it the client sends it, for which the program waits.
         policy: what becomes of the context's pages while a person thinks.
-        max_tokens: most tokens of a turn.
+        max_tokens: most tokens of the call, and of the words.
     """
-    head = "Calls: one at a time.\n" + "\n".join(functions)
-    context = Context(Model.load()).system(head).user(request).cue()
-    made: list[str] = []
-    while True:
-        text = await context.generate(max_tokens=max_tokens).collect_text()
-        calls = tools.parse(text)
-        if not calls or len(made) == 8:
-            return {"made": made, "answer": text}
-        session.send({"call": text})
+    parts = [function.rstrip(")").partition("(") for function in functions]
+    schemas = {name: schema(parameters) for name, _, parameters in parts}
+    system = f"You call functions: {', '.join(functions)}."
+    context = Context(Model.load()).system(system).user(request)
+    grammar = Grammar.json_schema(tools.schema(schemas), any_whitespace=False)
+    call = await context.generate(grammar=grammar, max_tokens=max_tokens).collect_text()
+    session.send({"call": call})
+    if answer is None:
+        runtime.log('waiting for the client: "yes", "no", or another call')
         async with interception(context, policy, tool="person"):
             answer = await session.receive()
-        if answer == "no":
-            return {"made": made, "answer": "refused"}
-        made += [call.name for call in (tools.parse(answer) if answer != "yes" else calls)]
-        mark = text.partition("[CALL]")[2].partition("[")[0]
-        context.fill(
-            f"<|end|>\n<|tool|>\n[INTR]{mark}[HEAD]{len(made)}[END]<|end|>\n<|assistant|>\n"
-        )
+    made = [] if answer == "no" else tools.parse(call if answer == "yes" else answer)
+    context.user(f"The call was {'made' if made else 'refused'}. What was done?")
+    words = await context.generate(max_tokens=max_tokens).collect_text()
+    return {"made": [one.name for one in made], "answer": words}

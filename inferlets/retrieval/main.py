@@ -59,17 +59,20 @@ async def main(
         raise ValueError("no texts are stored: add some with `--add`")
     text, model = best(question, found), Model.load()
     name = PREFIX + sha256(text.encode()).hexdigest()
+    messages = [{"role": "user", "content": f"{text}\n\n{question}"}]
+    prompt = model.tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+    shared = prompt.index(text) + len(text)
     context = Context.open(model, name)
     known = len(context) if context else 0
     if context is None:
-        context = Context(model, prefix_cache=False).fill(f"<|begin|><|user|>\n{text}\n\n")
+        context = Context(model, prefix_cache=False).fill(prompt[:shared])
         await context.flush()
         try:
             context.save(name)
         except PieError as error:
             if error.code != "already-exists":  # another launch has saved it
                 raise
-    context.fill(f"{question}<|end|>\n<|assistant|>\n")
+    context.fill(prompt[shared:])
     computed = len(context) - known
     answer = await context.generate(max_tokens=max_tokens).collect_text()
     return {"answer": answer, "source": text, "computed": computed}

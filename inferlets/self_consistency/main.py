@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 
-from inferlet import Context, Model, Sampler, gather
+from inferlet import Context, Grammar, Model, Sampler, gather
 
 
 async def main(
@@ -11,7 +11,7 @@ async def main(
     votes: int = 8,
     temperature: float = 0.8,
     max_tokens: int = 160,
-    pattern: str = "Answer: (.*)",
+    answer: str = "-?[0-9]{1,9}",
     seed: int = 1,
 ) -> dict[str, object]:
     """Returns the answer that most samples give, and the votes.
@@ -21,15 +21,21 @@ async def main(
         votes: how many samples.
         temperature: of the sampling.
         max_tokens: most tokens of a sample.
-        pattern: what the answer is in a sample, as a regular expression with a group.
+        answer: what follows `Answer: `, as a regular expression; a model that does not write it by
+            itself is made to.
         seed: makes it repeatable.
     """
     context = Context(Model.load()).user(question).cue()
     await context.flush()
-    samplers = [Sampler.multinomial(temperature, seed + i) for i in range(votes)]
-    texts = await gather(
-        *(context.fork().generate(s, max_tokens=max_tokens).collect_text() for s in samplers)
-    )
-    found = [match[1] for text in texts if (match := re.search(pattern, text))]
-    counted = Counter(found).most_common()
-    return {"answer": counted[0][0] if counted else None, "votes": dict(counted)}
+    shape = Grammar.regex(f" {answer}")
+
+    async def vote(number: int) -> str:
+        sample, sampler = context.fork(), Sampler.multinomial(temperature, seed + number)
+        text = await sample.generate(sampler, max_tokens=max_tokens).collect_text()
+        if (match := re.search(f"Answer: ({answer})", text)) is not None:
+            return match[1]
+        last = sample.fill("\nAnswer:").generate(sampler, grammar=shape, max_tokens=32)
+        return (await last.collect_text()).strip()
+
+    counted = Counter(await gather(*map(vote, range(votes)))).most_common()
+    return {"answer": counted[0][0], "votes": dict(counted)}

@@ -26,21 +26,18 @@ async def main(
     """
     context = Context(Model.load()).user(prompt).cue()
     lines = "".join(
-        rf"{n}\. [A-Z][a-z]{{1,8}}( [a-z]{{1,8}}){{1,3}}\n" for n in range(1, points + 1)
+        rf"{n}\. [A-Z][a-z]{{1,12}}( [a-z]{{1,12}}){{1,5}}\n" for n in range(1, points + 1)
     )
     sampler = Sampler.multinomial(temperature, seed)
     generator = context.generate(sampler, grammar=Grammar.regex(lines), max_tokens=40 * points)
     skeleton = re.findall(r"\d\. (.*)", await generator.collect_text())
     await context.flush()
-    branches = [context.fork().fill(f"{point}: ") for point in skeleton]
+    branches = [context.fork().user(f"Write a sentence: {point}.") for point in skeleton]
     texts = await gather(
-        *(
-            branch.generate(
-                max_tokens=max_tokens, stop=["\n", *context.model.stop_tokens]
-            ).collect_text()
-            for branch in branches
-        )
+        *(branch.generate(max_tokens=max_tokens).collect_text() for branch in branches)
     )
+    if not all(texts):
+        raise ValueError(f"the model wrote nothing about a point: {skeleton}, {texts}")
     held = [page for branch in branches for page in branch.pages]
     return {
         "points": skeleton,

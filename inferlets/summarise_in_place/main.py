@@ -1,12 +1,14 @@
 """A conversation without end: when it grows too long, its beginning gives way to a summary.
 
-The client sends texts and gets answers; an empty text ends it.
+What the user says is given by `--messages`, or sent by the client, for which the program waits; an
+empty text ends it.
 """
 
-from inferlet import Context, Model, session
+from inferlet import Context, Model, runtime, session
 
 
 async def main(
+    messages: list[str] | None = None,
     most: int = 160,
     keep: int = 48,
     instruction: str = "What has happened?",
@@ -16,6 +18,7 @@ async def main(
     """Returns the turns, how often it was summarised, and the most tokens that there were.
 
     Args:
+        messages: what the user says, turn by turn; without them the client sends it.
         most: tokens from which on it is summarised.
         keep: last tokens that stay as they are.
         instruction: what is asked for the summary.
@@ -26,9 +29,12 @@ async def main(
     context = Context(model)
     turns = longest = 0
     summaries: list[str] = []
-    while text := await session.receive():
+    if messages is None:
+        runtime.log("waiting for texts of the client; an empty one ends it")
+    texts = [*(messages or ()), ""]
+    while text := await session.receive() if messages is None else texts.pop(0):
         context.user(text)
-        session.send(await context.generate(max_tokens=max_tokens).collect_text())
+        session.send(await context.generate(max_tokens=max_tokens).collect_text() + "\n")
         turns, longest = turns + 1, max(longest, len(context))
         if len(context) > most:
             asked = context.fork().user(instruction)

@@ -37,5 +37,8 @@ async def main(
         context.fill(wait)
         waits += 1
     thoughts = context.model.tokenizer.decode(context.tokens[start:])
-    answer = await context.fill(marker).generate(max_tokens=max_tokens).collect_text()
+    line = "" if not thoughts or thoughts.endswith("\n") else "\n"
+    answer = await context.fill(line + marker).generate(max_tokens=max_tokens).collect_text()
+    if not answer.strip():
+        raise ValueError(f"the model wrote no answer after {thoughts!r} and {marker!r}")
     return {"thoughts": thoughts, "tokens": thought, "waits": waits, "answer": answer.strip()}

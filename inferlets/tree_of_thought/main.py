@@ -1,31 +1,45 @@
 """Tree of thought: several next thoughts for each of the best ones so far, judged by code.
 
 A thought is a line. Forks share the pages of what they have in common, all thoughts of a step run
-in one batch, and the judge runs between the steps, in the program.
+in one batch, and the judge runs between the steps, in the program. A
+grammar holds the form of the lines; their numbers are the model's.
 """
 
 import re
 
-from inferlet import Context, Model, Sampler, gather
+from inferlet import Context, Grammar, Model, Sampler, gather
 
 PLACES = ("ones", "tens", "hundreds", "thousands")
+COLUMN = {"+": r"=\d{1,2}( carry \d)? so \d{1,5}", "-": r" borrow [01], 1?\d(-\d)+=\d so \d{1,5}"}
 
 
-def judge(question: str, lines: list[str]) -> int:
-    """How many lines of a worked sum or difference hold, from the first on."""
+def starts_of(question: str, lines: list[str]) -> list[str]:
+    """How the lines of a worked sum or difference begin, and the one after them."""
     first, sign, second = re.findall(r"\d+|[+-]", question)
     width = max(len(first), len(second))
     top, bottom = first.zfill(width), second.zfill(width)
     starts, carry = [f"{top}{sign}{bottom}:"], ""
-    for place, a, b, line in zip(PLACES, top[::-1], bottom[::-1], lines[1:], strict=False):
+    for place, a, b, line in zip(PLACES, top[::-1], bottom[::-1], [*lines[1:], ""], strict=False):
         starts.append(f"{place}: {a}{sign}{b}{carry}")
         carry = sign + (re.findall(r"(?:carry|borrow) (\d)", line) or [""])[0]
-    starts = [*starts[: width + 1], "Answer: "]
+    return [*starts[: width + 1], "Answer: "]
+
+
+def shape(question: str, lines: list[str]) -> Grammar:
+    """What the next line may be."""
+    start, sign = starts_of(question, lines)[len(lines)], "-" if "-" in question else "+"
+    if start == "Answer: ":
+        return Grammar.regex(r"Answer: -?\d{1,5}")
+    return Grammar.regex(re.escape(start) + (COLUMN[sign] if lines else "") + "\n")
+
+
+def judge(question: str, lines: list[str]) -> int:
+    """How many lines of a worked sum or difference hold, from the first on."""
     right = [
         line.startswith(start)
         and all(eval(left) == int(value) for left, value in re.findall(r"([\d+-]+)=(\d+)", line))
         and all((eval(x) < 0) == int(lent) for x, lent in re.findall(r"(\S+) borrow (\d)", line))
-        for start, line in zip(starts, lines, strict=False)
+        for start, line in zip(starts_of(question, lines), lines, strict=False)
     ]
     return [*right, False].index(False)
 
@@ -51,7 +65,6 @@ async def main(
     model = Model.load()
     root = Context(model).user(question).cue()
     await root.flush()
-    stop: list[int | str] = ["\n", *model.stop_tokens]
     thoughts: list[tuple[int, list[str], Context]] = [(0, [], root)]
     pages = alone = 0
     for step in range(depth):
@@ -62,12 +75,12 @@ async def main(
         ]
         texts = await gather(
             *(
-                ctx.generate(sampler, max_tokens=48, stop=stop).collect_text()
-                for (_, ctx), sampler in zip(forks, samplers, strict=True)
+                ctx.generate(sampler, grammar=shape(question, lines), max_tokens=48).collect_text()
+                for (lines, ctx), sampler in zip(forks, samplers, strict=True)
             )
         )
         tried = [
-            (judge(question, [*lines, text]), [*lines, text], ctx)
+            (judge(question, [*lines, text.strip()]), [*lines, text.strip()], ctx)
             for (lines, ctx), text in zip(forks, texts, strict=True)
         ]
         held = [page for *_, ctx in tried for page in ctx.pages]

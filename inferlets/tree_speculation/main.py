@@ -9,7 +9,7 @@ from inferlet import Context, Model
 
 async def main(
     prompt: str = "Once upon a time there was a small fox called Rena. She",
-    drafter: str = "pie-tiny-draft",
+    drafter: str | None = None,
     depth: int = 4,
     choices: int = 2,
     max_tokens: int = 64,
@@ -19,14 +19,16 @@ async def main(
 
     Args:
         prompt: what to continue.
-        drafter: a small model with the same tokenizer.
+        drafter: a small model that is served, with the same tokenizer; by default the large one
+            itself, which is right most of the time and saves nothing.
         depth: tokens of the chain.
         choices: of each of its places.
         max_tokens: tokens of the text.
         model_name: the large model.
     """
     served = Model.load(model_name)
-    context, small = Context(served).fill(prompt), Context(Model.load(drafter)).fill(prompt)
+    context = Context(served).fill(prompt)
+    small = Context(Model.load(drafter or model_name)).fill(prompt)
     token = (await context.distribution(1)).tokens[0]
     out: list[int] = []
     forwards = 1

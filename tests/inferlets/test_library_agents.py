@@ -31,11 +31,10 @@ def test_code_act_runs_the_models_code_in_its_own_sandbox(library: Library) -> N
     before = library.rows()
     found = library.run("code_act", grammar=rf"print\({numbers} [-+*] {numbers}\)\n")
     assert found["answer"].lstrip("-").isdigit()
-    assert len(found["observations"]) == 4
     assert library.rows() - before <= 3 * found["tokens"]  # each once
-    # An error is an observation; there is no file to read.
-    broken = library.run("code_act", grammar=r"open\('/etc/passwd'\)\n")
-    assert "no file system" in broken["answer"]
+    # An error is an observation, after which the model tries again; there is no file to read.
+    with pytest.raises(InferletFailed, match=r"none of the model's 2 pieces.*no file system"):
+        library.run("code_act", grammar=r"open\('/etc/passwd'\)\n", steps=2)
 
 
 def test_a_swarm_passes_messages_and_computes_each_once(library: Library) -> None:
@@ -100,7 +99,7 @@ def test_a_skeleton_is_expanded_at_once_and_joined(library: Library) -> None:
     forwards, batches = (b - a for a, b in zip(before, library.forwards(), strict=True))
     assert len(found["points"]) == len(found["texts"]) == 4
     assert batches < forwards - 20  # the points' tokens came together
-    assert found["pages"] < 0.7 * found["alone"]
+    assert found["pages"] < 0.8 * found["alone"]
 
 
 def test_thinking_keeps_to_its_budget(library: Library) -> None:
@@ -146,12 +145,16 @@ def test_questions_at_once_may_all_compute_the_text(library: Library) -> None:
 
 @pytest.mark.parametrize("keep", [16, 0])
 def test_a_conversation_is_summarised_when_it_grows_too_long(library: Library, keep: int) -> None:
-    instance = library.launch("summarise_in_place", (), most=80, keep=keep, max_tokens=8)
-    for _ in range(6):
-        instance.send("What is 12 + 34?")
+    said = ["What is 12 + 34?"] * 6
+    options: dict[str, object] = {"most": 80, "keep": keep, "max_tokens": 8}
+    given = library.run("summarise_in_place", messages=said, **options)
+    instance = library.launch("summarise_in_place", (), **options)
+    for text in said:
+        instance.send(text)
         assert instance.receive()
     instance.send("")
     found = json.loads(instance.result())
+    assert given == found
     assert found["turns"] == 6
     assert len(found["summaries"]) >= 1
     assert found["longest"] <= 80 + 40
@@ -159,14 +162,21 @@ def test_a_conversation_is_summarised_when_it_grows_too_long(library: Library, k
 
 def test_a_person_decides_about_each_call(library: Library) -> None:
     made = {}
-    for answer in ("yes", "no", '[CALL]a1[HEAD]cook_plan(colour="red")[END]'):
-        request = 'play_man with text "strazyrt".'
-        instance = library.launch("human_in_the_loop", (), functions=APIS, request=request)
+    for answer in ("yes", "no", 'cook_plan(colour="red")'):
+        options: dict[str, object] = {
+            "functions": ["play_man(text)", "cook_plan(colour)"],
+            "request": 'play_man with text "strazyrt".',
+        }
+        instance = library.launch("human_in_the_loop", (), **options)
         asked = json.loads(str(instance.receive()))
-        assert "play_man" in asked["call"]
+        wanted = {"name": "play_man", "arguments": {"text": "strazyrt"}}
+        assert json.loads(asked["call"]) == wanted
         instance.send(answer)
         made[answer[:2]] = json.loads(instance.result())["made"]
-    assert made == {"ye": ["play_man"], "no": [], "[C": ["cook_plan"]}
+        assert (
+            library.run("human_in_the_loop", answer=answer, **options)["made"] == made[answer[:2]]
+        )
+    assert made == {"ye": ["play_man"], "no": [], "co": ["cook_plan"]}
 
 
 def test_choices_are_scored_as_transformers_scores_them(library: Library) -> None:

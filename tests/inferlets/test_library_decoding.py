@@ -52,7 +52,8 @@ def test_a_text_of_no_tokens_is_empty(library: Library) -> None:
     ("name", "options", "most"),
     [
         ("speculative_decoding", {"drafter": "pie-tiny-draft"}, 0.6),
-        ("tree_speculation", {}, 0.55),
+        ("tree_speculation", {"drafter": "pie-tiny-draft"}, 0.55),
+        ("tree_speculation", {}, 0.3),  # drafts of its own
         ("speculative_decoding", {}, 1.0),
         ("jacobi_decoding", {}, 1.1),
     ],

@@ -10,6 +10,7 @@ from typing import Any
 
 from asynclm.calling.generation import Generation
 from asynclm.calling.options import GREEDY, Inbox, Options
+from asynclm.calling.prompts import style_for
 from asynclm.calling.record import Record
 from asynclm.choices import Mode, Strictness, Style, Syntax
 from asynclm.tools.client import ClientLink
@@ -57,7 +58,7 @@ async def answer(options: Namespace, mode: Mode, parser: ArgumentParser) -> str:
         tools = await load_tools(options.tools or DEMO_TOOLS, link)
         if not options.declared_times:
             tools = await learned(tools)
-        settings = _settings(options, mode)
+        settings = _settings(options, mode, model)
         generation = Generation(model, tools, settings, inbox=inbox, on_event=_shown(options))
     except (BadTools, ValueError) as error:
         parser.error(str(error))
@@ -77,7 +78,7 @@ async def answer(options: Namespace, mode: Mode, parser: ArgumentParser) -> str:
     return ""
 
 
-def _settings(options: Namespace, mode: Mode) -> Options:
+def _settings(options: Namespace, mode: Mode, model: Model) -> Options:
     script = None
     if options.script:
         from asynclm.cml.script import Script  # for benchmarks only
@@ -89,6 +90,8 @@ def _settings(options: Namespace, mode: Mode) -> Options:
         script = Script.from_json(
             found, most_a_turn=1 if mode is Mode.SYNC else None, asynchronous=mode.is_async
         )
+    trained = script is not None or style_for(model) is Style.COMPACT
+    most = 1024 if trained else 256
     return Options(
         mode=mode,
         syntax=Syntax(options.syntax),
@@ -97,10 +100,11 @@ def _settings(options: Namespace, mode: Mode) -> Options:
         sampler=_sampler(options),
         policy=options.policy,
         stateless=options.stateless,
-        max_tokens=options.max_tokens,
+        max_tokens=most if options.max_tokens is None else options.max_tokens,
         most_value_tokens=options.most_value_tokens,
         limit=options.limit,
         timeout=options.timeout,
+        call_first=not trained,
         script=script,
     )
 
@@ -163,6 +167,8 @@ def _ending(record: Record) -> str:
         f" take {sum(ran):.2f} s; {record.generated_tokens} tokens were written,"
         f" {1e3 * record.token_seconds:.1f} ms each."
     ]
+    if not record.calls:
+        lines.append("The model wrote no call.")
     if failed:
         lines.append(f"{failed} calls had an error as their result.")
     if record.ended != "done":

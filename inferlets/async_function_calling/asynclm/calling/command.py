@@ -24,7 +24,9 @@ async def main(args: list[str], mode: Mode) -> str:
 
 def _parser(mode: Mode) -> ArgumentParser:
     parser = ArgumentParser(
-        "async_function_calling", description=f"Answers a request with function calls ({mode})."
+        "async_function_calling",
+        description=f"Answers a request with function calls ({mode}). A model that was not trained"
+        " on CML, as pie-tiny was, is made to begin with a call; which one is its choice.",
     )
     add = parser.add_argument
     add("--request", default=DEMO_REQUEST, help="what is to be done; a demonstration by default")
@@ -37,7 +39,11 @@ def _parser(mode: Mode) -> ArgumentParser:
     add("--strictness", choices=list(Strictness), default=Strictness.TOOLS, help="of calls")
     add("--policy", choices=POLICIES, default="cheapest", help="of the KV cache in waits")
     add("--stateless", action="store_true", help="recompute the KV cache for each turn")
-    add("--max-tokens", type=int, default=1024, help="most tokens to generate")
+    add(
+        "--max-tokens",
+        type=int,
+        help="most tokens to generate; 1024, or 256 of a model that was not trained on CML",
+    )
     add("--most-value-tokens", type=int, default=256, help="of a result; longer ones are cut")
     add("--limit", type=int, default=16, help="calls that run at once")
     add("--timeout", type=float, default=30.0, help="seconds for a call")

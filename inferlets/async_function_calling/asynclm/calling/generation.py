@@ -15,7 +15,7 @@ from asynclm.calling.options import USER, Inbox, Options
 from asynclm.calling.prompts import add_tool_turn, style_for, system_prompt, task_text, too_much
 from asynclm.calling.record import Record, Recorder
 from asynclm.choices import Mode
-from asynclm.cml.dialect import Dialect
+from asynclm.cml.dialect import Dialect, Marker
 from asynclm.cml.grammars import block_grammar
 from asynclm.cml.interrupts import Interrupt, InterruptManager
 from asynclm.cml.monitor import Monitor
@@ -281,6 +281,11 @@ class Generation:
             if one["role"] != "system":
                 ctx.message(one["role"], escape(one["content"]))
         ctx.user(escape(request)).cue()
+        if options.call_first:
+            opening = self._dialect.encode_block((Marker.CALL,))
+            ctx.append(opening)
+            for token in opening:
+                self._monitor.feed(token)
         count = len(ctx)
         if count + LEAST_ROOM > self._model.max_position:
             raise ValueError(

@@ -32,6 +32,7 @@ class Options(Value):
         most_value_tokens: of a result; longer ones are cut.
         limit: calls that run at once.
         timeout: seconds for a call.
+        call_first: whether an answer begins with a call, whatever the model would say.
         adapter: LoRA adapter of the model that all goes through.
         script: what is written in place of the model's own choice, see `Script`.
     """
@@ -47,6 +48,7 @@ class Options(Value):
     most_value_tokens: int = 256
     limit: int = 16
     timeout: float = 30.0
+    call_first: bool = False
     adapter: str | None = None
     script: Script | None = None
 
