@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 import urllib.parse
@@ -40,15 +39,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
         server.client() as client,
     ):
         yield Library(client, checkpoint, small)
-
-
-@pytest.fixture(scope="session")
-def smollm2() -> Path:  # until merged
-    """The file of a real model, SmolLM2-135M-Instruct."""
-    file = os.environ.get("PIE_PY_SMOLLM2")
-    if not file:
-        pytest.skip("PIE_PY_SMOLLM2 names no file")
-    return Path(file)
 
 
 class Tools(BaseHTTPRequestHandler):
