@@ -58,8 +58,8 @@ def read_modules(path: Path) -> dict[str, bytes]:
         source = found[importer]
         # Most programs name nothing beside them, and reading their syntax takes long. Names are
         # normalized outside of ASCII.
-        if source.isascii() and not any(name in source for name in beside):
-            continue
+        if importer == main.name and source.isascii() and not any(n in source for n in beside):
+            break
         for name in _imported(source, importer):
             for file in _files(root, name):
                 module = file.relative_to(root).as_posix()

@@ -9,6 +9,8 @@ import click
 EXAMPLES = {
     "run": 'pie-py run text_completion --prompt "Once upon a time"',
     "serve": "pie-py serve --model smollm2",
+    "servers": "pie-py servers",
+    "stop": "pie-py stop smollm2",
     "new": "pie-py new my_inferlet && cd my_inferlet && pie-py test",
     "test": "pie-py test -k capital",
     "build": "pie-py build my_inferlet.py --package markdown",

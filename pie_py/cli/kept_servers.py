@@ -1,4 +1,4 @@
-"""Servers that `pie-py run --keep` leaves behind, and `pie-py servers` and `stop`.
+"""Servers that `pie-py run --keep-server` leaves behind, and `pie-py servers` and `stop`.
 
 Each has a folder `KEY/NAME` in one that its user alone may enter: `door` is its socket, `log` its
 log, and `server.json` is there once it serves. KEY stands for what it was started with, so that a
@@ -35,7 +35,7 @@ END_SECONDS = 15.0  # for a server that was told to end
 COLUMNS = {"models": "MODELS", "pid": "PID", "created_ns": "STARTED", "endpoint": "ENDPOINT"}
 # Of the environment: what servers read, but for what says which of them a client uses.
 _READ = ("PIE_PY_", "OMP_", "CUDA_", "HF_", "XDG_", "PYTHON")
-_CLIENT = ("PIE_PY_ENDPOINT", "PIE_PY_KEY", "PIE_PY_RELAY", "PIE_PY_KEEP")
+_CLIENT = ("PIE_PY_ENDPOINT", "PIE_PY_KEY", "PIE_PY_RELAY", "PIE_PY_KEEP_SERVER")
 
 
 def server_key(options: dict[str, Any]) -> str:
@@ -119,14 +119,14 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[], str]]:
 @click.command("servers")
 @json_option
 def servers(as_json: bool) -> None:
-    """List the servers that `pie-py run --keep` has left running."""
+    """List the servers that `pie-py run --keep-server` has left running."""
     table(list(_running(_folder(), "*/")), COLUMNS, as_json)
 
 
 @click.command("stop")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 def stop(models: tuple[str, ...]) -> None:
-    """End the servers that `pie-py run --keep` has left running: all, or those with a MODEL."""
+    """End the servers that `pie-py run --keep-server` has left: all, or those with a MODEL."""
     wanted = [s for s in _running(_folder(), "*/") if not models or {*models} & {*s["models"]}]
     if not wanted:
         say("no such server runs")

@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     help="Record its API calls, for `pie-py replay`; a server is started for this run.",
 )
 @click.option(
-    "--keep",
+    "--keep-server",
     is_flag=True,
-    envvar="PIE_PY_KEEP",
+    envvar="PIE_PY_KEEP_SERVER",
     help="Leave a server that is started running, for later runs with the same model and options;"
-    " it ends after 5 idle minutes. PIE_PY_KEEP=1 does so by default.",
+    " it ends after 5 idle minutes. PIE_PY_KEEP_SERVER=1 does so by default.",
 )
 @click.option("--watch", is_flag=True, help="Run it again when its files change, until Ctrl-C.")
 @click.option("--verbose", is_flag=True, help="Show the log of a server that is started for this.")
@@ -68,7 +68,7 @@ def command(
     verbose: bool,
     watch: bool,
     record: Path | None,
-    keep: bool,
+    keep_server: bool,
     **options: Any,
 ) -> None:
     """Run an inferlet and print what it answers.
@@ -78,10 +78,10 @@ def command(
     program. ARGS and options that are not listed here go to the inferlet; so does everything after
     `--`. Of ARGS, @FILE stands for the text of that file.
 
-    A running server is used, unless a model or other server option is given; then one that `--keep`
-    has left running with the same ones is (`pie-py servers` lists them). If there is none, or
-    with --record or --verbose, one is started for this run alone. What the inferlet prints or logs
-    goes to standard error. Ctrl-C cancels the inferlet.
+    A running server is used, unless a model or other server option is given; then one that
+    `--keep-server` has left running with the same ones is (`pie-py servers` lists them). If there
+    is none, or with --record or --verbose, one is started for this run alone. What the inferlet
+    prints or logs goes to standard error. Ctrl-C cancels the inferlet.
     """
     try:
         found = find_target(target, entry)
@@ -105,7 +105,7 @@ def command(
 
                 # So that the server is stopped and its folder removed.
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
-                if keep and kept is not None:
+                if keep_server and kept is not None:
                     wait = stack.enter_context(kept_servers.kept_server(config, kept))
                 else:
                     server = stack.enter_context(temporary_server(config, verbose=verbose))

@@ -415,7 +415,7 @@ def run_hi(traps: Path, environment: dict[str, Any], *options: str) -> None:
 def test_a_kept_server_serves_later_runs_with_the_same_settings(
     traps: Path, keeping: dict[str, Any]
 ) -> None:
-    run_hi(traps, keeping, "--keep", "--threads", "1")
+    run_hi(traps, keeping, "--keep-server", "--threads", "1")
     (server,) = kept(keeping)
     place = Path(server["endpoint"].removeprefix("ipc://")).parent
     for folder in (place, place.parent, place.parent.parent):
@@ -429,7 +429,7 @@ def test_a_kept_server_serves_later_runs_with_the_same_settings(
         "starting" in cli("run", traps / "hi.py", "--threads", "1", "--verbose", **keeping).stderr
     )
     assert [one["pid"] for one in kept(keeping)] == [server["pid"]]
-    run_hi(traps, {**keeping, "PIE_PY_KEEP": "1"}, "--threads", "2")
+    run_hi(traps, {**keeping, "PIE_PY_KEEP_SERVER": "1"}, "--threads", "2")
     assert len(kept(keeping)) == 2
     listed = cli("servers", **keeping).stdout
     assert server["endpoint"] in listed
@@ -441,22 +441,22 @@ def test_a_kept_server_serves_later_runs_with_the_same_settings(
 def test_a_kept_server_that_was_killed_is_noticed_and_removed(
     traps: Path, keeping: dict[str, Any]
 ) -> None:
-    run_hi(traps, keeping, "--keep")
+    run_hi(traps, keeping, "--keep-server")
     (server,) = kept(keeping)
     os.kill(server["pid"], signal.SIGKILL)
     wait_for_end(server["pid"])
     assert kept(keeping) == []
-    run_hi(traps, keeping, "--keep")
+    run_hi(traps, keeping, "--keep-server")
     (another,) = kept(keeping)
     assert another["pid"] != server["pid"]
     assert not Path(server["endpoint"].removeprefix("ipc://")).parent.exists()
 
 
 def test_a_kept_server_ends_when_nobody_needs_it(traps: Path, keeping: dict[str, Any]) -> None:
-    run_hi(traps, keeping, "--keep")
+    run_hi(traps, keeping, "--keep-server")
     (server,) = kept(keeping)
     soon = {**keeping, "PIE_PY_IDLE_SECONDS": "0.2"}
-    forever = (*("run", traps / "talker.py"), "--keep")
+    forever = (*("run", traps / "talker.py"), "--keep-server")
     (traps / "talker.py").write_text(TALKER)
     with subprocess.Popen(
         [sys.executable, "-m", "pie_py", *map(str, forever), "forever"],
@@ -477,7 +477,7 @@ def test_a_kept_server_ends_when_nobody_needs_it(traps: Path, keeping: dict[str,
 
 def test_a_server_that_does_not_start_is_not_kept(traps: Path, keeping: dict[str, Any]) -> None:
     broken = {**keeping, "PIE_PY_WORKER_MODULE": "there_is_no_such_module"}
-    done = cli("run", traps / "hi.py", "--keep", **broken)
+    done = cli("run", traps / "hi.py", "--keep-server", **broken)
     assert done.returncode == 1
     assert "the server did not start" in done.stderr
     assert not list(Path(keeping["TMPDIR"]).glob("pie-py-*/*/*"))
@@ -488,7 +488,7 @@ def test_others_may_not_look_into_the_folder_of_kept_servers(
 ) -> None:
     folder = Path(keeping["TMPDIR"], f"pie-py-{os.getuid()}")
     folder.mkdir(mode=0o755)
-    done = cli("run", traps / "hi.py", "--keep", **keeping)
+    done = cli("run", traps / "hi.py", "--keep-server", **keeping)
     assert done.returncode == 1
     assert "you alone may enter" in done.stderr
     run_hi(traps, keeping)  # which keeps nothing, and trusts nothing there

@@ -84,7 +84,7 @@ def test_the_likeliest_of_several(client: openai.OpenAI) -> None:
         ({"best_of": 1, "n": 2}, "best_of"),
         ({"best_of": 2, "stream": True}, "best_of"),
         ({"suffix": "x"}, "suffix"),
-        ({"max_tokens": 5000}, "messages"),
+        ({"max_tokens": 5000}, "prompt"),
         ({"prompt": []}, "prompt"),
         ({"prompt": ["a", 3]}, "prompt"),
         ({"prompt": [10**6]}, None),

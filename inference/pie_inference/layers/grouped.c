@@ -14,6 +14,7 @@
 
 #define LANES 16
 #define ROWS 6 /* of a tile, at most */
+#define AHEAD 1024 /* bytes: of few rows a product takes as long as its weights come from memory */
 typedef float floats __attribute__((vector_size(64), aligned(4)));
 typedef uint32_t words __attribute__((vector_size(64), aligned(4)));
 typedef int32_t ints __attribute__((vector_size(64), aligned(4)));
@@ -114,8 +115,10 @@ INLINE void store(const Product *p, long row, long block, floats sum) {
       for (long w = 0; w < each; w++) {                                                          \
         const long k = g * p->group + w * (32 / bits);                                           \
         words stored[4];                                                                         \
-        UNROLL for (int b = 0; b < blocks; b++)                                                         \
+        UNROLL for (int b = 0; b < blocks; b++) {                                                       \
           stored[b] = *(const words *)(at[b] + head + w * 64);                                   \
+          __builtin_prefetch(at[b] + head + w * 64 + AHEAD);                                     \
+        }                                                                                        \
         ADD                                                                                      \
       }                                                                                          \
       UNROLL for (int b = 0; b < blocks; b++) {                                                         \
