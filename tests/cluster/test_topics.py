@@ -275,7 +275,9 @@ def test_children_of_a_full_node_run_on_others(
 # Faults: what ends takes what waits there with it, and nothing is ever in two places
 
 
-def test_faults(world: WorldOfNodes, started: dict[str, Node], ways: tuple[Wire, Wire]) -> None:
+def test_faults(
+    world: WorldOfNodes, nodes: Nodes, started: dict[str, Node], ways: tuple[Wire, Wire]
+) -> None:
     """All at the same time, for a lease lasts long. Those of owners have users of their own."""
     two = [started["n1"], started["n2"]]
     killed, stopped, cut = started["killed"], started["stopped"], started["cut"]
@@ -297,7 +299,7 @@ def test_faults(world: WorldOfNodes, started: dict[str, Node], ways: tuple[Wire,
             pool.submit(owners[1].stopped),
             pool.submit(owners[2].cut, ways[1]),
             *(pool.submit(member.gone) for member in members),
-            pool.submit(_lose, parent, future, started),
+            pool.submit(_lose, parent, future, started, nodes),
         ]
     for end in ends:
         end.result()
@@ -371,11 +373,13 @@ class _Load:
             self._taken.append(text)
 
 
-def _lose(parent: Parent, future: int, started: dict[str, Node]) -> None:
+def _lose(parent: Parent, future: int, started: dict[str, Node], nodes: Nodes) -> None:
     """A child's node is lost, then its parent's."""
     assert parent.puppet.call("ready", [future], 20) == [future]
     with failure("failed-dependency", f"node-lost: node {started['killed'].life}"):
         parent.puppet.call("take_text", future)
+    # Until the directory knows that they are silent, a child may go to one of the others.
+    wait_for(lambda: not {"killed", "stopped", "cut"} & nodes.ready(), 15)
     _, child = parent.launched_on(started["n2"])
     started["full"].process.kill()
     wait_for(lambda: not parent.lives(child), 15)

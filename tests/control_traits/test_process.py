@@ -59,7 +59,10 @@ async def start(given: dict[str, Any]) -> list[str] | None:
     worker = await start_worker(given)
     if worker is None:
         return None
-    command: list[str] = psutil.Process(worker.process.pid).cmdline()
+    command: list[str] = []
+    while not command:  # it has none for a moment while its program is put in place
+        await trio.sleep(0.001)
+        command = psutil.Process(worker.process.pid).cmdline()
     worker.close()
     await worker.process.wait()
     assert not Path(worker.endpoint.removeprefix("ipc://")).parent.exists()
