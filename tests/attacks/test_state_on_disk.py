@@ -141,7 +141,9 @@ def _upload_and_remove(folder: Path, told: Connection, own: int) -> None:
 
 def test_what_was_acknowledged_is_there_after_kills_at_any_moment(tmp_path: Path) -> None:
     """Two servers on one folder; one of them is killed at a random moment, twenty times."""
-    context, chance = multiprocessing.get_context("fork"), random.Random(7)
+    # Not "fork": a lock that a thread of this process holds then would stay locked in the child.
+    context, chance = multiprocessing.get_context("forkserver"), random.Random(7)
+    context.set_forkserver_preload(["pytest", "pie_control.programs.store"])
     known: dict[str, str] = {}
 
     def writer(own: int) -> tuple[BaseProcess, Connection]:
@@ -326,7 +328,7 @@ def test_an_unknown_name_is_no_long_search(store: ProgramStore) -> None:
 
 
 def test_a_servers_keys_are_made_once_however_many_make_them(tmp_path: Path) -> None:
-    with multiprocessing.get_context("fork").Pool(8) as pool:
+    with multiprocessing.get_context("forkserver").Pool(8) as pool:
         pairs = pool.map(_server_pair, [tmp_path / str(i // 8) for i in range(80)], chunksize=1)
     for first in range(0, 80, 8):
         assert len({pair.public for pair in pairs[first : first + 8]}) == 1
