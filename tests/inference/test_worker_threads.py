@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,8 +107,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "pie_py" / "calibration"
 
 
-def served(folder: Path) -> Engine:
-    config = ModelConfig(source=str(folder), embeds=256, kv_pages=16)
+def served(folder: Path, **settings: Any) -> Engine:
+    config = ModelConfig(source=str(folder), embeds=256, kv_pages=16, **settings)
     return Engine([config], fixed_threads=False)
 
 
@@ -186,6 +188,14 @@ def test_models_of_other_shapes_are_measured_by_themselves(tmp_path: Path, cache
     assert len(list(cache.glob("*.json"))) == 1
     served(make_llama(tmp_path / "other", layers=3))
     assert len(list(cache.glob("*.json"))) == 2
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_weights_in_few_bits_are_measured_by_themselves(tmp_path: Path, cache: Path) -> None:
+    folder = make_llama(tmp_path / "llama")
+    for count, settings in enumerate(({}, {"quantize": "int8"}, {"quantize": "int4"}), 1):
+        served(folder, **settings)
+        assert len(list(cache.glob("*.json"))) == count
 
 
 def test_who_is_told_a_number_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ log = structlog.get_logger("pie.worker")
 KEPT_SECONDS = 7 * 86400.0
 
 
-class Kept:
+class Calibration:
     """What was measured of a model as it is served here: by these versions, on this CPU or GPU."""
 
     def __init__(self, model: ServedModel) -> None:
@@ -73,7 +73,8 @@ def _file(model: ServedModel) -> Path:
     facts = [
         *(__version__, torch.__version__, _chip(model.device), torch.get_num_threads()),
         *(_digest((folder / "config.json").read_bytes()), said.dtype, str(model.cache.data.dtype)),
-        sum(file.stat().st_size for file in folder.iterdir()),  # differs if weights are quantized
+        # Both tell weights of few bits from others: as a checkpoint has them, or rounded here.
+        *(sum(file.stat().st_size for file in folder.iterdir()), said.few_bits),
         *(said.page_size, said.max_batch_tokens, said.host_pages > 0),
     ]
     return cache_folder() / "calibration" / f"{_digest(json.dumps(facts).encode())[:32]}.json"

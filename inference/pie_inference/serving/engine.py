@@ -10,7 +10,7 @@ import structlog
 import torch
 
 from pie_inference.calibration.costs import measure
-from pie_inference.calibration.kept import Kept
+from pie_inference.calibration.kept import Calibration
 from pie_inference.calibration.threads import SharedCores, Threads
 from pie_inference.calibration.trial import run_trial
 from pie_inference.device import DeviceFuture, completed, current
@@ -70,7 +70,7 @@ class Engine:
 
     def _calibrate(self, model: ServedModel, fixed_threads: bool) -> None:
         """Chooses threads, and measures costs unless an earlier start on this machine has."""
-        kept, most = Kept(model), torch.get_num_threads()
+        kept, most = Calibration(model), torch.get_num_threads()
         threads = Threads(most)
         if not fixed_threads and model.device.type == "cpu":
             threads = Threads(most, kept.threads, SharedCores(), kept.write)
