@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from pie_py.build import BuildError
 from pie_py.build.component import ComponentError, make_component, without_lines
+from pie_py.config.kept_files import cache_folder
 from pie_py.config.shipped_files import shipped_folder
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -125,7 +124,7 @@ def _compile(cargo: str, folder: Path, sdk: Path) -> Path:
     shipped = any(folder.is_relative_to(own) for own in (shipped_folder("inferlets"), _PACKAGE))
     if shipped and "CARGO_TARGET_DIR" not in os.environ:
         # The crate lies in the installation: nothing is written there.
-        command += ["--target-dir", platformdirs.user_cache_dir("pie_py") + "/cargo"]
+        command += ["--target-dir", str(cache_folder() / "cargo")]
     built = _run(command, folder)
     if built.returncode:
         raise BuildError(f"{folder} does not compile:\n{built.stderr.strip()}")

@@ -14,6 +14,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from pie_py.config import kept_files
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
 from pie_py.config.gateway import GatewayConfig, TelemetryConfig
 from pie_py.config.http import HttpConfig
@@ -55,7 +56,7 @@ class ServerConfig(BaseSettings):
 
     endpoint: str = DEFAULT_ENDPOINT  # where clients connect; not set by the environment
     data_folder: Path = Path(platformdirs.user_data_dir("pie_py"))  # programs, keys
-    cache_folder: Path = Path(platformdirs.user_cache_dir("pie_py"))  # compiled code
+    cache_folder: Path = kept_files.cache_folder()  # compiled code
     models: tuple[ModelConfig, ...] = (ModelConfig(),)
     admins: tuple[
         str, ...

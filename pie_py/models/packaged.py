@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
+from pie_py.config.kept_files import cache_folder
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class PackagedModel:
     @property
     def file(self) -> Path:
         """Where it lies once it is pulled, in the user's cache."""
-        return Path(platformdirs.user_cache_dir("pie_py"), "models", Path(self.member).name)
+        return cache_folder() / "models" / Path(self.member).name
 
 
 PACKAGED = {

@@ -17,9 +17,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import platformdirs
 import structlog
 import torch
+
+from pie_py.config.kept_files import cache_folder, used
 
 log = structlog.get_logger("pie.worker.load")
 
@@ -62,7 +63,7 @@ def _compiled() -> Path:
         raise _NoLibrary("there is no C compiler")
     made_of = (SOURCE.read_text(), *FLAGS, compiler, _cpu())
     key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:32]
-    folder = Path(platformdirs.user_cache_dir("pie_py")) / "native"
+    folder = cache_folder() / "native"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.stat()
     if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
@@ -75,7 +76,7 @@ def _compiled() -> Path:
             _run(compiler, *FLAGS, "-c", str(SOURCE), "-o", f"{made}/grouped.o")
             _run(compiler, "-shared", f"{made}/grouped.o", "-o", f"{made}/grouped.so")
             os.replace(f"{made}/grouped.so", file)
-    return file
+    return used(file, "*.so")
 
 
 def _cpu() -> str:
