@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pie_inference.checkpoints.fields import Fields
-from pie_inference.checkpoints.sources import Groups, Made, Shape, Source, Sources
+from pie_inference.checkpoints.sources import Groups, Made, Source, Sources
 from pie_inference.errors import LoadError
 
 Table = Mapping[str, Any]
@@ -68,10 +68,7 @@ def awq(table: Table, stored: Sources) -> Sources:
             " (supported: 4 bits, version 'gemm')"
         )
 
-    def shape(packed: Shape, scales: Shape) -> Shape:
-        return scales[1], packed[0]
-
-    return _by_groups(stored, shape, _from_awq, _groups_of_awq)
+    return _by_groups(stored, _numbers_of_awq, bits, ordered=False)
 
 
 def gptq(table: Table, stored: Sources) -> Sources:
@@ -85,20 +82,38 @@ def gptq(table: Table, stored: Sources) -> Sources:
     # The first format stores zeros less one.
     less = 0 if fields.text("checkpoint_format", "gptq") == "gptq_v2" else 1
 
-    def shape(packed: Shape, scales: Shape) -> Shape:
-        return scales[1], packed[0] * (32 // bits)
-
-    widen = partial(_from_gptq, bits=bits, less=less)
-    return _by_groups(stored, shape, widen, partial(_groups_of_gptq, bits=bits, less=less))
+    numbers_of = partial(_numbers_of_gptq, bits=bits, less=less)
+    return _by_groups(stored, numbers_of, bits, inputs_of_row=32 // bits)
 
 
 def _by_groups(
     stored: Sources,
-    shape: Callable[[Shape, Shape], Shape],
-    widen: Callable[..., torch.Tensor],
-    groups: Callable[..., Groups | None],
+    numbers_of: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
+    bits: int,
+    *,
+    inputs_of_row: int = 1,
+    ordered: bool = True,
 ) -> Sources:
-    """Products whose weights are stored as `qweight`, `qzeros`, `scales`, and maybe `g_idx`."""
+    """Products whose weights are stored as `qweight`, `qzeros`, `scales`, and maybe `g_idx`.
+
+    Args:
+        stored: the checkpoint's tensors.
+        numbers_of: unpacks weights and zeros: `[in, out]` and `[groups, out]`.
+        bits: of a number.
+        inputs_of_row: how many inputs a row of packed weights has.
+        ordered: whether `g_idx` counts.
+    """
+
+    def widen(
+        packed: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, order: torch.Tensor | None
+    ) -> torch.Tensor:
+        return _scaled(*numbers_of(packed, zeros), scales, order)
+
+    def groups(
+        packed: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, order: torch.Tensor | None
+    ) -> Groups | None:
+        return _grouped(*numbers_of(packed, zeros), scales, order, max(bits, 4))
+
     found = dict(stored)
     for name in [name for name in stored if name.endswith(".qweight")]:
         module = name.removesuffix("qweight")
@@ -106,10 +121,9 @@ def _by_groups(
             _part(found, module + part) for part in ("qweight", "qzeros", "scales")
         )
         order = found.pop(f"{module}g_idx", None)
-        parts = packed, zeros, scales, order
-        found[f"{module}weight"] = Made(
-            shape(packed.shape, scales.shape), widen, *parts, groups=groups
-        )
+        parts = packed, zeros, scales, order if ordered else None
+        shape = scales.shape[1], packed.shape[0] * inputs_of_row
+        found[f"{module}weight"] = Made(shape, widen, *parts, groups=groups)
     return found
 
 
@@ -119,46 +133,9 @@ def _part(found: dict[str, Source], name: str) -> Source:
     return found.pop(name)
 
 
-def _from_awq(
-    packed: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, _: torch.Tensor | None
-) -> torch.Tensor:
-    numbers, zeros = _numbers_of_awq(packed, zeros)
-    return _scaled(numbers, zeros, scales, None)
-
-
-def _groups_of_awq(
-    packed: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, _: torch.Tensor | None
-) -> Groups | None:
-    numbers, zeros = _numbers_of_awq(packed, zeros)
-    return _grouped(numbers, zeros, scales, None, 4)
-
-
-def _numbers_of_awq(*words: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return tuple(_unpacked(each, 4)[..., AWQ_ORDER].flatten(1) for each in words)
-
-
-def _from_gptq(
-    packed: torch.Tensor,
-    zeros: torch.Tensor,
-    scales: torch.Tensor,
-    order: torch.Tensor | None,
-    *,
-    bits: int,
-    less: int,
-) -> torch.Tensor:
-    return _scaled(*_numbers_of_gptq(packed, zeros, bits, less), scales, order)
-
-
-def _groups_of_gptq(
-    packed: torch.Tensor,
-    zeros: torch.Tensor,
-    scales: torch.Tensor,
-    order: torch.Tensor | None,
-    *,
-    bits: int,
-    less: int,
-) -> Groups | None:
-    return _grouped(*_numbers_of_gptq(packed, zeros, bits, less), scales, order, max(bits, 4))
+def _numbers_of_awq(packed: torch.Tensor, zeros: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    numbers, zeros = (_unpacked(words, 4)[..., AWQ_ORDER].flatten(1) for words in (packed, zeros))
+    return numbers, zeros
 
 
 def _numbers_of_gptq(
