@@ -32,7 +32,9 @@ typedef struct {
   int bits, half, bfloat16; /* of a weight; whether scales are float16; whether y is bfloat16 */
 } Product;
 
-INLINE words widened(const void *from) { return __builtin_convertvector(*(const halves *)from, words); }
+INLINE words widened(const void *from) {
+  return __builtin_convertvector(*(const halves *)from, words);
+}
 
 /* float16 to float32: the exponent is 112 less than it would be, also of the smallest. */
 INLINE floats from_half(const void *from) {
@@ -98,68 +100,67 @@ INLINE void store(const Product *p, long row, long block, floats sum) {
 
 /* Each variant is this: what a word's inputs add to the sums of a tile of rows and blocks. */
 #define UNROLL _Pragma("GCC unroll 8")
-#define TILE(NAME, ADD, SHAPES)                                                                  \
-  INLINE void NAME##_tile(                 \
-      const Product *p, long row, long block, const int rows, const int blocks, const int bits) { \
-    const long groups = p->in / p->group, size = group_size(p), each = p->group * bits / 32;     \
-    const uint8_t *at[4];                                                                        \
-    floats total[4][ROWS];                                                                       \
-    UNROLL for (int b = 0; b < blocks; b++) at[b] = p->packed + (block + b) * groups * size;            \
-    UNROLL for (int b = 0; b < blocks; b++)                                                             \
-      UNROLL for (int r = 0; r < rows; r++) total[b][r] = (floats){0};                                  \
-    for (long g = 0; g < groups; g++) {                                                          \
-      const long head = 2 * LANES * (p->half ? 2 : 4);                                           \
-      floats sum[4][ROWS];                                                                       \
-      UNROLL for (int b = 0; b < blocks; b++)                                                           \
-        UNROLL for (int r = 0; r < rows; r++) sum[b][r] = (floats){0};                                  \
-      for (long w = 0; w < each; w++) {                                                          \
-        const long k = g * p->group + w * (32 / bits);                                           \
-        words stored[4];                                                                         \
-        UNROLL for (int b = 0; b < blocks; b++) {                                                       \
-          stored[b] = *(const words *)(at[b] + head + w * 64);                                   \
-          __builtin_prefetch(at[b] + head + w * 64 + AHEAD);                                     \
-        }                                                                                        \
-        ADD                                                                                      \
-      }                                                                                          \
-      UNROLL for (int b = 0; b < blocks; b++) {                                                         \
-        floats scale = scale_of(at[b], p->half), least = scale_of(at[b] + head / 2, p->half);    \
-        UNROLL for (int r = 0; r < rows; r++)                                                           \
-          total[b][r] += scale * sum[b][r] + least * p->x_sums[(row + r) * groups + g];          \
-        at[b] += size;                                                                           \
-      }                                                                                          \
-    }                                                                                            \
-    UNROLL for (int b = 0; b < blocks; b++)                                                             \
-      UNROLL for (int r = 0; r < rows; r++) store(p, row + r, block + b, total[b][r]);                  \
-  }                                                                                              \
-  static int NAME(const Product *p, long row, long block, int rows) {                            \
-    if (p->bits == 4) { SHAPES(NAME, 4) }                                                        \
-    SHAPES(NAME, 8)                                                                              \
+#define TILE(NAME, ADD, SHAPES)                                                                    \
+  INLINE void NAME##_tile(const Product *p, long row, long block, const int rows,                  \
+                          const int blocks, const int bits) {                                      \
+    const long groups = p->in / p->group, size = group_size(p), each = p->group * bits / 32;       \
+    const uint8_t *at[4];                                                                          \
+    floats total[4][ROWS];                                                                         \
+    UNROLL for (int b = 0; b < blocks; b++) at[b] = p->packed + (block + b) * groups * size;       \
+    UNROLL for (int b = 0; b < blocks; b++)                                                        \
+      UNROLL for (int r = 0; r < rows; r++) total[b][r] = (floats){0};                             \
+    for (long g = 0; g < groups; g++) {                                                            \
+      const long head = 2 * LANES * (p->half ? 2 : 4);                                             \
+      floats sum[4][ROWS];                                                                         \
+      UNROLL for (int b = 0; b < blocks; b++)                                                      \
+        UNROLL for (int r = 0; r < rows; r++) sum[b][r] = (floats){0};                             \
+      for (long w = 0; w < each; w++) {                                                            \
+        const long k = g * p->group + w * (32 / bits);                                             \
+        words stored[4];                                                                           \
+        UNROLL for (int b = 0; b < blocks; b++) {                                                  \
+          stored[b] = *(const words *)(at[b] + head + w * 64);                                     \
+          __builtin_prefetch(at[b] + head + w * 64 + AHEAD);                                       \
+        }                                                                                          \
+        ADD                                                                                        \
+      }                                                                                            \
+      UNROLL for (int b = 0; b < blocks; b++) {                                                    \
+        floats scale = scale_of(at[b], p->half), least = scale_of(at[b] + head / 2, p->half);      \
+        UNROLL for (int r = 0; r < rows; r++)                                                      \
+          total[b][r] += scale * sum[b][r] + least * p->x_sums[(row + r) * groups + g];            \
+        at[b] += size;                                                                             \
+      }                                                                                            \
+    }                                                                                              \
+    UNROLL for (int b = 0; b < blocks; b++)                                                        \
+      UNROLL for (int r = 0; r < rows; r++) store(p, row + r, block + b, total[b][r]);             \
+  }                                                                                                \
+  static int NAME(const Product *p, long row, long block, int rows) {                              \
+    if (p->bits == 4) { SHAPES(NAME, 4) }                                                          \
+    SHAPES(NAME, 8)                                                                                \
   }
 
 /* Tiles of rows and blocks, of as many sums as there are registers for. */
 #define PIECE 4 /* blocks */
-#define SHAPE(NAME, R, B, BITS)                                                                  \
-  if (rows >= R) {                                                                               \
-    for (int b = 0; b < PIECE; b += B) NAME##_tile(p, row, block + b, R, B, BITS);               \
-    return R;                                                                                    \
+#define SHAPE(NAME, R, B, BITS)                                                                    \
+  if (rows >= R) {                                                                                 \
+    for (int b = 0; b < PIECE; b += B) NAME##_tile(p, row, block + b, R, B, BITS);                 \
+    return R;                                                                                      \
   }
 #define MANY(NAME, BITS) SHAPE(NAME, 6, 2, BITS) SHAPE(NAME, 2, 4, BITS) SHAPE(NAME, 1, 4, BITS)
 #define FEW(NAME, BITS) SHAPE(NAME, 4, 1, BITS) SHAPE(NAME, 1, 4, BITS)
 
-#define ADD_FLOATS                                                                               \
-  UNROLL for (int n = 0; n < 32 / bits; n++)                                                            \
-    UNROLL for (int b = 0; b < blocks; b++) {                                                           \
-      ints q = (ints)(stored[b] >> ((n & 1) * 16 + (n >> 1) * bits) & ((1u << bits) - 1));       \
-      floats weight = __builtin_convertvector(q, floats);                                        \
-      UNROLL for (int r = 0; r < rows; r++)                                                             \
-        sum[b][r] += weight * ((const float *)p->x)[(row + r) * p->in + k + n];                  \
+#define ADD_FLOATS                                                                                 \
+  UNROLL for (int n = 0; n < 32 / bits; n++)                                                       \
+    UNROLL for (int b = 0; b < blocks; b++) {                                                      \
+      ints q = (ints)(stored[b] >> ((n & 1) * 16 + (n >> 1) * bits) & ((1u << bits) - 1));         \
+      floats weight = __builtin_convertvector(q, floats);                                          \
+      UNROLL for (int r = 0; r < rows; r++)                                                        \
+        sum[b][r] += weight * ((const float *)p->x)[(row + r) * p->in + k + n];                    \
     }
 
 #ifdef __AVX512BF16__
 #include <immintrin.h>
 /* The integers of a word's 16 bits as bfloat16, which has all of 8 bits. */
-INLINE __m512bh pair(words stored, int n,
-                                                                             const int bits) {
+INLINE __m512bh pair(words stored, int n, const int bits) {
   if (bits == 4) {
     const short one = 0x3f80, table[32] = {
       0, one, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130,
@@ -174,16 +175,16 @@ INLINE __m512bh pair(words stored, int n,
   floats odd = __builtin_convertvector((ints)(mine >> 16 & 255), floats);
   return (__m512bh)(*(words *)&even >> 16 | *(words *)&odd);
 }
-#define ADD_BFLOAT16                                                                             \
-  UNROLL for (int n = 0; n < 16 / bits; n++)                                                            \
-    UNROLL for (int b = 0; b < blocks; b++) {                                                           \
-      __m512bh weight = pair(stored[b], n, bits);                                                \
-      UNROLL for (int r = 0; r < rows; r++) {                                                           \
-        int both;                                                                                \
-        memcpy(&both, (const uint16_t *)p->x + (row + r) * p->in + k + 2 * n, 4);                \
-        sum[b][r] = (floats)_mm512_dpbf16_ps((__m512)sum[b][r], weight,                          \
-                                             (__m512bh)_mm512_set1_epi32(both));                 \
-      }                                                                                          \
+#define ADD_BFLOAT16                                                                               \
+  UNROLL for (int n = 0; n < 16 / bits; n++)                                                       \
+    UNROLL for (int b = 0; b < blocks; b++) {                                                      \
+      __m512bh weight = pair(stored[b], n, bits);                                                  \
+      UNROLL for (int r = 0; r < rows; r++) {                                                      \
+        int both;                                                                                  \
+        memcpy(&both, (const uint16_t *)p->x + (row + r) * p->in + k + 2 * n, 4);                  \
+        sum[b][r] = (floats)_mm512_dpbf16_ps((__m512)sum[b][r], weight,                            \
+                                             (__m512bh)_mm512_set1_epi32(both));                   \
+      }                                                                                            \
     }
 TILE(with_bfloat16, ADD_BFLOAT16, MANY)
 #define BFLOAT16 1
@@ -251,7 +252,8 @@ void widen(const Product *p, const int64_t *wanted, long rows, float *found) {
       for (long k = 0; k < p->group; k++) {
         const uint32_t word = ((const uint32_t *)(at + head))[k / each * LANES + lane];
         const int n = k % each, shift = (n & 1) * 16 + (n >> 1) * p->bits;
-        found[i * p->in + g * p->group + k] = (word >> shift & ((1u << p->bits) - 1)) * scale + least;
+        const uint32_t number = word >> shift & ((1u << p->bits) - 1);
+        found[i * p->in + g * p->group + k] = number * scale + least;
       }
     }
   }
@@ -267,7 +269,8 @@ void pack(const Product *p, const uint8_t *numbers, const void *scales, const vo
     for (long g = 0; g < groups; g++) {
       uint8_t *at = packed + (block * groups + g) * size;
       for (long lane = 0; lane < LANES; lane++) {
-        const long row = block * LANES + lane < p->out ? block * LANES + lane : p->out - 1, one = (row * groups + g) * width;
+        const long here = block * LANES + lane, row = here < p->out ? here : p->out - 1;
+        const long one = (row * groups + g) * width;
         memcpy(at + lane * width, (const char *)scales + one, width);
         memcpy(at + (LANES + lane) * width, (const char *)least + one, width);
         const uint8_t *from = numbers + row * p->in + g * p->group;
