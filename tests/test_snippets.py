@@ -34,7 +34,7 @@ async def main():
 # How each Python block is run: as a program with these arguments, as a part of one, as a script of
 # a client, or (why) elsewhere.
 HOW: dict[str, list[object]] = {
-    "python-sdk": [[""], "part", "part"],
+    "python-sdk": [[""], "part", "part", "part"],
     "http": ["test_http: the gateway's tests use this client", ['{"model": "replay", "messages": "'
              '[{\\"role\\": \\"user\\", \\"content\\": \\"Hi\\"}]"}']],
     "functions": ["script"],

@@ -51,7 +51,7 @@ async def main(
     context = Context(Model.load()).system(system).user(request)
     generator = context.generate(
         Sampler.multinomial(temperature, seed),
-        grammar=Grammar.json_schema(tools.schema(TOOLS), any_whitespace=False),
+        grammar=Grammar.json_schema(tools.schema(TOOLS)),
         max_tokens=max_tokens,
     )
     text = await generator.collect_text()

@@ -42,7 +42,7 @@ async def main(
     schemas = {name: schema(parameters) for name, _, parameters in parts}
     system = f"You call functions: {', '.join(functions)}."
     context = Context(Model.load()).system(system).user(request)
-    grammar = Grammar.json_schema(tools.schema(schemas), any_whitespace=False)
+    grammar = Grammar.json_schema(tools.schema(schemas))
     call = await context.generate(grammar=grammar, max_tokens=max_tokens).collect_text()
     session.send({"call": call})
     if answer is None:

@@ -177,9 +177,15 @@ async def answer(
         `text`, the model's last words, and the record of calls, times and tokens.
 
     Raises:
+        ValueError: there is nothing to call.
         UsageError, InferletFailed: the inferlet did not understand, or failed.
         ClientError: no server.
     """
+    if not functions and not tools and "--tools" not in options:
+        raise ValueError(
+            "`answer` has a model call functions, and was given neither `functions` nor `tools`."
+            " For an answer without calls, run a program: `client.run(function)`, or `pie-py ask`"
+        )
     hosted = [one if isinstance(one, Function) else Function(one) for one in functions]
     specifications = [*(one.specification() for one in hosted), *map(dict, tools)]
     source = await anyio.to_thread.run_sync(_program, mode)

@@ -7,10 +7,12 @@ and documentation it has, and how its result comes. `receive` and `result` of an
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from functools import partial, wraps
 from inspect import signature
+from threading import Lock
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -234,13 +236,19 @@ class Remote(_Proxy[async_call.Remote]):
 
 
 class Client(_Proxy[asynchronous.Client]):
-    """`pie_py.client.Client`, blocking: `with Client() as client: ...`. Any thread may use it."""
+    """`pie_py.client.Client`, blocking: `with Client() as client: ...`. Any thread may use it.
+
+    Without `with`, as in a notebook, its first use connects, and the end of the program or `close`
+    disconnects.
+    """
 
     @_like(asynchronous.Client.__init__)
     def __init__(self, *args: Any, **options: Any) -> None:
         self._make = partial(asynchronous.Client, *args, **options)
         self._make()  # so that wrong arguments are an error here
         self._stack: ExitStack | None = None  # while it is connected
+        self._closed = False
+        self._connecting = Lock()
 
     @classmethod
     def local(cls, *models: str, **settings: Any) -> Client:
@@ -269,6 +277,7 @@ class Client(_Proxy[asynchronous.Client]):
             manager = self._portal.wrap_async_context_manager(self._make())
             self._thing = stack.enter_context(manager)
             self._stack = stack.pop_all()
+            self._closed = False
         return self
 
     def __exit__(
@@ -281,10 +290,20 @@ class Client(_Proxy[asynchronous.Client]):
         if self._stack is not None:
             self._stack.close()
         self._stack = None
+        self._closed = True
+
+    def close(self) -> None:
+        """Disconnects, as the end of `with` does. A second call does nothing."""
+        atexit.unregister(self.close)
+        self.__exit__(None, None, None)
 
     def _reach(self) -> tuple[BlockingPortal, asynchronous.Client]:
-        if self._stack is None:
-            raise ClientError("the client is not connected: use it in `with Client() as client:`")
+        with self._connecting:
+            if self._closed:
+                raise ClientError("the client is closed, and no longer connected: make a new one")
+            if self._stack is None:
+                self.__enter__()
+                atexit.register(self.close)
         return super()._reach()
 
     @property

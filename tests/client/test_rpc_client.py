@@ -5,6 +5,8 @@ import inspect
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -114,8 +116,29 @@ def test_sync_client(bench: Bench) -> None:
         with pytest.raises(InferletFailed, match="killed: by local") as failure:
             talker.result()
         assert failure.value.state == "killed"
-    with pytest.raises(Exception, match="not connected"):
+    with pytest.raises(Exception, match="no longer connected"):
         client.models()
+
+
+def test_a_client_without_with_connects_at_its_first_use(bench: Bench) -> None:
+    client = sync.Client(bench.endpoint)
+    assert client.user == "local"
+    assert list(client.launch("count", ["3"])) == ["0", "1", "2"]
+    client.close()
+    client.close()
+    with pytest.raises(Exception, match="no longer connected"):
+        client.models()
+
+
+def test_a_program_that_never_closes_its_client_ends(bench: Bench) -> None:
+    code = (
+        "import sys; from pie_py.client.sync import Client; client = Client(sys.argv[1]);"
+        " print(client.user, client.launch('count', ['2']).result())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, bench.endpoint], capture_output=True, text=True, timeout=60
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "local counted\n", "")
 
 
 @pytest.mark.parametrize("kind", [Client, Instance, Call, Remote])

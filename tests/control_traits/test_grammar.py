@@ -211,7 +211,7 @@ def test_a_context_free_grammar(forced: bool) -> None:
 
 # Grammars, and what they take and refuse.
 TAKEN: list[tuple[str, Any, str, str]] = [
-    ("json-schema", True, '3 {"a":[1,{}]} null', ""),
+    ("json-schema", True, "3 [{}] null", ""),
     ("json-schema", {"properties": {"a": {"type": "integer"}}}, '{"a":1} {"a":\t1}', '{"a":"1"}'),
     ("json-schema", {"x-guidance": {"any_whitespace": False}, "type": "array"}, "[]", "[1,2]"),
     (
@@ -252,6 +252,8 @@ TAKEN: list[tuple[str, Any, str, str]] = [
 @pytest.mark.parametrize(("kind", "text", "right", "wrong"), TAKEN, ids=str)
 def test_what_a_grammar_takes(kind: str, text: Any, right: str, wrong: str) -> None:
     async def test() -> None:
+        if isinstance(text, dict) and kind == "json-schema":  # the texts are as short as can be
+            text["x-guidance"] = {"any_whitespace": True, **text.get("x-guidance", {})}
         grammar = await compiled(kind, text if isinstance(text, str) else json.dumps(text))
         for one in right.split(" ") + wrong.split(" "):
             matcher, tokens = Walk(grammar).matcher, codec().encode(one)

@@ -88,7 +88,6 @@ def test_forced_tokens_do_not_change_what_is_left_to_choose(run: Any) -> None:
         "properties": {"capital": {"enum": ["Paris", "Pisa"]}},
     }
     schema |= {"required": ["capital"], "additionalProperties": False}
-    schema["x-guidance"] = {"any_whitespace": False}  # which leaves the rest of the text forced
     texts = [
         run(
             "generate",

@@ -67,6 +67,15 @@ def test_grammars(feature: Feature) -> None:
     assert isinstance(json.loads(told["text"])["n"], int)
     assert told["complete"]
     assert told["choice"] in ("red", "green")
+    assert isinstance(told["value"]["n"], int)
+    assert "was cut off after 3 tokens" in told["cut"]
+
+
+def test_a_rule_of_the_program(feature: Feature) -> None:
+    told = feature("choose")
+    assert (told["tokens"], told["first"], told["seen"]) == (4, True, [256] * 4)
+    assert "returned NaN: it must return a token" in told["none"]
+    assert "within a grammar the server chooses" in told["grammar"]
 
 
 def test_several_tokens_at_once(feature: Feature) -> None:
@@ -136,8 +145,8 @@ def test_the_console_is_the_log(client: Client) -> None:
         ("error", "RangeError: far"),
     ]
     assert [text.strip() for _, text in lines[4:]] == [
-        "at log, features.ts:214",
-        "at main, features.ts:239",
+        "at log, features.ts:242",
+        "at main, features.ts:267",
     ]
 
 

@@ -99,7 +99,7 @@ READS = {
     "distribution": "await ctx.distribution(3)",
     "distributions": "await ctx.forward([98, 99], k=3)",
     "steps": "await ctx.generate(max_tokens=4, run_ahead=False).collect_tokens()",
-    "own": "await ctx.generate(Own(temperature=0), max_tokens=4).collect_tokens()",
+    "own": "await ctx.generate(choose=lambda tokens, _: tokens[0], max_tokens=4).collect_tokens()",
     "run": "await ctx.generate(max_tokens=4).collect_tokens()",
     "text": "await ctx.generate(max_tokens=4).collect_text()",
 }
@@ -120,8 +120,6 @@ def test_what_a_failed_forward_was_to_run_waits_again(
 ) -> None:
     """The worker fails; who goes on has the same tokens, and the model sees them all."""
     body = f"""
-class Own(Sampler):
-    def choose(self, tokens, probabilities, generator): return tokens[0]
 ctx = Context(model, prefix_cache=False, add_bos=False).fill("abcdefghij")
 await ctx.flush()
 other = ctx.fork().append([107])

@@ -23,9 +23,10 @@ _LIMITS = LLParserLimits(
     max_items_in_row=800, step_max_items=10_000, max_lexer_states=50_000, max_grammar_size=200_000
 )
 
-# White space between the parts of a JSON text: any, but no more than a layout needs.
+# White space between the parts of a JSON text, if there may be any: no more than a layout needs.
 _ANY_SPACE = {"whitespace_flexible": True, "whitespace_pattern": r"[ \n\r\t]{1,64}"}
-# As Python's json writes it: much of the text is then forced.
+# As Python's json writes it: much of the text is then forced, and a weak model does not fill its
+# tokens with white space.
 _ONE_SPACE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _OPTIONS = ("strict", "any_whitespace", "any_key_order")  # ours among those of `x-guidance`
 
@@ -39,7 +40,7 @@ def schema_grammar(text: str) -> str:
     try:
         schema = json.loads(text)
         options = _taken_options(schema)
-        style = _ANY_SPACE if options.pop("any_whitespace", True) else _ONE_SPACE
+        style = _ANY_SPACE if options.pop("any_whitespace", False) else _ONE_SPACE
         schema = rewritten(
             schema, options.pop("strict", False), options.pop("any_key_order", False)
         )

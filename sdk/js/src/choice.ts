@@ -5,7 +5,7 @@ import { isPieError } from "./errors.ts";
 import type { Grammar, Matcher } from "./grammar.ts";
 import * as raw from "./raw.ts";
 import { Run, SCARCE, type WholeText } from "./run.ts";
-import { Distribution, Sampler } from "./sample.ts";
+import { DISTRIBUTION_SIZE, Distribution, type Sampler } from "./sample.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** A token, null where a grammar has come to its end, and what is known about it. */
@@ -44,6 +44,13 @@ export interface Chooser {
   close(): void;
 }
 
+/** A program's own rule: a token, of the most likely ones and their probabilities at temperature 1. */
+export type Rule = (tokens: number[], probabilities: number[]) => number;
+
+export const CHOOSE_AND_GRAMMAR =
+  "`choose` and a grammar: within a grammar the server chooses. Leave one out, or walk through the" +
+  " grammar yourself: `await grammar.matcher(model)`";
+
 /** How the tokens of a generation are to be chosen. */
 export interface Choosing {
   sampler: Sampler | DeviceSampler;
@@ -52,6 +59,8 @@ export interface Choosing {
   forced: boolean;
   /** Other texts, which get the same tokens; the sampler mixes their logits in. */
   beside: Sequence[];
+  /** The program's own rule, instead of a sampler. */
+  choose?: Rule;
 }
 
 /**
@@ -60,39 +69,36 @@ export interface Choosing {
  * @param bySteps whether the program reads step by step, and so may look at distributions.
  */
 export async function makeChooser(
-  { sampler, grammar, forced, beside }: Choosing,
+  { sampler, grammar, forced, beside, choose }: Choosing,
   sequence: Sequence,
   bySteps: boolean,
 ): Promise<Chooser> {
   const { model } = sequence;
+  if (choose !== undefined) return new OwnChoice(sequence, choose);
   if (sampler instanceof DeviceSampler || grammar !== null) {
     const device = sampler instanceof DeviceSampler ? sampler : sampler.onDevice();
     const matcher = grammar === null ? null : await grammar.matcher(model);
     return new DeviceChoice(sequence, device, matcher, forced, beside);
   }
-  // A subclass of Sampler may have a rule of its own, which the server does not know.
-  if (bySteps || sampler.constructor !== Sampler || !model.samples) {
-    return new OwnChoice(sequence, sampler);
-  }
+  const own = new OwnChoice(sequence, samplerRule(sampler), sampler.size);
+  if (bySteps || !model.samples) return own;
   try {
     return new DeviceChoice(sequence, sampler.onDevice(), null, forced, beside);
   } catch (error) {
     if (!isPieError(error, ...SCARCE)) throw error;
-    return new OwnChoice(sequence, sampler); // all of the server's samplers are in use
+    return own; // all of the server's samplers are in use
   }
 }
 
 /** The program's own choice, from the distributions that the server sends. */
 class OwnChoice implements Chooser {
   readonly isComplete = true;
-  #random: () => number;
 
   constructor(
     readonly sequence: Sequence,
-    readonly sampler: Sampler,
-  ) {
-    this.#random = sampler.seed === undefined ? Math.random : seeded(sampler.seed);
-  }
+    readonly rule: Rule,
+    readonly size = DISTRIBUTION_SIZE,
+  ) {}
 
   async nextToken(): Promise<number> {
     return (await this.choose()).token as number;
@@ -107,8 +113,11 @@ class OwnChoice implements Chooser {
   }
 
   async choose(): Promise<Choice> {
-    const seen = await this.sequence.nextDistribution(this.sampler.size);
-    const token = this.sampler.choose(seen.tokens, seen.probabilities, this.#random);
+    const seen = await this.sequence.nextDistribution(this.size);
+    const token = this.rule(seen.tokens, seen.probabilities);
+    if (!Number.isInteger(token)) {
+      throw new TypeError(`\`choose\` returned ${token}: it must return a token, such as one of \`tokens\``);
+    }
     return { token, distribution: seen };
   }
 
@@ -116,6 +125,12 @@ class OwnChoice implements Chooser {
   note(): void {}
   pause(): void {}
   close(): void {}
+}
+
+/** A sampler's choice, with draws that begin at its seed. */
+function samplerRule(sampler: Sampler): Rule {
+  const random = sampler.seed === undefined ? Math.random : seeded(sampler.seed);
+  return (tokens, probabilities) => sampler.choose(tokens, probabilities, random);
 }
 
 /** Random numbers from a seed: SplitMix64. */

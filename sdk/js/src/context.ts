@@ -1,7 +1,7 @@
 /** A context: a text whose keys and values stay in the server's KV pages; continue or fork it. */
 
 import { Conversation } from "./chat.ts";
-import type { Choosing } from "./choice.ts";
+import { CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
 import { DeviceSampler } from "./device.ts";
 import * as edit from "./edit.ts";
 import { isPieError } from "./errors.ts";
@@ -55,6 +55,9 @@ export interface GenerateOptions {
   runAhead?: boolean;
   /** Other contexts, which get the same tokens; the sampler's `mix` has a weight for each. */
   beside?: Context[];
+  /** A rule of your own instead of a sampler: called for each token with the 256 most likely tokens,
+   * most likely first, and their probabilities at temperature 1, it returns the token. */
+  choose?: Rule;
 }
 
 const GENERATE_OPTIONS: (keyof GenerateOptions)[] = [
@@ -65,6 +68,7 @@ const GENERATE_OPTIONS: (keyof GenerateOptions)[] = [
   "forced",
   "runAhead",
   "beside",
+  "choose",
 ];
 
 /** Options of `Context.forward`. */
@@ -267,6 +271,11 @@ export class Context {
       throw new TypeError("generate takes a sampler first, as Sampler.argmax(), and options second");
     }
     const { seed, grammar = null, forced = true, runAhead = true, beside = [] } = options;
+    const { choose } = options;
+    if (choose !== undefined && (sampler !== undefined || seed !== undefined || beside.length)) {
+      throw new TypeError("`choose` takes the place of a sampler, its seed and contexts beside");
+    }
+    if (choose !== undefined && grammar !== null) throw new TypeError(CHOOSE_AND_GRAMMAR);
     let chosen = sampler ?? Sampler.argmax();
     if (seed !== undefined) chosen = chosen.seeded(seed);
     const weights = (chosen instanceof DeviceSampler && chosen.options.mix) || [1];
@@ -278,7 +287,7 @@ export class Context {
     }
     for (const other of beside) other.#startTurn();
     const others = beside.map((other) => other.sequence);
-    const choosing: Choosing = { sampler: chosen, grammar, forced, beside: others };
+    const choosing: Choosing = { sampler: chosen, grammar, forced, beside: others, choose };
     // Within a grammar the server needs each token before it can say what may follow.
     return new Generator(this.sequence, () => this.#startTurn(), choosing, {
       maxTokens: options.maxTokens,

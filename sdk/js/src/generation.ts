@@ -1,7 +1,14 @@
 /** Generating tokens one after the other. */
 
-import { type Choice, type Chooser, type Choosing, makeChooser } from "./choice.ts";
+import {
+  CHOOSE_AND_GRAMMAR,
+  type Choice,
+  type Chooser,
+  type Choosing,
+  makeChooser,
+} from "./choice.ts";
 import { PieError } from "./errors.ts";
+import { Grammar } from "./grammar.ts";
 import { DISTRIBUTION_SIZE, type Distribution } from "./sample.ts";
 import type { Sequence } from "./sequence.ts";
 import * as session from "./session.ts";
@@ -16,6 +23,7 @@ export type Stops = Iterable<number | string> | string;
  * A generation under way; made by `Context.generate`. Read it in one of these ways:
  *
  *     const text = await generator.collectText();
+ *     const value = await generator.collectJson(schema);
  *     const tokens = await generator.collectTokens();
  *     for await (const text of generator.streamText()) { ... }
  *     const text = await generator.sendText(); // to the client, as it comes
@@ -116,6 +124,34 @@ export class Generator {
     let text = "";
     for await (const piece of this.streamText()) text += piece;
     return text;
+  }
+
+  /**
+   * All text, read as JSON. It is held to the schema, `strict`; without one, to the generation's own
+   * grammar, or else to a JSON object. An Error says that `maxTokens` came before its end.
+   */
+  async collectJson(schema?: object | boolean | string): Promise<unknown> {
+    if (schema !== undefined || this.#choosing.grammar === null) {
+      this.#holdTo(schema === undefined ? Grammar.json() : Grammar.jsonSchema(schema, { strict: true }));
+    }
+    const text = await this.collectText();
+    if (!this.isComplete) {
+      throw new Error(
+        `the JSON was cut off after ${this.#count} tokens, its end has not come: give \`maxTokens\`` +
+          ` more than ${this.#count}. It begins ${JSON.stringify(text.slice(0, 200))}`,
+      );
+    }
+    return JSON.parse(text);
+  }
+
+  #holdTo(grammar: Grammar): void {
+    if (this.#number) throw new Error("the generation has begun: read all of it by `collectJson`");
+    if (this.#choosing.grammar !== null) {
+      throw new Error("the generation has a grammar: call `collectJson()` without a schema");
+    }
+    if (this.#choosing.choose !== undefined) throw new Error(CHOOSE_AND_GRAMMAR);
+    this.#choosing = { ...this.#choosing, grammar };
+    this.#runAhead = false; // the server needs each token before it can say what may follow
   }
 
   /**

@@ -11,7 +11,7 @@ const LONGEST_ADVANCE = 1024; // tokens that the server takes in one call
 export interface SchemaOptions {
   /** Whether objects and lists have nothing but what is named, where the schema does not say. */
   strict?: boolean;
-  /** Whether there may be any white space; by default so. */
+  /** Whether there may be any white space; else it is as Python's `json` writes it. */
   anyWhitespace?: boolean;
   /** Whether keys may come in any order, instead of the schema's. */
   anyKeyOrder?: boolean;
@@ -37,7 +37,7 @@ export class Grammar {
   static jsonSchema(schema: object | boolean | string, options: SchemaOptions = {}): Grammar {
     const guidance: Record<string, boolean> = {};
     if (options.strict) guidance.strict = true;
-    if (options.anyWhitespace === false) guidance.any_whitespace = false;
+    if (options.anyWhitespace) guidance.any_whitespace = true;
     if (options.anyKeyOrder) guidance.any_key_order = true;
     if (!Object.keys(guidance).length) {
       return new Grammar("json-schema", typeof schema === "string" ? schema : JSON.stringify(schema));

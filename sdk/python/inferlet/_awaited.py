@@ -460,7 +460,7 @@ async def compile_grammar(model: str, kind: str, text: str) -> int:
 
     A schema's keys come in its order. Its `x-guidance` is an object of options: `strict`
     (false; objects and lists have nothing but what is named, where the schema does not say),
-    `any_whitespace` (true; false: as Python's `json` writes it), `any_key_order` (false). What a
+    `any_whitespace` (false: as Python's `json` writes it), `any_key_order` (false). What a
     grammar cannot hold a text to is refused by its name.
 
     In `lark` and `ebnf` a terminal, a rule of texts and regular expressions alone, takes as much

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Sequence as Tokens
 from contextlib import suppress
 from dataclasses import dataclass
-from random import Random
+from operator import index
 from typing import NamedTuple, Protocol
 
 from inferlet import raw
@@ -21,7 +22,10 @@ from inferlet._sequence import Sequence
 from inferlet.device import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.grammar import Grammar, Matcher
-from inferlet.sample import Distribution, Sampler
+from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
+
+# A program's own rule: a token, of the most likely ones and their probabilities at temperature 1.
+Rule = Callable[[list[int], list[float]], int]
 
 
 class Choice(NamedTuple):
@@ -89,12 +93,24 @@ class Choosing:
         grammar: what the text has to look like.
         forced: whether tokens that the grammar leaves no choice about are taken without the model.
         beside: other texts, which get the same tokens; the sampler mixes their logits in.
+        choose: the program's own rule, instead of a sampler.
+
+    Raises:
+        ValueError: a rule of the program beside a grammar, which the server holds the text to.
     """
 
     sampler: Sampler | DeviceSampler
     grammar: Grammar | None = None
     forced: bool = True
     beside: Tokens[Sequence] = ()
+    choose: Rule | None = None
+
+    def __post_init__(self) -> None:
+        if self.choose is not None and self.grammar is not None:
+            raise ValueError(
+                "`choose` and a grammar: within a grammar the server chooses. Leave one out, or"
+                " walk through the grammar yourself: `matcher = await grammar.matcher(model)`"
+            )
 
     @property
     def on_server(self) -> bool:
@@ -114,35 +130,35 @@ class Choosing:
                 `limit-exceeded`, `out-of-resources`.
         """
         sampler, model = self.sampler, sequence.model
+        if self.choose is not None:
+            return OwnChoice(sequence, self.choose)
         if isinstance(sampler, DeviceSampler) or self.grammar is not None:
             device = sampler if isinstance(sampler, DeviceSampler) else sampler.on_device()
             matcher = None if self.grammar is None else await self.grammar.matcher(model)
             return DeviceChoice(sequence, device, matcher, forced=self.forced, beside=self.beside)
-        # A subclass of Sampler may have a rule of its own, which the server does not know.
-        if by_steps or type(sampler) is not Sampler or not model.samples:
-            return OwnChoice(sequence, sampler)
+        own = OwnChoice(sequence, sampler.rule(), sampler.size)
+        if by_steps or not model.samples:
+            return own
         if one and sampler.temperature == 0:
-            return OwnChoice(sequence, sampler)  # cheaper than to make a sampler for one token
+            return own  # cheaper than to make a sampler for one token
         try:
             return DeviceChoice(sequence, sampler.on_device(), None)
         except PieError as error:
             if error.code not in SCARCE:
                 raise
-            return OwnChoice(sequence, sampler)  # all of the server's samplers are in use
+            return own  # all of the server's samplers are in use
 
 
 class OwnChoice:
     """The program's own choice, from the distributions that the server sends."""
 
-    __slots__ = ("_random", "_sampler", "_sequence", "_size")
+    __slots__ = ("_rule", "_sequence", "_size")
 
-    def __init__(self, sequence: Sequence, sampler: Sampler) -> None:
-        """Nothing runs yet."""
+    def __init__(self, sequence: Sequence, rule: Rule, size: int = DISTRIBUTION_SIZE) -> None:
+        """Nothing runs yet. The rule sees the `size` most likely tokens."""
         self._sequence = sequence
-        self._sampler = sampler
-        self._size = sampler.size
-        seed = sampler.seed
-        self._random = Random(None if seed is None else seed % 2**64)
+        self._rule = rule
+        self._size = size
 
     @property
     def is_complete(self) -> bool:
@@ -151,8 +167,9 @@ class OwnChoice:
 
     async def next_token(self, most: int, stops: frozenset[int]) -> int:
         """The next token. The server does not go on by itself: it does not know the choice."""
-        seen = await self._sequence.next_distribution(self._size)
-        return self._sampler.choose(seen.tokens, seen.probabilities, self._random)
+        token = (await self.choose()).token
+        assert token is not None  # there is no grammar
+        return token
 
     async def next_tokens(self, most: int, stops: frozenset[int]) -> list[int]:
         """The next token."""
@@ -164,9 +181,19 @@ class OwnChoice:
         """None: the server does not go on by itself."""
 
     async def choose(self) -> Choice:
-        """The next token, and the distribution that it was chosen from."""
+        """The next token, and the distribution that it was chosen from.
+
+        Raises:
+            TypeError: the program's rule returned no token.
+        """
         seen = await self._sequence.next_distribution(self._size)
-        return Choice(self._sampler.choose(seen.tokens, seen.probabilities, self._random), seen)
+        token = self._rule(seen.tokens, seen.probabilities)
+        try:
+            return Choice(index(token), seen)
+        except TypeError:
+            raise TypeError(
+                f"`choose` returned {token!r}: it must return a token's id, such as one of `tokens`"
+            ) from None
 
     def check(self, tokens: Tokens[int]) -> None:
         """Does nothing: all tokens are allowed."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence as List
 from typing import Any, Self
 
 from inferlet import _edit, raw
-from inferlet._choice import Choosing
+from inferlet._choice import Choosing, Rule
 from inferlet._sequence import Sequence
 from inferlet._several import Layout, Ranges, distributions, log_probabilities, tree
 from inferlet.branches import gather
@@ -247,6 +247,7 @@ class Context:
         forced: bool = True,
         run_ahead: bool = True,
         beside: List[Context] = (),
+        choose: Rule | None = None,
     ) -> Generator:
         """Continues the context.
 
@@ -269,12 +270,18 @@ class Context:
                 first (a grammar, a program that reads by steps) this makes no difference.
             beside: other contexts, of this model or one with the same tokens. The sampler's `mix`
                 has a weight for the logits of each, and they get the same tokens.
+            choose: a rule of your own instead of a sampler: called for each token with the 256 most
+                likely tokens, most likely first, and their probabilities at temperature 1, it
+                returns the token to go on with. An object that is called may keep what it has
+                seen; a context's own tokens are at hand as `ctx.tokens`.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read. Reading
             raises PieError `invalid-argument` if the context is longer than the model's longest,
             and RuntimeError if another generation of this context is under way.
         """
+        if choose is not None and (sampler, seed, beside) != (None, None, ()):
+            raise ValueError("`choose` takes the place of a sampler, its seed and contexts beside")
         sampler = sampler or Sampler.argmax()
         if seed is not None:
             sampler = sampler.seeded(seed)
@@ -286,7 +293,8 @@ class Context:
             )
         for other in beside:
             other._start_turn()
-        choosing = Choosing(sampler, grammar, forced, tuple(other.sequence for other in beside))
+        others = tuple(other.sequence for other in beside)
+        choosing = Choosing(sampler, grammar, forced, others, choose)
         # Within a grammar the server needs each token before it can say what may follow.
         return Generator(
             self.sequence,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from array import array
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from inferlet import session
+from inferlet import _one_by_one, session
 from inferlet._choice import Chooser, Choosing
 from inferlet._sequence import Sequence
 from inferlet._stream import StopStrings, TextDecoder
 from inferlet.errors import PieError
+from inferlet.grammar import Grammar
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution
 
 MOST_END_CHARACTERS = 1024  # of stop strings that the server looks for
@@ -20,6 +23,7 @@ class Generator:
     """A generation under way; made by `Context.generate`. Read it in one of these ways::
 
         text = await generator.collect_text()
+        value = await generator.collect_json(schema)
         tokens = await generator.collect_tokens()
         async for text in generator.stream_text(): ...
         text = await generator.send_text()  # to the client, as it comes
@@ -144,6 +148,10 @@ class Generator:
 
     async def collect_tokens(self) -> list[int]:
         """All tokens."""
+        with _one_by_one.noticed(self._sequence):
+            return await self._all_tokens()
+
+    async def _all_tokens(self) -> list[int]:
         tokens: list[int] = []
         while part := await self._advance_far():
             tokens += part
@@ -152,13 +160,47 @@ class Generator:
     async def collect_text(self) -> str:
         """All text."""
         begun = self._number
-        if (whole := await self._whole_text(to_client=False)) is not None:
-            return whole
-        if self._stop_strings is None and not begun:
+        with _one_by_one.noticed(self._sequence):
+            if (whole := await self._whole_text(to_client=False)) is not None:
+                return whole
+            if self._stop_strings is not None or begun:
+                return "".join([text async for text in self.stream_text()])
             # The text is not read before its end: decode it once.
             decoder = self._make_decoder()
-            return decoder.feed_all(await self.collect_tokens())
-        return "".join([text async for text in self.stream_text()])
+            return decoder.feed_all(await self._all_tokens())
+
+    async def collect_json(self, schema: Mapping[str, Any] | bool | str | None = None) -> Any:
+        """All text, read as JSON.
+
+        Args:
+            schema: of JSON, as an object or its text, to which the text is held, `strict`; without
+                one, it is held to the generation's own grammar, or else to a JSON object.
+
+        Raises:
+            ValueError: `max_tokens` came before the end of the text; or it is no JSON, as the
+                generation's own grammar allows; or it has a grammar of its own beside the schema.
+            RuntimeError: the generation has begun.
+        """
+        if schema is not None or self._choosing.grammar is None:
+            self._hold_to(
+                Grammar.json() if schema is None else Grammar.json_schema(schema, strict=True)
+            )
+        text = await self.collect_text()
+        if not self.is_complete:
+            raise ValueError(
+                f"the JSON was cut off after {self._count} tokens, its end has not come: give"
+                f" `max_tokens` more than {self._count}. It begins {text[:200]!r}"
+            )
+        return json.loads(text)
+
+    def _hold_to(self, grammar: Grammar) -> None:
+        """Gives a generation that has not begun its grammar."""
+        if self._number:
+            raise RuntimeError("the generation has begun: read all of it by `collect_json`")
+        if self._choosing.grammar is not None:
+            raise ValueError("the generation has a grammar: call `collect_json()` without a schema")
+        self._choosing = replace(self._choosing, grammar=grammar)
+        self._run_ahead = False  # the server needs each token before it can say what may follow
 
     async def send_text(self) -> str:
         """Sends the text to the client as it comes, as `session.send` of each piece; all of it.

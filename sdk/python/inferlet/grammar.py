@@ -39,7 +39,7 @@ class Grammar:
         schema: Mapping[str, Any] | bool | str,
         *,
         strict: bool = False,
-        any_whitespace: bool = True,
+        any_whitespace: bool = False,
         any_key_order: bool = False,
     ) -> Grammar:
         """JSON that satisfies a schema, given as an object or as its text.
@@ -49,13 +49,13 @@ class Grammar:
             strict: whether objects and lists have nothing but what is named, where the schema does
                 not say.
             any_whitespace: whether there may be any white space; else it is as `json.dumps` writes
-                it, which leaves the model less to choose.
+                it, which leaves a weak model less to waste tokens on.
             any_key_order: whether keys may come in any order, instead of the schema's; for objects
                 of at most 5 keys.
         """
         options = {
             **({"strict": True} if strict else {}),
-            **({} if any_whitespace else {"any_whitespace": False}),
+            **({"any_whitespace": True} if any_whitespace else {}),
             **({"any_key_order": True} if any_key_order else {}),
         }
         if options:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import neg
@@ -22,7 +22,8 @@ class Sampler:
     """How to choose a token. Make one with a class method, as in `Sampler.top_p(0.6, 0.95)`.
 
     The filters apply in this order: temperature, top-k, top-p, min-p. A temperature of 0 takes the
-    most likely token. At most the 256 most likely tokens are looked at.
+    most likely token. At most the 256 most likely tokens are looked at. A rule of one's own is no
+    subclass: `Context.generate` takes it as `choose`.
     """
 
     temperature: float = 1.0
@@ -30,6 +31,12 @@ class Sampler:
     p: float = 1.0
     minimum: float = 0.0  # share of the most likely token's probability that a token must have
     seed: int | None = None  # same seed, same choices; without one it is random
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError(
+            "Sampler has no subclasses: give your rule to `context.generate(choose=rule)`. It is a"
+            " function, or an object that is called, of (tokens, probabilities), and returns one"
+        )
 
     def __post_init__(self) -> None:
         if self.temperature < 0:
@@ -103,6 +110,11 @@ class Sampler:
         if self.temperature == 0:
             return 1
         return min(self.k or DISTRIBUTION_SIZE, DISTRIBUTION_SIZE)
+
+    def rule(self) -> Callable[[Sequence[int], Sequence[float]], int]:
+        """`choose`, with draws that begin at the seed."""
+        generator = Random(None if self.seed is None else self.seed % 2**64)
+        return lambda tokens, probabilities: self.choose(tokens, probabilities, generator)
 
     def choose(
         self, tokens: Sequence[int], probabilities: Sequence[float], generator: Random

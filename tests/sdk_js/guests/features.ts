@@ -126,11 +126,39 @@ const features: Record<string, () => unknown> = {
 
   async grammar() {
     const schema = { type: "object", properties: { n: { type: "integer", maximum: 99 } }, required: ["n"] };
-    const json = Grammar.jsonSchema(schema, { anyWhitespace: false });
+    const json = Grammar.jsonSchema(schema);
     const generator = filled().generate(Sampler.topP(1, 0.9, 1), { grammar: json, maxTokens: 40 });
     const text = await generator.collectText();
     const choice = filled().generate(undefined, { grammar: Grammar.choice(["red", "green"]) });
-    return { text, complete: generator.isComplete, choice: await choice.collectText() };
+    const cut = filled().generate(undefined, { maxTokens: 3 });
+    return {
+      text,
+      complete: generator.isComplete,
+      choice: await choice.collectText(),
+      value: await filled().generate(undefined, { maxTokens: 40 }).collectJson(schema),
+      cut: await refused(() => cut.collectJson(schema)),
+    };
+  },
+
+  async choose() {
+    const seen: number[] = [];
+    const choose = (tokens: number[], probabilities: number[]) => {
+      seen.push(probabilities.length);
+      return tokens[1];
+    };
+    const tokens = await filled().generate(undefined, { choose, maxTokens: 4 }).collectTokens();
+    const seconds: number[] = [];
+    for await (const step of filled().generate(undefined, { maxTokens: 4 })) {
+      seconds.push((await step.distribution(2)).tokens[1]);
+      break;
+    }
+    return {
+      tokens: tokens.length,
+      first: tokens[0] === seconds[0],
+      seen,
+      none: await refused(() => filled().generate(undefined, { choose: () => NaN }).collectText()),
+      grammar: await refused(() => filled().generate(undefined, { choose, grammar: Grammar.json() })),
+    };
   },
 
   async verify() {

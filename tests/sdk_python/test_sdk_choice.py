@@ -1,0 +1,119 @@
+"""Rules of a program's own, JSON that is read whole, and the hint at forks that wait in a row."""
+
+# ruff: noqa: E501 - programs in strings
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.sdk_rig import Rig
+from test_sdk_failures import HEAD
+
+
+def run(rig: Rig, body: str, head: str = "") -> Any:
+    return rig.answer(HEAD + head, body)
+
+
+NO_TWICE = """
+class NoTwice:
+    def __init__(self): self.seen = set()
+    def __call__(self, tokens, probabilities):
+        token = next(t for t in tokens if t not in self.seen)
+        self.seen.add(token)
+        return token
+"""
+
+
+def test_a_function_or_an_object_with_a_state_chooses(rig: Rig) -> None:
+    body = """
+new = lambda: Context(model).fill("ab")
+sizes = []
+def second(tokens, probabilities):
+    sizes.append([len(tokens), probabilities == sorted(probabilities, reverse=True)])
+    return tokens[1]
+first = await new().generate(max_tokens=12).collect_tokens()
+tokens = await new().generate(choose=second, max_tokens=6).collect_tokens()
+stepped = [t async for s in new().generate(choose=second, max_tokens=6) for t in (await s.execute()).tokens]
+streamed = [t async for t in new().generate(choose=second, max_tokens=6).stream_tokens()]
+text = await new().generate(choose=second, max_tokens=6).collect_text()
+looked = await new().distribution(2)
+many = await new().generate(choose=NoTwice(), max_tokens=12, stop=[]).collect_tokens()
+return [tokens == stepped == streamed, text == model.tokenizer.decode(tokens), tokens[0] == looked.tokens[1], tokens[0] != first[0], len(many) - len(set(many)), sizes[0]]
+"""
+    same, text, second, other, twice, size = run(rig, body, NO_TWICE)
+    assert (same, text, second, other, twice, size[1]) == (True, True, True, True, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        ("choose=lambda tokens, _: None", "`choose` returned None: it must return a token's id"),
+        ("choose=min, grammar=Grammar.json()", "within a grammar the server chooses"),
+        ("Sampler.top_p(), choose=min", "takes the place of a sampler"),
+        ("choose=min, seed=3", "takes the place of a sampler"),
+    ],
+)
+def test_wrong_rules_are_refused(rig: Rig, call: str, problem: str) -> None:
+    body = f"""
+return [await fails(lambda: Context(model).fill("ab").generate({call}, max_tokens=3).collect_text())]
+"""
+    assert problem in run(rig, body)[0]
+
+
+def test_a_sampler_has_no_subclasses(rig: Rig) -> None:
+    body = 'return [await fails(lambda: type("Mine", (Sampler,), {}))]'
+    assert "context.generate(choose=rule)" in run(rig, body)[0]
+
+
+def test_json_is_read_or_refused_where_it_is_cut(rig: Rig) -> None:
+    body = """
+schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}, "s": {"enum": ["a"]}}, "required": ["n", "s"]}
+new = lambda **options: Context(model).fill("ab").generate(Sampler.top_p(1, 1, seed=1), **options)
+begun = new(max_tokens=30)
+async for token in begun.stream_tokens(): break
+return [
+    await new(max_tokens=60).collect_json(schema),
+    await new(max_tokens=60, grammar=Grammar.json_schema(schema, strict=True)).collect_json(),
+    await new(grammar=Grammar.json_schema(schema, strict=True)).collect_text(),
+    await fails(lambda: new(max_tokens=5).collect_json(schema)),
+    await fails(lambda: new(grammar=Grammar.json()).collect_json(schema)),
+    await fails(lambda: begun.collect_json(schema)),
+]
+"""
+    value, own, text, cut, two, begun = run(rig, body)
+    assert value in ({"n": 1, "s": "a"}, {"n": 2, "s": "a"})
+    assert own == value
+    assert text in ('{"n": 1, "s": "a"}', '{"n": 2, "s": "a"}')
+    assert "was cut off after 5 tokens" in cut
+    assert "give `max_tokens` more than 5" in cut
+    assert "without a schema" in two
+    assert "has begun" in begun
+
+
+FORKS = """
+root = Context(model).fill("ab")
+forks = [root.fork() for _ in range(5)]
+say = lambda fork: fork.generate(max_tokens=3).collect_text()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "hints"),
+    [
+        ("for fork in forks: await say(fork)", 1),
+        (
+            "for fork in forks: await fork.generate(choose=lambda t, _: t[0], max_tokens=3).collect_text()",
+            1,
+        ),
+        ("await gather(*map(say, forks))", 0),
+        ("for _ in range(5): await say(root.fork())", 0),
+        ("for _ in range(3): await say(forks[0]); await say(forks[1])", 0),
+        ("for _ in range(5): await say(Context(model).fill('c'))", 0),
+    ],
+)
+def test_forks_that_wait_in_a_row_are_hinted_at_once(rig: Rig, body: str, hints: int) -> None:
+    lines = "\n".join("    " + line for line in (FORKS + body).strip().splitlines())
+    outcome = rig.run(f"{HEAD}\nasync def main(args):\n{lines}\n")
+    assert outcome.ok, outcome.text
+    assert [("await gather" in line) for _, line in outcome.log] == [True] * hints
