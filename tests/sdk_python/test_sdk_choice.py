@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 from support.sdk_rig import Rig
-from test_sdk_failures import HEAD
+
+HEAD = """
+import asyncio
+from inferlet import *
+model = Model.load()
+
+async def fails(call):
+    try:
+        answer = call()
+        if asyncio.iscoroutine(answer): await answer
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+"""
 
 
 def run(rig: Rig, body: str, head: str = "") -> Any:
