@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,13 +13,17 @@ from support.servers import Server
 
 EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
 TEMPLATE = (
-    "{{ bos_token }}{% if tools %}<|system|>\n{{ tools | tojson }}<|end|>\n{% endif %}"
+    "{{ bos_token }}{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}"
+    "{% if tools %}<|system|>\n{{ tools | tojson }}<|end|>\n{% endif %}"
     "{% for message in messages %}<|{{ message['role'] }}|>\n"
     "{{ message.name }}{{ message.reasoning_content }}"
     "{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}"
     "{{ message['content'] }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
+# Tokens of the embedded model that this one has as markers.
+MARKERS = {"[CALL]": "<think>", "[HEAD]": "</think>", "[END]": "<tool_call>"}
+MARKERS |= {"[INTR]": "</tool_call>"}
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +34,10 @@ def server() -> Iterator[Server]:
         model = folder / "tools"
         shutil.copytree(EMBEDDED, model)
         (model / "chat_template.jinja").write_text(TEMPLATE)
+        tokenizer = (model / "tokenizer.json").read_text()
+        for old, new in MARKERS.items():
+            tokenizer = tokenizer.replace(json.dumps(old), json.dumps(new))
+        (model / "tokenizer.json").write_text(tokenizer)
         models = [{"source": "pie-tiny"}, {"source": str(model)}]
         with Server(folder, models=models) as server:
             yield server

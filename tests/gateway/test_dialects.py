@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from pie_gateway.backend.job import MARK
 from pie_gateway.backend.vocabulary import Vocabulary
-from pie_gateway.dialects.dialect import THOUGHT, Dialect, dialect_of
-from pie_gateway.dialects.splitter import Call, Said, Splitter, Thought, Words
+from pie_gateway.dialects.channels import splitter_of
+from pie_gateway.dialects.dialect import Dialect, dialect_of
+from pie_gateway.dialects.families import FAMILIES, TOLD
+from pie_gateway.dialects.forms import Call, Functions
+from pie_gateway.dialects.splitter import Said, Thought, Words
 
 CALL = '{"name": "weather", "arguments": {"city": "Pargos"}}'
 WEATHER = Call("weather", '{"city":"Pargos"}')
+TIME = Call("time", "{}")
+CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+FUNCTIONS: Functions = {"weather": CITY, "time": {}}
 
 
 def vocabulary(*markers: str) -> Vocabulary:
     return Vocabulary([], [marker.encode() for marker in markers])
 
 
-HERMES = dialect_of(vocabulary("<think>"), calls=True)
-MISTRAL = dialect_of(vocabulary("[TOOL_CALLS]"), calls=True)
-LLAMA = dialect_of(vocabulary("<|python_tag|>"), calls=True)
-PLAIN = dialect_of(vocabulary("<tool_call>"), calls=False)
+def family(*markers: str) -> Dialect:
+    """How a model with these tokens writes, whose program marks none."""
+    return dialect_of(vocabulary(*markers), FUNCTIONS, marked=False)
+
+
+HERMES = family("<think>", "<tool_call>")
+MISTRAL = family("[TOOL_CALLS]")
+LLAMA = family("<|python_tag|>")
+PHI = family("<|tool_call|>")
+GLM = family("<|observation|>")
+DEEPSEEK = family("<｜tool▁calls▁begin｜>", "<think>")
+COHERE = family("<|START_ACTION|>", "<|START_THINKING|>")
+PLAIN = dialect_of(vocabulary("<tool_call>"))
+V3 = "<｜tool▁call▁begin｜>{}<｜tool▁call▁end｜>"
+CITY_TAG = "<parameter=city>\nPargos\n</parameter>"
 
 CASES = [
     (HERMES, "Hello <b>", [Words("Hello <b>")]),
@@ -36,19 +56,47 @@ CASES = [
     *(
         (HERMES, text, [Words(text)])
         for text in (
-            r'<tool_call>{"name": "f", "arguments": {"a": "\ud800"}}</tool_call>',
+            r'<tool_call>{"name": "time", "arguments": {"a": "\ud800"}}</tool_call>',
             r'<tool_call>{"name": "\udfff", "arguments": {}}</tool_call>',
-            '<tool_call>{"name": "f", "arguments": "no JSON"}</tool_call>',
+            '<tool_call>{"name": "time", "arguments": "no JSON"}</tool_call>',
+            '<tool_call>{"name": "time", "arguments": [1]}</tool_call>',
+            '<tool_call>{"name": "unknown", "arguments": {}}</tool_call>',
         )
     ),
     (HERMES, f"<tool_call>{CALL}", [WEATHER]),
+    (HERMES, '<tool_call>{"name": "weather", "arguments": {"city": "a</tool_call>b"}}</tool_call>',
+     [Call("weather", '{"city":"a</tool_call>b"}')]),
     (HERMES, "<think>cut off", [Thought("cut off")]),
     (HERMES, "a <tool", [Words("a <tool")]),
+    (HERMES, f"<tool_call>\n<function=weather>\n{CITY_TAG}\n<parameter=days>\n3\n</parameter>\n"
+     "</function>\n</tool_call>", [Call("weather", '{"city":"Pargos","days":3}')]),
+    (HERMES, "<tool_call><function=time></function></tool_call>", [TIME]),
+    (HERMES, "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>7</arg_value>\n"
+     "<arg_key>days</arg_key><arg_value>3</arg_value></tool_call>",
+     [Call("weather", '{"city":"7","days":3}')]),
+    (HERMES, "<tool_call>time</tool_call>", [TIME]),
     (MISTRAL, f"[TOOL_CALLS][{CALL}, {CALL}]", [WEATHER, WEATHER]),
+    (MISTRAL, '[TOOL_CALLS]weather[ARGS]{"city": "Pargos"}[TOOL_CALLS]time[CALL_ID]a1[ARGS]{}',
+     [WEATHER, TIME]),
     (LLAMA, '{"name": "weather", "parameters": {"city": "Pargos"}}', [WEATHER]),
     (LLAMA, f"<|python_tag|>{CALL}; {CALL}", [WEATHER, WEATHER]),
+    (LLAMA, "[weather(city='Pargos'), time()]", [WEATHER, TIME]),
+    (LLAMA, "[os.system('x')]", [Words("[os.system('x')]")]),
     (LLAMA, '{"temperature": 3}', [Words('{"temperature": 3}')]),
+    (LLAMA, '{"name": "time"}', [Words('{"name": "time"}')]),
+    (LLAMA, '{"name": "Bob", "age": 3}', [Words('{"name": "Bob", "age": 3}')]),
     (LLAMA, 'A {"name": "x"}', [Words('A {"name": "x"}')]),
+    (PHI, f"<|tool_call|>[{CALL}]<|/tool_call|>", [WEATHER]),
+    (PHI, f"<|tool_call|>[{CALL}]", [WEATHER]),
+    (GLM, 'weather\n{"city": "Pargos"}', [WEATHER]),
+    (GLM, "weather is fine", [Words("weather is fine")]),
+    (DEEPSEEK, "<think>a</think>So.<｜tool▁calls▁begin｜>"
+     + V3.format('function<｜tool▁sep｜>weather\n```json\n{"city": "Pargos"}\n```') + "\n"
+     + V3.format("time<｜tool▁sep｜>{}") + "<｜tool▁calls▁end｜>",
+     [Thought("a"), Words("So."), WEATHER, TIME]),
+    (COHERE, "<|START_THINKING|>a<|END_THINKING|><|START_ACTION|>["
+     '{"tool_call_id": "0", "tool_name": "weather", "parameters": {"city": "Pargos"}}'
+     "]<|END_ACTION|>", [Thought("a"), WEATHER]),
     (PLAIN, f"<tool_call>{CALL}", [Words(f"<tool_call>{CALL}")]),
 ]  # fmt: skip
 BEGUN = '{"name": "weather", "arg'
@@ -102,7 +150,7 @@ def test_parts_make_no_difference(
 ) -> None:
     certain = "".join(one.text for one in wanted if isinstance(one, Words))
     for parts in partitions(text):
-        splitter = Splitter(dialect)
+        splitter = splitter_of(dialect, "")
         told: list[Said] = []
         for part in parts:
             told += splitter.feed(part)
@@ -112,11 +160,61 @@ def test_parts_make_no_difference(
 
 
 def test_a_text_may_begin_within_a_thought() -> None:
-    splitter = Splitter(HERMES, THOUGHT)
+    splitter = splitter_of(HERMES, "<|assistant|>\n<think>\n")
     assert joined([*splitter.feed("hm"), *splitter.feed("m</think>\nYes"), *splitter.finish()]) == [
         Thought("hmm"),
         Words("Yes"),
     ]
+
+
+def spoken(dialect: Dialect, text: str) -> list[Said]:
+    splitter = splitter_of(dialect, "")
+    return joined([*splitter.feed(text), *splitter.finish()])
+
+
+def test_a_marker_that_is_a_token_counts_as_a_token_alone() -> None:
+    words = vocabulary("<think>", "</think>", "<tool_call>", "</tool_call>")
+    dialect = dialect_of(words, FUNCTIONS)
+    assert dialect.marks == {0: "<think>", 1: "</think>", 2: "<tool_call>", 3: "</tool_call>"}
+    said = "The tag <think> opens a thought, <tool_call> a call."
+    assert spoken(dialect, said) == [Words(said)]
+    real = f"{MARK}<think><think>?{MARK}</think>{MARK}<tool_call>{CALL}{MARK}</tool_call>"
+    assert spoken(dialect, real) == [Thought("<think>?"), WEATHER]
+
+
+CHANNELS = ("<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>")
+TALKS = [
+    ("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello!",
+     [Thought("hm"), Words("Hello!")]),
+    ("<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary"
+     ' to=functions.weather <|constrain|>json<|message|>{"city": "Pargos"}',
+     [Words("I look."), WEATHER]),
+    (" to=functions.time<|channel|>commentary<|message|>{}<|call|>", [TIME]),
+    ("<|channel|>final<|message|>cut", [Words("cut")]),
+    ("no channel", [Words("no channel")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "wanted"), TALKS)
+def test_what_is_said_in_channels(text: str, wanted: list[Said]) -> None:
+    dialect = dialect_of(vocabulary(*CHANNELS), FUNCTIONS)
+    for marker in CHANNELS:
+        text = text.replace(marker, MARK + marker)
+    for parts in partitions(text):
+        splitter = splitter_of(dialect, "")
+        told = [said for part in parts for said in splitter.feed(part)]
+        assert joined(told + splitter.finish()) == wanted, parts
+
+
+def test_a_text_that_is_held_to_a_form_has_neither_calls_nor_thoughts() -> None:
+    words = vocabulary("<|python_tag|>", "<think>")
+    assert spoken(dialect_of(words, FUNCTIONS, held=True), CALL) == [Words(CALL)]
+
+
+def test_the_documentation_has_a_row_for_each_family() -> None:
+    page = (Path(__file__).parents[2] / "docs/http.md").read_text()
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", page, re.MULTILINE)
+    assert {each.name for each in (*FAMILIES, TOLD)} <= {name for name, _ in rows}
 
 
 def test_special_tokens_of_a_vocabulary() -> None:

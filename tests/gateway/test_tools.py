@@ -124,10 +124,10 @@ def test_calls_go_back_in(client: openai.OpenAI, claude: anthropic.Anthropic) ->
     claude.messages.create(messages=[*ASK, *said], **fields)
 
 
-def tokens_with(client: openai.OpenAI, text: str) -> list[str]:
+def tokens_with(client: openai.OpenAI, text: str, model: str = "tools") -> list[str]:
     """The ids of the tokens of a text, but for the one that begins each prompt."""
     answer: Any = client.completions.create(
-        model="tools", prompt=text, max_tokens=1, extra_body={"return_token_ids": True}
+        model=model, prompt=text, max_tokens=1, extra_body={"return_token_ids": True}
     )
     return [str(token) for token in answer.choices[0].prompt_token_ids[1:]]
 
@@ -157,10 +157,94 @@ def test_what_does_not_go_together(client: openai.OpenAI) -> None:
         with pytest.raises(openai.BadRequestError) as raised:
             ask(client, **fields)
         assert raised.value.param == param
-    with pytest.raises(openai.BadRequestError, match="template of pie-tiny tells"):
-        client.chat.completions.create(model="pie-tiny", messages=ASK, tools=TOOLS)
     with pytest.raises(openai.BadRequestError, match="gives no embeddings"):
         client.embeddings.create(model="pie-tiny", input="text")
+
+
+def test_functions_have_nothing_but_their_parameters(client: openai.OpenAI) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "now"}}]
+    answer = ask(client, tools=tools, tool_choice="required", parallel_tool_calls=False)
+    assert [call.function.arguments for call in answer.choices[0].message.tool_calls] == ["{}"]
+    schema = {"type": "object", "properties": {"a": {"const": 1}}}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    shut = ask(client, tools=openai.omit, response_format=form)
+    assert json.loads(shut.choices[0].message.content) in ({}, {"a": 1})
+
+
+@pytest.mark.parametrize("model", ["pie-tiny", "tools"])
+def test_calls_by_a_model_whose_template_may_tell_of_no_tools(
+    client: openai.OpenAI, model: str
+) -> None:
+    """`pie-tiny` is told by a prompt of the gateway's."""
+    create, fields = client.chat.completions.create, {"temperature": 0, "max_tokens": 60}
+    answer: Any = create(model=model, messages=ASK, tools=TOOLS, tool_choice="required", **fields)
+    calls = answer.choices[0].message.tool_calls
+    assert {call.function.name for call in calls} <= {"weather", "time"}
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "rain"} for call in calls]
+    told: Any = [*ASK, answer.choices[0].message, *results]
+    free: Any = create(model=model, messages=told, tools=TOOLS, **fields)
+    assert free.usage.prompt_tokens > answer.usage.prompt_tokens
+    assert free.choices[0].message.content or free.choices[0].message.tool_calls
+    system: Any = [{"role": "system", "content": "Be kind."}, *ASK]
+    create(model=model, messages=system, tools=TOOLS, max_tokens=1)
+    create(model=model, messages=told, max_tokens=1)  # a history alone
+
+
+def test_a_text_that_begins_a_call_is_held_to_it(client: openai.OpenAI) -> None:
+    """By a bias for what begins a call; the model alone would not write it."""
+    bias: Any = dict.fromkeys(tokens_with(client, "<", "pie-tiny"), 100)
+    answer = client.chat.completions.create(
+        model="pie-tiny", messages=ASK, tools=TOOLS, logit_bias=bias, max_tokens=200, temperature=0
+    ).choices[0]
+    assert answer.message.tool_calls
+    for call in answer.message.tool_calls:
+        assert json.loads(call.function.arguments)["city"] in ("Pargos", "Argon")  # type: ignore[union-attr]
+
+
+def test_a_last_message_of_the_assistant_is_continued(
+    client: openai.OpenAI, claude: anthropic.Anthropic
+) -> None:
+    begun = "The capital of Thessel is"
+    messages: Any = [{"role": "user", "content": "What?"}, {"role": "assistant", "content": begun}]
+    fields: dict[str, Any] = {"model": "pie-tiny", "max_tokens": 4}
+    prefilled: Any = claude.messages.create(
+        messages=messages, extra_body={"temperature": 0}, **fields
+    )
+    more = {"continue_final_message": True, "add_generation_prompt": False}
+    chat: Any = client.chat.completions.create(
+        messages=messages, temperature=0, extra_body=more, **fields
+    )
+    assert prefilled.content[0].text == chat.choices[0].message.content
+    assert chat.choices[0].message.content.startswith(" Argon")
+    with pytest.raises(openai.BadRequestError, match="no text of the assistant"):
+        client.chat.completions.create(messages=ASK, extra_body=more, **fields)
+    thinking: Any = [*ASK, {"role": "assistant", "content": "<think>"}]
+    more |= {"ignore_eos": True}
+    answer: Any = ask(client, messages=thinking, tools=openai.omit, max_tokens=5, extra_body=more)
+    message = answer.choices[0].message
+    assert message.reasoning_content
+    assert not message.content
+
+
+def test_a_template_gets_its_arguments(client: openai.OpenAI, claude: anthropic.Anthropic) -> None:
+    def tokens(**fields: Any) -> int:
+        return int(ask(client, tools=openai.omit, max_tokens=1, **fields).usage.prompt_tokens)
+
+    plain = tokens()
+    off = tokens(extra_body={"chat_template_kwargs": {"enable_thinking": False}})
+    assert off > plain
+    assert tokens(reasoning_effort="none") == off
+    assert tokens(reasoning_effort="high") == tokens(
+        extra_body={"chat_template_kwargs": {"enable_thinking": True}}
+    )
+    thinking: Any = {"type": "enabled", "budget_tokens": 1024}
+    thought = claude.messages.create(model="tools", max_tokens=1, messages=ASK, thinking=thinking)
+    used = thought.usage
+    assert used.input_tokens + (used.cache_read_input_tokens or 0) > plain
+    for wrong in ("no_such", "tools", "messages"):
+        with pytest.raises(openai.BadRequestError, match="reads enable_thinking") as raised:
+            tokens(extra_body={"chat_template_kwargs": {wrong: 1}})
+        assert raised.value.param == f"chat_template_kwargs.{wrong}"
 
 
 def test_messages(claude: anthropic.Anthropic, client: openai.OpenAI) -> None:

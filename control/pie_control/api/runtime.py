@@ -158,6 +158,7 @@ def _describe(facts: ModelDescription, codec: TextCodec) -> str:
             "bos_token": facts.bos_token if begins else None,
             "stop_tokens": facts.stop_tokens,
             "has_chat_template": codec.has_chat_template,
+            "chat_arguments": codec.chat_arguments,
             "generation_defaults": codec.generation_defaults,
         }
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import jinja2.meta
 import jinja2.utils
 
 from pie_control.errors import ApiError
@@ -63,6 +65,19 @@ class ChatTemplates:
         self._now = now
         self._broken = broken
         self._compiled: dict[str, jinja2.Template] = {}
+
+    @cached_property
+    def arguments(self) -> list[str]:
+        """What the templates read beside messages, such as `tools` and `enable_thinking`; nothing
+        of a template that cannot be read.
+        """
+        found: set[str] = set()
+        for source in self.sources.values():
+            with suppress(jinja2.TemplateError, RecursionError, SyntaxError):
+                found |= jinja2.meta.find_undeclared_variables(self._environment.parse(source))
+        own = {"messages", "add_generation_prompt", *self._special_tokens}
+        known = found - own - self._environment.globals.keys()
+        return sorted(name for name in known if not name.startswith("_"))
 
     def render(self, request: str, add_generation_prompt: bool, seconds: float) -> str:
         """Renders a conversation.
@@ -215,8 +230,11 @@ def _read(request: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _normal(message: dict[str, Any]) -> dict[str, Any]:
-    """A message without what is null, and with its reasoning under the names templates read."""
-    message = {key: value for key, value in message.items() if value is not None}
+    """A message without what is null, and with its reasoning under the names templates read.
+
+    A content that is null stays: templates ask for it, and `transformers` gives it.
+    """
+    message = {key: each for key, each in message.items() if each is not None or key == "content"}
     reasoning = next((message[name] for name in _REASONING if name in message), None)
     if reasoning is not None:
         message = {"thinking": reasoning, **message, "reasoning_content": reasoning}

@@ -137,6 +137,11 @@ class TextCodec:
         """Whether the folder has a chat template."""
         return bool(self._templates.sources)
 
+    @property
+    def chat_arguments(self) -> list[str]:
+        """What the templates read beside messages, see `ChatTemplates.arguments`."""
+        return self._templates.arguments
+
     def apply_chat_template(
         self, request: str, add_generation_prompt: bool, seconds: float = LONGEST_SECONDS
     ) -> str:

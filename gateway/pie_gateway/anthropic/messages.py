@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from pie_gateway.anthropic.requests import chat_request
 from pie_gateway.backend.job import End
-from pie_gateway.dialects.splitter import Call, Said, Thought, Words
+from pie_gateway.dialects.forms import Call
+from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, while_asked
 from pie_gateway.openai.building import Building
@@ -37,7 +38,7 @@ async def messages(exchange: Exchange) -> Response:
     """The next message of a conversation."""
     try:
         asked = await exchange.read(MessagesRequest)
-        talk = await prepare(exchange, chat_request(asked), "messages")
+        talk = await prepare(exchange, chat_request(asked), "messages", "thinking")
         return await _Message(f"msg_{exchange.id}", talk).response(exchange, _problem_event)
     except Problem as problem:
         return problem_answer(problem)
@@ -48,7 +49,7 @@ async def count_tokens(exchange: Exchange) -> Response:
     try:
         wanted = chat_request(await exchange.read(CountRequest))
         wanted.max_tokens = 1
-        talk = await prepare(exchange, wanted, "messages")
+        talk = await prepare(exchange, wanted, "messages", "thinking")
 
         async def count() -> Counted:
             async with talk.generation as generation:
@@ -89,7 +90,7 @@ class _Message(Building):
                 delta = {"type": "input_json_delta", "partial_json": arguments}
         return self._of_block("content_block_delta", delta=delta)
 
-    def _close(self) -> bytes:
+    def _close(self, cut: bool) -> bytes:
         return self._of_block("content_block_stop")
 
     def _finish(self, end: End) -> bytes:

@@ -48,6 +48,9 @@ def chat_request(asked: CountRequest) -> ChatRequest:
             Tool(Function(each.name, each.description, each.input_schema)) for each in asked.tools
         ]
     _choose(asked, wanted)
+    wanted.continue_final_message = asked.messages[-1].role == "assistant" or None
+    if asked.thinking is not None and asked.thinking.type != "adaptive":
+        wanted.reasoning_effort = "high" if asked.thinking.type == "enabled" else "none"
     if isinstance(asked, MessagesRequest):
         wanted.max_tokens = asked.max_tokens
         wanted.stop = asked.stop_sequences

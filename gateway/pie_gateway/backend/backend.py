@@ -68,6 +68,10 @@ class Backend:
         field = _PROMPTS.get(route, "messages")
         return Generation(partial(self._launch, route), job, images, field)
 
+    def is_own(self, route: Route) -> bool:
+        """Whether the operator has put a program in the library's place."""
+        return route in self._programs
+
     async def _launch(self, route: Route, argument: str) -> Instance:
         """Launches the program of a route.
 

@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+# Precedes the text of a token that is a marker; a character that is assigned to nothing.
+MARK = "\uf8ff"
 TokenLogprobs: TypeAlias = tuple[float, list[tuple[int, float]]]  # its own, and the likeliest
 
 
@@ -28,8 +30,10 @@ class Job(msgspec.Struct, omit_defaults=True):
     text: str | None = None
     tokens: list[int] | None = None
     messages: str | None = None  # a JSON list for the chat template
-    tools: str | None = None  # a JSON list for the chat template
+    tools: str | None = None  # a JSON list, for asynchronous calls
+    template: str | None = None  # a JSON object of the chat template's further arguments
     cue: bool = False  # messages are followed by what starts the assistant's turn
+    continued: str | None = None  # the end of the last message, which is not ended but continued
     images: int = 0  # files that follow as messages
     choices: int = 1
     max_tokens: int | None = None  # the rest of the model's longest context by default
@@ -40,6 +44,7 @@ class Job(msgspec.Struct, omit_defaults=True):
     stop: list[str] = []
     stop_tokens: list[int] | None = None  # the model's own by default
     hidden: list[tuple[int, int]] = []  # first and last of tokens that have no text
+    marks: list[tuple[int, str]] = []  # tokens whose text is preceded by `MARK`, and that text
     grammar: Grammar | None = None
 
 

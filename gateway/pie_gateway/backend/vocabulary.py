@@ -11,13 +11,18 @@ import msgspec
 from pie_gateway.problems import of_client
 from pie_py.client import Client, ClientError
 
+_Described = tuple[str, list[tuple[str, int]], list[str]]
+
 
 class Vocabulary:
     """The tokens of a model."""
 
-    def __init__(self, special: list[tuple[str, int]], tokens: list[bytes]) -> None:
+    def __init__(
+        self, special: list[tuple[str, int]], tokens: list[bytes], arguments: Collection[str] = ()
+    ) -> None:
         self.special = dict(special)  # ids by text
         self.tokens = tokens  # bytes by id
+        self.arguments = frozenset(arguments)  # what the chat template reads beside messages
 
     def bytes_of(self, token: int) -> bytes:
         """The bytes of a token; none of an id that no token has."""
@@ -31,6 +36,10 @@ class Vocabulary:
     def ids(self) -> dict[bytes, int]:
         """Ids by bytes."""
         return {token: number for number, token in enumerate(self.tokens)}
+
+    def id_of(self, text: str) -> int | None:
+        """The token of this text, special or added; None if no token is it."""
+        return self.special.get(text, self.ids.get(text.encode()))
 
     def hidden(self, shown: Collection[str] = ()) -> list[tuple[int, int]]:
         """Ranges of the special tokens, first and last, without those of these texts."""
@@ -51,18 +60,19 @@ async def read_vocabulary(client: Client, program: str, model: str) -> Vocabular
     """
     request = msgspec.json.encode({"model": model, "describe": True}).decode()
     special: list[tuple[str, int]] = []
+    arguments: list[str] = []
     tokens: list[bytes] = []
     try:
         instance = await client.launch(program, [request])
         async for message in instance:
             if isinstance(message, str):
-                _, special = msgspec.json.decode(message, type=tuple[str, list[tuple[str, int]]])
+                _, special, arguments = msgspec.json.decode(message, type=_Described)
             else:
                 tokens += _split(message)
         await instance.result()
     except ClientError as error:
         raise of_client(error) from None
-    return Vocabulary(special, tokens)
+    return Vocabulary(special, tokens, arguments)
 
 
 def _split(message: bytes) -> Iterable[bytes]:

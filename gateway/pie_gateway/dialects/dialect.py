@@ -1,73 +1,79 @@
-"""Dialects: what a family of models writes around calls and thoughts.
-
-The family shows in the vocabulary: what it writes around a call is a token of its own.
-"""
+"""How one model writes: its family's row, its tokens, and the functions that it was given."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from pie_gateway.backend.job import Grammar
+from pie_gateway.backend.job import MARK, Grammar
 from pie_gateway.backend.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a text between two markers; without an end it goes to the text's."""
-
-    begin: str
-    end: str
-    is_call: bool
+from pie_gateway.dialects.families import FAMILIES, THOUGHTS, TOLD, Family, Section, family_of
+from pie_gateway.dialects.forms import Functions
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a family writes."""
+    """How a model writes.
 
-    sections: tuple[Section, ...]
-    bare_calls: bool = False  # a text that begins with an object in JSON is a call
+    Attributes:
+        sections: the marked parts that are looked for.
+        family: of the model.
+        functions: that may be called, with the JSON schemas of their arguments.
+        marks: tokens whose text the program precedes by `MARK`: only so they count as markers, and
+            a text that spells one out does not.
+    """
 
-    @property
-    def markers(self) -> list[str]:
-        """Texts that the program must not leave out."""
-        return [text for each in self.sections for text in (each.begin, each.end) if text]
+    sections: tuple[Section, ...] = ()
+    family: Family = TOLD
+    functions: Functions = field(default_factory=dict)
+    marks: Mapping[int, str] = field(default_factory=dict)
 
-
-CALLS = Section("", "", is_call=True)  # a text that is held to calls
-
-
-THOUGHT = Section("<think>", "</think>", is_call=False)
-
-
-HERMES = Section("<tool_call>", "</tool_call>", is_call=True)  # Qwen 2.5 and 3, Hermes
-
-
-MISTRAL = Section("[TOOL_CALLS]", "", is_call=True)
+    def marked(self, marker: str) -> str:
+        """A marker as it comes in the program's text."""
+        return MARK + marker if marker in self.marks.values() else marker
 
 
-LLAMA = Section("<|python_tag|>", "", is_call=True)  # Llama 3.1 and later
+def dialect_of(
+    words: Vocabulary,
+    functions: Functions | None = None,
+    *,
+    tells: bool = True,
+    marked: bool = True,
+    held: bool = False,
+) -> Dialect:
+    """How a model writes.
 
-
-def dialect_of(words: Vocabulary, *, calls: bool) -> Dialect:
-    """How a model writes, by its vocabulary; `calls` are looked for only if it was given tools."""
-    sections = [THOUGHT] if _has(words, THOUGHT) else []
-    if not calls:
-        return Dialect(tuple(sections))
-    for family in (MISTRAL, LLAMA):
-        if _has(words, family):
-            return Dialect((*sections, family), bare_calls=family is LLAMA)
-    return Dialect((*sections, HERMES))
-
-
-def _has(words: Vocabulary, section: Section) -> bool:
-    return section.begin in words.special or section.begin.encode() in words.ids
+    Args:
+        words: its tokens.
+        functions: that it was given; without any, no calls are looked for.
+        tells: whether its chat template tells of tools.
+        marked: whether the program precedes the tokens that are markers by `MARK`.
+        held: whether the text is held to a form of the user's: then it has neither calls nor
+            thoughts.
+    """
+    if held:
+        return Dialect()
+    tokens = {each.token for each in FAMILIES if words.id_of(each.token) is not None}
+    family = family_of(tokens, tells=tells)
+    sections = [each for each in THOUGHTS if words.id_of(each.begin) is not None]
+    if functions and family.calls is not None:
+        sections.append(family.calls)
+    markers = [text for each in sections for text in (each.begin, each.end)]
+    if functions or family.channels:
+        markers += family.inner
+    ids = {words.id_of(text): text for text in markers if marked and text}
+    marks = {token: text for token, text in ids.items() if token is not None}
+    plain = Dialect((), family, functions or {}, marks)
+    as_written = tuple(
+        Section(plain.marked(each.begin), plain.marked(each.end), each.is_call) for each in sections
+    )
+    return Dialect(as_written, family, functions or {}, marks)
 
 
 def required_calls(functions: Sequence[tuple[str, dict[str, Any]]], *, parallel: bool) -> Grammar:
-    """A list of calls in JSON, at least one.
+    """A list of calls in JSON, at least one; its objects have nothing but what schemas name.
 
     Args:
         functions: names and the JSON schemas of their arguments.
@@ -76,13 +82,20 @@ def required_calls(functions: Sequence[tuple[str, dict[str, Any]]], *, parallel:
     options = [
         {
             "type": "object",
-            "properties": {"name": {"const": name}, "arguments": schema},
+            "properties": {"name": {"const": name}, "arguments": _arguments(schema)},
             "required": ["name", "arguments"],
-            "additionalProperties": False,
         }
         for name, schema in functions
     ]
     schema: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": options}}
     if not parallel:
         schema["maxItems"] = 1
+    schema["x-guidance"] = {"strict": True}
     return Grammar("json-schema", json.dumps(schema))
+
+
+def _arguments(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a function's arguments; one that names none takes none."""
+    if not schema.keys() - {"type", "properties", "required"} and not schema.get("properties"):
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    return {"type": "object", **schema}

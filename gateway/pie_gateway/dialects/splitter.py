@@ -5,13 +5,13 @@ No text is given out that may turn out to be the start of a call or a thought.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import msgspec
-
-from pie_gateway.dialects.dialect import CALLS, Dialect, Section
+from pie_gateway.backend.job import MARK
+from pie_gateway.dialects.dialect import Dialect
+from pie_gateway.dialects.families import CALLS, Section
+from pie_gateway.dialects.forms import Call, read_calls, within_string
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,6 @@ class Thought:
     text: str
 
 
-@dataclass(frozen=True)
-class Call:
-    """A function is to be called."""
-
-    name: str
-    arguments: str  # JSON
-
-
 Said: TypeAlias = Words | Thought | Call
 
 
@@ -48,6 +40,7 @@ class Splitter:
         self._inside = inside
         self._held = ""
         self._begun = inside is not None
+        self._bare = False  # no marker says that there are calls
         self._called = False
         self._after_thought = False  # line breaks after a thought are no words
 
@@ -55,13 +48,12 @@ class Splitter:
         """What is certain, with this text added."""
         self._held += text
         found: list[Said] = []
-        if not self._begun and self._dialect.bare_calls:
-            start = self._held.lstrip()
-            if not start:
+        if not self._begun:
+            is_call = self._begins_call(self._held.lstrip())
+            if is_call is None:
                 return []
-            if start[0] == "{":
-                self._inside = CALLS
-        self._begun = self._begun or bool(self._held.strip())
+            self._inside, self._bare = (CALLS, True) if is_call else (None, False)
+            self._begun = True
         while self._step(found):
             pass
         return found
@@ -74,9 +66,9 @@ class Splitter:
             return []
         if inside is not None and not inside.is_call:
             return [Thought(rest)]
-        calls = calls_of(rest, cut) if inside is not None else []
+        calls = self._calls(rest, cut) if inside is not None else []
         if calls or (cut and self._called):
-            return calls
+            return [*calls]
         return [Words((inside.begin if inside is not None else "") + rest)]
 
     def _step(self, found: list[Said]) -> bool:
@@ -84,21 +76,49 @@ class Splitter:
         if self._inside is None:
             return self._leave_words(found)
         section = self._inside
-        text, end, rest = self._held.partition(section.end) if section.end else (self._held, "", "")
+        said = self._end_of_calls(section) if section.is_call else self._end_of_thought(section)
+        if said is None:
+            return False
+        found += said
+        return self._inside is None
+
+    def _end_of_thought(self, section: Section) -> list[Said]:
+        """What is certain of a thought."""
+        text, end, rest = self._held.partition(section.end)
         if end:
-            self._held, self._inside = rest, None
-            self._after_thought = not section.is_call
-            if not section.is_call:
-                found += [Thought(text)] if text.strip() else []
-            else:
-                calls = calls_of(text)
+            self._held, self._inside, self._after_thought = rest, None, True
+            return [Thought(text)] if text.strip() else []
+        certain = without_start(self._held, [section.end])
+        self._held = self._held[len(certain) :]
+        return [Thought(certain)] if certain else []
+
+    def _end_of_calls(self, section: Section) -> list[Said] | None:
+        """The calls of a section, once its end has come; a marker within a string is none."""
+        at = self._held.find(section.end) if section.end else -1
+        while at >= 0:
+            text = self._held[:at]
+            calls = self._calls(text)
+            if calls or not within_string(text):
+                self._held, self._inside = self._held[at + len(section.end) :], None
                 self._called = self._called or bool(calls)
-                found += calls or [Words(section.begin + text + section.end)]
+                return [*calls] or [Words(section.begin + text + section.end)]
+            at = self._held.find(section.end, at + 1)
+        return None
+
+    def _calls(self, text: str, cut: bool = False) -> list[Call]:
+        functions = self._dialect.functions
+        return read_calls(text.replace(MARK, ""), functions, cut=cut, bare=self._bare)
+
+    def _begins_call(self, start: str) -> bool | None:
+        """Whether a text that begins so is a call without a marker; None if that shows later."""
+        bare, names = self._dialect.family.bare, self._dialect.functions
+        if not bare or not names:
+            return False
+        if bare != "name":
+            return start[0] in bare if start else None
+        if any(start.startswith(f"{name}\n") for name in names):
             return True
-        if not section.is_call and (certain := _without_start(self._held, [section.end])):
-            found.append(Thought(certain))
-            self._held = self._held[len(certain) :]
-        return False
+        return None if any(f"{name}\n".startswith(start) for name in names) else False
 
     def _leave_words(self, found: list[Said]) -> bool:
         if self._after_thought:
@@ -113,57 +133,14 @@ class Splitter:
             self._held = self._held[at + len(section.begin) :]
             self._inside = section
             return True
-        certain = _without_start(self._held, [each.begin for each in self._dialect.sections])
+        certain = without_start(self._held, [each.begin for each in self._dialect.sections])
         if certain:
             found.append(Words(certain))
             self._held = self._held[len(certain) :]
         return False
 
 
-def calls_of(text: str, cut: bool = False) -> list[Said]:
-    """Calls written as JSON: objects in a row, or in a list.
-
-    An empty list if it is something else.
-
-    Args:
-        text: what a model has written.
-        cut: whether it may end within a call, which then is left out.
-    """
-    decoder = json.JSONDecoder()
-    found: list[Said] = []
-    at = 0
-    while at < len(text):
-        if text[at] in " \t\r\n;,[]":
-            at += 1
-            continue
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return found if cut and text[at] == "{" else []
-        call = _call(value)
-        if call is None:
-            return []
-        found.append(call)
-    return found
-
-
-def _call(written: object) -> Call | None:
-    """A call as a model has written it; None if it is none, or none that others can read."""
-    if not isinstance(written, dict) or not isinstance(written.get("name"), str):
-        return None
-    name, arguments = written["name"], written.get("arguments", written.get("parameters", {}))
-    try:
-        name.encode()  # half of a surrogate pair has no bytes
-        if isinstance(arguments, str):
-            msgspec.json.decode(arguments or "{}")
-        else:
-            arguments = msgspec.json.encode(arguments).decode()
-    except (ValueError, RecursionError):
-        return None
-    return Call(name, arguments)
-
-
-def _without_start(text: str, markers: list[str]) -> str:
+def without_start(text: str, markers: list[str]) -> str:
     """The text without what may be the start of a marker at its end."""
     most = max((len(marker) - 1 for marker in markers), default=0)
     for length in range(min(most, len(text)), 0, -1):

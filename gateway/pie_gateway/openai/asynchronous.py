@@ -46,13 +46,13 @@ async def prepare(exchange: Exchange, asked: ChatRequest) -> Talk:
         model=name.model,
         adapter=name.adapter,
         sampler=sampling(asked),
-        messages=render(asked.messages)[0],
+        messages=msgspec.json.encode(render(asked.messages)[0]).decode(),
         tools=msgspec.json.encode(_tools(asked)).decode(),
         max_tokens=asked.max_completion_tokens or asked.max_tokens,
         stream=bool(asked.stream),
     )
     words = await backend.vocabulary(name.model)
-    dialect = dialect_of(words, calls=False)  # the inferlet sends none
+    dialect = dialect_of(words, marked=False)  # the inferlet sends no calls
     return Talk(asked, job, exchange.generation("async", job), words, dialect)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from starlette.responses import Response
 
 from pie_gateway.backend.job import End, Prompt
-from pie_gateway.dialects.splitter import Call, Said
+from pie_gateway.dialects.forms import Call
+from pie_gateway.dialects.splitter import Said
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, stream_response, while_asked
 from pie_gateway.openai.talk import Talk
@@ -55,7 +56,7 @@ class Building(ABC):
                 case Prompt(tokens):
                     begin = self._begin(tokens)
                 case End():
-                    yield begin + self._closed() + self._finish(part)
+                    yield begin + self._closed(part.reason == "length") + self._finish(part)
                 case said:
                     yield begin + self._add(said)
                     begin = b""
@@ -67,8 +68,8 @@ class Building(ABC):
             self._kind = type(said)
         return events + self._go_on(said)
 
-    def _closed(self) -> bytes:
-        return b"" if self._kind is None else self._close()
+    def _closed(self, cut: bool = False) -> bytes:
+        return b"" if self._kind is None else self._close(cut)
 
     @abstractmethod
     def _begin(self, prompt: int) -> bytes:
@@ -83,8 +84,8 @@ class Building(ABC):
         """The open part gets what is said."""
 
     @abstractmethod
-    def _close(self) -> bytes:
-        """The open part is whole."""
+    def _close(self, cut: bool) -> bytes:
+        """The open part is whole, or as far as it has come when the text was cut."""
 
     @abstractmethod
     def _finish(self, end: End) -> bytes:

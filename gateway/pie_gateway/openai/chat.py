@@ -10,7 +10,8 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from pie_gateway.backend.job import End, Piece, Prompt
-from pie_gateway.dialects.splitter import Call, Said, Thought, Words
+from pie_gateway.dialects.forms import Call
+from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
 from pie_gateway.openai import asynchronous

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
+import hashlib
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -26,15 +26,33 @@ from pie_gateway.schemas.messages import (
 Part: TypeAlias = TextPart | ImagePart | RefusalPart
 
 
-def render(messages: Sequence[Message]) -> tuple[str, list[bytes]]:
-    """A JSON list for the chat template, and the files of the images in it, in order.
+def render(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """What the chat template gets, and the files of the images in it, in order.
 
     Raises:
         Problem: 400 if an image is none.
     """
     images: list[bytes] = []
-    rendered = [_message(message, images, at) for at, message in enumerate(messages)]
-    return json.dumps(rendered, ensure_ascii=False), images
+    return [_message(message, images, at) for at, message in enumerate(messages)], images
+
+
+def with_ids(messages: list[dict[str, Any]], length: int) -> list[dict[str, Any]]:
+    """Messages whose calls have ids of so many letters and digits, as a template wants them."""
+
+    def short(name: Any) -> Any:
+        if not isinstance(name, str) or (len(name) == length and name.isalnum() and name.isascii()):
+            return name
+        return hashlib.sha256(name.encode()).hexdigest()[:length]
+
+    found = []
+    for message in messages:
+        changed = dict(message)
+        if "tool_call_id" in message:
+            changed["tool_call_id"] = short(message["tool_call_id"])
+        if calls := message.get("tool_calls"):
+            changed["tool_calls"] = [{**call, "id": short(call["id"])} for call in calls]
+        found.append(changed)
+    return found
 
 
 def _message(message: Message, images: list[bytes], at: int) -> dict[str, Any]:
@@ -61,7 +79,10 @@ def _assistant(message: AssistantMessage, images: list[bytes], where: str) -> di
         and (message.content, message.refusal) == (None, None)
     ):
         raise Problem(400, f"`{where}`: an assistant's message has content or calls", param=where)
-    content = _content(message.content or message.refusal or "", images, where)
+    given = message.refusal if message.content is None else message.content
+    # Templates may ask whether there is a content; `transformers` gives them what clients give.
+    null = given is None and message.tool_calls
+    content = None if null else _content(given or "", images, where)
     rendered: dict[str, Any] = {"role": "assistant", "content": content}
     if thought:
         rendered["reasoning_content"] = thought
@@ -99,6 +120,13 @@ def _content(
     if any(part["type"] == "image" for part in parts):
         return parts
     return "\n".join(part["text"] for part in parts)
+
+
+def text_of(content: Sequence[TextPart | RefusalPart]) -> str:
+    """The text of a message's parts."""
+    return "\n".join(
+        part.refusal if isinstance(part, RefusalPart) else part.text for part in content
+    )
 
 
 def _image(url: str, where: str) -> bytes:

@@ -52,9 +52,11 @@ def chat_request(asked: ResponsesRequest) -> ChatRequest:
     wanted.max_tokens, wanted.stream = asked.max_output_tokens, asked.stream
     wanted.temperature, wanted.top_p = asked.temperature, asked.top_p
     wanted.parallel_tool_calls = asked.parallel_tool_calls
+    wanted.reasoning_effort = asked.reasoning.effort if asked.reasoning else None
     if asked.tools:
         wanted.tools = [
-            Tool(Function(each.name, each.description, each.parameters)) for each in asked.tools
+            Tool(Function(each.name, each.description, each.parameters, each.strict))
+            for each in asked.tools
         ]
     choice = asked.tool_choice
     named = isinstance(choice, FlatChoice)
@@ -119,5 +121,5 @@ def _format(asked: TextFormat) -> ResponseFormat | None:
     if asked.type == "json_object":
         return JsonObject()
     if asked.type == "json_schema":
-        return JsonSchema(NamedSchema(asked.name or "answer", asked.schema))
+        return JsonSchema(NamedSchema(asked.name or "answer", asked.schema, strict=asked.strict))
     return None

@@ -9,7 +9,8 @@ from typing import Any
 from starlette.responses import Response
 
 from pie_gateway.backend.job import End
-from pie_gateway.dialects.splitter import Call, Said, Thought, Words
+from pie_gateway.dialects.forms import Call
+from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event
 from pie_gateway.openai.building import Building
@@ -21,10 +22,13 @@ from pie_gateway.schemas.responses import (
     OutputMessage,
     OutputReasoning,
     Reasoned,
+    Reasoning,
     ResponsesAnswer,
     ResponsesRequest,
     ResponsesUsage,
     TextDone,
+    TextFormat,
+    TextSettings,
 )
 from pie_gateway.schemas.sampling import PromptDetails
 
@@ -32,7 +36,7 @@ from pie_gateway.schemas.sampling import PromptDetails
 async def responses(exchange: Exchange) -> Response:
     """What follows some input. Nothing is stored."""
     asked = await exchange.read(ResponsesRequest)
-    talk = await prepare(exchange, chat_request(asked), "responses")
+    talk = await prepare(exchange, chat_request(asked), "responses", "reasoning.effort")
     return await _Response(exchange.id, asked, talk).response(exchange)
 
 
@@ -54,6 +58,9 @@ class _Response(Building):
             metadata=asked.metadata,
             temperature=asked.temperature,
             top_p=asked.top_p,
+            text=asked.text or TextSettings(TextFormat("text")),
+            max_output_tokens=asked.max_output_tokens,
+            reasoning=asked.reasoning or Reasoning(),
         )
         self._numbers = 0
         self._prompt = 0
@@ -93,11 +100,11 @@ class _Response(Building):
                 )
         raise AssertionError("what is said opens an item of its kind")
 
-    def _close(self) -> bytes:
+    def _close(self, cut: bool) -> bytes:
         item = self.answer.output[-1]
         events = b""
+        item.status = "incomplete" if cut else "completed"
         if isinstance(item, OutputMessage):
-            item.status = "completed"
             [part] = item.content
             place = self._place(item)
             events += self._event("response.output_text.done", **place, text=part.text, logprobs=[])

@@ -83,12 +83,19 @@ def grammar(asked: SamplingRequest) -> Grammar | None:
         case JsonObject():
             found = Grammar("json-schema", '{"type": "object"}')
         case JsonSchema(named):
-            found = Grammar("json-schema", json.dumps(named.schema or {}))
+            found = schema_grammar(named.schema or {}, strict=named.strict is not False)
         case _:
             return outputs
     if outputs is not None:
         raise unsupported("structured_outputs", "`response_format` says what the text looks like")
     return found
+
+
+def schema_grammar(schema: dict[str, Any], *, strict: bool) -> Grammar:
+    """JSON of a schema; `strict`: with nothing but what it names, where it does not say."""
+    if strict:
+        schema = {**schema, "x-guidance": {"strict": True, **schema.get("x-guidance", {})}}
+    return Grammar("json-schema", json.dumps(schema))
 
 
 def _structured(asked: StructuredOutputs) -> Grammar | None:

@@ -9,15 +9,20 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from pie_gateway.backend.generation import Generation
-from pie_gateway.backend.job import End, Job, Piece, Prompt
+from pie_gateway.backend.job import MARK, End, Grammar, Job, Piece, Prompt
 from pie_gateway.backend.vocabulary import Vocabulary
-from pie_gateway.dialects.dialect import CALLS, THOUGHT, Dialect, dialect_of, required_calls
-from pie_gateway.dialects.splitter import Call, Said, Splitter
+from pie_gateway.dialects.channels import splitter_of
+from pie_gateway.dialects.dialect import Dialect, dialect_of, required_calls
+from pie_gateway.dialects.forms import Call
+from pie_gateway.dialects.splitter import Said
+from pie_gateway.dialects.told import tell, told_calls
 from pie_gateway.http.admission import Exchange
-from pie_gateway.openai.conversation import render
+from pie_gateway.openai.conversation import render, text_of, with_ids
 from pie_gateway.openai.sampling import fill_ends, grammar, sampling
+from pie_gateway.openai.template import template_arguments
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.chat import ChatRequest, NamedTool, Tool
+from pie_gateway.schemas.messages import AssistantMessage
 from pie_py.config.gateway import Route
 
 Part: TypeAlias = Prompt | Said | End
@@ -71,10 +76,7 @@ class TextSplitter:
     """Parts the text of one choice, and knows why it has ended."""
 
     def __init__(self, dialect: Dialect, prompt: Prompt, must_call: bool, one_call: bool) -> None:
-        inside = CALLS if must_call else None
-        if not must_call and THOUGHT in dialect.sections:
-            inside = THOUGHT if prompt.tail.rstrip().endswith(THOUGHT.begin) else None
-        self._splitter = Splitter(dialect, inside)
+        self._splitter = splitter_of(dialect, prompt.tail, must_call=must_call)
         self._one_call = one_call
         self.calls = 0
 
@@ -97,12 +99,21 @@ class TextSplitter:
                 if self._one_call and self.calls:
                     continue
                 self.calls += 1
+            elif not (text := said.text.replace(MARK, "")):
+                continue
+            else:
+                said = type(said)(text)
             allowed.append(said)
         return allowed
 
 
-async def prepare(exchange: Exchange, asked: ChatRequest, route: Route = "chat") -> Talk:
-    """Checks a request.
+async def prepare(
+    exchange: Exchange,
+    asked: ChatRequest,
+    route: Route = "chat",
+    effort_field: str = "reasoning_effort",
+) -> Talk:
+    """Checks a request; `effort_field` is its own name of `reasoning_effort`.
 
     Raises:
         Problem: 400 or 404, naming what is wrong.
@@ -114,27 +125,64 @@ async def prepare(exchange: Exchange, asked: ChatRequest, route: Route = "chat")
     if asked.top_logprobs and not asked.logprobs:
         raise unsupported("top_logprobs", "it goes with `logprobs: true`")
     tools = _tools(asked)
+    tells = "tools" in words.arguments
     messages, images = render(asked.messages)
     if images and model["image_rule"] is None:
         raise Problem(400, f"`messages`: {name.model} reads no images", param="messages")
+    arguments = template_arguments(asked, words.arguments, effort_field)
+    form, continued = _grammar(asked), _continued(asked)
+    functions = {each.function.name: each.function.parameters or {} for each in _functions(asked)}
+    dialect = dialect_of(
+        words,
+        functions if tools else {},
+        tells=tells,
+        marked=not backend.is_own(route),
+        held=form is not None and not _must_call(asked),
+    )
+    if not tells:
+        messages = tell(messages, tools)
+    elif dialect.family.id_length:
+        messages = with_ids(messages, dialect.family.id_length)
+    if tools and tells:
+        arguments["tools"] = tools
+    if tools and not tells and form is None:
+        parallel = asked.parallel_tool_calls is not False
+        form = told_calls(_calls(_functions(asked), parallel=parallel), parallel=parallel)
     job = Job(
         model=name.model,
         adapter=name.adapter,
         sampler=sampling(asked, asked.top_logprobs or 0),
-        messages=messages,
-        tools=json.dumps(tools, ensure_ascii=False) if tools else None,
-        cue=asked.add_generation_prompt is not False,
+        messages=json.dumps(messages, ensure_ascii=False),
+        template=json.dumps(arguments, ensure_ascii=False) if arguments else None,
+        cue=asked.add_generation_prompt is not False and continued is None,
+        continued=continued,
         images=len(images),
         choices=asked.n or 1,
         max_tokens=asked.max_completion_tokens or asked.max_tokens,
         logprobs=bool(asked.logprobs),
         ids=bool(asked.return_token_ids),
         stream=bool(asked.stream),
-        grammar=_grammar(asked),
+        marks=[*dialect.marks.items()],
+        grammar=form,
     )
-    dialect = dialect_of(words, calls=bool(tools))
-    fill_ends(job, asked, model["stop_tokens"], words, dialect.markers)
+    fill_ends(job, asked, model["stop_tokens"], words, [*dialect.marks.values()])
     return Talk(asked, job, exchange.generation(route, job, images), words, dialect)
+
+
+def _continued(asked: ChatRequest) -> str | None:
+    """The end of the last message, if that is not ended but continued.
+
+    Raises:
+        Problem: 400 if there is none to be continued.
+    """
+    if not asked.continue_final_message:
+        return None
+    if asked.add_generation_prompt:
+        raise unsupported("continue_final_message", "`add_generation_prompt` begins another one")
+    last = asked.messages[-1]
+    if not isinstance(last, AssistantMessage) or last.tool_calls or not last.content:
+        raise unsupported("continue_final_message", "the last message is no text of the assistant")
+    return last.content if isinstance(last.content, str) else text_of(last.content)
 
 
 def _must_call(asked: ChatRequest) -> bool:
@@ -193,7 +241,7 @@ def _chosen(tools: list[Tool], choice: NamedTool) -> list[Tool]:
     return found
 
 
-def _grammar(asked: ChatRequest) -> Any:
+def _grammar(asked: ChatRequest) -> Grammar | None:
     """What the text has to look like: a list of calls, or what the request says."""
     if not _must_call(asked):
         return grammar(asked)
@@ -202,6 +250,16 @@ def _grammar(asked: ChatRequest) -> Any:
     tools = _functions(asked)
     if isinstance(asked.tool_choice, NamedTool):
         tools = _chosen(tools, asked.tool_choice)
-    functions = [(each.function.name, each.function.parameters or {}) for each in tools]
     once = isinstance(asked.tool_choice, NamedTool) or asked.parallel_tool_calls is False
-    return required_calls(functions, parallel=not once)
+    return _calls(tools, parallel=not once)
+
+
+def _calls(tools: list[Tool], *, parallel: bool) -> Grammar:
+    """Calls of these functions; `strict: false` leaves the arguments of one open."""
+    functions = []
+    for function in (tool.function for tool in tools):
+        schema = function.parameters or {}
+        if function.strict is False:
+            schema = {"additionalProperties": True, **schema}
+        functions.append((function.name, schema))
+    return required_calls(functions, parallel=parallel)

@@ -94,6 +94,13 @@ class AnthropicChoice(msgspec.Struct, forbid_unknown_fields=True):
     disable_parallel_tool_use: bool | None = None
 
 
+class Thinking(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether the model thinks first."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = None  # a hint: `max_tokens` bounds thought and answer together
+
+
 class Metadata(msgspec.Struct, forbid_unknown_fields=True):
     """The request's sender, for logs."""
 
@@ -108,7 +115,7 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     system: str | list[TextBlock] | None = None
     tools: list[AnthropicTool] | None = None
     tool_choice: AnthropicChoice | None = None
-    thinking: None = None
+    thinking: Thinking | None = None
     cache_control: dict[str, Any] | None = None
 
 

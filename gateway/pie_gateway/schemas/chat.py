@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -56,6 +56,9 @@ class NamedTool(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function"] = "function"
 
 
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
 class ChatRequest(SamplingRequest, kw_only=True):
     """A request for the next message of a conversation."""
 
@@ -71,14 +74,17 @@ class ChatRequest(SamplingRequest, kw_only=True):
     metadata: dict[str, str] | None = None  # not stored: `store` is refused
     safety_identifier: str | None = None
     service_tier: Literal["auto", "default"] | None = None
-    add_generation_prompt: bool | None = None  # vLLM's
+    reasoning_effort: Effort | None = None
+    # vLLM's
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     # Known to OpenAI, and refused.
     audio: None = None
     function_call: None = None
     functions: None = None
     prediction: None = None
     prompt_cache_retention: None = None
-    reasoning_effort: None = None
     verbosity: None = None
     web_search_options: None = None
 

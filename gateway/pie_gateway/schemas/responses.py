@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from pie_gateway.schemas.chat import Effort
 from pie_gateway.schemas.messages import RefusalPart
 from pie_gateway.schemas.sampling import Count, Name, PromptDetails, Share, StreamOptions
 
@@ -116,6 +117,12 @@ class FlatChoice(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function"] = "function"
 
 
+class Reasoning(msgspec.Struct, forbid_unknown_fields=True):
+    """How much the model thinks."""
+
+    effort: Effort | None = None
+
+
 class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A request for what follows some input."""
 
@@ -140,6 +147,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     service_tier: Literal["auto", "default"] | None = None
     truncation: Literal["disabled"] | None = None
     top_logprobs: Literal[0] | None = None
+    reasoning: Reasoning | None = None
     # Thoughts go back in without storage: the items have them in plain.
     include: list[Literal["reasoning.encrypted_content"]] | None = None
     # Known to OpenAI, and refused.
@@ -148,7 +156,6 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     max_tool_calls: None = None
     previous_response_id: None = None
     prompt: None = None
-    reasoning: None = None
 
 
 class TextDone(msgspec.Struct, tag="output_text"):
@@ -220,4 +227,13 @@ class ResponsesAnswer(msgspec.Struct):
     metadata: dict[str, str] | None = None
     temperature: float | None = None
     top_p: float | None = None
+    text: TextSettings | None = None
+    max_output_tokens: int | None = None
+    reasoning: Reasoning | None = None
+    store: bool = False
+    truncation: str = "disabled"
+    top_logprobs: int = 0
+    previous_response_id: None = None
+    background: bool = False
+    service_tier: str = "default"
     object: Literal["response"] = "response"

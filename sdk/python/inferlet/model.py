@@ -77,6 +77,7 @@ class Model:
         self.bos_token: int | None = info["bos_token"]
         self.stop_tokens: list[int] = info["stop_tokens"]
         self.has_chat_template: bool = info["has_chat_template"]
+        self.chat_arguments: list[str] = info.get("chat_arguments", [])
         # What the checkpoint recommends: `temperature`, `top_p`, ..., as `DeviceSampler` has them.
         self.generation_defaults: dict[str, Any] = info.get("generation_defaults", {})
         self._samples: bool | None = None

@@ -31,7 +31,7 @@ pub async fn run(index: usize, context: &mut Context, request: &Request) -> Resu
         if request.hides(token) {
             continue;
         }
-        let (text, found) = stops.feed(decoder.feed(token)?);
+        let (text, found) = stops.feed(request.marked(token, decoder.feed(token)?));
         piece.text.push_str(&text);
         if found {
             stopped = true;

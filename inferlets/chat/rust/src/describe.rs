@@ -1,11 +1,12 @@
 //! Tells the gateway what it needs to know of a model's tokens, once.
 
-use inferlet::{json, session, Model, Result};
+use inferlet::{json, runtime, session, Model, Result};
 
 /// Bytes of the vocabulary in one message.
 const PART: usize = 1 << 20;
 
-/// Sends `["model", [[text, id], ...]]` with the special tokens, and then the bytes of all tokens:
+/// Sends `["model", [[text, id], ...], [name, ...]]` with the special tokens and what the chat
+/// template reads beside messages, and then the bytes of all tokens:
 /// messages of bytes in which the length of each token, four bytes, precedes it.
 pub async fn run(model: &Model) -> Result {
     let tokenizer = model.tokenizer();
@@ -14,7 +15,12 @@ pub async fn run(model: &Model) -> Result {
         .iter()
         .map(|(text, token)| format!("[{},{token}]", json::quote(text)))
         .collect();
-    session::stream(&format!("[\"model\",[{}]]", special.join(","))).await?;
+    let facts = json::parse(&runtime::model_info(model.name())?)?;
+    let arguments = facts.get("chat_arguments").and_then(json::Value::as_list).unwrap_or_default();
+    let arguments: Vec<String> =
+        arguments.iter().filter_map(json::Value::as_str).map(json::quote).collect();
+    let told = format!("[\"model\",[{}],[{}]]", special.join(","), arguments.join(","));
+    session::stream(&told).await?;
     let mut part = Vec::with_capacity(PART);
     for token in tokenizer.vocabs()? {
         part.extend((token.len() as u32).to_le_bytes());

@@ -4,8 +4,8 @@
 //! Its argument is a request in JSON. What it tells is a JSON list per message:
 //! `["prompt", tokens, ids, text, logprobs]` once, then for each choice `["piece", choice, text, tokens, ids,
 //! logprobs]` as text comes, and `["end", choice, reason, stop string, tokens, cached]`. A request
-//! `{"model": NAME, "describe": true}` is answered by `["model", special tokens]` and the bytes of
-//! the vocabulary.
+//! `{"model": NAME, "describe": true}` is answered by `["model", special tokens, arguments of the chat
+//! template]` and the bytes of the vocabulary.
 
 mod choice;
 mod describe;

@@ -3,7 +3,7 @@
 use inferlet::{session, text, Context, Error, ErrorCode, Result, DISTRIBUTION_SIZE};
 
 use crate::report;
-use crate::request::{Prompt, Request};
+use crate::request::{Messages, Prompt, Request};
 
 /// What chat templates write where an image belongs: one of these.
 const PLACES: [&str; 2] = ["<image>", "<|image_pad|>"];
@@ -30,8 +30,8 @@ pub async fn context(request: &Request) -> Result<(Context, String)> {
             check_tokens(request, tokens)?;
             context.append(tokens)?;
         }
-        Prompt::Messages(messages, cue, tools) => {
-            let rendered = render(request, messages, *cue, tools.as_deref())?;
+        Prompt::Messages(messages) => {
+            let rendered = render(request, messages)?;
             let start = rendered.char_indices().rev().nth(TAIL - 1).map_or(0, |(at, _)| at);
             tail = rendered[start..].to_owned();
             fill(request, &mut context, &rendered).await?;
@@ -43,17 +43,22 @@ pub async fn context(request: &Request) -> Result<(Context, String)> {
     Ok((context, tail))
 }
 
-/// What the chat template writes; it has to tell the model of the tools.
-fn render(request: &Request, messages: &str, cue: bool, tools: Option<&str>) -> Result<String> {
+/// What the chat template writes, up to the end of a message that is to be continued.
+fn render(request: &Request, messages: &Messages) -> Result<String> {
     let name = request.model.name();
-    let Some(tools) = tools else { return text::apply_chat_template(name, messages, cue) };
-    let given = format!("{{\"messages\":{messages},\"tools\":{tools}}}");
-    let rendered = text::apply_chat_template(name, &given, cue)?;
-    if rendered != text::apply_chat_template(name, messages, cue)? {
-        return Ok(rendered);
-    }
-    let message = format!("`tools`: the chat template of {name} tells the model of none");
-    Err(Error::new(ErrorCode::Unsupported, message))
+    let list = &messages.list;
+    let given = match messages.arguments.as_deref().and_then(|all| all.strip_prefix('{')) {
+        Some(rest) => format!("{{\"messages\":{list},{rest}"),
+        None => list.clone(),
+    };
+    let mut rendered = text::apply_chat_template(name, &given, messages.cue)?;
+    let Some(end) = messages.continued.as_deref().map(str::trim_end) else { return Ok(rendered) };
+    let Some(at) = rendered.rfind(end) else {
+        let message = format!("the chat template of {name} changes a message: it is not continued");
+        return Err(Error::new(ErrorCode::Unsupported, message));
+    };
+    rendered.truncate(at + end.len());
+    Ok(rendered)
 }
 
 /// Fills in what the template has rendered: it writes the first token itself, and places of images.

@@ -4,13 +4,26 @@ use inferlet::json::Value;
 use inferlet::Context;
 use inferlet::{DeviceSampler, Error, ErrorCode, Generator, Grammar, Model, Result, Sampler};
 
+/// Precedes the text of a token that is a marker.
+const MARK: char = '\u{f8ff}';
+
 /// What the model is to continue.
 pub enum Prompt {
     Text(String),
     Tokens(Vec<u32>),
-    /// A JSON list of messages for the chat template, whether the assistant's turn starts, and a
-    /// JSON list of tools.
-    Messages(String, bool, Option<String>),
+    /// What the chat template gets.
+    Messages(Messages),
+}
+
+pub struct Messages {
+    /// A JSON list.
+    pub list: String,
+    /// A JSON object of the template's further arguments.
+    pub arguments: Option<String>,
+    /// Whether the assistant's turn starts.
+    pub cue: bool,
+    /// The end of the last message, which is not ended but continued.
+    pub continued: Option<String>,
 }
 
 pub struct Request {
@@ -35,6 +48,8 @@ pub struct Request {
     pub stop_tokens: Option<Vec<u32>>,
     /// Ranges of tokens that have no text in the answer: first and last.
     pub hidden: Vec<(u32, u32)>,
+    /// Tokens that are markers, and their text.
+    pub marks: Vec<(u32, String)>,
     pub grammar: Option<Grammar>,
 }
 
@@ -61,6 +76,7 @@ impl Request {
             stop: texts(asked, "stop"),
             stop_tokens: asked.get("stop_tokens").map(numbers).transpose()?,
             hidden: pairs(asked.get("hidden"))?,
+            marks: marks(asked.get("marks")),
             grammar: grammar(asked),
         })
     }
@@ -68,6 +84,16 @@ impl Request {
     /// Whether a token has no text in the answer.
     pub fn hides(&self, token: u32) -> bool {
         self.hidden.iter().any(|&(first, last)| first <= token && token <= last)
+    }
+
+    /// The text of a token with what precedes it if it is a marker.
+    pub fn marked(&self, token: u32, mut text: String) -> String {
+        if let Some((_, marker)) = self.marks.iter().find(|(mark, _)| *mark == token) {
+            if let Some(at) = text.rfind(marker.as_str()) {
+                text.insert(at, MARK);
+            }
+        }
+        text
     }
 
     /// The generation of one choice.
@@ -90,8 +116,13 @@ impl Request {
 }
 
 fn prompt(asked: &Value) -> Result<Prompt> {
-    if let Some(messages) = text(asked, "messages") {
-        return Ok(Prompt::Messages(messages, flag(asked, "cue"), text(asked, "tools")));
+    if let Some(list) = text(asked, "messages") {
+        return Ok(Prompt::Messages(Messages {
+            list,
+            arguments: text(asked, "template"),
+            cue: flag(asked, "cue"),
+            continued: text(asked, "continued"),
+        }));
     }
     if let Some(tokens) = asked.get("tokens") {
         return Ok(Prompt::Tokens(numbers(tokens)?));
@@ -138,6 +169,15 @@ fn pairs(list: Option<&Value>) -> Result<Vec<(u32, u32)>> {
         _ => Err(wrong("hidden")),
     };
     list.iter().map(pair).collect()
+}
+
+fn marks(list: Option<&Value>) -> Vec<(u32, String)> {
+    let list = list.and_then(Value::as_list).unwrap_or_default();
+    let mark = |each: &Value| match each.as_list()? {
+        [token, text] => Some((token.as_u32()?, text.as_str()?.to_owned())),
+        _ => None,
+    };
+    list.iter().filter_map(mark).collect()
 }
 
 fn wrong(field: &str) -> Error {

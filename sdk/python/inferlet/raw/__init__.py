@@ -222,7 +222,8 @@ def model_info(model: str) -> str:
     `name`, `architecture`, `page_size` (tokens), `vocab_size`, `max_position` (tokens),
     `max_batch_tokens` (largest forward), `layers`, `heads` (of queries, in each layer),
     `bos_token` (or null: texts start without one), `stop_tokens` (token ids),
-    `has_chat_template`, `generation_defaults` (parameters of `create_sampler` that the
+    `has_chat_template`, `chat_arguments` (what the template reads beside messages, such as
+    `tools`), `generation_defaults` (parameters of `create_sampler` that the
     checkpoint recommends, possibly none).
     Errors: `unknown-model`.
     """

@@ -1,0 +1,91 @@
+"""gpt-oss writes everything into channels (OpenAI's harmony format)."""
+
+from __future__ import annotations
+
+import re
+
+from pie_gateway.backend.job import MARK
+from pie_gateway.dialects.dialect import Dialect
+from pie_gateway.dialects.families import CALLS
+from pie_gateway.dialects.forms import read_calls
+from pie_gateway.dialects.splitter import Said, Splitter, Thought, Words, without_start
+
+_ENDS = ("<|end|>", "<|call|>", "<|start|>")
+_FUNCTION = re.compile(r"to=functions\.([\w.-]+)")
+
+
+class ChannelSplitter:
+    """Parts one text: `analysis` is thought, `final` is said, `to=functions.f` is a call."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        """Takes how the model writes."""
+        self._functions = dialect.functions
+        self._message = dialect.marked("<|message|>")
+        self._ends = [dialect.marked(end) for end in _ENDS]
+        self._held = ""
+        self._header: str | None = None  # of the open message
+
+    def feed(self, text: str) -> list[Said]:
+        """What is certain, with this text added."""
+        self._held += text
+        found: list[Said] = []
+        while self._step(found):
+            pass
+        return found
+
+    def finish(self, cut: bool = False) -> list[Said]:
+        """The rest."""
+        rest, self._held = self._held, ""
+        if self._header is None:  # a text without channels
+            plain = "<|" not in rest and rest
+            return [Words(rest)] if plain else []
+        return self._whole(rest, cut=cut)
+
+    def _step(self, found: list[Said]) -> bool:
+        """Takes the next part from what is held; whether there may be another one."""
+        if self._header is None:
+            header, begun, rest = self._held.partition(self._message)
+            if begun:
+                self._header, self._held = header, rest
+            return bool(begun)
+        ends = [(self._held.find(end), end) for end in self._ends if end in self._held]
+        if ends:
+            at, end = min(ends)
+            found += self._whole(self._held[:at])
+            self._held, self._header = self._held[at + len(end) :], None
+            return True
+        if not _FUNCTION.search(self._header):
+            certain = without_start(self._held, self._ends)
+            found += self._whole(certain)
+            self._held = self._held[len(certain) :]
+        return False
+
+    def _whole(self, text: str, cut: bool = False) -> list[Said]:
+        """What a text of the open message is."""
+        header = self._header or ""
+        if called := _FUNCTION.search(header):
+            given = f"{called[1]}\n{text.strip() or '{}'}"
+            return [*read_calls(given, self._functions, cut=cut)] or [Words(text)]
+        if not text:
+            return []
+        return [Thought(text) if "analysis" in header else Words(text)]
+
+
+def splitter_of(
+    dialect: Dialect, tail: str, *, must_call: bool = False
+) -> Splitter | ChannelSplitter:
+    """What parts a text.
+
+    Args:
+        dialect: how the model writes.
+        tail: the end of the prompt, in which the text's first part may begin.
+        must_call: whether the text is held to calls.
+    """
+    if must_call:
+        return Splitter(dialect, CALLS)
+    if dialect.family.channels and dialect.marks:
+        return ChannelSplitter(dialect)
+    thoughts = (each for each in dialect.sections if not each.is_call)
+    tail = tail.rstrip()
+    begun = (each for each in thoughts if tail.endswith(each.begin.removeprefix(MARK)))
+    return Splitter(dialect, next(begun, None))

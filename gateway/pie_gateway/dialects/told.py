@@ -1,0 +1,104 @@
+"""Tools for a model whose chat template tells of none: a prompt of ours, and calls held to a form.
+
+It works as well as the model follows instructions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from pie_gateway.backend.job import Grammar
+
+Messages: TypeAlias = list[dict[str, Any]]  # as chat templates want them
+
+_PROMPT = """\
+You can call functions. To call one, answer with nothing but
+
+<tool_call>
+{"name": "the function's name", "arguments": {"an argument": "its value"}}
+</tool_call>
+
+You get its result in the next message. Call none if none helps. The functions are:
+
+"""
+
+
+# As Python's json writes it.
+_TIGHT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+def tell(messages: Messages, tools: Sequence[dict[str, Any]]) -> Messages:
+    """Messages of plain text: what tools there are, what was called, and what calls have given."""
+    plain: Messages = []
+    for message in messages:
+        if message["role"] == "tool":
+            result = f"<tool_response>\n{message['content']}\n</tool_response>"
+            if plain and plain[-1]["role"] == "user" and plain[-1].pop("results", False):
+                result = f"{plain.pop()['content']}\n{result}"
+            plain.append({"role": "user", "content": result, "results": True})
+        elif calls := message.get("tool_calls"):
+            rest = {name: value for name, value in message.items() if name != "tool_calls"}
+            said = [message["content"]] if message["content"] else []
+            plain.append({**rest, "content": "\n".join([*said, *map(_call, calls)])})
+        else:
+            plain.append(message)
+    for message in plain:
+        message.pop("results", None)
+    return _with_prompt(plain, tools) if tools else plain
+
+
+def _call(call: dict[str, Any]) -> str:
+    function = call["function"]
+    written = {"name": function["name"], "arguments": function["arguments"]}
+    return f"<tool_call>\n{json.dumps(written, ensure_ascii=False)}\n</tool_call>"
+
+
+def _with_prompt(messages: Messages, tools: Sequence[dict[str, Any]]) -> Messages:
+    """The prompt goes to the system's message, or before what the user says first: not all
+    templates take a system's message.
+    """
+    prompt = _PROMPT + "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    roles = [message["role"] for message in messages]
+    at = next((roles.index(role) for role in ("system", "user") if role in roles), None)
+    if at is None:
+        return [{"role": "user", "content": prompt}, *messages]
+    first, content = messages[at], messages[at]["content"]
+    if isinstance(content, str):
+        parts = [content, prompt] if first["role"] == "system" else [prompt, content]
+        content = "\n\n".join(parts)
+    else:
+        content = [{"type": "text", "text": prompt + "\n\n"}, *content]
+    return [*messages[:at], {**first, "content": content}, *messages[at + 1 :]]
+
+
+def told_calls(calls: Grammar, *, parallel: bool) -> Grammar:
+    """A text, or calls between their markers: what begins with the marker is held to the schema.
+
+    Args:
+        calls: a list of calls, by `required_calls`.
+        parallel: whether there may be several.
+    """
+    one = {**_closed(json.loads(calls.text)["items"]), "x-guidance": _TIGHT}
+    several = "+" if parallel else ""
+    return Grammar(
+        "lark",
+        f"start: call{several} | TEXT\n"
+        r"TEXT: /(?s:[^<].*)?/"
+        "\n"
+        'call: "<tool_call>\\n" arguments "\\n</tool_call>" "\\n"?\n'
+        f"arguments: %json {json.dumps(one)}\n",
+    )
+
+
+def _closed(schema: Any) -> Any:
+    """A schema whose objects have nothing but what it names, where it does not say."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {"additionalProperties": False} if schema.get("type") == "object" else {}
+    # A constant or an enumeration is data.
+    kept = {name: each for name, each in schema.items() if name in ("const", "enum", "default")}
+    return {**closed, **{name: _closed(each) for name, each in schema.items()}, **kept}
