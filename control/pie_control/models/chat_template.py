@@ -230,11 +230,8 @@ def _read(request: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _normal(message: dict[str, Any]) -> dict[str, Any]:
-    """A message without what is null, and with its reasoning under the names templates read.
-
-    A content that is null stays: templates ask for it, and `transformers` gives it.
-    """
-    message = {key: each for key, each in message.items() if each is not None or key == "content"}
+    """A message without what is null, and with its reasoning under the names templates read."""
+    message = {key: value for key, value in message.items() if value is not None}
     reasoning = next((message[name] for name in _REASONING if name in message), None)
     if reasoning is not None:
         message = {"thinking": reasoning, **message, "reasoning_content": reasoning}

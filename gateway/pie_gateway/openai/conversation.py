@@ -80,7 +80,7 @@ def _assistant(message: AssistantMessage, images: list[bytes], where: str) -> di
     ):
         raise Problem(400, f"`{where}`: an assistant's message has content or calls", param=where)
     given = message.refusal if message.content is None else message.content
-    # Templates may ask whether there is a content; `transformers` gives them what clients give.
+    # Beside calls, templates ask whether there is a content: null is none, as in `transformers`.
     null = given is None and message.tool_calls
     content = None if null else _content(given or "", images, where)
     rendered: dict[str, Any] = {"role": "assistant", "content": content}
