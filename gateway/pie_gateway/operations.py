@@ -12,6 +12,7 @@ from pie_gateway import watching
 from pie_gateway.anthropic import messages
 from pie_gateway.http.admission import Exchange
 from pie_gateway.inferlets import instances, programs, running
+from pie_gateway.openai import tokens
 from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
 from pie_gateway.openai.models import (
@@ -97,6 +98,10 @@ OPERATIONS = (
         anthropic.CountRequest,
         more=(504,),
         error=anthropic.AnthropicError,
+    ),
+    Operation("POST", "/tokenize", tokens.tokenize, tokens.Tokenized, tokens.TokenizeRequest),
+    Operation(
+        "POST", "/detokenize", tokens.detokenize, tokens.Detokenized, tokens.DetokenizeRequest
     ),
     Operation("POST", "/v1/embeddings", embeddings, ANY, EmbeddingsRequest),
     Operation("GET", "/v1/programs", programs.programs, inferlets.ProgramList),

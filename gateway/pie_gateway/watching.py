@@ -33,7 +33,7 @@ async def metrics(exchange: Exchange) -> Response:
 
 async def live(exchange: Exchange) -> Response:
     """The server each second: models, rates, latencies, instances."""
-    return await stream_response(exchange, _views(exchange))
+    return stream_response(exchange, _views(exchange))
 
 
 async def _views(exchange: Exchange) -> AsyncGenerator[bytes, None]:

@@ -26,6 +26,7 @@ class GatewayConfig(Section):
     body_bytes: PositiveInt = 32 << 20  # of one request
     body_seconds: PositiveFloat = 30.0  # until it has arrived
     request_seconds: PositiveFloat = 3600.0  # until it has been answered
+    quiet_seconds: PositiveFloat = 10.0  # of a stream, then a comment says that it is alive
     connections: PositiveInt = 4096  # at once
     metrics: bool = True  # requests are measured
     requests_per_minute: PositiveInt | None = None  # of one user

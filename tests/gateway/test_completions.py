@@ -6,6 +6,7 @@ from typing import Any
 
 import openai
 import pytest
+from support.gateways import Gateway
 
 MODEL = "pie-tiny"
 
@@ -113,3 +114,42 @@ def test_models(client: openai.OpenAI) -> None:
     assert client.models.retrieve(MODEL) == card
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("gpt-9")
+
+
+@pytest.mark.parametrize("prompt", ["Once upon", "é😀 Once", [0, 300, 301]])
+def test_offsets_index_the_text(client: openai.OpenAI, prompt: Any) -> None:
+    """Also where the token that begins every text is not in it, and characters have several."""
+    choice = ask(client, prompt, echo=True, logprobs=0, max_tokens=4).choices[0]
+    told: Any = choice.logprobs
+    assert told.text_offset == sorted(told.text_offset)
+    for at, token in zip(told.text_offset, told.tokens, strict=True):
+        if "\ufffd" not in token and not (at == 0 and isinstance(prompt, str)):
+            assert choice.text[at:].startswith(token)
+    assert all(len(each) == 1 for each in told.top_logprobs[1:])
+
+
+def test_tokens_of_a_text_and_back(gateway: Gateway) -> None:
+    with gateway.http() as http:
+
+        def ask(path: str, **body: Any) -> Any:
+            return http.post(path, json={"model": MODEL, **body}).json()
+
+        told = ask("/tokenize", prompt="Once upon a time", return_token_strs=True)
+        assert told["count"] == len(told["tokens"]) > 1
+        plain = ask("/tokenize", prompt="Once upon a time", add_special_tokens=False)["tokens"]
+        assert told["tokens"] == [0, *plain]
+        assert "".join(told["token_strs"][1:]) == "Once upon a time"
+        assert ask("/detokenize", tokens=plain) == {"prompt": "Once upon a time"}
+        assert ask("/tokenize", prompt="", add_special_tokens=False)["tokens"] == []
+        hi = [{"role": "user", "content": "Hi"}]
+        chat = ask("/tokenize", messages=hi)["tokens"]
+        assert len(ask("/tokenize", messages=hi, add_generation_prompt=False)["tokens"]) < len(chat)
+        assert ask("/tokenize")["error"]["param"] == "prompt"
+        assert ask("/detokenize", tokens=[10**6])["error"]["param"] == "tokens"
+
+
+def test_a_missing_model_is_named_where_there_are_several(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        answer = http.post("/v1/completions", json={"prompt": "Hi"})
+    assert answer.status_code == 400
+    assert "one of pie-tiny, tools" in answer.json()["error"]["message"]

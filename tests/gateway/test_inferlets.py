@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,6 +15,7 @@ import pytest
 import websockets
 import websockets.sync.client
 from support.gateways import Gateway
+from support.servers import Server
 
 ECHO = """
 from inferlet import session
@@ -106,15 +109,15 @@ def test_the_programs_of_routes_come_back_when_they_are_removed(http: httpx2.Cli
 
 
 def test_a_program_is_run(http: httpx2.Client) -> None:
-    told = events(http.post("/v1/inferlets/echo", json={"args": ["a", "b"]}).text)
+    told = events(http.post("/v1/inferlets/echo", json={"args": ["a", "b"], "stream": True}).text)
     assert [each["type"] for each in told] == ["instance", "text", "end"]
     assert told[1]["text"] == "args: a b"
     assert told[2] == {"type": "end", "state": "finished", "text": "the result"}
-    whole = http.post("/v1/inferlets/double", json={"input": {"n": 21}, "stream": False}).json()
-    assert json.loads(whole["end"]["text"]) == {"doubled": 42}
-    failed = http.post("/v1/inferlets/echo", json={"args": ["fail"], "stream": False}).json()
-    assert failed["end"]["state"] == "failed"
-    assert "it was asked to fail" in failed["end"]["text"]
+    whole = http.post("/v1/inferlets/double", json={"input": {"n": 21}}).json()
+    assert whole["result"] == {"doubled": 42}
+    failed = http.post("/v1/inferlets/echo", json={"args": ["fail"]})
+    assert (failed.status_code, failed.json()["error"]["code"]) == (500, "program_failed")
+    assert "it was asked to fail" in failed.json()["error"]["message"]
     assert http.post("/v1/inferlets/nothing", json={}).status_code == 404
     heard = {"args": ["hear"], "messages": ["x", "stop"], "stream": True}
     with http.stream("POST", "/v1/inferlets/echo", json=heard) as stream:
@@ -122,6 +125,23 @@ def test_a_program_is_run(http: httpx2.Client) -> None:
         identity = json.loads(next(lines)[6:])["id"]
         assert http.delete(f"/v1/instances/{identity}").json() == {"killed": True}
         assert '"state":"killed"' in "".join(lines)
+
+
+OPTIONS = """
+async def main(prompt: str, count: int = 2, tags: list[str] = [], loud: bool = True, x=0.5):
+    return {"prompt": prompt, "count": count, "tags": tags, "loud": loud, "x": x}
+"""
+
+
+def test_fields_are_the_parameters_of_main(http: httpx2.Client) -> None:
+    http.post("/v1/programs", params={"name": "options"}, content=OPTIONS.encode())
+    given = {"prompt": "- oh", "count": 3, "tags": ["a", "-b"], "loud": False, "x": None}
+    answer = http.post("/v1/inferlets/options", json=given).json()
+    assert answer["result"] == {**given, "x": 0.5}
+    for wrong, told in (({"promt": "x"}, "prompt"), ({"prompt": "x", "count": "y"}, "count")):
+        refused = http.post("/v1/inferlets/options", json=wrong)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "usage")
+        assert told in refused.json()["error"]["message"]
 
 
 def test_an_instance_lives_without_a_client(http: httpx2.Client) -> None:
@@ -165,7 +185,7 @@ def test_a_two_way_session(gateway: Gateway, http: httpx2.Client) -> None:
         }
         with pytest.raises(websockets.ConnectionClosedOK):
             socket.recv()
-    for program, first in (("nothing", "{}"), ("echo", "["), ("echo", '{"arguments":[1]}')):
+    for program, first in (("nothing", "{}"), ("echo", "["), ("echo", '{"args":[1]}')):
         with websockets.sync.client.connect(url.format(program)) as socket:
             socket.send(first)
             with pytest.raises(websockets.ConnectionClosedError) as closed:
@@ -181,3 +201,21 @@ def test_a_two_way_session(gateway: Gateway, http: httpx2.Client) -> None:
 def test_the_server_tells_of_itself(http: httpx2.Client) -> None:
     assert http.get("/v1/server").json()["models"] == ["pie-tiny", "tools"]
     assert "pie-tiny" in http.get("/v1/stats").json()
+
+
+def test_a_silence_of_a_stream_is_broken_by_comments(server: Server, http: httpx2.Client) -> None:
+    source = "import asyncio\nasync def main(): await asyncio.sleep(1)\n"
+    http.post("/v1/programs", params={"name": "slow"}, content=source.encode())
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as name,
+        Gateway(server, Path(name), quiet_seconds=0.1) as gateway,
+        gateway.http() as quick,
+    ):
+        text = quick.post("/v1/inferlets/slow", json={"stream": True}).text
+        assert text.count(": waiting\n\n") > 1
+        assert events(text)[-1]["state"] == "finished"
+        missing = quick.post("/v1/inferlets/nothing", json={"stream": True})
+        assert missing.status_code == 404
+        turn = [{"role": "user", "content": "Hi"}]
+        body = {"model": "pie-tiny", "messages": turn, "max_tokens": 900, "stream": True}
+        assert '"message_stop"' in quick.post("/v1/messages", json=body).text

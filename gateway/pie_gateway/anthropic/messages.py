@@ -63,6 +63,8 @@ async def count_tokens(exchange: Exchange) -> Response:
 class _Message(Building):
     """A message that grows by blocks."""
 
+    beat = event({"type": "ping"}, "ping")
+
     def __init__(self, name: str, talk: Talk) -> None:
         super().__init__(talk)
         used = AnthropicUsage(0, 0)

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from pie_gateway.problems import asked, unknown_model
+from pie_gateway.problems import Problem, asked, unknown_model
 from pie_py.client import Client
 
 FRESH_SECONDS = 5.0  # a list of models of this age is believed
@@ -59,11 +59,17 @@ class Catalog:
         return found
 
     async def find(self, name: str) -> ModelName:
-        """The model of a name.
+        """The model of a name, or the only one where a request names none.
 
         Raises:
-            Problem: 404.
+            Problem: 404; 400 without a name where there are several.
         """
+        if not name:
+            models = await self.models()
+            if len(models) != 1:
+                served = ", ".join(str(each["name"]) for each in models)
+                raise Problem(400, f"`model` is missing: one of {served}", param="model")
+            name = str(models[0]["name"])
         for age in (FRESH_SECONDS, REFRESH_SECONDS):
             names = await self.names(age)
             for found in names:

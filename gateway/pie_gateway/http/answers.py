@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.reading import encode
 from pie_gateway.problems import Problem, headers_of
+from pie_py.config.gateway import GatewayConfig
 
 log = structlog.get_logger("pie.http")
 Value = TypeVar("Value")
@@ -81,6 +82,9 @@ def timed_out(seconds: float) -> Problem:
 class EventStream(Response):
     """Server-sent events. The source is closed when the client leaves, or takes too long.
 
+    What fails before the first event has its status. If that is long in coming, the headers and a
+    comment go ahead of it, for proxies cut off who says nothing; comments follow in any silence.
+
     A client that does not read holds the source up: nothing waits for it but what the operating
     system and the server's 64 KiB take.
     """
@@ -88,42 +92,78 @@ class EventStream(Response):
     def __init__(
         self,
         source: AsyncGenerator[bytes, None],
-        seconds: float,
+        config: GatewayConfig,
         on_problem: Callable[[Problem], bytes],
+        beat: bytes,
     ) -> None:
-        """Takes events, how long they may take, and how an error shows once some have been sent."""
+        """Takes events, how an error shows once some have been sent, and what breaks a silence."""
         super().__init__(status_code=200, headers={"cache-control": "no-cache"})
         self.headers["content-type"] = EVENT_STREAM
         del self.headers["content-length"]
         self._source = source
-        self._seconds = seconds
+        self._config = config
         self._on_problem = on_problem
+        self._beat = beat
+        self._started = False
+        self._sending = anyio.Lock()
+        self._sent_at = anyio.current_time()
+        self._problem: Problem | ClientDisconnect | None = None  # before the first event
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends until the source, the client or the time ends."""
+        """Sends until the source, the client or the time ends.
+
+        Raises:
+            Problem: the source has failed before anything was sent.
+            ClientDisconnect: the client has left before.
+        """
+        gone = True
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
-            with anyio.move_on_after(self._seconds) as limit:
-                await self._send(send)
+            tasks.start_soon(self._break_silences, send)
+            with anyio.move_on_after(self._config.request_seconds) as limit:
+                await self._send_all(send)
             if limit.cancelled_caught:
-                await _send_body(send, self._on_problem(timed_out(self._seconds)), more=False)
+                await self._fail(send, timed_out(self._config.request_seconds))
+            gone = False
             tasks.cancel_scope.cancel()
+        if self._problem is not None:  # raised outside of the group, which would wrap it
+            raise self._problem
+        if gone and not self._started:
+            raise ClientDisconnect
 
-    async def _send(self, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
+    async def _send_all(self, send: Send) -> None:
         async with aclosing(self._source) as source:
             try:
                 async for data in source:
-                    await _send_body(send, data)
+                    await self._send(send, data)
             except Problem as problem:
-                log.warning("a stream has failed", reason=problem.message)
-                await _send_body(send, self._on_problem(problem))
-        await _send_body(send, b"", more=False)
+                await self._fail(send, problem)
+            else:
+                await self._send(send, b"", more=False)
 
+    async def _fail(self, send: Send, problem: Problem) -> None:
+        if not self._started:
+            self._problem = problem
+            return
+        log.warning("a stream has failed", reason=problem.message)
+        await self._send(send, self._on_problem(problem))
+        await self._send(send, b"", more=False)
 
-async def _send_body(send: Send, data: bytes, *, more: bool = True) -> None:
-    await send({"type": "http.response.body", "body": data, "more_body": more})
+    async def _break_silences(self, send: Send) -> None:
+        quiet = self._config.quiet_seconds
+        while True:
+            await anyio.sleep_until(self._sent_at + quiet)
+            if anyio.current_time() - self._sent_at >= quiet:
+                await self._send(send, self._beat)
+
+    async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
+        self._sent_at = anyio.current_time()
+        async with self._sending:
+            if not self._started:
+                self._started = True
+                head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                await send(head)
+            await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
 async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
@@ -136,32 +176,21 @@ async def _until_gone(receive: Receive) -> None:
         pass
 
 
-async def stream_response(
+def stream_response(
     exchange: Exchange,
     source: AsyncGenerator[bytes, None],
     on_problem: Callable[[Problem], bytes] | None = None,
+    beat: bytes = b": waiting\n\n",
 ) -> Response:
-    """Sends what a generator yields, as server-sent events, once there is a first one.
+    """Sends what a generator yields, as server-sent events.
 
-    Raises:
-        Problem: the source has failed before its first event.
-        ClientDisconnect: the client has left before.
+    Args:
+        exchange: the request.
+        source: the events.
+        on_problem: how an error shows once something has been sent.
+        beat: what breaks a silence; by default a comment.
     """
-    first = await while_asked(exchange, lambda: anext(source))
-    return EventStream(
-        _resumed(first, source), exchange.config.request_seconds, on_problem or _problem_event
-    )
-
-
-async def _resumed(
-    first: bytes, source: AsyncGenerator[bytes, None]
-) -> AsyncGenerator[bytes, None]:
-    try:
-        yield first
-        async for data in source:
-            yield data
-    finally:
-        await source.aclose()
+    return EventStream(source, exchange.config, on_problem or _problem_event, beat)
 
 
 def _problem_event(problem: Problem) -> bytes:

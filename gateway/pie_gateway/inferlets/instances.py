@@ -104,7 +104,7 @@ def _after(exchange: Exchange) -> int:
 
 async def events(exchange: Exchange) -> Response:
     """Reads what an instance sends, in place of the client that reads it now."""
-    return await stream_response(exchange, _events(exchange))
+    return stream_response(exchange, _events(exchange))
 
 
 async def _events(exchange: Exchange) -> AsyncGenerator[bytes, None]:

@@ -1,10 +1,10 @@
-"""Runs of programs over HTTP, and `POST /v1/inferlets/{program}`: JSON in, events out."""
+"""Runs of programs over HTTP, and `POST /v1/inferlets/{program}`: JSON in, JSON or events out."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TypeAlias, TypeVar
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -12,7 +12,8 @@ from starlette.responses import Response
 from pie_gateway.backend.generation import end
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, stream_response, while_asked
-from pie_gateway.problems import Problem, asked, of_client
+from pie_gateway.http.reading import parse, read_body
+from pie_gateway.problems import Problem, asked, of_client, of_text
 from pie_gateway.schemas.inferlets import Begun, Blob, Ended, LaunchRequest, Run, Text
 from pie_py.client import ClientError, InferletFailed, Instance
 
@@ -76,11 +77,43 @@ def of_path(exchange: Exchange) -> str:
     return found
 
 
+def launch_request(body: bytes) -> LaunchRequest:
+    """A body of JSON; its fields that are not of `LaunchRequest` become options.
+
+    Raises:
+        Problem: 400 naming what is wrong.
+    """
+    wanted = parse(body, LaunchRequest)
+    given = msgspec.json.decode(body)
+    options = {name: value for name, value in given.items() if name not in _FIELDS}
+    wanted.args = [word for each in options.items() for word in _option(*each)] + wanted.args
+    return wanted
+
+
+_FIELDS = set(LaunchRequest.__struct_fields__)
+
+
+def _option(name: str, value: Any) -> list[str]:
+    """An option as programs read it: `--name=value`, once for each value of a list."""
+    option = f"--{name.replace('_', '-')}"
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [option if value else f"--no-{option[2:]}"]
+    if isinstance(value, list):
+        return [f"{option}={_word(each)}" for each in value]
+    return [option, _word(value)]
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
 async def run(exchange: Exchange) -> Response:
     """Runs a program to its end, or until the client leaves."""
-    wanted = await exchange.read(LaunchRequest)
+    wanted = launch_request(await read_body(exchange.request, exchange.config))
     if wanted.stream:
-        return await stream_response(exchange, _stream(exchange, wanted))
+        return stream_response(exchange, _stream(exchange, wanted))
     return json_response(await while_asked(exchange, lambda: _whole(exchange, wanted)))
 
 
@@ -104,11 +137,21 @@ async def _whole(exchange: Exchange, wanted: LaunchRequest) -> Run:
         match each:
             case Begun(identity):
                 pass
-            case Ended():
-                return Run(identity, messages, each)
+            case Ended("finished", text):
+                return Run(identity, messages, _result(text))
+            case Ended(_, text):
+                raise of_text(text)
             case Text(data) | Blob(data):
                 size += len(data)
                 messages.append(each)
         if size > ANSWER_BYTES:
             raise Problem(400, f"the program sends more than {ANSWER_BYTES} bytes: stream them")
     raise Problem(503, "the instance was lost", code="unreachable")
+
+
+def _result(text: str) -> Any:
+    """A result that is an object or a list in JSON as one, so that clients read it at once."""
+    if text[:1] in ("{", "["):
+        with suppress(msgspec.DecodeError, RecursionError):
+            return msgspec.json.decode(text)
+    return text

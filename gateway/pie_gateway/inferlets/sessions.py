@@ -11,10 +11,9 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from pie_gateway.http.admission import Admission, Exchange
-from pie_gateway.http.reading import parse
-from pie_gateway.inferlets.running import events_of, launched
+from pie_gateway.inferlets.running import events_of, launch_request, launched
 from pie_gateway.problems import Problem, asked
-from pie_gateway.schemas.inferlets import Blob, LaunchRequest
+from pie_gateway.schemas.inferlets import Blob
 from pie_py.client import Instance
 
 PATH = "/v1/inferlets/{program}/session"
@@ -43,7 +42,7 @@ async def _serve(socket: WebSocket, exchange: Exchange) -> None:
         raise Problem(408, "the first frame has not come")
     if frame["type"] == "websocket.disconnect":
         return
-    wanted = parse((frame.get("text") or "").encode(), LaunchRequest)
+    wanted = launch_request((frame.get("text") or "").encode())
     problem: list[Exception] = []
     async with launched(exchange, wanted) as instance:
         for message in wanted.messages:

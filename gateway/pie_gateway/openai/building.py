@@ -24,6 +24,7 @@ class Building(ABC):
     """
 
     answer: Any
+    beat: bytes | None = None  # what breaks a silence of the stream
 
     def __init__(self, talk: Talk) -> None:
         """Takes the talk whose parts it is built from."""
@@ -40,7 +41,8 @@ class Building(ABC):
             ClientDisconnect: the client has left.
         """
         if self._talk.asked.stream:
-            return await stream_response(exchange, self._stream(), on_problem)
+            beat = {} if self.beat is None else {"beat": self.beat}
+            return stream_response(exchange, self._stream(), on_problem, **beat)
 
         async def whole() -> Any:
             async for _ in self._stream():

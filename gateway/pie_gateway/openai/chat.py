@@ -39,7 +39,7 @@ async def chat_completions(exchange: Exchange) -> Response:
     with_usage = check_stream_options(asked)
     answer = _Answer(f"chatcmpl-{exchange.id}", await _prepared(exchange, asked))
     if asked.stream:
-        return await stream_response(exchange, answer.stream(with_usage))
+        return stream_response(exchange, answer.stream(with_usage))
     return json_response(await while_asked(exchange, answer.whole))
 
 

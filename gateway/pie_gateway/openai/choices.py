@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -68,18 +69,26 @@ def chat_logprobs(piece: Piece, words: Vocabulary) -> ChatLogprobs:
     return ChatLogprobs(logprobs)
 
 
-def prompt_logprobs(read: Prompt, words: Vocabulary) -> CompletionLogprobs:
-    """The tokens of a prompt; nothing is known of how likely the first was."""
+def prompt_logprobs(read: Prompt, words: Vocabulary, echo: str) -> CompletionLogprobs:
+    """The tokens of a prompt; nothing is known of how likely the first was.
+
+    Args:
+        read: the prompt.
+        words: the model's tokens.
+        echo: the prompt as text, which lacks the token that begins every text.
+    """
     first, *rest = read.ids
     text = words.text_of(first)
     alone = CompletionLogprobs([0], [None], [text], [None])
     piece = Piece(0, "", len(rest), rest, read.logprobs)
-    return alone.followed_by(completion_logprobs(piece, words, len(text)))
+    offset = len(text) if echo.startswith(text) else 0
+    return alone.followed_by(completion_logprobs(piece, words, offset))
 
 
 def completion_logprobs(piece: Piece, words: Vocabulary, offset: int) -> CompletionLogprobs:
     """The tokens of a piece, whose first one begins at a character of the choice's text."""
     logprobs = CompletionLogprobs([], [], [], [])
+    decoder = getincrementaldecoder("utf-8")("replace")  # a character may be of several tokens
     for token, (logprob, top) in zip(piece.ids, piece.logprobs, strict=True):
         text = words.text_of(token)
         logprobs.tokens.append(text)
@@ -87,7 +96,7 @@ def completion_logprobs(piece: Piece, words: Vocabulary, offset: int) -> Complet
         # Of tokens that are the same as text, such as parts of a character, the likeliest counts.
         likely = {words.text_of(other): value for other, value in reversed(top)}
         # The token itself is always among them.
-        logprobs.top_logprobs.append({**likely, text: logprob} if top else None)
+        logprobs.top_logprobs.append({**likely, text: logprob})
         logprobs.text_offset.append(offset)
-        offset += len(text)
+        offset += len(decoder.decode(words.bytes_of(token)))
     return logprobs

@@ -39,6 +39,7 @@ async def completions(exchange: Exchange) -> Response:
     _check(asked)
     backend = exchange.backend
     name = await backend.catalog.find(asked.model)
+    asked.model = name.id
     model = await backend.catalog.describe(name.model)
     words = await backend.vocabulary(name.model)
     answer = _Answer(exchange, asked, words)
@@ -46,7 +47,7 @@ async def completions(exchange: Exchange) -> Response:
         _job(asked, name, prompt, model["stop_tokens"], words) for prompt in answer.prompts
     ]
     if asked.stream:
-        return await stream_response(exchange, answer.stream(with_usage))
+        return stream_response(exchange, answer.stream(with_usage))
     return json_response(await while_asked(exchange, answer.whole))
 
 
@@ -193,7 +194,7 @@ class _Answer:
 
     def _echoed_logprobs(self, number: int) -> CompletionLogprobs:
         """Those of a prompt, whose first token has none."""
-        return prompt_logprobs(self._read[number], self._words)
+        return prompt_logprobs(self._read[number], self._words, self._echo(number))
 
     def _echo(self, number: int) -> str:
         return text_of(self.prompts[number], self._words) if self._asked.echo else ""

@@ -48,7 +48,7 @@ class _Response(Building):
         self.answer = ResponsesAnswer(
             f"resp_{name}",
             int(time.time()),
-            asked.model,
+            talk.asked.model,
             "in_progress",
             [],
             asked.parallel_tool_calls is not False,

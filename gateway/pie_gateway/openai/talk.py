@@ -120,6 +120,7 @@ async def prepare(
     """
     backend = exchange.backend
     name = await backend.catalog.find(asked.model)
+    asked.model = name.id
     model = await backend.catalog.describe(name.model)
     words = await backend.vocabulary(name.model)
     if asked.top_logprobs and not asked.logprobs:

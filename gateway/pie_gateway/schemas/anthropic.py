@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from pie_gateway.schemas.sampling import Count, Name, Share, StopText
+from pie_gateway.schemas.sampling import Count, ModelName, Name, Share, StopText
 
 
 class TextBlock(msgspec.Struct, forbid_unknown_fields=True, tag="text", omit_defaults=True):
@@ -110,7 +110,7 @@ class Metadata(msgspec.Struct, forbid_unknown_fields=True):
 class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A conversation whose tokens are counted."""
 
-    model: Name
+    model: ModelName = ""
     messages: Annotated[list[Turn], msgspec.Meta(min_length=1)]
     system: str | list[TextBlock] | None = None
     tools: list[AnthropicTool] | None = None

@@ -56,13 +56,13 @@ class InstanceList(msgspec.Struct):
     data: list[InstanceCard]
 
 
-class LaunchRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What an instance is given."""
+class LaunchRequest(msgspec.Struct):
+    """What an instance is given. Other fields are options: `{"prompt": "x"}` is `--prompt x`."""
 
     args: list[str] = []
     input: dict[str, Any] | None = None  # goes before the arguments, as `--input JSON`
     messages: Annotated[list[str], msgspec.Meta(max_length=1000)] = []  # sent at once
-    stream: bool = True  # false: all messages at its end
+    stream: bool = False  # true: messages as they come, as events
 
 
 class DetachedRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,11 +111,11 @@ class Begun(msgspec.Struct, tag="instance"):
 
 
 class Run(msgspec.Struct):
-    """What an instance has sent, and how it ended."""
+    """What an instance has sent, and its result."""
 
     id: str
     messages: list[Text | Blob]
-    end: Ended
+    result: Any  # an object or a list if it is one in JSON, else the text
 
 
 class Killed(msgspec.Struct):

@@ -8,7 +8,7 @@ import msgspec
 
 from pie_gateway.schemas.chat import Effort
 from pie_gateway.schemas.messages import RefusalPart
-from pie_gateway.schemas.sampling import Count, Name, PromptDetails, Share, StreamOptions
+from pie_gateway.schemas.sampling import Count, ModelName, Name, PromptDetails, Share, StreamOptions
 
 
 class InputText(msgspec.Struct, forbid_unknown_fields=True, tag="input_text"):
@@ -126,7 +126,7 @@ class Reasoning(msgspec.Struct, forbid_unknown_fields=True):
 class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A request for what follows some input."""
 
-    model: Name
+    model: ModelName = ""
     # Items; a message may leave out its type, which only then is known from its fields.
     input: str | Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
     instructions: str | None = None

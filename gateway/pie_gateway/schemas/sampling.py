@@ -16,6 +16,8 @@ MAX_TOP_LOGPROBS = 20
 FINGERPRINT = f"pie_py-{__version__}"
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+# Of a request: it may be left out where one model is served.
+ModelName = Annotated[str, msgspec.Meta(max_length=512)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -105,7 +107,7 @@ else:
 class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     """What every request for text may say."""
 
-    model: Name
+    model: ModelName = ""
     frequency_penalty: Penalty | None = None
     logit_bias: dict[str, Annotated[float, msgspec.Meta(ge=-100, le=100)]] | None = None
     n: Choices | None = None

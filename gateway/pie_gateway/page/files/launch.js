@@ -43,7 +43,7 @@ export function launch(main) {
         const made = await request("v1/programs?name=typed-here", { method: "POST", body: code.value, signal });
         program = (await made.json()).hash;
       }
-      const answer = await post(`v1/inferlets/${encodeURIComponent(program)}`, { args: given() }, { signal });
+      const answer = await post(`v1/inferlets/${encodeURIComponent(program)}`, { args: given(), stream: true }, { signal });
       for await (const told of events(answer)) {
         if (told.type === "instance") link.replaceChildren("instance ", make("a", { href: `#instance/${told.id}`, target: "_blank" }, told.id));
         if (told.type === "text") output.append(told.text);
