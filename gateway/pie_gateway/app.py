@@ -30,7 +30,8 @@ from pie_gateway.listening import CannotServe, is_loopback
 from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.openapi import description
 from pie_gateway.operations import OPERATIONS, Endpoint
-from pie_gateway.problems import Problem
+from pie_gateway.problems import Problem, headers_of
+from pie_gateway.schemas.ollama import OllamaError
 from pie_gateway.telemetry import Telemetry
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.server import ServerConfig
@@ -141,8 +142,16 @@ def _entered(
 
 
 async def _on_problem(request: Request, error: Any) -> Response:
-    anthropic = request.url.path.startswith("/v1/messages")
-    return problem_answer(error) if anthropic else problem_response(error)
+    return _in_form_of(request.url.path, error)
+
+
+def _in_form_of(path: str, problem: Problem) -> Response:
+    """A problem as the clients of a path read it."""
+    if path.startswith("/v1/messages"):
+        return problem_answer(problem)
+    if path.startswith("/api/"):
+        return json_response(OllamaError(problem.message), problem.status, headers_of(problem))
+    return problem_response(problem)
 
 
 async def _on_leave(request: Request, error: Any) -> Response:
@@ -155,7 +164,7 @@ async def _on_http_error(request: Request, error: Any) -> Response:
         405: f"{request.url.path} takes other methods: {(error.headers or {}).get('Allow', '')}",
     }
     problem = Problem(error.status_code, messages.get(error.status_code, error.detail))
-    response = problem_response(problem)
+    response = _in_form_of(request.url.path, problem)
     response.headers.update(error.headers or {})
     return response
 

@@ -12,6 +12,8 @@ from pie_gateway import watching
 from pie_gateway.anthropic import messages
 from pie_gateway.http.admission import Exchange
 from pie_gateway.inferlets import instances, programs, running
+from pie_gateway.ollama import generating
+from pie_gateway.ollama import models as ollama_models
 from pie_gateway.openai import tokens
 from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
@@ -25,7 +27,7 @@ from pie_gateway.openai.models import (
 )
 from pie_gateway.openai.responses import responses
 from pie_gateway.problems import ErrorBody
-from pie_gateway.schemas import anthropic, chat, inferlets
+from pie_gateway.schemas import anthropic, chat, inferlets, ollama
 from pie_gateway.schemas.completions import CompletionAnswer, CompletionRequest
 from pie_gateway.schemas.responses import ResponsesAnswer, ResponsesRequest
 
@@ -104,6 +106,48 @@ OPERATIONS = (
         "POST", "/detokenize", tokens.detokenize, tokens.Detokenized, tokens.DetokenizeRequest
     ),
     Operation("POST", "/v1/embeddings", embeddings, ANY, EmbeddingsRequest),
+    Operation(
+        "POST",
+        "/api/chat",
+        generating.chat,
+        ollama.OllamaChunk,
+        ollama.OllamaChatRequest,
+        streams=True,
+        error=ollama.OllamaError,
+    ),
+    Operation(
+        "POST",
+        "/api/generate",
+        generating.generate,
+        ollama.OllamaChunk,
+        ollama.OllamaGenerateRequest,
+        streams=True,
+        error=ollama.OllamaError,
+    ),
+    Operation(
+        "POST",
+        "/api/show",
+        ollama_models.show,
+        ollama.OllamaShown,
+        ollama.OllamaShowRequest,
+        error=ollama.OllamaError,
+    ),
+    Operation(
+        "POST",
+        "/api/embed",
+        ollama_models.embed,
+        ANY,
+        ollama.OllamaEmbedRequest,
+        error=ollama.OllamaError,
+    ),
+    *(
+        Operation("GET", path, answer, kind, error=ollama.OllamaError)
+        for path, answer, kind in (
+            ("/api/tags", ollama_models.tags, ollama.OllamaModels),
+            ("/api/ps", ollama_models.loaded, ollama.OllamaModels),
+            ("/api/version", ollama_models.version, ANY),
+        )
+    ),
     Operation("GET", "/v1/programs", programs.programs, inferlets.ProgramList),
     Operation(
         "POST",

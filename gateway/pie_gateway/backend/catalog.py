@@ -73,7 +73,7 @@ class Catalog:
         for age in (FRESH_SECONDS, REFRESH_SECONDS):
             names = await self.names(age)
             for found in names:
-                if found.id == name:
+                if found.id in (name, name.removesuffix(":latest")):  # as Ollama's clients have it
                     return found
         raise unknown_model(name, [each.id for each in names])
 

@@ -68,7 +68,16 @@ async def _card(catalog: Catalog, name: ModelName) -> ModelCard:
 async def embeddings(exchange: Exchange) -> Response:
     """Refuses by the model's name: the served families generate text, and give no hidden states."""
     asked = await exchange.read(EmbeddingsRequest)
-    name = await exchange.backend.catalog.find(asked.model)
+    return await refuse_embeddings(exchange, asked.model)
+
+
+async def refuse_embeddings(exchange: Exchange, model: str) -> Response:
+    """Refuses embeddings of a model.
+
+    Raises:
+        Problem: 400, or 404 if there is no such model.
+    """
+    name = await exchange.backend.catalog.find(model)
     raise Problem(
         400,
         f"`model`: {name.id} generates text and gives no embeddings",

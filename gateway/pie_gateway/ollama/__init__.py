@@ -1,0 +1,1 @@
+"""Ollama's API, for clients that speak no other: chats, generations, and what is served."""

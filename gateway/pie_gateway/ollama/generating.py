@@ -1,0 +1,143 @@
+"""`POST /api/chat` and `/api/generate`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from pie_gateway.backend.job import End, Prompt
+from pie_gateway.dialects.forms import Call
+from pie_gateway.dialects.splitter import Said, Thought, Words
+from pie_gateway.http.admission import Exchange
+from pie_gateway.http.answers import json_response, stream_response, while_asked
+from pie_gateway.ollama.requests import chat_request, generate_request
+from pie_gateway.openai.talk import Talk, prepare
+from pie_gateway.problems import Problem
+from pie_gateway.schemas.ollama import (
+    OllamaCall,
+    OllamaChatRequest,
+    OllamaChunk,
+    OllamaError,
+    OllamaFunction,
+    OllamaGenerateRequest,
+    OllamaMessage,
+)
+
+NDJSON = "application/x-ndjson"
+
+
+async def chat(exchange: Exchange) -> Response:
+    """The next message of a conversation."""
+    asked = await exchange.read(OllamaChatRequest)
+    if not asked.messages:
+        return await _loaded(exchange, asked.model, OllamaMessage("assistant"))
+    talk = await prepare(exchange, chat_request(asked), effort_field="think")
+    return await _Answer(talk, is_chat=True).response(exchange)
+
+
+async def generate(exchange: Exchange) -> Response:
+    """What follows a prompt."""
+    asked = await exchange.read(OllamaGenerateRequest)
+    if not asked.prompt:
+        return await _loaded(exchange, asked.model, None)
+    wanted = generate_request(asked)
+    talk = await prepare(exchange, wanted, effort_field="think")
+    if asked.raw:
+        if asked.system or asked.images or wanted.reasoning_effort not in (None, "none"):
+            raise Problem(400, "`raw`: the prompt is taken as it is", param="raw")
+        job = msgspec.structs.replace(talk.job, messages=None, template=None, text=asked.prompt)
+        talk.generation = exchange.generation("completions", job)
+    return await _Answer(talk, is_chat=False).response(exchange)
+
+
+async def _loaded(exchange: Exchange, model: str, message: OllamaMessage | None) -> Response:
+    """The answer to a request that only wants the model loaded, as every served one is."""
+    name = (await exchange.backend.catalog.find(model)).id
+    chunk = OllamaChunk(model=name, created_at=_now(), done=True, done_reason="load")
+    chunk.message, chunk.response = message, None if message is not None else ""
+    return json_response(chunk)
+
+
+class _Answer:
+    """The answer to one request."""
+
+    def __init__(self, talk: Talk, *, is_chat: bool) -> None:
+        self._talk = talk
+        self._is_chat = is_chat
+        self._begun = time.perf_counter_ns()
+        self._read = self._begun  # when the prompt was
+
+    async def response(self, exchange: Exchange) -> Response:
+        """Lines of JSON, or all in one object."""
+        if self._talk.asked.stream:
+            beat = _line(self._chunk(done=False))
+            answer = stream_response(exchange, self._lines(), _problem_line, beat)
+            answer.headers["content-type"] = NDJSON
+            return answer
+        return json_response(await while_asked(exchange, self._whole))
+
+    async def _lines(self) -> AsyncGenerator[bytes, None]:
+        prompt = 0
+        async for part in self._talk.parts():
+            match part:
+                case Prompt(tokens):
+                    prompt, self._read = tokens, time.perf_counter_ns()
+                case End():
+                    yield _line(self._last(part, prompt, []))
+                case Words() | Thought() | Call():
+                    yield _line(self._chunk(part, done=False))
+
+    async def _whole(self) -> OllamaChunk:
+        said: list[Said] = []
+        prompt = 0
+        async for part in self._talk.parts():
+            match part:
+                case Prompt(tokens):
+                    prompt, self._read = tokens, time.perf_counter_ns()
+                case End():
+                    return self._last(part, prompt, said)
+                case Words() | Thought() | Call():
+                    said.append(part)
+        raise Problem(503, "the instance was lost", code="unreachable")
+
+    def _last(self, end: End, prompt: int, said: list[Said]) -> OllamaChunk:
+        now = time.perf_counter_ns()
+        chunk = self._chunk(*said, done=True)
+        chunk.done_reason = "length" if end.reason == "length" else "stop"
+        chunk.total_duration = now - self._begun
+        chunk.load_duration = 0
+        chunk.prompt_eval_count, chunk.prompt_eval_duration = prompt, self._read - self._begun
+        chunk.eval_count, chunk.eval_duration = end.tokens, now - self._read
+        return chunk
+
+    def _chunk(self, *said: Said, done: bool) -> OllamaChunk:
+        chunk = OllamaChunk(model=self._talk.asked.model, created_at=_now(), done=done)
+        text = "".join(each.text for each in said if isinstance(each, Words))
+        thought = "".join(each.text for each in said if isinstance(each, Thought)) or None
+        if not self._is_chat:
+            chunk.response, chunk.thinking = text, thought
+            return chunk
+        calls = [_call(each) for each in said if isinstance(each, Call)]
+        chunk.message = OllamaMessage("assistant", text, thought, tool_calls=calls or None)
+        return chunk
+
+
+def _call(call: Call) -> OllamaCall:
+    return OllamaCall(OllamaFunction(call.name, msgspec.json.decode(call.arguments or "{}")))
+
+
+def _line(value: Any) -> bytes:
+    return msgspec.json.encode(value) + b"\n"
+
+
+def _problem_line(problem: Problem) -> bytes:
+    return _line(OllamaError(problem.message))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

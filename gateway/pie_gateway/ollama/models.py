@@ -1,0 +1,79 @@
+"""`/api/tags`, `/api/ps`, `/api/show`, `/api/version` and `/api/embed`."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.responses import Response
+
+from pie_gateway.http.admission import Exchange
+from pie_gateway.http.answers import json_response
+from pie_gateway.openai.models import STARTED, refuse_embeddings
+from pie_gateway.schemas.ollama import (
+    OllamaDetails,
+    OllamaEmbedRequest,
+    OllamaModel,
+    OllamaModels,
+    OllamaShown,
+    OllamaShowRequest,
+)
+from pie_py import __version__
+
+
+async def tags(exchange: Exchange) -> Response:
+    """The models that are served."""
+    catalog = exchange.backend.catalog
+    when = datetime.fromtimestamp(STARTED, UTC).isoformat()
+    found = []
+    for name in await catalog.names():
+        described = await catalog.describe(name.model)
+        digest = hashlib.sha256(name.id.encode()).hexdigest()  # clients want one; it tells no bytes
+        details = _details(described)
+        found.append(OllamaModel(name.id, name.id, when, 0, digest, details))
+    return json_response(OllamaModels(found))
+
+
+async def loaded(exchange: Exchange) -> Response:
+    """The models that are loaded: all that are served."""
+    return await tags(exchange)
+
+
+async def show(exchange: Exchange) -> Response:
+    """What is known of a model."""
+    asked = await exchange.read(OllamaShowRequest)
+    backend = exchange.backend
+    name = await backend.catalog.find(asked.model or asked.name or "")
+    model = await backend.catalog.describe(name.model)
+    words = await backend.vocabulary(name.model)
+    family = _details(model).family
+    info: dict[str, Any] = {
+        "general.architecture": family,
+        f"{family}.context_length": model["max_position"],
+        f"{family}.embedding_length": model["hidden_size"],
+        f"{family}.block_count": model["layers"],
+        f"{family}.attention.head_count": model["heads"],
+    }
+    can = ["completion", "tools"]
+    can += ["vision"] if model["image_rule"] else []
+    can += ["thinking"] if words.arguments & {"enable_thinking", "reasoning_effort"} else []
+    return json_response(OllamaShown(_details(model), info, can))
+
+
+async def version(exchange: Exchange) -> Response:
+    """The version of the server."""
+    return json_response({"version": __version__})
+
+
+async def embed(exchange: Exchange) -> Response:
+    """Refuses by the model's name, as `/v1/embeddings`."""
+    asked = await exchange.read(OllamaEmbedRequest)
+    return await refuse_embeddings(exchange, asked.model)
+
+
+def _details(model: dict[str, Any]) -> OllamaDetails:
+    family = model["architecture"].partition("For")[0].lower()
+    bits = model.get("few_bits")
+    level = f"{min(bits)} bits" if bits else model["quantized"] or model["dtype"]
+    return OllamaDetails("pie_py", family, [family], "", level)

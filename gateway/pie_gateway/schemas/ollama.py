@@ -1,0 +1,179 @@
+"""`/api/chat`, `/api/generate` and what tells of models, as Ollama has them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from pie_gateway.schemas.chat import Effort, Function
+from pie_gateway.schemas.sampling import Penalty, Share
+
+
+class OllamaFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """A function's name and its arguments."""
+
+    name: str
+    arguments: dict[str, Any]
+    index: int | None = None
+
+
+class OllamaCall(msgspec.Struct, forbid_unknown_fields=True):
+    """A call that the model has made."""
+
+    function: OllamaFunction
+    id: str | None = None
+    type: Literal["function"] | None = None
+
+
+class OllamaMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A message of a conversation."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    thinking: str | None = None
+    images: list[str] | None = None  # in base64
+    tool_calls: list[OllamaCall] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class OllamaTool(msgspec.Struct, forbid_unknown_fields=True):
+    """A function that the model may call."""
+
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class OllamaOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """How tokens are chosen."""
+
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)] | None = None
+    top_p: Share | None = None
+    min_p: Share | None = None
+    typical_p: Share | None = None
+    seed: int | None = None
+    num_predict: Annotated[int, msgspec.Meta(ge=-2, lt=2**31)] | None = None  # below 1: no bound
+    stop: str | list[str] | None = None
+    repeat_penalty: Annotated[float, msgspec.Meta(gt=0, le=100)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    # How a server of Ollama's loads and runs a model, which here is served already.
+    num_ctx: int | None = None
+    num_batch: int | None = None
+    num_gpu: int | None = None
+    main_gpu: int | None = None
+    num_thread: int | None = None
+    num_keep: int | None = None
+    use_mmap: bool | None = None
+    repeat_last_n: Literal[-1] | None = None  # penalties see all of the text
+
+
+class OllamaRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What chats and generations share."""
+
+    model: Annotated[str, msgspec.Meta(max_length=512)] = ""
+    stream: bool = True
+    format: Literal["json", ""] | dict[str, Any] | None = None  # or a JSON schema
+    options: OllamaOptions | None = None
+    think: bool | Effort | None = None
+    keep_alive: str | float | None = None  # what is served stays
+
+
+class OllamaChatRequest(OllamaRequest, kw_only=True):
+    """The next message of a conversation."""
+
+    messages: list[OllamaMessage] = []
+    tools: list[OllamaTool] | None = None
+
+
+class OllamaGenerateRequest(OllamaRequest, kw_only=True):
+    """What follows a prompt, in the model's chat format unless it is `raw`."""
+
+    prompt: str = ""
+    system: str | None = None
+    images: list[str] | None = None
+    raw: bool | None = None
+    # Refused.
+    suffix: None = None
+    template: None = None
+    context: None = None
+
+
+class OllamaChunk(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A part of an answer, or all of it; times are nanoseconds."""
+
+    model: str
+    created_at: str
+    message: OllamaMessage | None = None  # of a chat
+    response: str | None = None  # of a generation
+    thinking: str | None = None
+    done: bool
+    done_reason: str | None = None
+    total_duration: int | None = None
+    load_duration: int | None = None
+    prompt_eval_count: int | None = None
+    prompt_eval_duration: int | None = None
+    eval_count: int | None = None
+    eval_duration: int | None = None
+
+
+class OllamaDetails(msgspec.Struct):
+    """What a model is."""
+
+    format: str
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+
+
+class OllamaModel(msgspec.Struct):
+    """A model that is served."""
+
+    name: str
+    model: str
+    modified_at: str
+    size: int
+    digest: str
+    details: OllamaDetails
+
+
+class OllamaModels(msgspec.Struct):
+    """All of them."""
+
+    models: list[OllamaModel]
+
+
+class OllamaShowRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Asks for one."""
+
+    model: str = ""
+    name: str | None = None  # its older name
+    verbose: bool | None = None
+
+
+class OllamaShown(msgspec.Struct):
+    """What is known of a model."""
+
+    details: OllamaDetails
+    model_info: dict[str, Any]
+    capabilities: list[str]
+
+
+class OllamaEmbedRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Asks for embeddings."""
+
+    model: str = ""
+    input: str | list[str] = ""
+    truncate: bool | None = None
+    dimensions: int | None = None
+    options: dict[str, Any] | None = None
+    keep_alive: str | float | None = None
+
+
+class OllamaError(msgspec.Struct):
+    """A request that cannot be answered."""
+
+    error: str
