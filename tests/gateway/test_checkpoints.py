@@ -89,6 +89,14 @@ def continued(model: Any, tokens: list[int], **more: Any) -> list[int]:
     return found
 
 
+def test_what_no_pool_can_hold_is_no_reason_to_try_again(client: openai.OpenAI) -> None:
+    """128 pages of 8 tokens, of which equal prompts share the full ones."""
+    for fields in ({"prompt": [5] * 1000, "n": 8}, {"prompt": [5] * 50, "n": 127}):
+        with pytest.raises(openai.BadRequestError, match="pages of KV memory") as raised:
+            client.completions.create(model="plain", max_tokens=1, **fields)  # type: ignore[call-overload]
+        assert raised.value.code == "context_length_exceeded"
+
+
 def test_a_lora_adapter_by_the_model_s_name(
     client: openai.OpenAI, plain: Path, adapter: Path
 ) -> None:

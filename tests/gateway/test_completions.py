@@ -153,3 +153,9 @@ def test_a_missing_model_is_named_where_there_are_several(gateway: Gateway) -> N
         answer = http.post("/v1/completions", json={"prompt": "Hi"})
     assert answer.status_code == 400
     assert "one of pie-tiny, tools" in answer.json()["error"]["message"]
+
+
+def test_thousands_of_choices(client: openai.OpenAI) -> None:
+    options = [f"{number} (of *many*)" for number in range(3000)]
+    outputs = {"structured_outputs": {"choice": options}}
+    assert ask(client, max_tokens=40, extra_body=outputs).choices[0].text in options

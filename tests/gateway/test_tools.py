@@ -171,6 +171,31 @@ def test_functions_have_nothing_but_their_parameters(client: openai.OpenAI) -> N
     assert json.loads(shut.choices[0].message.content) in ({}, {"a": 1})
 
 
+def test_only_allowed_functions_are_called(client: openai.OpenAI) -> None:
+    def choice(mode: str, name: str) -> Any:
+        tools = [{"type": "function", "function": {"name": name}}]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+    for name in ("time", "weather"):
+        answer = ask(client, tool_choice=choice("required", name), parallel_tool_calls=False)
+        assert [call.function.name for call in answer.choices[0].message.tool_calls] == [name]
+    free = ask(client, tool_choice=choice("auto", "time"), max_tokens=1)
+    assert free.usage.prompt_tokens == ask(client, max_tokens=1).usage.prompt_tokens
+    with pytest.raises(openai.BadRequestError, match="no function is called 'other'"):
+        ask(client, tool_choice=choice("auto", "other"))
+
+
+def test_more_tokens_than_the_context_has(
+    client: openai.OpenAI, claude: anthropic.Anthropic
+) -> None:
+    """Clients of Anthropic's always name a bound, and a large one."""
+    fields: dict[str, Any] = {"model": "pie-tiny", "messages": ASK}
+    whole: Any = claude.messages.create(max_tokens=32000, timeout=60, **fields)
+    assert whole.stop_reason in ("end_turn", "max_tokens")
+    with pytest.raises(openai.BadRequestError, match="are to follow"):
+        client.chat.completions.create(max_tokens=32000, **fields)
+
+
 @pytest.mark.parametrize("model", ["pie-tiny", "tools"])
 def test_calls_by_a_model_whose_template_may_tell_of_no_tools(
     client: openai.OpenAI, model: str

@@ -38,7 +38,7 @@ async def messages(exchange: Exchange) -> Response:
     """The next message of a conversation."""
     try:
         asked = await exchange.read(MessagesRequest)
-        talk = await prepare(exchange, chat_request(asked), "messages", "thinking")
+        talk = await prepare(exchange, chat_request(asked), "messages", "thinking", clamp=True)
         return await _Message(f"msg_{exchange.id}", talk).response(exchange, _problem_event)
     except Problem as problem:
         return problem_answer(problem)

@@ -37,6 +37,7 @@ class Job(msgspec.Struct, omit_defaults=True):
     images: int = 0  # files that follow as messages
     choices: int = 1
     max_tokens: int | None = None  # the rest of the model's longest context by default
+    clamp: bool = False  # whether more `max_tokens` than that mean the rest, and are no error
     logprobs: bool = False
     prompt_logprobs: bool = False
     ids: bool = False

@@ -36,7 +36,7 @@ async def chat(exchange: Exchange) -> Response:
     asked = await exchange.read(OllamaChatRequest)
     if not asked.messages:
         return await _loaded(exchange, asked.model, OllamaMessage("assistant"))
-    talk = await prepare(exchange, chat_request(asked), effort_field="think")
+    talk = await prepare(exchange, chat_request(asked), effort_field="think", clamp=True)
     return await _Answer(talk, is_chat=True).response(exchange)
 
 
@@ -46,7 +46,7 @@ async def generate(exchange: Exchange) -> Response:
     if not asked.prompt:
         return await _loaded(exchange, asked.model, None)
     wanted = generate_request(asked)
-    talk = await prepare(exchange, wanted, effort_field="think")
+    talk = await prepare(exchange, wanted, effort_field="think", clamp=True)
     if asked.raw:
         if asked.system or asked.images or wanted.reasoning_effort not in (None, "none"):
             raise Problem(400, "`raw`: the prompt is taken as it is", param="raw")

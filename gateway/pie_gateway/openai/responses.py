@@ -36,7 +36,7 @@ from pie_gateway.schemas.sampling import PromptDetails
 async def responses(exchange: Exchange) -> Response:
     """What follows some input. Nothing is stored."""
     asked = await exchange.read(ResponsesRequest)
-    talk = await prepare(exchange, chat_request(asked), "responses", "reasoning.effort")
+    talk = await prepare(exchange, chat_request(asked), "responses", "reasoning.effort", clamp=True)
     return await _Response(exchange.id, asked, talk).response(exchange)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
-
-import msgspec
 
 from pie_gateway.backend.job import Grammar, Job
 from pie_gateway.backend.vocabulary import Vocabulary
@@ -110,11 +109,15 @@ def _structured(asked: StructuredOutputs) -> Grammar | None:
     if asked.regex is not None:
         return Grammar("regex", asked.regex)
     if asked.choice is not None:
-        quoted = [msgspec.json.encode(option).decode() for option in asked.choice]
-        return Grammar("lark", f"start: {' | '.join(quoted)}")
+        return Grammar("regex", "|".join(map(_literal, asked.choice)))  # any number of them
     if asked.grammar is not None:
         return Grammar("lark", asked.grammar)
     return Grammar("json-schema", '{"type": "object"}')
+
+
+def _literal(text: str) -> str:
+    """A regular expression, in Rust's syntax, of one text."""
+    return re.sub(r"[^\w]", lambda found: f"\\x{{{ord(found[0]):x}}}", text)
 
 
 def check_stream_options(asked: SamplingRequest) -> bool:

@@ -21,7 +21,7 @@ from pie_gateway.openai.conversation import render, text_of, with_ids
 from pie_gateway.openai.sampling import fill_ends, grammar, sampling
 from pie_gateway.openai.template import template_arguments
 from pie_gateway.problems import Problem, unsupported
-from pie_gateway.schemas.chat import ChatRequest, NamedTool, Tool
+from pie_gateway.schemas.chat import AllowedTools, ChatRequest, NamedTool, Tool
 from pie_gateway.schemas.messages import AssistantMessage
 from pie_py.config.gateway import Route
 
@@ -112,8 +112,17 @@ async def prepare(
     asked: ChatRequest,
     route: Route = "chat",
     effort_field: str = "reasoning_effort",
+    *,
+    clamp: bool = False,
 ) -> Talk:
-    """Checks a request; `effort_field` is its own name of `reasoning_effort`.
+    """Checks a request.
+
+    Args:
+        exchange: the request.
+        asked: its body, in the words of OpenAI's chat.
+        route: what program answers.
+        effort_field: its own name of `reasoning_effort`.
+        clamp: whether `max_tokens` beyond the context means up to its end, as its clients rely on.
 
     Raises:
         Problem: 400 or 404, naming what is wrong.
@@ -132,7 +141,10 @@ async def prepare(
         raise Problem(400, f"`messages`: {name.model} reads no images", param="messages")
     arguments = template_arguments(asked, words.arguments, effort_field)
     form, continued = _grammar(asked), _continued(asked)
-    functions = {each.function.name: each.function.parameters or {} for each in _functions(asked)}
+    callable_ = _functions(asked)
+    if isinstance(asked.tool_choice, AllowedTools):
+        callable_ = _chosen(callable_, asked.tool_choice)  # all are told, so that prefixes stay
+    functions = {each.function.name: each.function.parameters or {} for each in callable_}
     dialect = dialect_of(
         words,
         functions if tools else {},
@@ -148,7 +160,7 @@ async def prepare(
         arguments["tools"] = tools
     if tools and not tells and form is None:
         parallel = asked.parallel_tool_calls is not False
-        form = told_calls(_calls(_functions(asked), parallel=parallel), parallel=parallel)
+        form = told_calls(_calls(callable_, parallel=parallel), parallel=parallel)
     job = Job(
         model=name.model,
         adapter=name.adapter,
@@ -160,6 +172,7 @@ async def prepare(
         images=len(images),
         choices=asked.n or 1,
         max_tokens=asked.max_completion_tokens or asked.max_tokens,
+        clamp=clamp,
         logprobs=bool(asked.logprobs),
         ids=bool(asked.return_token_ids),
         stream=bool(asked.stream),
@@ -187,7 +200,10 @@ def _continued(asked: ChatRequest) -> str | None:
 
 
 def _must_call(asked: ChatRequest) -> bool:
-    return asked.tool_choice == "required" or isinstance(asked.tool_choice, NamedTool)
+    choice = asked.tool_choice
+    if isinstance(choice, AllowedTools):
+        return choice.allowed_tools.mode == "required"
+    return choice == "required" or isinstance(choice, NamedTool)
 
 
 def _tools(asked: ChatRequest) -> list[dict[str, Any]]:
@@ -203,7 +219,7 @@ def _tools(asked: ChatRequest) -> list[dict[str, Any]]:
         return []
     if asked.tool_choice == "none":
         return []
-    if isinstance(asked.tool_choice, NamedTool):
+    if isinstance(asked.tool_choice, NamedTool | AllowedTools):
         _chosen(tools, asked.tool_choice)
     return [_described(tool) for tool in tools]
 
@@ -235,11 +251,14 @@ def _described(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": described}
 
 
-def _chosen(tools: list[Tool], choice: NamedTool) -> list[Tool]:
-    found = [tool for tool in tools if tool.function.name == choice.function.name]
-    if not found:
-        raise unsupported("tool_choice", f"no function is called {choice.function.name[:100]!r}")
-    return found
+def _chosen(tools: list[Tool], choice: NamedTool | AllowedTools) -> list[Tool]:
+    """The functions that may be called."""
+    named = [choice] if isinstance(choice, NamedTool) else choice.allowed_tools.tools
+    names = [each.function.name for each in named]
+    known = {tool.function.name for tool in tools}
+    if unknown := [name for name in names if name not in known]:
+        raise unsupported("tool_choice", f"no function is called {unknown[0][:100]!r}")
+    return [tool for tool in tools if tool.function.name in names]
 
 
 def _grammar(asked: ChatRequest) -> Grammar | None:
@@ -249,7 +268,7 @@ def _grammar(asked: ChatRequest) -> Grammar | None:
     if grammar(asked) is not None:
         raise unsupported("response_format", "it does not go with a call that has to be made")
     tools = _functions(asked)
-    if isinstance(asked.tool_choice, NamedTool):
+    if isinstance(asked.tool_choice, NamedTool | AllowedTools):
         tools = _chosen(tools, asked.tool_choice)
     once = isinstance(asked.tool_choice, NamedTool) or asked.parallel_tool_calls is False
     return _calls(tools, parallel=not once)

@@ -49,11 +49,23 @@ class FunctionName(msgspec.Struct, forbid_unknown_fields=True):
     name: str
 
 
-class NamedTool(msgspec.Struct, forbid_unknown_fields=True):
+class NamedTool(msgspec.Struct, forbid_unknown_fields=True, tag="function"):
     """The function that has to be called."""
 
     function: FunctionName
-    type: Literal["function"] = "function"
+
+
+class Allowed(msgspec.Struct, forbid_unknown_fields=True):
+    """Functions of which one may, or has to, be called."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], msgspec.Meta(min_length=1)]
+
+
+class AllowedTools(msgspec.Struct, forbid_unknown_fields=True, tag="allowed_tools"):
+    """The other functions are told, and not called."""
+
+    allowed_tools: Allowed
 
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
@@ -68,7 +80,7 @@ class ChatRequest(SamplingRequest, kw_only=True):
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     tools: list[Tool | ServerTools] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] | None = None
     metadata: dict[str, str] | None = None  # not stored: `store` is refused

@@ -13,9 +13,13 @@ mod prompt;
 mod report;
 mod request;
 
+use inferlet::allocate;
 use inferlet::json;
 use inferlet::{join_all, session, Context, Error, ErrorCode, Result};
 use request::Request;
+
+/// Pages that every pool has.
+const SMALL: usize = 16;
 
 const HELP: &str = r#"usage: chat REQUEST
 
@@ -62,16 +66,32 @@ async fn run(request: &Request, context: &mut Context) -> Result {
     join_all(runs).await.into_iter().collect()
 }
 
+/// Refuses what can never be answered, however often it is asked.
 fn check_length(request: &Request, context: &Context) -> Result {
     let (prompt, longest) = (context.len(), request.model.max_position() as usize);
-    let wanted = request.max_tokens.unwrap_or(1);
-    if prompt + wanted <= longest {
+    let wanted = if request.clamp { 1 } else { request.max_tokens.unwrap_or(1) };
+    let name = request.model.name();
+    if prompt + wanted > longest {
+        let message = format!(
+            "context-length: {name} takes {longest} tokens; the prompt has {prompt}, and {wanted} \
+             are to follow"
+        );
+        return Err(Error::new(ErrorCode::InvalidArgument, message));
+    }
+    let page = request.model.page_size() as usize;
+    let pages = prompt / page + request.choices; // full ones are shared
+    if pages <= SMALL {
+        return Ok(());
+    }
+    let pool = json::parse(&allocate::pool_stats(context.queue())?)?;
+    let all = pool.get("kv_pages").and_then(json::Value::as_u32).unwrap_or(u32::MAX) as usize;
+    if pages <= all {
         return Ok(());
     }
     let message = format!(
-        "context-length: {} takes {longest} tokens; the prompt has {prompt}, and {wanted} are to \
-         follow",
-        request.model.name()
+        "context-length: a prompt of {prompt} tokens and {} answers take {pages} pages of KV \
+         memory; {name} has {all} of {page} tokens",
+        request.choices
     );
     Err(Error::new(ErrorCode::InvalidArgument, message))
 }
