@@ -121,13 +121,14 @@ FOLDERS: dict[str, dict[str, str]] = {
         "dialects": "backend",
         "openai": "problems schemas backend http dialects",
         "anthropic": "problems schemas backend http dialects openai",
+        "ollama": "problems schemas backend http dialects openai",
         "inferlets": "problems schemas backend http",
         "page": "",
         "live": "backend metrics",
         "watching": "problems metrics http live",
-        "operations": "problems schemas http openai anthropic inferlets watching",
+        "operations": "problems schemas http openai anthropic ollama inferlets watching",
         "openapi": "operations",
-        "app": "problems backend metrics telemetry http anthropic inferlets page watching"
+        "app": "problems schemas backend metrics telemetry http anthropic inferlets page watching"
         " operations openapi listening",
         "__main__": "listening app",
     },

@@ -201,7 +201,8 @@ def test_calls_by_a_model_whose_template_may_tell_of_no_tools(
     client: openai.OpenAI, model: str
 ) -> None:
     """`pie-tiny` is told by a prompt of the gateway's."""
-    create, fields = client.chat.completions.create, {"temperature": 0, "max_tokens": 60}
+    create: Any = client.chat.completions.create
+    fields: dict[str, Any] = {"temperature": 0, "max_tokens": 60}
     answer: Any = create(model=model, messages=ASK, tools=TOOLS, tool_choice="required", **fields)
     calls = answer.choices[0].message.tool_calls
     assert {call.function.name for call in calls} <= {"weather", "time"}
