@@ -128,8 +128,8 @@ FOLDERS: dict[str, dict[str, str]] = {
         "watching": "problems metrics http live",
         "operations": "problems schemas http openai anthropic ollama inferlets watching",
         "openapi": "operations",
-        "app": "problems schemas backend metrics telemetry http anthropic inferlets page watching"
-        " operations openapi listening",
+        "app": "problems schemas backend metrics telemetry http openai anthropic inferlets page"
+        " watching operations openapi listening",
         "__main__": "listening app",
     },
     "pie_cluster": {

@@ -28,6 +28,7 @@ from pie_gateway.inferlets.sessions import PATH as SESSION_PATH
 from pie_gateway.inferlets.sessions import session
 from pie_gateway.listening import CannotServe, is_loopback
 from pie_gateway.metrics.requests import RequestMetrics
+from pie_gateway.openai.stored import Responses
 from pie_gateway.openapi import description
 from pie_gateway.operations import OPERATIONS, Endpoint
 from pie_gateway.problems import Problem, headers_of
@@ -84,6 +85,7 @@ def make_app(config: ServerConfig) -> Starlette:
         },
         lifespan=lifespan,
     )
+    app.state.responses = Responses()
     app.state.admission = Admission(config, backends, keys, metrics, time.monotonic)
     return app
 

@@ -14,7 +14,7 @@ from pie_gateway.http.admission import Exchange
 from pie_gateway.inferlets import instances, programs, running
 from pie_gateway.ollama import generating
 from pie_gateway.ollama import models as ollama_models
-from pie_gateway.openai import tokens
+from pie_gateway.openai import stored, tokens
 from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
 from pie_gateway.openai.models import (
@@ -83,6 +83,8 @@ OPERATIONS = (
         "POST", "/v1/completions", completions, CompletionAnswer, CompletionRequest, streams=True
     ),
     Operation("POST", "/v1/responses", responses, ResponsesAnswer, ResponsesRequest, streams=True),
+    Operation("GET", "/v1/responses/{response}", stored.response, ResponsesAnswer),
+    Operation("DELETE", "/v1/responses/{response}", stored.forget_response, ANY),
     Operation(
         "POST",
         "/v1/messages",

@@ -370,13 +370,35 @@ def test_responses(client: openai.OpenAI) -> None:
     told: Any = client.responses.create(input="Hi", instructions="Be kind.", **fields)
     assert told.usage.input_tokens > final.usage.input_tokens  # type: ignore[union-attr]
     for wrong, param in (
-        ({"store": True}, "store"),
-        ({"previous_response_id": "x"}, "previous_response_id"),
+        ({"background": True}, "background"),
         ({"input": [{"type": "nothing"}]}, "input[0].type"),
     ):
         with pytest.raises(openai.BadRequestError) as raised:
             client.responses.create(**{**fields, "input": "Hi", **wrong})
         assert raised.value.param == param
+
+
+def test_a_response_goes_on_from_an_earlier_one(client: openai.OpenAI) -> None:
+    fields: dict[str, Any] = {"model": "tools", "temperature": 0, "max_output_tokens": 6}
+    first = client.responses.create(input="How is the weather?", **fields)
+    then = client.responses.create(input="And now?", previous_response_id=first.id, **fields)
+    whole: Any = [{"role": "user", "content": "How is the weather?"}, *first.output]
+    whole.append({"role": "user", "content": "And now?"})
+    same = client.responses.create(input=whole, store=False, **fields)
+    assert (then.output_text, then.usage.input_tokens) == (
+        same.output_text,
+        same.usage.input_tokens,
+    )
+    assert client.responses.retrieve(first.id).output_text == first.output_text
+    again = client.responses.create(input="Now?", previous_response_id=then.id, **fields)
+    assert again.usage.input_tokens > then.usage.input_tokens
+    client.responses.delete(first.id)
+    for name in (first.id, same.id, "x"):
+        with pytest.raises(openai.NotFoundError, match="is kept"):
+            client.responses.retrieve(name)
+        with pytest.raises(openai.NotFoundError) as missing:
+            client.responses.create(input="x", previous_response_id=name, **fields)
+        assert missing.value.param == "previous_response_id"
 
 
 def test_responses_with_tools(client: openai.OpenAI) -> None:

@@ -34,8 +34,19 @@ from pie_gateway.schemas.responses import (
 from pie_gateway.schemas.sampling import JsonObject, JsonSchema, NamedSchema, ResponseFormat
 
 
-def chat_request(asked: ResponsesRequest) -> ChatRequest:
+def items_of(asked: ResponsesRequest) -> list[dict[str, Any]]:
+    """The input as items."""
+    if isinstance(asked.input, str):
+        return [{"type": "message", "role": "user", "content": asked.input}]
+    return asked.input
+
+
+def chat_request(asked: ResponsesRequest, items: list[dict[str, Any]]) -> ChatRequest:
     """The same request as one of `/v1/chat/completions`.
+
+    Args:
+        asked: the request.
+        items: the conversation, its input last.
 
     Raises:
         Problem: 400 naming what is wrong.
@@ -43,11 +54,9 @@ def chat_request(asked: ResponsesRequest) -> ChatRequest:
     messages: list[Message] = []
     if asked.instructions:
         messages.append(SystemMessage(asked.instructions))
-    if isinstance(asked.input, str):
-        messages.append(UserMessage(asked.input))
-    else:
-        for at, given in enumerate(asked.input):
-            _add(messages, _item(given, at))
+    before = len(items) - len(items_of(asked))
+    for at, given in enumerate(items):
+        _add(messages, _item(given, at - before))
     wanted = ChatRequest(model=asked.model, messages=messages)
     wanted.max_tokens, wanted.stream = asked.max_output_tokens, asked.stream
     wanted.temperature, wanted.top_p = asked.temperature, asked.top_p

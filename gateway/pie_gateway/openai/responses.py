@@ -14,7 +14,8 @@ from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event
 from pie_gateway.openai.building import Building
-from pie_gateway.openai.response_requests import chat_request
+from pie_gateway.openai.response_requests import chat_request, items_of
+from pie_gateway.openai.stored import items_before, keep
 from pie_gateway.openai.talk import Talk, prepare
 from pie_gateway.schemas.responses import (
     Output,
@@ -34,19 +35,26 @@ from pie_gateway.schemas.sampling import PromptDetails
 
 
 async def responses(exchange: Exchange) -> Response:
-    """What follows some input. Nothing is stored."""
+    """What follows some input, or an earlier response; it is kept for later ones."""
     asked = await exchange.read(ResponsesRequest)
-    talk = await prepare(exchange, chat_request(asked), "responses", "reasoning.effort", clamp=True)
-    return await _Response(exchange.id, asked, talk).response(exchange)
+    items = [*items_before(exchange, asked.previous_response_id), *items_of(asked)]
+    talk = await prepare(
+        exchange, chat_request(asked, items), "responses", "reasoning.effort", clamp=True
+    )
+    return await _Response(exchange, asked, items, talk).response(exchange)
 
 
 class _Response(Building):
     """A response that grows by items."""
 
-    def __init__(self, name: str, asked: ResponsesRequest, talk: Talk) -> None:
+    def __init__(
+        self, exchange: Exchange, asked: ResponsesRequest, items: list[dict[str, Any]], talk: Talk
+    ) -> None:
         super().__init__(talk)
+        self._exchange = exchange
+        self._items = items
         self.answer = ResponsesAnswer(
-            f"resp_{name}",
+            f"resp_{exchange.id}",
             int(time.time()),
             talk.asked.model,
             "in_progress",
@@ -61,6 +69,8 @@ class _Response(Building):
             text=asked.text or TextSettings(TextFormat("text")),
             max_output_tokens=asked.max_output_tokens,
             reasoning=asked.reasoning or Reasoning(),
+            store=asked.store is not False,
+            previous_response_id=asked.previous_response_id,
         )
         self._numbers = 0
         self._prompt = 0
@@ -118,6 +128,8 @@ class _Response(Building):
         cut = end.reason == "length"
         answer.status = "incomplete" if cut else "completed"
         answer.incomplete_details = {"reason": "max_output_tokens"} if cut else None
+        if answer.store:
+            keep(self._exchange, answer.id, answer, [*self._items, *answer.output])
         return self._event(f"response.{answer.status}", response=answer)
 
     @property

@@ -139,7 +139,8 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     tools: list[FlatTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
     parallel_tool_calls: bool | None = None
-    store: Literal[False] | None = None  # nothing is stored
+    store: bool | None = None  # true by default, as OpenAI has it
+    previous_response_id: str | None = None  # whose conversation goes on
     metadata: dict[str, str] | None = None
     user: str | None = None
     prompt_cache_key: str | None = None
@@ -154,7 +155,6 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     background: Literal[False] | None = None
     conversation: None = None
     max_tool_calls: None = None
-    previous_response_id: None = None
     prompt: None = None
 
 
@@ -230,10 +230,10 @@ class ResponsesAnswer(msgspec.Struct):
     text: TextSettings | None = None
     max_output_tokens: int | None = None
     reasoning: Reasoning | None = None
-    store: bool = False
+    store: bool = True
     truncation: str = "disabled"
     top_logprobs: int = 0
-    previous_response_id: None = None
+    previous_response_id: str | None = None
     background: bool = False
     service_tier: str = "default"
     object: Literal["response"] = "response"

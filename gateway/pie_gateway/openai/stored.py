@@ -1,0 +1,119 @@
+"""Responses that later ones go on from: `previous_response_id`, and `/v1/responses/ID`.
+
+They are kept in memory, the latest ones of each user, and are gone with the gateway. The prefix
+cache has what was computed of them, so that nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from pie_gateway.http.admission import Exchange
+from pie_gateway.problems import Problem
+
+MOST_BYTES = 64 << 20  # of all of them
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A response, and the conversation up to its end."""
+
+    answer: bytes  # JSON
+    items: bytes  # JSON: what went in and what came out
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.answer) + len(self.items)
+
+
+@dataclass
+class _Of:
+    """A user's responses, the oldest first."""
+
+    kept: OrderedDict[str, Stored] = field(default_factory=OrderedDict)
+    size: int = 0
+
+    def pop(self, name: str) -> None:
+        self.size -= self.kept.pop(name).size
+
+
+class Responses:
+    """The latest responses of each user. Who has most makes room."""
+
+    def __init__(self) -> None:
+        """Keeps none yet."""
+        self._users: defaultdict[str, _Of] = defaultdict(_Of)
+
+    def keep(self, user: str, name: str, stored: Stored) -> None:
+        """Keeps a response; older ones make room for it."""
+        mine = self._users[user]
+        if name in mine.kept:  # the client has named two requests alike
+            mine.pop(name)
+        mine.kept[name] = stored
+        mine.size += stored.size
+        while sum(each.size for each in self._users.values()) > MOST_BYTES:
+            most = max(self._users.values(), key=lambda each: each.size)
+            most.pop(next(iter(most.kept)))
+
+    def find(self, user: str, name: str, param: str | None = None) -> Stored:
+        """A user's response.
+
+        Raises:
+            Problem: 404, naming the field of the request if it stands in one.
+        """
+        found = self._users[user].kept.get(name)
+        if found is None:
+            text = f"no response {name[:100]!r} is kept: it was not stored, or made room for others"
+            raise Problem(404, text, param=param, code="response_not_found")
+        return found
+
+    def forget(self, user: str, name: str) -> None:
+        """Forgets a user's response. Raises as `find`."""
+        self.find(user, name)
+        self._users[user].pop(name)
+
+
+def items_before(exchange: Exchange, name: str | None) -> list[dict[str, Any]]:
+    """The conversation up to the end of an earlier response.
+
+    Raises:
+        Problem: 404.
+    """
+    if name is None:
+        return []
+    stored = _responses(exchange).find(exchange.user, name, "previous_response_id")
+    found: list[dict[str, Any]] = msgspec.json.decode(stored.items)
+    return found
+
+
+def keep(exchange: Exchange, name: str, answer: Any, items: Sequence[Any]) -> None:
+    """Keeps a response with its conversation."""
+    encode = msgspec.json.encode
+    _responses(exchange).keep(exchange.user, name, Stored(encode(answer), encode(items)))
+
+
+async def response(exchange: Exchange) -> Response:
+    """A response that is kept."""
+    name = exchange.request.path_params["response"]
+    stored = _responses(exchange).find(exchange.user, name)
+    return Response(stored.answer, media_type="application/json")
+
+
+async def forget_response(exchange: Exchange) -> Response:
+    """Forgets a response; those that went on from it stay."""
+    name = exchange.request.path_params["response"]
+    _responses(exchange).forget(exchange.user, name)
+    told = {"id": name, "object": "response", "deleted": True}
+    return Response(msgspec.json.encode(told), media_type="application/json")
+
+
+def _responses(exchange: Exchange) -> Responses:
+    found: Responses = exchange.connection.app.state.responses
+    return found

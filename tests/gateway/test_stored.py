@@ -1,0 +1,26 @@
+"""Which responses are kept, and for whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from pie_gateway.openai import stored
+from pie_gateway.openai.stored import Responses, Stored
+from pie_gateway.problems import Problem
+
+
+def test_who_has_most_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "MOST_BYTES", 100)
+    kept = Responses()
+    kept.keep("ann", "a", Stored(b"." * 20, b""))
+    for number in range(50):
+        kept.keep("bob", f"{number}", Stored(b"." * 20, b""))
+        kept.keep("bob", f"{number}", Stored(b"." * 10, b""))  # of the same name
+    assert kept.find("ann", "a").size == 20
+    assert kept.find("bob", "43").size == 10
+    for user, name in (("bob", "42"), ("ann", "49"), ("bob", "a")):
+        with pytest.raises(Problem, match="is kept"):
+            kept.find(user, name)
+    kept.forget("ann", "a")
+    with pytest.raises(Problem, match="is kept"):
+        kept.forget("ann", "a")
