@@ -159,3 +159,25 @@ def test_thousands_of_choices(client: openai.OpenAI) -> None:
     options = [f"{number} (of *many*)" for number in range(3000)]
     outputs = {"structured_outputs": {"choice": options}}
     assert ask(client, max_tokens=40, extra_body=outputs).choices[0].text in options
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"guided_choice": ["red"]}, "red"),
+        ({"guided_regex": "[0-9]a"}, None),
+        ({"guided_grammar": 'start: "x"'}, "x"),
+        ({"grammar": 'root ::= "y"'}, "y"),
+        ({"guided_json": {"const": 7}}, "7"),
+        ({"json_schema": {"const": 7}, "cache_prompt": True, "repeat_penalty": 1.1}, "7"),
+    ],
+)
+def test_other_names_of_what_a_text_looks_like(
+    client: openai.OpenAI, fields: dict[str, Any], text: str | None
+) -> None:
+    said = ask(client, extra_body=fields).choices[0].text
+    assert said == text or (text is None and len(said) == 2)
+    with pytest.raises(openai.BadRequestError, match="says what the text"):
+        ask(client, extra_body={**fields, "structured_outputs": {"choice": ["a"]}})
+    few = ask(client, max_tokens=openai.omit, extra_body={"n_predict": 3, "ignore_eos": True})
+    assert few.usage.completion_tokens == 3

@@ -300,6 +300,17 @@ def test_messages(claude: anthropic.Anthropic, client: openai.OpenAI) -> None:
     assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", word)
 
 
+def test_messages_that_are_held_to_a_schema(claude: anthropic.Anthropic) -> None:
+    schema: Any = {"type": "object", "properties": {"n": {"const": 7}}, "required": ["n"]}
+    answer: Any = claude.messages.create(
+        model="pie-tiny",
+        messages=[{"role": "user", "content": "Hi"}],
+        max_tokens=20,
+        output_config={"format": {"type": "json_schema", "schema": schema}},
+    )
+    assert json.loads(answer.content[0].text) == {"n": 7}
+
+
 def test_messages_with_tools(claude: anthropic.Anthropic) -> None:
     tools: Any = [{"name": "weather", "input_schema": CITY}]
     choice: Any = {"type": "any", "disable_parallel_tool_use": True}

@@ -29,6 +29,7 @@ from pie_gateway.schemas.messages import (
     ToolMessage,
     UserMessage,
 )
+from pie_gateway.schemas.sampling import JsonSchema, NamedSchema
 
 
 def chat_request(asked: CountRequest) -> ChatRequest:
@@ -49,6 +50,10 @@ def chat_request(asked: CountRequest) -> ChatRequest:
         ]
     _choose(asked, wanted)
     wanted.continue_final_message = asked.messages[-1].role == "assistant" or None
+    if asked.output_config is not None:
+        wanted.reasoning_effort = asked.output_config.effort
+        if (form := asked.output_config.format) is not None:
+            wanted.response_format = JsonSchema(NamedSchema("answer", form.schema))
     if asked.thinking is not None and asked.thinking.type != "adaptive":
         wanted.reasoning_effort = "high" if asked.thinking.type == "enabled" else "none"
     if isinstance(asked, MessagesRequest):

@@ -16,7 +16,7 @@ TokenLogprobs: TypeAlias = tuple[float, list[tuple[int, float]]]  # its own, and
 class Grammar(msgspec.Struct):
     """What the text has to look like."""
 
-    kind: Literal["json-schema", "regex", "lark"]
+    kind: Literal["json-schema", "regex", "lark", "ebnf"]
     text: str
 
 

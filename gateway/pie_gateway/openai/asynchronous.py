@@ -29,6 +29,8 @@ REFUSED: dict[str, Any] = {
     "stop": [],
     "stop_token_ids": [],
     "structured_outputs": StructuredOutputs(),
+    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar")),
+    **dict.fromkeys(("json_schema", "grammar")),
     "top_logprobs": 0,
 }
 

@@ -17,7 +17,13 @@ from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
 from pie_gateway.openai.choices import Whole, completion_logprobs, prompt_logprobs
-from pie_gateway.openai.sampling import check_stream_options, fill_ends, grammar, sampling
+from pie_gateway.openai.sampling import (
+    check_stream_options,
+    fill_ends,
+    grammar,
+    predicted,
+    sampling,
+)
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.completions import (
     MAX_PROMPTS,
@@ -75,6 +81,7 @@ def _job(
 ) -> Job:
     choices = asked.best_of or asked.n or 1
     picks = choices > (asked.n or 1)
+    most = asked.max_tokens if asked.max_tokens is not None else predicted(asked) or DEFAULT_TOKENS
     job = Job(
         model=name.model,
         adapter=name.adapter,
@@ -82,7 +89,7 @@ def _job(
         text=prompt if isinstance(prompt, str) else None,
         tokens=None if isinstance(prompt, str) else prompt,
         choices=choices,
-        max_tokens=DEFAULT_TOKENS if asked.max_tokens is None else asked.max_tokens,
+        max_tokens=most,
         logprobs=asked.logprobs is not None or picks,
         prompt_logprobs=bool(asked.echo) and asked.logprobs is not None,
         ids=bool(asked.return_token_ids),

@@ -25,7 +25,9 @@ class ModelCard(msgspec.Struct):
     root: str  # the model itself
     parent: str | None  # the model that an adapter is for
     max_model_len: int  # tokens
+    display_name: str  # Anthropic's clients read it
     object: Literal["model"] = "model"
+    type: Literal["model"] = "model"
     owned_by: Literal["pie-py"] = "pie-py"
 
 
@@ -34,6 +36,7 @@ class ModelList(msgspec.Struct):
 
     data: list[ModelCard]
     object: Literal["list"] = "list"
+    has_more: bool = False
 
 
 class EmbeddingsRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +65,7 @@ async def model(exchange: Exchange) -> Response:
 async def _card(catalog: Catalog, name: ModelName) -> ModelCard:
     longest = (await catalog.describe(name.model))["max_position"]
     parent = None if name.adapter is None else name.model
-    return ModelCard(name.id, STARTED, name.model, parent, longest)
+    return ModelCard(name.id, STARTED, name.model, parent, longest, name.id)
 
 
 async def embeddings(exchange: Exchange) -> Response:

@@ -32,7 +32,7 @@ def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> dict[str, Any]:
         "top_p": asked.top_p,
         "top_k": None if asked.top_k is None else max(0, asked.top_k),
         "min_p": asked.min_p,
-        "repetition_penalty": asked.repetition_penalty,
+        "repetition_penalty": asked.repetition_penalty or asked.repeat_penalty,
         "presence_penalty": asked.presence_penalty,
         "frequency_penalty": asked.frequency_penalty,
         "logit_bias": _biases(asked.logit_bias or {}),
@@ -42,6 +42,11 @@ def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> dict[str, Any]:
         **{name: getattr(asked, name) for name in FURTHER},
     }
     return {name: value for name, value in parameters.items() if value is not None}
+
+
+def predicted(asked: SamplingRequest) -> int | None:
+    """`max_tokens` by llama.cpp's name."""
+    return None if asked.n_predict is None or asked.n_predict < 1 else asked.n_predict
 
 
 def fill_ends(
@@ -77,7 +82,7 @@ def grammar(asked: SamplingRequest) -> Grammar | None:
     Raises:
         Problem: 400 if it is said in two ways.
     """
-    outputs = None if asked.structured_outputs is None else _structured(asked.structured_outputs)
+    outputs = _structured(_outputs(asked))
     match asked.response_format:
         case JsonObject():
             found = Grammar("json-schema", '{"type": "object"}')
@@ -97,6 +102,31 @@ def schema_grammar(schema: dict[str, Any], *, strict: bool) -> Grammar:
     return Grammar("json-schema", json.dumps(schema))
 
 
+def _outputs(asked: SamplingRequest) -> StructuredOutputs:
+    """`structured_outputs`, by whatever name it is asked for.
+
+    Raises:
+        Problem: 400 if it is said in two ways.
+    """
+    named = {
+        "guided_json": "json",
+        "guided_regex": "regex",
+        "guided_choice": "choice",
+        "guided_grammar": "grammar",
+        "json_schema": "json",
+        "grammar": "gbnf",
+    }
+    found = asked.structured_outputs or StructuredOutputs()
+    for name, own in named.items():
+        if (value := getattr(asked, name)) in (None, ""):
+            continue
+        if found != StructuredOutputs():
+            raise unsupported(name, "another field says what the text looks like")
+        found = StructuredOutputs()
+        setattr(found, own, value)
+    return found
+
+
 def _structured(asked: StructuredOutputs) -> Grammar | None:
     given = [getattr(asked, name) not in (None, False) for name in asked.__struct_fields__]
     if not any(given):
@@ -112,6 +142,8 @@ def _structured(asked: StructuredOutputs) -> Grammar | None:
         return Grammar("regex", "|".join(map(_literal, asked.choice)))  # any number of them
     if asked.grammar is not None:
         return Grammar("lark", asked.grammar)
+    if asked.gbnf is not None:
+        return Grammar("ebnf", asked.gbnf)
     return Grammar("json-schema", '{"type": "object"}')
 
 

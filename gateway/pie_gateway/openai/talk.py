@@ -18,7 +18,7 @@ from pie_gateway.dialects.splitter import Said
 from pie_gateway.dialects.told import tell, told_calls
 from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render, text_of, with_ids
-from pie_gateway.openai.sampling import fill_ends, grammar, sampling
+from pie_gateway.openai.sampling import fill_ends, grammar, predicted, sampling
 from pie_gateway.openai.template import template_arguments
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.chat import AllowedTools, ChatRequest, NamedTool, Tool
@@ -171,7 +171,7 @@ async def prepare(
         continued=continued,
         images=len(images),
         choices=asked.n or 1,
-        max_tokens=asked.max_completion_tokens or asked.max_tokens,
+        max_tokens=asked.max_completion_tokens or asked.max_tokens or predicted(asked),
         clamp=clamp,
         logprobs=bool(asked.logprobs),
         ids=bool(asked.return_token_ids),

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from pie_gateway.schemas.chat import Effort
 from pie_gateway.schemas.sampling import Count, ModelName, Name, Share, StopText
 
 
@@ -101,6 +102,20 @@ class Thinking(msgspec.Struct, forbid_unknown_fields=True):
     budget_tokens: int | None = None  # a hint: `max_tokens` bounds thought and answer together
 
 
+class OutputFormat(msgspec.Struct, forbid_unknown_fields=True):
+    """What the text looks like."""
+
+    schema: dict[str, Any]
+    type: Literal["json_schema"] = "json_schema"
+
+
+class OutputConfig(msgspec.Struct, forbid_unknown_fields=True):
+    """Of the text."""
+
+    format: OutputFormat | None = None
+    effort: Effort | None = None
+
+
 class Metadata(msgspec.Struct, forbid_unknown_fields=True):
     """The request's sender, for logs."""
 
@@ -116,6 +131,7 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tools: list[AnthropicTool] | None = None
     tool_choice: AnthropicChoice | None = None
     thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
     cache_control: dict[str, Any] | None = None
 
 

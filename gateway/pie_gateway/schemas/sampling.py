@@ -66,6 +66,7 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
     regex: str | None = None
     choice: Annotated[list[StopText], msgspec.Meta(min_length=1)] | None = None
     grammar: str | None = None  # in Lark's syntax
+    gbnf: str | None = None  # in llama.cpp's
     json_object: bool | None = None
 
 
@@ -134,6 +135,17 @@ class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     return_token_ids: bool | None = None
     structured_outputs: StructuredOutputs | None = None
     allowed_token_ids: Annotated[list[TokenId], msgspec.Meta(min_length=1)] | None = None
+    # Its older names for `structured_outputs`.
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: Annotated[list[StopText], msgspec.Meta(min_length=1)] | None = None
+    guided_grammar: str | None = None
+    # llama.cpp's
+    json_schema: dict[str, Any] | None = None
+    grammar: str | None = None  # GBNF
+    repeat_penalty: Annotated[float, msgspec.Meta(gt=0, le=100)] | None = None
+    n_predict: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None  # -1: no bound
+    cache_prompt: bool | None = None  # every prefix is cached
 
 
 class PromptDetails(msgspec.Struct):

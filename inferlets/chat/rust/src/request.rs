@@ -139,6 +139,7 @@ fn grammar(asked: &Value) -> Option<Grammar> {
     match given.get("kind")?.as_str()? {
         "json-schema" => Some(Grammar::json_schema(&text)),
         "regex" => Some(Grammar::regex(&text)),
+        "ebnf" => Some(Grammar::ebnf(&text)),
         _ => Some(Grammar::lark(&text)),
     }
 }
