@@ -7,6 +7,7 @@ rank starts, or the host of its machine.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 
@@ -35,4 +36,9 @@ def main(run: Callable[[str, WorkerConfig], int] = run) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The system frees all at once. Python and PyTorch take up to seconds to do it one by one, for
+    # which the control process, and who ends it, would wait.
+    os._exit(status)
