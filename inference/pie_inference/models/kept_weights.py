@@ -44,7 +44,7 @@ class KeptWeights:
         """
         self._is_read = False
         facts: list[Any] = [_code(), *options]
-        for file in sorted(checkpoint.iterdir()):
+        for file in sorted(filter(Path.is_file, checkpoint.iterdir())):
             found = file.stat()  # of what a link names
             facts.append([str(file.resolve()), found.st_size, found.st_mtime_ns, found.st_ino])
         self._key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
@@ -56,8 +56,7 @@ class KeptWeights:
             if not file.is_file() or library() is None:
                 return {}
             found = _mapped(used(file, "*.packed"))
-        except OSError as error:
-            log.warning("weights are not kept as they are packed", reason=str(error))
+        except OSError:  # which `keep` says, if there is anything to keep
             return {}
         except (ValueError, RuntimeError, TypeError, LookupError, AttributeError) as error:
             log.warning("a damaged file: it is made again", file=str(file), reason=str(error))
@@ -88,7 +87,7 @@ class KeptWeights:
             log.info("weights are not kept as they are packed: too large", bytes=size)
             return
         left = MOST_BYTES - size
-        others = [(other.stat(), other) for other in folder.glob("*.packed")]
+        others = [(file.stat(), file) for file in filter(Path.is_file, folder.glob("*.packed"))]
         for facts, other in sorted(others, key=lambda found: -found[0].st_mtime):
             left -= facts.st_size
             if left < 0:
@@ -96,7 +95,8 @@ class KeptWeights:
         table: dict[str, Any] = {
             _SUM: sum(_sum(weight.data) for weight in weights.values()) & _MASK
         }
-        with tempfile.TemporaryDirectory(dir=folder) as made:
+        # Named so that one that is left goes like the others.
+        with tempfile.TemporaryDirectory(dir=folder, suffix=".packed") as made:
             with Path(made, file.name).open("wb") as opened:
                 for name, w in weights.items():
                     table[name] = [*w.data.shape, w.outputs, w.inputs, w.group, w.bits, w.half]
