@@ -46,7 +46,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "config": "",
         "wire": "config",
         "build": "config wire",
-        "models": "config",
+        "models": "build config",
         # The roof.
         "client": "pie_py build config wire",
         "testing": "config wire build client",

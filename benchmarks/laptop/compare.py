@@ -17,7 +17,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.laptop import first_token, texts
+import torch
+
+from benchmarks.laptop import first_token, perplexity, texts
 from benchmarks.laptop.sides import (
     PeerSide,
     Side,
@@ -41,7 +43,6 @@ from pie_py.config.model import ModelConfig
 PIE, LLAMA, TRANSFORMERS = "pie_py", "llama.cpp", "transformers"
 GREEDY_TOKENS = 24
 DECODE_PROMPT = 16
-WINDOW = 512
 # Least tokens/s over the best of a peer's numbers of threads.
 SPEED_GOALS = {
     LLAMA: {
@@ -68,7 +69,10 @@ class Settings:
     )
     strings: int = options.count("--strings", 10_000, "Odd strings to tokenize.")
     longest: int = options.count("--longest", 8_000, "Tokens of the longest prompt.")
-    windows: int = options.count("--windows", 8, f"Of {WINDOW} tokens, to score.")
+    windows: int = options.count("--windows", 8, f"Of {perplexity.WINDOW} tokens, to score.")
+    rounded: bool = options.option(
+        "--rounded", is_flag=True, help="Score it as a plain checkpoint, too, and with --quantize."
+    )
     starts: int = options.count("--starts", 2, "How often each start is measured.")
     tokens: int = options.tokens(48)
     rounds: int = options.rounds(5)
@@ -95,9 +99,9 @@ def compare(settings: Settings, progress: Progress) -> list[Report]:
     start = first_token.table(
         settings.model, settings.starts, llama, settings.transformers, progress
     )
-    speed, memory, perplexity = _speed(settings, llama, progress)
+    speed, memory, scores = _speed(settings, llama, progress)
     speed.notes += notes
-    return [exact, start, speed, memory, perplexity]
+    return [exact, start, speed, memory, scores]
 
 
 def _exactness(settings: Settings, llama: list[str] | None, progress: Progress) -> Report:
@@ -114,7 +118,7 @@ def _exactness(settings: Settings, llama: list[str] | None, progress: Progress) 
     with ExitStack() as stack:
         ours = stack.enter_context(our_side(PIE, model, 1, context))
         codec = TextCodec(Path(ours.facts["folder"]))
-        prompts = _prompts(codec, min(settings.longest, ours.facts["max_position"] - 64))
+        prompts = _prompts(codec, min(settings.longest, ours.facts["max_position"] - GREEDY_TOKENS))
         progress("the server runs in float32")
         strings = texts.odd_strings(settings.strings)
         tokens = [codec.encode(text) for text in strings]
@@ -199,18 +203,14 @@ def _speed(
             [[name, *row] for name, row in _joined(idle, after).items()],
             ["Proportional share (PSS), and each process's peak (RSS), loading included."],
         )
-        codec = TextCodec(Path(ours.facts["folder"]))
-        ids = codec.encode(texts.passage())[: settings.windows * WINDOW]
-        windows = [ids[at : at + WINDOW] for at in range(0, len(ids), WINDOW)]
-        perplexity = Report(
-            f"Perplexity of the documentation, {settings.windows} windows of {WINDOW} tokens",
-            ["", "perplexity"],
-        )
+        _hold_to_pools(memory, Path(settings.model).stat().st_size, ours.facts)
+        scores = perplexity.table(settings.windows)
         for side in whole:
-            found = math.exp(-statistics.mean(side.score(windows)))
-            perplexity.rows.append([side.name, f"{found:.3f}"])
+            perplexity.score(side, Path(ours.facts["folder"]), settings.windows, scores)
         progress("perplexity")
-    return speed, memory, perplexity
+    if settings.rounded:
+        perplexity.rounded(Path(settings.model), settings.windows, scores, progress)
+    return speed, memory, scores
 
 
 def _turns(
@@ -261,6 +261,17 @@ def _memory(sides: Sequence[Side]) -> dict[str, list[float]]:
         if len(pids) > 1:
             found[side.name] = [memory_mb(list(pids.values())), max(map(peak_mb, pids.values()))]
     return found
+
+
+def _hold_to_pools(memory: Report, file: int, facts: dict[str, Any]) -> None:
+    """Adds the bytes of the file and of the pools, and the goal over both together."""
+    kv = facts["kv_pages"] * facts["kv_costs"]["page_bytes"]
+    embeds = facts["embeds"] * facts["hidden_size"] * getattr(torch, facts["dtype"]).itemsize
+    wanted = {"the file": file / 1e6, "KV pool": kv / 1e6, "pool of embeds": embeds / 1e6}
+    after = {row[0]: row[2] for row in memory.rows}
+    memory.rows += [[name, size, size, None] for name, size in wanted.items()]
+    over = (after[PIE] - after[f"{PIE}, gateway"]) / sum(wanted.values())
+    memory.goals.append(Goal("memory without the gateway over file and pools", over, 1.3))
 
 
 def _joined(

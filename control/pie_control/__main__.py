@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from typing import Any
@@ -20,6 +21,7 @@ def main() -> int:
 
     Says on standard output, in one line of JSON, that it is ready and where, or what went wrong.
     """
+    gc.disable()  # until it serves: nothing of what is imported is ever freed
     process.set_up_memory()
     process.allow_open_files()
     given, with_parent = read_arguments("pie_control")

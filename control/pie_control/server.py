@@ -125,10 +125,11 @@ class _Server:
             # launches wait for the model.
             endpoint = await nursery.start(self._rpc.run)
             nursery.start_soon(self._components.load_ahead)
+            gc.collect()  # while the worker loads
             await nursery.start(self._link.run)
             # What is loaded by now stays: the collector need not look at it at every turn.
-            gc.collect()
             gc.freeze()
+            gc.enable()
             # Reference counts free what guests' calls allocate. Cycles are few, so the collector
             # looks for them seldom: and among few objects at a time, for nothing else goes on
             # meanwhile. 100 000 take 30 ms.

@@ -63,7 +63,7 @@ async def main(
     """
     model, began = Model.load(model_name), runtime.monotonic()
     if b"[CALL]" not in model.tokenizer.special_tokens()[1]:
-        raise ValueError(f"{model.name} was not trained on CML, as pie-tiny was: it has no [CALL]")
+        raise SystemExit(f"{model.name} was not trained on CML, as pie-tiny was: it has no [CALL]")
     head = "<|begin|><|system|>\nCalls: in parallel.\n"
     context, known = await documents(model, head, apis, cache)
     context.fill(f"<|end|>\n<|user|>\n{request}<|end|>\n<|assistant|>\n")

@@ -1,7 +1,7 @@
 """CodeAct: the model acts by Python code, which runs in the instance's own sandbox.
 
 What the code prints is the observation; after an error the model tries again, with the variables
-that there are.
+that there are. It is for instruct models: those with a chat template.
 """
 
 import contextlib
@@ -59,6 +59,6 @@ async def main(
         if worked:
             return {"answer": told.strip(), "observations": observations, "tokens": len(context)}
         context.fill(f"{'```' if grammar else ''}\nObservation: {told}\n")
-    raise ValueError(
+    raise SystemExit(
         f"none of the model's {steps} pieces of code ran and printed something: {told}"
     )

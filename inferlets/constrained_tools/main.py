@@ -1,6 +1,7 @@
 """Constrained tool calls: any model's call is one of the tools', with valid arguments.
 
 The model is told of the tools' schemas, and the grammar is made of them; the program runs the call.
+It is for instruct models: those with a chat template.
 """
 
 import json
@@ -56,6 +57,6 @@ async def main(
     )
     text = await generator.collect_text()
     if not generator.is_complete:
-        raise ValueError(f"cut short: give more --max-tokens than the call needs, {text!r}")
+        raise SystemExit(f"cut short: give more --max-tokens than the call needs, {text!r}")
     (call,) = tools.parse(text)
     return {"call": json.loads(text), "result": run(call)}

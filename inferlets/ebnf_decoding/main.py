@@ -37,5 +37,5 @@ async def main(
     )
     await generator.send_text()
     if not generator.is_complete:
-        raise ValueError("cut short before the grammar's end: give more --max-tokens")
+        raise SystemExit("cut short before the grammar's end: give more --max-tokens")
     return ""

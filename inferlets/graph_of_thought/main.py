@@ -1,24 +1,21 @@
 """Graph of thought: a sum in parts, each voted on, whose results are merged until one is left.
 
-All votes of all parts of a level run in one batch, on forks that share their question's pages.
+All votes of all parts of a level run in one batch, on forks that share their question's pages. It
+is for instruct models: those with a chat template.
 """
 
-import re
 from collections import Counter
 
 from inferlet import Context, Grammar, Model, Sampler, gather
 
-NUMBER = Grammar.regex(" -?[0-9]{1,9}")
+ANSWER = Grammar.regex(r"([^\n]{0,100}\n){0,6}Answer: -?[0-9]{1,9}")
 
 
 async def attempt(question: Context, seed: int) -> int:
-    """An answer; a model that does not write `Answer: 32` by itself is made to, and ends there."""
-    context, sampler = question.fork(), Sampler.multinomial(0.5, seed)
-    text = await context.generate(sampler, max_tokens=96).collect_text()
-    if (match := re.search(r"Answer: (-?\d+)", text)) is not None:
-        return int(match[1])
-    context.fill("\nAnswer:")
-    return int(await context.generate(sampler, grammar=NUMBER, max_tokens=12).collect_text())
+    """An answer, behind a few lines."""
+    sampler = Sampler.multinomial(0.5, seed)
+    generator = question.fork().generate(sampler, grammar=ANSWER, max_tokens=640)
+    return int((await generator.collect_text()).rpartition("Answer: ")[2])
 
 
 async def add(model: Model, numbers: list[int], votes: int, seed: int) -> int:

@@ -1,7 +1,8 @@
 """A human in the loop: a call waits for a person, who allows, changes or refuses it.
 
 The program sends `{"call": ...}` and receives "yes", "no", or another call in its place; what the
-context holds stays where it is meanwhile, or goes as the server's policy says.
+context holds stays where it is meanwhile, or goes as the server's policy says. It is for instruct
+models: those with a chat template.
 """
 
 from inferlet import Context, Grammar, Model, runtime, session, tools

@@ -37,7 +37,7 @@ async def main(
         module = Context(served, add_bos=False, prefix_cache=False, first_position=number * span)
         await module.fill(schema[number]).flush()
         if len(module) > span:
-            raise ValueError(f"module {number} has {len(module)} tokens: `--span` is {span}")
+            raise SystemExit(f"module {number} has {len(module)} tokens: `--span` is {span}")
         try:
             module.save(names[number])
         except PieError as error:

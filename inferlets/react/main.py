@@ -1,7 +1,8 @@
 """ReAct: thoughts, actions and observations, with tools over HTTP.
 
 An action runs beside the model, and its observation is filled in where the context is: no token of
-the conversation is computed twice. A grammar holds the form, so any model's action can be run.
+the conversation is computed twice. A grammar holds the form, so any model's action can be run. It
+is for instruct models: those with a chat template.
 """
 
 import re
@@ -48,7 +49,7 @@ async def main(
         text = await generator.collect_text()
         session.send(text)
         if not generator.is_complete:
-            raise ValueError(f"{text!r} is no whole step: give more --max-tokens")
+            raise SystemExit(f"{text!r} is no whole step: give more --max-tokens")
         _, _, answer = text.rpartition("Answer: ")
         if answer != text:
             return {"answer": answer.strip(), "calls": calls, "tokens": len(context)}

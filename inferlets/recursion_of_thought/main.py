@@ -1,27 +1,19 @@
 """Recursion of thought: what is too much for one context is divided, each part in one of its own.
 
-The parts run at once, to any depth; a context holds one small problem, never the whole.
+The parts run at once, to any depth; a context holds one small problem, never the whole. It is for
+instruct models: those with a chat template.
 """
-
-import re
 
 from inferlet import Context, Grammar, Model, gather
 
-NUMBER = Grammar.regex(" -?[0-9]{1,9}")
+ANSWER = Grammar.regex(r"([^\n]{0,100}\n){0,6}Answer: -?[0-9]{1,9}")
 
 
 async def ask(model: Model, question: str) -> int:
-    """The model's own answer to a small problem.
-
-    One that does not write `Answer: 32` by itself is made to, and ends there.
-    """
+    """The model's own answer to a small problem, behind a few lines."""
     context = Context(model).user(f"What is {question}?")
-    text = await context.generate(max_tokens=128).collect_text()
-    match = re.search(r"Answer: (-?\d+)", text)
-    if match is not None:
-        return int(match[1])
-    context.fill("\nAnswer:")
-    return int(await context.generate(grammar=NUMBER, max_tokens=12).collect_text())
+    text = await context.generate(grammar=ANSWER, max_tokens=640).collect_text()
+    return int(text.rpartition("Answer: ")[2])
 
 
 async def solve(model: Model, numbers: list[int], depth: int) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Retrieval: the best of stored texts answers a question, and stays computed for the next one.
 
-Texts lie in the store, added as they are or from a URL; the search is BM25, in the program.
+Texts lie in the store, added as they are or from a URL; the search is BM25, in the program. It is
+for instruct models: those with a chat template.
 """
 
 import math
@@ -56,7 +57,7 @@ async def main(
         return {"texts": len(keys)}
     found = [value.decode() for key in keys if (value := await store.get(key)) is not None]
     if not found:
-        raise ValueError("no texts are stored: add some with `--add`")
+        raise SystemExit("no texts are stored: add some with `--add`")
     text, model = best(question, found), Model.load()
     name = PREFIX + sha256(text.encode()).hexdigest()
     messages = [{"role": "user", "content": f"{text}\n\n{question}"}]

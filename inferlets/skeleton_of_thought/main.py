@@ -1,6 +1,7 @@
 """Skeleton of thought: the points of an answer first, then all of them at once.
 
 The points keep to a grammar; each is expanded on a fork, and the forks are joined to one context.
+It is for instruct models: those with a chat template.
 """
 
 import re
@@ -37,7 +38,7 @@ async def main(
         *(branch.generate(max_tokens=max_tokens).collect_text() for branch in branches)
     )
     if not all(texts):
-        raise ValueError(f"the model wrote nothing about a point: {skeleton}, {texts}")
+        raise SystemExit(f"the model wrote nothing about a point: {skeleton}, {texts}")
     held = [page for branch in branches for page in branch.pages]
     return {
         "points": skeleton,

@@ -1,7 +1,7 @@
 """A conversation without end: when it grows too long, its beginning gives way to a summary.
 
 What the user says is given by `--messages`, or sent by the client, for which the program waits; an
-empty text ends it.
+empty text ends it. It is for instruct models: those with a chat template.
 """
 
 from inferlet import Context, Model, runtime, session

@@ -13,7 +13,7 @@ async def main(args: list[str]) -> str:
     parser = ArgumentParser("text_completion", description="Continues a prompt.")
     parser.add_argument("--prompt", required=True, help="what to continue")
     parser.add_argument(
-        "--chat", action="store_true", help="answer the prompt, in the model's chat format"
+        "--chat", action="store_true", help="answer the prompt, by the model's chat template"
     )
     parser.add_argument("--max-tokens", type=int, default=64, help="most tokens to generate")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")

@@ -1,4 +1,7 @@
-"""A thinking budget (s1): thoughts are cut where it ends, and go on where they stop too early."""
+"""A thinking budget (s1): thoughts are cut where it ends, and go on where they stop too early.
+
+It is for instruct models: those with a chat template.
+"""
 
 from inferlet import Context, Model
 
@@ -40,5 +43,5 @@ async def main(
     line = "" if not thoughts or thoughts.endswith("\n") else "\n"
     answer = await context.fill(line + marker).generate(max_tokens=max_tokens).collect_text()
     if not answer.strip():
-        raise ValueError(f"the model wrote no answer after {thoughts!r} and {marker!r}")
+        raise SystemExit(f"the model wrote no answer after {thoughts!r} and {marker!r}")
     return {"thoughts": thoughts, "tokens": thought, "waits": waits, "answer": answer.strip()}

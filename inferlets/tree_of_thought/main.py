@@ -1,8 +1,8 @@
 """Tree of thought: several next thoughts for each of the best ones so far, judged by code.
 
 A thought is a line. Forks share the pages of what they have in common, all thoughts of a step run
-in one batch, and the judge runs between the steps, in the program. A
-grammar holds the form of the lines; their numbers are the model's.
+in one batch, and the judge runs between the steps, in the program. A grammar holds the form of the
+lines; their numbers are the model's. It is for instruct models: those with a chat template.
 """
 
 import re
@@ -10,37 +10,62 @@ import re
 from inferlet import Context, Grammar, Model, Sampler, gather
 
 PLACES = ("ones", "tens", "hundreds", "thousands")
-COLUMN = {"+": r"=\d{1,2}( carry \d)? so \d{1,5}", "-": r" borrow [01], 1?\d(-\d)+=\d so \d{1,5}"}
+SUM, DIFFERENCE = r"=\d{1,2} carry [01] so \d{1,5}", r" borrow [01], 1?\d(-\d)+=\d so \d{1,5}"
+LAST_SUM = r"=\d{1,2} so \d{1,5}"
+
+
+def parts_of(question: str) -> list[str]:
+    """A number, the sign, and another number."""
+    parts = re.findall(r"\d+|[+-]", question)
+    if len(parts) != 3 or len(max(parts, key=len)) > len(PLACES):
+        raise SystemExit("a sum or difference of two numbers of up to four digits is wanted")
+    return parts
 
 
 def starts_of(question: str, lines: list[str]) -> list[str]:
-    """How the lines of a worked sum or difference begin, and the one after them."""
-    first, sign, second = re.findall(r"\d+|[+-]", question)
+    """How the lines of a worked sum or difference begin, as far as the lines so far tell."""
+    first, sign, second = parts_of(question)
     width = max(len(first), len(second))
     top, bottom = first.zfill(width), second.zfill(width)
     starts, carry = [f"{top}{sign}{bottom}:"], ""
-    for place, a, b, line in zip(PLACES, top[::-1], bottom[::-1], [*lines[1:], ""], strict=False):
+    for place, a, b, line in zip(
+        PLACES, top[::-1], bottom[::-1], [*lines[1:], *PLACES], strict=False
+    ):
         starts.append(f"{place}: {a}{sign}{b}{carry}")
-        carry = sign + (re.findall(r"(?:carry|borrow) (\d)", line) or [""])[0]
+        carry = "".join(sign + digit for digit in re.findall(r"(?:carry|borrow) (\d)", line))
     return [*starts[: width + 1], "Answer: "]
 
 
 def shape(question: str, lines: list[str]) -> Grammar:
     """What the next line may be."""
-    start, sign = starts_of(question, lines)[len(lines)], "-" if "-" in question else "+"
-    if start == "Answer: ":
-        return Grammar.regex(r"Answer: -?\d{1,5}")
-    return Grammar.regex(re.escape(start) + (COLUMN[sign] if lines else "") + "\n")
+    start, *later = starts_of(question, lines)[len(lines) :]
+    if not later:
+        return Grammar.regex(rf"{start}-?\d{{1,5}}")
+    column = DIFFERENCE if "-" in question else SUM if later[1:] else LAST_SUM
+    return Grammar.regex(re.escape(start) + (column if lines else "") + "\n")
+
+
+def worked(question: str) -> list[str]:
+    """The lines of a sum or difference that is right."""
+    lines, digits = starts_of(question, [])[:1], ""
+    while len(left := starts_of(question, lines)[len(lines) :]) > 1:
+        column, last = left[0].partition(": ")[2], len(left) == 2
+        value = eval(column)
+        if "-" in column:
+            lent = int(value < 0)
+            value += 10 * lent
+            told = f" borrow {lent}, {'1' * lent}{column}={value}"
+        else:
+            told = f"={value}" + ("" if last else f" carry {value // 10}")
+        digits = f"{value if last else value % 10}{digits}"
+        lines.append(f"{left[0]}{told} so {digits}")
+    first, sign, second = parts_of(question)
+    return [*lines, f"Answer: {int(first) + int(sign + second)}"]
 
 
 def judge(question: str, lines: list[str]) -> int:
     """How many lines of a worked sum or difference hold, from the first on."""
-    right = [
-        line.startswith(start)
-        and all(eval(left) == int(value) for left, value in re.findall(r"([\d+-]+)=(\d+)", line))
-        and all((eval(x) < 0) == int(lent) for x, lent in re.findall(r"(\S+) borrow (\d)", line))
-        for start, line in zip(starts_of(question, lines), lines, strict=False)
-    ]
+    right = [line == wanted for line, wanted in zip(lines, worked(question), strict=False)]
     return [*right, False].index(False)
 
 

@@ -21,7 +21,7 @@ async def main(
     context = Context(served)
     new, out, pages = Context(served).fill(prompt).buffer(), list[int](), 0
     if not new:
-        raise ValueError("nothing to continue: give a `--prompt`")
+        raise SystemExit("nothing to continue: give a `--prompt`")
     while len(out) < max_tokens and context.next_position < served.max_position:
         ends = range(len(context) + 1, len(context) + len(new) + 1)
         found = await context.forward(new, 1, mask=[[(max(0, end - window), end)] for end in ends])

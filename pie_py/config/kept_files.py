@@ -20,6 +20,18 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("pie_py"))
 
 
+def own_folder(name: str) -> Path:
+    """A folder of it, made if need be, for what is run or trusted. Raises `OSError` if there can be
+    none, or another user can put something into it.
+    """
+    folder = cache_folder() / name
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    facts = folder.stat()
+    if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
+        raise PermissionError(f"{folder} is not this user's alone: remove it")
+    return folder
+
+
 def used(path: Path, pattern: str) -> Path:
     """A file or folder that is used now. Its like beside it, of the pattern, that have not been
     used for long are removed.

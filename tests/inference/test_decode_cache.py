@@ -4,7 +4,9 @@ between.
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -167,3 +169,20 @@ def test_a_sequence_that_has_grown_elsewhere_keeps_its_row() -> None:
     decoding.cache.stamp(np.array(own[-2:]))
     assert decoding.step([2, 1, 0]).tolist() == before[::-1].tolist()
     assert decoding.window.copied == 2
+
+
+def test_a_room_that_sequences_have_left_is_given_back() -> None:
+    caches = decode_cache.DecodeCaches(make_cache(1024))
+
+    def step(keys: int) -> DecodeCache:
+        [found] = caches.open(np.array([0]), np.array([keys]), lambda _: np.arange(keys)[None])
+        return found
+
+    left = weakref.ref(step(decode_cache.SMALLEST_ROOM))
+    for _ in range(decode_cache.UNUSED):
+        grown = weakref.ref(step(decode_cache.SMALLEST_ROOM + 1))
+    assert left() is not None
+    step(decode_cache.SMALLEST_ROOM + 1)
+    gc.collect()
+    assert left() is None
+    assert grown() is not None

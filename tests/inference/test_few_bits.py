@@ -18,17 +18,24 @@ from support.model_rig import Rig, Step, tokens_of
 from pie_inference.errors import LoadError
 from pie_inference.layers import native
 from pie_inference.layers.grouped import GroupedLinear, Packed, packed, rounded
+from pie_inference.models import few_bits, kept_weights
 
 Weight = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
 ROWS = [1, 2, 3, 5, 6, 7, 8, 13, 32, 70]
 
 
 @pytest.fixture
-def other_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The library is compiled again, into a folder of the test's."""
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's."""
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda *_: str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def other_cache(own_cache: Path) -> Iterator[Path]:
+    """The library is compiled again, into it."""
     native.library.cache_clear()
-    yield tmp_path / "cache"
+    yield own_cache
     native.library.cache_clear()
 
 
@@ -107,7 +114,7 @@ def test_rounded_weights_are_the_nearest(bits: int, near: float) -> None:
 
 
 @pytest.fixture
-def gguf(tmp_path: Path, other_cache: Path) -> Path:
+def gguf(tmp_path: Path, own_cache: Path) -> Path:
     return write_gguf(make_family(tmp_path / "model", "llama"), "llama", Kind.Q4_1)
 
 
@@ -124,7 +131,7 @@ def logits(rig: Rig) -> torch.Tensor:
 
 
 def test_a_file_is_served_as_without_a_compiler(
-    gguf: Path, monkeypatch: pytest.MonkeyPatch
+    gguf: Path, other_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = Rig(gguf, dtype="float32")
     assert kept(rig)
@@ -134,6 +141,43 @@ def test_a_file_is_served_as_without_a_compiler(
     rig = Rig(gguf, dtype="float32")
     assert not kept(rig)
     torch.testing.assert_close(with_kernel, logits(rig), rtol=1e-4, atol=1e-4)
+
+
+def test_packed_weights_are_kept(
+    gguf: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later start maps the same; a damaged file, and another's, is none."""
+    found = logits(Rig(gguf))
+    [file] = (own_cache / "weights").iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(few_bits, "packed", None)  # nothing is packed again
+        rig = Rig(gguf)
+        assert kept(rig)
+        assert torch.equal(logits(rig), found)
+    content = bytearray(file.read_bytes())
+    for damaged in (content[:-9], content[:77] + bytes([content[77] ^ 1]) + content[78:], b""):
+        file.write_bytes(damaged)
+        assert torch.equal(logits(Rig(gguf)), found)
+        assert file.read_bytes() == content
+    file.unlink()
+    file.parent.chmod(0o777)
+    assert torch.equal(logits(Rig(gguf)), found)
+    assert not list(file.parent.iterdir())
+
+
+def test_kept_weights_take_a_bounded_part_of_the_disk(
+    gguf: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = make_family(tmp_path / "plain", "llama")
+    Rig(plain, quantize="int4")
+    [older] = (own_cache / "weights").iterdir()
+    monkeypatch.setattr(kept_weights, "MOST_BYTES", older.stat().st_size * 3 // 2)
+    Rig(plain, quantize="int8")
+    [newer] = (own_cache / "weights").iterdir()
+    assert newer != older
+    monkeypatch.setattr(kept_weights, "MOST_BYTES", 0)
+    assert kept(Rig(gguf))
+    assert [*(own_cache / "weights").iterdir()] == [newer]
 
 
 def test_a_folder_that_others_can_write_to_is_not_used(other_cache: Path) -> None:

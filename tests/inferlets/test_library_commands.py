@@ -28,6 +28,19 @@ def commands(readme: Path) -> list[list[str]]:
     return [shlex.split(line) for line in lines if "--entry rust" not in line]
 
 
+def test_programs_that_use_a_chat_template_say_so() -> None:
+    texts = [main.read_text() for main in LIBRARY.glob("*/main.py")]
+    wants = [text for text in texts if re.search(r"\.(user|apply_chat_template)\(", text)]
+    assert len(wants) > 10
+    assert [text for text in wants if "chat template" not in text] == []
+
+
+def test_refusals_are_sentences() -> None:
+    """`SystemExit(TEXT)` fails with the text alone; another exception has a traceback before it."""
+    files = [file for file in LIBRARY.glob("*/*.py") if "raise ValueError" in file.read_text()]
+    assert files == []
+
+
 def test_the_commands_of_all_programs_answer(
     library: Library, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,7 +99,7 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
     ),
     (
         "self_consistency",
-        ["--question", "What is 17 + 25?", "--votes", "2", "--max-tokens", "24"],
+        ["--question", "What is 17 + 25?", "--votes", "2"],
         lambda found: found["answer"].lstrip("-").isdigit(),
     ),
     ("skeleton_of_thought", [], lambda f: all(f["texts"]) and len(f["texts"]) == 3),

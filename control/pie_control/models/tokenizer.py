@@ -55,9 +55,13 @@ class TextCodec:
         except (ValueError, TypeError, KeyError, OSError) as error:
             raise UnusableTokenizer(f"{folder}: the chat template: {error}") from None
         self.generation_defaults = _defaults(read_object(folder / "generation_config.json"))
-        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self._bytes: dict[int, bytes] = {}  # of tokens that were asked for
-        self.id_limit: int = max(vocabulary.values(), default=-1) + 1  # ids may have gaps
+
+    @cached_property
+    def id_limit(self) -> int:
+        """What all tokens are below; there may be gaps."""
+        # Takes a part of the tokenizer's own time, so no start waits for it.
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     @cached_property
     def end_token(self) -> int | None:

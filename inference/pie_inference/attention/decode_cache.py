@@ -25,6 +25,7 @@ AHEAD = 64  # keys: so many columns beyond the longest sequence are made ready a
 FEWEST_ROWS = 8  # that a decode cache begins with
 IDLE = 8  # forwards without its sequence after which a row is free; fresh memory is slow to map
 NEVER = -IDLE - 1
+UNUSED = 256  # forwards without any of its sequences after which a cache's memory is given back
 SMALLEST_ROOM = 64  # keys; each further room has twice as many
 GAP_COST = 512  # unused keys that are cheaper to read than another range
 
@@ -230,6 +231,8 @@ class DecodeCaches:
     def __init__(self, pool: KvCache) -> None:
         self._pool = pool
         self._by_room: dict[int, DecodeCache] = {}
+        self._used: dict[int, int] = {}  # the last forward of each
+        self._forwards = 0
         self.copied = 0  # places that each layer of the last forward copied, its inputs aside
 
     def open(
@@ -248,6 +251,7 @@ class DecodeCaches:
         """
         found: dict[DecodeCache, list[Span]] = {}
         self.copied = 0
+        self._forwards += 1
         first, last = _room(int(lengths.min())), _room(int(lengths.max()))
         for room in (first << i for i in range(last.bit_length() - first.bit_length() + 1)):
             here: slice | Bool = slice(None)
@@ -258,12 +262,15 @@ class DecodeCaches:
                 continue
             if room not in self._by_room:
                 self._by_room[room] = DecodeCache(self._pool, room)
-            cache = self._by_room[room]
+            cache, self._used[room] = self._by_room[room], self._forwards
             rows = cache.open(slots(some), keys)
             self.copied += cache.copied
             held = rows >= 0
             if held.any():
                 found[cache] = _spans(cache, some[held], rows[held], int(keys.max()))
+        # Sequences that grow leave one room after the other.
+        for room in [r for r, at in self._used.items() if at + UNUSED < self._forwards]:
+            del self._by_room[room], self._used[room]
         return found
 
 

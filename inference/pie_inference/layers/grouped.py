@@ -101,11 +101,22 @@ def _joined(weights: Sequence[Packed]) -> list[Packed]:
     for _, same in groupby(weights, lambda weight: weight.form):
         first, *others = same
         if others and first.outputs == len(first.data) * LANES:
-            data = torch.cat([first.data, *(each.data for each in others)])
+            data = _side_by_side([first.data, *(each.data for each in others)])
             first = replace(first, data=data, outputs=len(data) * LANES)
             others = []
         found += [first, *others]
     return found
+
+
+def _side_by_side(parts: list[torch.Tensor]) -> torch.Tensor:
+    """All rows as one tensor: a view, where they are so in memory, as those of a mapped file."""
+    first, at = parts[0], parts[0].data_ptr()
+    whole = first.untyped_storage().data_ptr()
+    for part in parts:
+        if part.data_ptr() != at or part.untyped_storage().data_ptr() != whole:
+            return torch.cat(parts)
+        at += part.nbytes
+    return first.as_strided((sum(map(len, parts)), first.shape[1]), first.stride())
 
 
 class GroupedLinear(Linear):

@@ -20,7 +20,7 @@ from pathlib import Path
 import structlog
 import torch
 
-from pie_py.config.kept_files import cache_folder, used
+from pie_py.config.kept_files import own_folder, used
 
 log = structlog.get_logger("pie.worker.load")
 
@@ -73,11 +73,7 @@ def _compiled() -> Path:
         raise _NoLibrary("there is no C compiler")
     made_of = (SOURCE.read_text(), INCLUDED.read_text(), *FLAGS, compiler, _cpu())
     key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:32]
-    folder = cache_folder() / "native"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    facts = folder.stat()
-    if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
-        raise _NoLibrary(f"{folder} is not this user's alone: remove it")
+    folder = own_folder("native")
     file = folder / f"{key}.so"
     if not file.is_file():
         log.info("compiling the kernel for weights of few bits, once")

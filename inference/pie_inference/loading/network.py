@@ -29,6 +29,7 @@ from pie_inference.errors import LoadError
 from pie_inference.loading.choices import choose_device, flashinfer_for, stored_dtype
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.few_bits import keeper
+from pie_inference.models.kept_weights import KeptWeights
 from pie_inference.models.registry import ARCHITECTURES, Architecture, architecture_of
 from pie_inference.models.sharding import part_of, sharded
 from pie_inference.models.spec import LONGEST, DecoderSpec
@@ -147,8 +148,14 @@ def _network(
         whole = architecture.decoder is not None and divided is None
         int8 = whole and Decoder.takes_int8(device)
         found = Tensors()
-        keep = keeper(found.packed, config.quantize, whole and device.type == "cpu")
+        possible = whole and device.type == "cpu"
+        kept = KeptWeights(folder, config.quantize) if possible else None
+        if kept is not None:
+            found.packed.update(kept.read())
+        keep = keeper(found.packed, config.quantize, possible)
         found.update(load_tensors(folder, expected, dtype, device, arrange, part, int8, keep))
+        if kept is not None:
+            kept.keep(found.packed)
         tensors = found
         if found.packed or quantization(checkpoint):
             log.info("weights in few bits", kept=len(found.packed), widened_or_plain=len(found))

@@ -22,8 +22,9 @@ _OUTER = re.compile(r"(embed_tokens|lm_head)\.weight$")
 def keeper(
     kept: dict[str, Packed], quantize: str | None, possible: bool
 ) -> Callable[[str, Source], bool]:
-    """What puts weights into `kept` that stay in few bits, for `load_tensors`. Raises `LoadError`
-    if weights are to be rounded and this model, device or machine cannot have it.
+    """What puts weights into `kept` that stay in few bits and are not there yet, for
+    `load_tensors`. Raises `LoadError` if weights are to be rounded and this model, device or
+    machine cannot have it.
     """
     if quantize is not None and not (possible and library()):
         raise LoadError(
@@ -31,6 +32,8 @@ def keeper(
         )
 
     def keep(name: str, source: Source) -> bool:
+        if name in kept:
+            return True
         if not possible or len(source.shape) != 2 or isinstance(source, Int8):
             return False
         found = source.groups()
