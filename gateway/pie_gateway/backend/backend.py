@@ -14,7 +14,7 @@ from pie_gateway.backend.catalog import Catalog, Snapshots
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import Job
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
-from pie_gateway.problems import asked, of_client
+from pie_gateway.problems import Problem, asked, of_client
 from pie_py.build.library import library_source
 from pie_py.build.modules import read_program
 from pie_py.client import Client, ClientError, ClientKey, Instance, RpcError
@@ -80,13 +80,11 @@ class Backend:
             Problem: the server refuses, or there is none.
         """
         try:
-            return await self.client.launch(program, args, detached=detached)
-        except RpcError as error:
+            return await asked(self.client.launch(program, args, detached=detached))
+        except Problem as problem:
             source = library_source(program)
-            if error.code != "not-found" or source is None:
-                raise of_client(error) from None
-        except ClientError as error:
-            raise of_client(error) from None
+            if problem.status != 404 or source is None:
+                raise
         data = await to_thread.run_sync(read_program, source)
         digest = await asked(self.client.upload(data, program))
         return await asked(self.client.launch(digest, args, detached=detached))
