@@ -44,7 +44,7 @@ function facts(told, rate) {
     model: told.uses.join(", ") || null, user: told.user,
     parent: told.parent && make("a", { href: `#instance/${encodeURIComponent(told.parent)}` }, told.parent),
     generated: `${number(told.generated_tokens)} tokens${rate > 0 ? `, ${number(rate, 1)} per second` : ""}`,
-    "read from prompts": `${number(told.prompt_tokens)} tokens`,
+    prompts: `${number(told.prompt_tokens)} tokens computed`,
     "KV cache": told.ended_ns ? `${number(told.most_pages)} pages at most` : `${number(told.tokens)} tokens in ${number(told.pages)} pages`,
     "CPU time": `${number(told.cpu_ms)} ms`, [told.ended_ns ? "time" : "running for"]: age(told),
   };

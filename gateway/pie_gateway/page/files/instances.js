@@ -30,14 +30,31 @@ function row(each) {
     make("td", { class: "number" }, runs ? stopButton(each.id) : null));
 }
 
+// A table of instances, made again each second.
+export class Instances {
+  constructor() {
+    const columns = { instance: "", user: "wide", state: "wide", tokens: "number", "per second": "number wide", pages: "number wide", CPU: "number wide", age: "wide", "": "number" };
+    this.body = make("tbody");
+    this.element = table(columns, this.body);
+  }
+
+  show(list) {
+    const { body } = this;
+    if (body.matches(":active")) return; // nothing changes under a pointer that is down
+    // A row keeps the focus that it has.
+    const name = (element) => element.getAttribute("aria-label") ?? element.textContent;
+    const focused = body.contains(document.activeElement) ? name(document.activeElement) : null;
+    body.replaceChildren(...list.map(row));
+    if (focused) [...body.querySelectorAll("a, button")].find((each) => name(each) === focused)?.focus();
+  }
+}
+
 export function instances(main) {
   const search = make("input", { type: "search", placeholder: "program, user or id", "aria-label": "Search" });
-  const body = make("tbody");
-  const columns = { instance: "", user: "wide", state: "wide", tokens: "number", "per second": "number wide", pages: "number wide", CPU: "number wide", age: "wide", "": "number" };
-  const count = make("span", { class: "soft" });
+  const list = new Instances(), count = make("span", { class: "soft" });
   let last = null;
   search.addEventListener("input", () => last && update(last));
-  main.append(make("h1", {}, "Instances"), make("div", { class: "row" }, search, count), make("div", { class: "card" }, table(columns, body)));
+  main.append(make("h1", {}, "Instances"), make("div", { class: "row" }, search, count), make("div", { class: "card" }, list.element));
 
   function update(live) {
     last = live;
@@ -47,12 +64,7 @@ export function instances(main) {
     const alive = newest.filter((each) => each.state === "running");
     const ended = newest.filter((each) => each.state !== "running");
     count.textContent = newest.length ? `${alive.length} run; ${ended.length} ended lately` : "none runs, and none has ended lately";
-    // A row keeps the focus that it has; nothing changes under a pointer that is down.
-    if (body.matches(":active")) return;
-    const name = (element) => element.getAttribute("aria-label") ?? element.textContent;
-    const focused = body.contains(document.activeElement) ? name(document.activeElement) : null;
-    body.replaceChildren(...[...alive, ...ended].map(row));
-    if (focused) [...body.querySelectorAll("a, button")].find((each) => name(each) === focused)?.focus();
+    list.show([...alive, ...ended]);
   }
   return { update };
 }

@@ -2,6 +2,9 @@
 
 import { Chart } from "./chart.js";
 import { make, number, seconds, share, table } from "./dom.js";
+import { Instances } from "./instances.js";
+
+const MOST_RUNNING = 8; // instances that are listed
 
 function tile(title, value, note) {
   return make("div", { class: "card" },
@@ -35,7 +38,7 @@ class Model {
     this.charts = [
       new Chart("Tokens per second", [
         { name: "generated", kind: "used", of: of("tokens_per_second"), show: rate },
-        { name: "read from prompts", kind: "cached", of: of("prompt_tokens_per_second"), show: rate },
+        { name: "of prompts, computed", kind: "cached", of: of("prompt_tokens_per_second"), show: rate },
       ], 10),
       new Chart("Share in use, in %", [
         { name: "worker", kind: "shared", of: (sample) => 100 * Math.min(1, of("busy")(sample)), show: percent },
@@ -85,8 +88,9 @@ function nodes(told) {
 export function overview(main) {
   const tiles = make("div", { class: "tiles" }), cluster = make("div"), list = make("div");
   const alive = new Chart("Instances alive", [{ name: "now", kind: "used", of: (sample) => sample.alive, show: number }], 2);
-  const models = new Map(); // by name
-  main.append(make("h1", {}, "Overview"), make("div", { class: "pair" }, tiles, make("section", { class: "card" }, alive.element)), cluster, list);
+  const models = new Map(), running = new Instances(); // by name; the newest
+  const runs = make("section", { class: "card", hidden: true }, make("h2", {}, "Running now"), running.element);
+  main.append(make("h1", {}, "Overview"), make("div", { class: "pair" }, tiles, make("section", { class: "card" }, alive.element)), cluster, list, runs);
   return {
     update(live) {
       const rate = live.models.reduce((sum, told) => sum + told.tokens_per_second, 0);
@@ -98,6 +102,9 @@ export function overview(main) {
         ...latency("time to first token", live.first),
         ...latency("time between tokens", live.between));
       alive.draw();
+      const newest = live.instances.filter(({ state }) => state === "running").reverse();
+      runs.hidden = !newest.length;
+      running.show(newest.slice(0, MOST_RUNNING));
       cluster.replaceChildren(...(live.nodes.length ? [nodes(live.nodes)] : []));
       for (const told of live.models) {
         if (!models.has(told.name)) models.set(told.name, new Model(told.name));
