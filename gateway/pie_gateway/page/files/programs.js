@@ -80,9 +80,8 @@ async function fieldsOf(program) {
   const { library, mine } = await both();
   const own = mine.get(program), shipped = library.find(({ name }) => name === program);
   if (own ? own.kind !== "python" : !shipped) return [shipped?.description ?? "", [lineOfWords()]];
-  const { end } = await (await post(`v1/inferlets/${encodeURIComponent(program)}`, { args: ASKS_FOR_OPTIONS, stream: false })).json();
-  if (end.state !== "finished") throw new Error(end.text);
-  const { description, options } = JSON.parse(end.text);
+  const { result } = await (await post(`v1/inferlets/${encodeURIComponent(program)}`, { args: ASKS_FOR_OPTIONS })).json();
+  const { description, options } = result;
   return [description, options ? options.map(field) : [lineOfWords()]];
 }
 
