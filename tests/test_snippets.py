@@ -68,7 +68,7 @@ def test_every_python_block_is_run() -> None:
 def programs() -> Iterator[tuple[str, str]]:
     """Every Python program that a reader may copy, with where it stands."""
     root = DOCS.parent
-    page = root / "gateway/pie_gateway/page/files/launch.js"
+    page = root / "gateway/pie_gateway/page/files/write.js"
     yield page.name, page.read_text(encoding="utf-8").split("`")[1]
     for path in (root / "README.md", *DOCS.glob("*.md"), *root.glob("inferlets/**/*.md")):
         for kind, code in BLOCK.findall(path.read_text(encoding="utf-8")):

@@ -25,8 +25,9 @@ class View:
     def of(self, snapshot: Snapshot) -> dict[str, Any]:
         """What is shown of a snapshot, with rates since the one before."""
         before, self._before = self._before, snapshot
-        alive = [each for each in snapshot.instances if each["state"] == "running"]
-        ended = [each for each in snapshot.instances if each["state"] != "running"]
+        instances = _with_rates(before, snapshot)
+        alive = [each for each in instances if each["state"] == "running"]
+        ended = [each for each in instances if each["state"] != "running"]
         return {
             "version": snapshot.info["version"],
             "user": snapshot.info["user"],
@@ -60,12 +61,29 @@ class View:
             "queued": stats["queued"],
             "in_flight": stats["plans_in_flight"],
             "queues": stats["queues"],
-            "tokens_per_second": rate("commands", "sample") + rate("commands", "next_dist"),
+            "tokens_per_second": rate("generated_tokens"),
+            "prompt_tokens_per_second": rate("prompt_tokens"),
             "batches_per_second": batches,
             "commands_per_batch": rate("commands", "forward") / batches if batches else 0.0,
             "busy": rate("worker_ns") / 1e9,
             "found": stats["prefix_tokens_found"] / max(1, stats["prefix_tokens_asked"]),
         }
+
+
+def _with_rates(before: Snapshot | None, now: Snapshot) -> list[dict[str, Any]]:
+    """The instances, each with the tokens that it has generated per second."""
+    old = {} if before is None else {each["id"]: each for each in before.instances}
+    seconds = max(now.at - (now if before is None else before).at, 1e-9)
+    return [
+        {
+            **each,
+            "tokens_per_second": max(
+                0, each["generated_tokens"] - old.get(each["id"], each)["generated_tokens"]
+            )
+            / seconds,
+        }
+        for each in now.instances
+    ]
 
 
 def _nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

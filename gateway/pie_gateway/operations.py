@@ -150,6 +150,7 @@ OPERATIONS = (
             ("/api/version", ollama_models.version, ANY),
         )
     ),
+    Operation("GET", "/v1/library", programs.library, inferlets.LibraryList),
     Operation("GET", "/v1/programs", programs.programs, inferlets.ProgramList),
     Operation(
         "POST",

@@ -63,7 +63,7 @@ def _cell(key: str, value: Any) -> str:
             return "-"
         case "hash", str():
             return value[:12]
-        case (("created_ns" | "uploaded_ns"), int()):
+        case (("created_ns" | "ended_ns" | "uploaded_ns"), int()):
             return _ago(value)
         case "size", int():
             return _bytes(value)

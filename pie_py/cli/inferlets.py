@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import shutil
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
-from pie_py.build.modules import MAIN
+from pie_py.build.library import library
 from pie_py.cli.connect import json_option
 from pie_py.cli.console import table
-from pie_py.cli.target import DESCRIPTION
 from pie_py.config.shipped_files import shipped_folder
 
 COLUMNS = {"name": "NAME", "entries": "ENTRIES", "description": "WHAT IT DOES"}
@@ -51,21 +46,3 @@ def copy(name: str, folder: Path | None) -> None:
         raise click.BadParameter(f"{target} exists: name another folder", param_hint="FOLDER")
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("target", "__pycache__"))
     click.echo(f"copied to {target}; run it with: pie-py run {target}")
-
-
-def library() -> Iterator[dict[str, Any]]:
-    """Name, entries and description of each inferlet, by name."""
-    for folder in sorted(shipped_folder("inferlets").iterdir()):
-        described = folder / DESCRIPTION
-        facts = tomllib.loads(described.read_text()) if described.is_file() else {}
-        entries = list(facts.get("entries", {"python": MAIN}))
-        main = folder / MAIN
-        if facts or main.is_file():
-            text = facts.get("description") or _first_line(main)
-            yield {"name": folder.name, "entries": ", ".join(entries), "description": text}
-
-
-def _first_line(main: Path) -> str:
-    """The first line of a program's docstring."""
-    doc = ast.get_docstring(ast.parse(main.read_text(encoding="utf-8"))) or ""
-    return doc.partition("\n")[0].rstrip(".")

@@ -20,7 +20,8 @@ COLUMNS = {
     "user": "USER",
     "created_ns": "LAUNCHED",
     "cpu_ms": "CPU MS",
-    "pages": "PAGES",
+    "generated_tokens": "TOKENS",
+    "most_pages": "PAGES",
     "attached": "ATTACHED",
     "args": "ARGS",
 }
@@ -33,7 +34,7 @@ COLUMNS = {
 @with_client
 def ps(client: sync.Client, ended: bool, all_users: bool, as_json: bool) -> None:
     """List the instances that run."""
-    columns = {**COLUMNS, "reason": "REASON"} if ended else COLUMNS
+    columns = {**COLUMNS, "ended_ns": "ENDED", "reason": "REASON"} if ended else COLUMNS
     table(client.instances(ended=ended, all_users=all_users), columns, as_json)
 
 

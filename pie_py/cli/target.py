@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from pie_py.build.javascript_modules import MAINS, main_of
+from pie_py.build.library import DESCRIPTION
 from pie_py.build.modules import MAIN, read_program
 from pie_py.cli.console import progress
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.wire import javascript
 from pie_py.wire.modules import BadProgram
-
-DESCRIPTION = "inferlet.toml"
 
 
 class BadTarget(Exception):

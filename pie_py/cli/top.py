@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +22,7 @@ MOST_ROWS = 30
 
 @click.command("top")
 @click.option("--interval", type=click.FloatRange(0.2), default=1.0, show_default=True)
-@click.option("--once", is_flag=True, help="Print it once.")
+@click.option("--once", is_flag=True, help="Print it once, after one interval.")
 @json_option
 @with_client
 def command(client: Client, interval: float, once: bool, as_json: bool) -> None:
@@ -34,16 +35,23 @@ def command(client: Client, interval: float, once: bool, as_json: bool) -> None:
     from rich.live import Live
 
     console = Console()
-    before, at = client.stats(), time.monotonic()
+    screens = _screens(client, interval)
     if once:
-        console.print(_screen(client, before, before, interval))
+        console.print(next(screens))
         return
     with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
-        while True:
-            time.sleep(interval)
-            stats, now = client.stats(), time.monotonic()
-            live.update(_screen(client, before, stats, now - at), refresh=True)
-            before, at = stats, now
+        for screen in screens:
+            live.update(screen, refresh=True)
+
+
+def _screens(client: Client, interval: float) -> Iterator[Group]:
+    """A screen after each interval, with the rates in it."""
+    before, at = client.stats(), time.monotonic()
+    while True:
+        time.sleep(interval)
+        stats, now = client.stats(), time.monotonic()
+        yield _screen(client, before, stats, now - at)
+        before, at = stats, now
 
 
 def _screen(client: Client, before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Group:
@@ -63,7 +71,7 @@ def _models(before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Ta
     table = Table("model", "pages in use", "cached", "swapped", "queued", "tokens/s", "worker busy")
     for name, now in stats.items():
         old = before.get(name, now)
-        tokens = _sampled(now) - _sampled(old)
+        tokens = now["generated_tokens"] - old["generated_tokens"]
         busy = (now["worker_ns"] - old["worker_ns"]) / 1e9
         table.add_row(
             name,
@@ -72,32 +80,33 @@ def _models(before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Ta
             str(now["host_pages"] - now["host_pages_free"]),
             str(now["queued"]),
             f"{tokens / seconds:.0f}",
-            f"{busy / seconds:.0%}",
+            f"{min(1.0, busy / seconds):.0%}",  # of a batch longer than the interval
         )
     return table
 
 
-def _sampled(stats: dict[str, Any]) -> int:
-    """Tokens chosen, by the server or by programs."""
-    return int(stats["commands"]["sample"]) + int(stats["commands"]["next_dist"])
-
-
 def _instances(instances: list[dict[str, Any]]) -> Table:
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("instance", "program", "user", "waits for", "tokens", "pages", "CPU ms", "age s")
+    shown = sorted(instances, key=lambda one: -one["pages"])[:MOST_ROWS]
+    # `pie-py kill` wants the whole of an id; it begins with the program's name.
+    whole = Column(
+        "instance",
+        no_wrap=True,
+        min_width=max((len(each["id"]) for each in shown), default=0),
+    )
+    table = Table(whole, "user", "waits for", "tokens", "pages", "CPU ms", "age s")
     now = time.time_ns()
-    for each in sorted(instances, key=lambda one: -one["pages"])[:MOST_ROWS]:
+    for each in shown:
         table.add_row(
             each["id"],
-            each["program"],
             each["user"],
             ", ".join(each["waits"]),
-            str(each["tokens"]),
+            str(each["generated_tokens"]),
             str(each["pages"]),
             f"{each['cpu_ms']:.1f}",
             f"{(now - each['created_ns']) / 1e9:.0f}",
         )
     if len(instances) > MOST_ROWS:
-        table.add_row(f"… {len(instances) - MOST_ROWS} more", *[""] * 7)
+        table.add_row(f"… {len(instances) - MOST_ROWS} more", *[""] * 6)
     return table

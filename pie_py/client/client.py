@@ -282,7 +282,9 @@ class Client:
         return await self._ask_at(methods.Trace(instance_id, after))
 
     async def inspect(self, instance_id: str) -> dict[str, Any]:
-        """What an instance waits for, and its pages: `waits`, `queued_commands`, `models`.
+        """An instance from the inside: the facts of `instances`, `sent` (the newest of its texts,
+        of `sent_total` characters), `end` (its result, or why it failed), `queued_commands`, and
+        `models` with its pages.
 
         Raises:
             RpcError: `not-found`.

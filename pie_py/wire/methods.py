@@ -213,8 +213,8 @@ class Trace(OfInstance[Facts]):
 
 
 class Inspect(OfInstance[Facts]):
-    """What it waits for, queued commands, pages, and the contexts and other instances that have
-    them.
+    """As of `instances`; what it has sent last (`sent`), its result or why it failed (`end`),
+    queued commands, pages, and the contexts and other instances that have them.
     """
 
 

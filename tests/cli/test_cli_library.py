@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from pie_py.build.library import library
 from pie_py.cli import main
-from pie_py.cli.inferlets import library
 from pie_py.cli.target import find_target
 
 LIBRARY = Path(__file__).parents[2] / "inferlets"

@@ -7,15 +7,20 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
+from pie_gateway.backend.catalog import REFRESH_SECONDS
 from pie_gateway.live import percentiles
 from pie_gateway.page import FILES
 from pie_py.cli import main as pie_py
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 FORKS = """
 from inferlet import Context, Model, runtime
@@ -28,6 +33,32 @@ async def main(args):
         await branch.flush()
     print("ready")
     await runtime.sleep(1000)
+"""
+
+WRITER = '''
+"""Writes on, and answers a message."""
+from inferlet import Context, Model, Sampler, session
+
+async def main(prompt: str = "Once upon a time", most: int = 200, loud: bool = False):
+    """Writes.
+
+    Args:
+        most: tokens.
+    """
+    generation = Context(Model.load()).fill(prompt).generate(Sampler.greedy(), max_tokens=most)
+    await generation.send_text()
+    said = await session.receive()
+    session.send(f"[{said.upper() if loud else said}]")
+    await session.receive()
+    return f"{generation.tokens_generated} tokens"
+'''
+
+ENDLESS = """
+from inferlet import Context, Model
+
+async def main():
+    while True:
+        await Context(Model.load()).fill("Once upon a time").generate(max_tokens=64).collect_text()
 """
 
 
@@ -91,6 +122,52 @@ def test_an_instance_from_the_inside(gateway: Gateway, sharers: list[str]) -> No
     assert set.union(trunk, *branches) == set(range(model["pages"]))
 
 
+def test_tokens_of_a_program_are_counted_while_it_runs_and_after(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        before = program_tokens(http)
+        http.post("/v1/programs", params={"name": "writer"}, content=WRITER.encode())
+        launched = http.post("/v1/instances", json={"program": "writer"}).json()["id"]
+        path = f"/v1/instances/{launched}"
+        while (told := http.get(path).json())["waits"] != ["client of writer"]:
+            time.sleep(0.02)
+        assert told["generated_tokens"] > 1
+        assert told["prompt_tokens"] > 1
+        # Those that a run has put into its pages, though it is not over for the pool.
+        assert told["tokens"] >= told["prompt_tokens"]
+        assert told["uses"] == ["pie-tiny"]
+        for text in ("well", "bye"):
+            http.post(f"{path}/messages", json={"text": text})
+        count = int(http.get(f"{path}/result").json()["text"].split()[0])
+        ended, inside = http.get(path).json(), http.get(f"{path}/inspect").json()
+        after = program_tokens(http)
+    assert ended["generated_tokens"] >= count
+    assert (ended["pages"], ended["most_pages"] > 0, ended["uses"]) == (0, True, ["pie-tiny"])
+    assert inside["sent"].endswith("[well]")
+    assert inside["sent_total"] == len(inside["sent"])
+    assert inside["end"] == f"{count} tokens"
+    assert after["generation"] - before["generation"] >= count
+    assert after["prompt"] - before["prompt"] >= ended["prompt_tokens"]
+
+
+def program_tokens(http: httpx2.Client) -> dict[str, float]:
+    time.sleep(REFRESH_SECONDS)  # or an older snapshot would be shown
+    text = http.get("/metrics").text
+    found = re.findall(r'pie_program_tokens_total{kind="(\w+)",model_name="pie-tiny"} (.*)', text)
+    return {kind: float(value) for kind, value in found}
+
+
+def test_the_library_runs_without_an_upload(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        names = {each["name"] for each in http.get("/v1/library").json()["data"]}
+        assert {"best_of_n", "tree_of_thought"} <= names
+        assert "chat" not in names, "a component, for the gateway"
+        asked = {"args": ["--pie-options"]}
+        told = http.post("/v1/inferlets/best_of_n", json=asked).json()["result"]
+        assert "--answers" in {each["option"] for each in told["options"]}
+        missing = http.post("/v1/inferlets/no_such_one", json=asked)
+        assert missing.status_code == 404
+
+
 def test_percentiles() -> None:
     assert percentiles([]) is None
     assert percentiles(range(1, 101)) == {"p50": 50, "p90": 90, "p99": 99}
@@ -101,11 +178,25 @@ def test_top_shows_the_same(server: Server, sharers: list[str]) -> None:
     from click.testing import CliRunner
 
     told = CliRunner().invoke(
-        pie_py, ["top", "--once", "--endpoint", server.endpoint], env={"COLUMNS": "160"}
+        pie_py, ["top", "--once", "--endpoint", server.endpoint], env={"COLUMNS": "80"}
     )
     assert told.exit_code == 0, told.output
     assert "pie-tiny" in told.output
-    assert sharers[0] in told.output
+    assert sharers[0] in told.output, "`pie-py kill` takes no part of an id"
+
+
+def test_top_has_rates_at_once(server: Server, gateway: Gateway) -> None:
+    from click.testing import CliRunner
+
+    with gateway.http() as http:
+        http.post("/v1/programs", params={"name": "endless"}, content=ENDLESS.encode())
+        launched = http.post("/v1/instances", json={"program": "endless"}).json()["id"]
+        rate = 0
+        while not rate:
+            told = CliRunner().invoke(pie_py, ["top", "--once", "--endpoint", server.endpoint])
+            row = next(line for line in told.output.splitlines() if "pie-tiny" in line)
+            rate = int(row.split("│")[-3])
+        http.delete(f"/v1/instances/{launched}")
 
 
 @pytest.mark.slow
@@ -115,6 +206,8 @@ def test_a_browser_shows_it(gateway: Gateway, sharers: list[str]) -> None:
         pytest.skip("there is no chromium here; Debian's package has that name")
     from playwright.sync_api import sync_playwright
 
+    with gateway.http() as http:
+        http.post("/v1/programs", params={"name": "writer"}, content=WRITER.encode())
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         faults: list[str] = []
@@ -126,7 +219,8 @@ def test_a_browser_shows_it(gateway: Gateway, sharers: list[str]) -> None:
             )
             page.goto(gateway.url)
             page.get_by_text("tokens per second").first.wait_for()
-            page.keyboard.press("Alt+2")
+            page.locator("svg.chart path.line").first.wait_for(state="attached")
+            page.keyboard.press("Alt+3")
             page.get_by_role("link", name=sharers[0]).wait_for()
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             list_of = "document.querySelector('.scroll')"
@@ -139,12 +233,36 @@ def test_a_browser_shows_it(gateway: Gateway, sharers: list[str]) -> None:
             page.get_by_label("Message").fill("Hi")
             page.keyboard.press("Enter")
             page.get_by_text("Hello!").wait_for()
-            page.goto(f"{gateway.url}/#launch")
+            page.get_by_text("from the cache").wait_for()
+            page.goto(f"{gateway.url}/#write")
             source = "async def main(args):\n    return 'it runs: ' + args[0]"
             page.get_by_label("Python source").fill(source)
             page.get_by_label("Arguments").fill("yes")
             page.get_by_role("button", name="Run", exact=True).click()
             page.get_by_text("it runs: yes").wait_for()
+            use_a_program(page, gateway)
+            page.goto(f"{gateway.url}/#docs/running")
+            page.get_by_role("heading", name="Run programs and servers").wait_for()
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
             page.close()
         assert not faults
         browser.close()
+
+
+def use_a_program(page: Page, gateway: Gateway) -> None:
+    """Runs one by its form, talks with it, and stops it in the list."""
+    page.goto(f"{gateway.url}/#programs")
+    page.get_by_role("link", name="Run best_of_n", exact=True).wait_for()
+    page.get_by_role("link", name="Run writer", exact=True).click()
+    page.get_by_label("most").fill("5")
+    page.get_by_label("loud").check()
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_text("waits for a message").wait_for()
+    page.get_by_text("--most=5 --loud").wait_for()
+    page.get_by_label("Message").fill("<b>hi</b>")
+    page.keyboard.press("Enter")
+    page.get_by_text("[<B>HI</B>]").wait_for()
+    name = page.locator("h1").inner_text()
+    page.goto(f"{gateway.url}/#instances")
+    page.get_by_role("button", name=f"Stop {name}").click()
+    page.get_by_role("row").filter(has_text=name).filter(has_text="killed").wait_for()

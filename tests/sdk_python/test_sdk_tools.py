@@ -107,6 +107,29 @@ def test_options(rig: Rig, args: list[str], answer: str) -> None:
     assert rig.run(PROGRAM, *args).text == answer
 
 
+def test_what_a_form_is_made_from(rig: Rig) -> None:
+    told = json.loads(rig.run(PROGRAM, "--pie-options").text)
+    assert told["description"] == "Does something.\n\nMore of it."
+    prompt, width, scale, loud, words, name = told["options"]
+    assert prompt == {
+        "option": "--prompt",
+        "type": "str",
+        "choices": [],
+        "many": False,
+        "required": True,
+        "default": None,
+        "help": "what to continue, and so on.",
+    }
+    assert (width["type"], width["default"], width["required"]) == ("int", "4", False)
+    assert (scale["type"], loud["type"], loud["default"]) == ("float", "bool", "False")
+    assert (words["type"], words["many"], name["default"]) == ("str", True, None)
+    choice = "from typing import Literal\ndef main(way: Literal['fast', 'good'] = 'good'): pass"
+    [way] = json.loads(rig.run(choice, "--pie-options").text)["options"]
+    assert (way["choices"], way["default"]) == (["fast", "good"], "good")
+    raw = json.loads(rig.run("def main(args): return 'ran'", "--pie-options").text)
+    assert raw == {"description": "", "options": None}
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [

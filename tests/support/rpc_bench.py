@@ -262,7 +262,7 @@ class Bench:
     def _parts(self, programs: ProgramStore) -> Parts:
         behaviours: Any = self.behaviours
         models: Any = SimpleNamespace(
-            services={}, pages_of=lambda instance: 0, tokens_of=lambda instance: 0
+            services={}, kv_of=lambda instance: (0, 0), most_pages_of=lambda instance: {}
         )
         none: Any = None
         confined = ConfinedPool(self.config.confined)

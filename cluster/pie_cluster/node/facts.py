@@ -93,7 +93,7 @@ class NodeFacts:
 
     def _note(self, instance: Instance) -> None:
         """An instance ends: what its context held is what the next one may find."""
-        tokens = self._models.tokens_of(instance)
+        _, tokens = self._models.kv_of(instance)
         if not tokens or not any(s.prefixes.enabled for s in self._models.services.values()):
             return
         key = program_key(instance.user, instance.program.hash)

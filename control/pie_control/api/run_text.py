@@ -146,10 +146,9 @@ class _Reader:
         if not self._unsent:
             return True
         make_room(self._instance)
-        outbox = self._instance.outbox
-        if not outbox.has_room:
+        if not self._instance.outbox.has_room:
             return False
-        outbox.put(self._unsent, size_of(self._unsent))
+        self._instance.send(self._unsent, size_of(self._unsent))
         self._unsent = ""
         return True
 

@@ -19,14 +19,14 @@ def send(instance: Instance, message: str) -> None:
     size = size_of(message)
     check_size(instance, size)
     make_room(instance)
-    instance.outbox.put(message, size)
+    instance.send(message, size)
 
 
 def send_blob(instance: Instance, data: bytes) -> None:
     """Sends bytes to the client."""
     check_size(instance, len(data))
     make_room(instance)
-    instance.outbox.put(data, len(data))
+    instance.send(data, len(data))
 
 
 def make_room(instance: Instance) -> None:

@@ -23,6 +23,8 @@ class QueueOwner(Protocol):
     user: str
     limits: Limits
     queued_commands: int
+    prompt_tokens: int
+    generated_tokens: int
     timeline: Timeline | None
 
 

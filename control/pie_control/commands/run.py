@@ -54,6 +54,9 @@ class RunTable(Protocol):
     def collect(self, run: RunCommand) -> None:
         """Gives a run the tokens that have come since it was looked at last."""
 
+    def filled(self, run: RunCommand) -> int:
+        """Slots that a run has filled and that its pages' pool does not count yet."""
+
     def changed(self, run: RunCommand) -> None:
         """A run is over, or may go further, or has another waiter for tokens."""
 
@@ -127,9 +130,18 @@ class RunCommand(Command):
     @property
     def tokens(self) -> array[int]:
         """Those that have come."""
+        self.collect()
+        return self.received
+
+    def collect(self) -> None:
+        """Takes those that have come since it was looked at last."""
         if self.row is not None and self.table is not None:
             self.table.collect(self)
-        return self.received
+
+    @property
+    def filled(self) -> int:
+        """Slots that it has filled and that its pages' pool does not count yet."""
+        return 0 if self.table is None else self.table.filled(self)
 
     @property
     def notices(self) -> int:

@@ -151,6 +151,7 @@ class SampleCommand(Command):
                 top = command.sampler.top
                 if command.on_token is not None:
                     command.on_token(tokens[i])
+                command.queue.owner.generated_tokens += 1
                 command.future.resolve(
                     (tokens[i], logprobs[i], top_tokens[i, :top], top_logprobs[i, :top])
                 )
@@ -269,6 +270,7 @@ class NextDistCommand(Command):
         for i, command in enumerate(commands):
             if command.queue.failure is None:
                 k = command.k
+                command.queue.owner.generated_tokens += 1
                 command.future.on_cancel = None
                 command.future.resolve((tokens[i, :k], probabilities[i, :k]))
 

@@ -16,7 +16,7 @@ import trio
 
 from pie_control.fairness import Owner
 from pie_control.instances.futures import FutureTable
-from pie_control.instances.log import Log
+from pie_control.instances.log import Log, SentText
 from pie_control.instances.mailbox import Mailbox, MessageBytes
 from pie_control.instances.timeline import Timeline
 from pie_control.wasm.engine import MEMORIES
@@ -232,6 +232,9 @@ class Instance:
         # What its queue handles stand for. Only the API looks inside (`api.binder.queue_of`).
         self.queues: Handles[Any] = Handles()
         self.queued_commands = 0  # of all its queues; the schedulers count
+        self.prompt_tokens = 0  # that forwards of several tokens have read; they count these, too
+        self.generated_tokens = 0  # chosen by the server, or by itself from distributions
+        self.most_pages: dict[str, int] = {}  # that it had at once, by model; once it has ended
         self.pages_made = 0.0  # of the machine's memory, while its guest ran
 
         boxes = (limits.mailbox_messages, limits.mailbox_bytes)
@@ -241,7 +244,13 @@ class Instance:
         spans = limits.trace_spans
         self.timeline = Timeline(spans) if spans else None
         self.log = Log(limits.log_lines, date_ns)
+        self.sent = SentText()
         self.client = ClientPresence()
+
+    def send(self, message: str | bytes, size: int) -> None:
+        """Puts a message of so many bytes into the outbox."""
+        self.outbox.put(message, size)
+        self.sent.add(message if isinstance(message, str) else f"[{size} bytes]")
 
     def close_inbox(self) -> None:
         """It has ended: what clients sent and it has not read goes, the mailboxes, too."""

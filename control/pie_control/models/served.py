@@ -14,6 +14,7 @@ from pie_control.resources.pools import FreeList
 from pie_py.wire.operations import LOGIT_ROWS
 
 if TYPE_CHECKING:
+    from pie_control.commands.run import RunCommand
     from pie_control.instances.instance import Instance
     from pie_py.wire.plan import ModelDescription
 
@@ -73,6 +74,7 @@ class ServedModels:
 
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of any model. Idempotent."""
+        instance.most_pages = self.most_pages_of(instance)
         for service in self.services.values():
             service.drop_instance(instance)
 
@@ -98,19 +100,22 @@ class ServedModels:
         except KeyError:
             raise self._unknown(model) from None
 
-    def pages_of(self, instance: Instance) -> int:
-        """Pages of an instance that are in the pools of all models."""
-        spaces = (service.spaces.get(instance) for service in self.services.values())
-        return sum(space.pages.resident for space in spaces if space is not None)
+    def kv_of(self, instance: Instance) -> tuple[int, int]:
+        """Pages of an instance in the pools of all models, and their filled slots: tokens of its
+        contexts, shared ones once.
+        """
+        pages = tokens = 0
+        for service in self.services.values():
+            if (space := service.spaces.get(instance)) is not None:
+                pages += space.pages.resident
+                tokens += int(space.page_pool.used[space.pages.all_resident()[1]].sum())
+        return pages, tokens + sum(run.filled for run in runs_of(instance))
 
-    def tokens_of(self, instance: Instance) -> int:
-        """Filled slots of these pages: tokens of its contexts, shared ones once."""
-        spaces = (service.spaces.get(instance) for service in self.services.values())
-        return sum(
-            int(space.page_pool.used[space.pages.all_resident()[1]].sum())
-            for space in spaces
-            if space is not None
-        )
+    def most_pages_of(self, instance: Instance) -> dict[str, int]:
+        """The most pages that an instance has had at once, by name of the models that it uses."""
+        spaces = ((name, service.spaces.get(instance)) for name, service in self.services.items())
+        now = {name: space.pages.most for name, space in spaces if space is not None}
+        return {**instance.most_pages, **now}
 
     async def run(self) -> None:
         """Gives another turn while instances wait for pages, until cancelled: waits have an end."""
@@ -122,6 +127,11 @@ class ServedModels:
     def _unknown(self, model: str) -> ApiError:
         served = ", ".join(self.services) or "none at the moment (the worker is restarting)"
         return ApiError("unknown-model", f"no model is called {model[:100]!r}; served: {served}")
+
+
+def runs_of(instance: Instance) -> list[RunCommand]:
+    """Runs that an instance has not given up."""
+    return [run for queue in instance.queues.values() for run in queue.runs.values()]
 
 
 def traits_of(model: ModelDescription) -> list[str]:

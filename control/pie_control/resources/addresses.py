@@ -50,6 +50,7 @@ class Addresses:
         self._base = 1  # the address of the table's first entry
         self._length = 0  # entries in use
         self.live = 0  # addresses that are valid
+        self.most = 0  # addresses that were valid at once
         self.away = 0  # of these, addresses with nothing in the pool
 
     @property
@@ -70,6 +71,7 @@ class Addresses:
         self._table[self._length : self._length + count] = physical
         self._length += count
         self.live += count
+        self.most = max(self.most, self.live)
         return first
 
     def find(self, spans: list[int], most: int) -> Int32:

@@ -144,6 +144,11 @@ class RunPages:
         pool.immutable[page] = True
         return page
 
+    @property
+    def counted(self) -> int:
+        """Filled slots of the pages that are filled, as the pool has them."""
+        return int(self._space.page_pool.used[self.written].sum())
+
     def show(self, used: Int32) -> None:
         """Notes in the pool how far the pages `[p]` are filled, so that it can move them."""
         self._space.page_pool.used[self.written] = used[self.first :]

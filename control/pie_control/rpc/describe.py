@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from pie_control.instances.instance import Instance
 from pie_control.instances.log import LogLine
 from pie_control.models.model import ModelService
-from pie_control.models.served import ServedModels
+from pie_control.models.served import ServedModels, runs_of
 from pie_control.programs.store import Program
 from pie_py.wire.plan import ModelDescription
 
@@ -20,6 +19,7 @@ ARGS_CHARS = 1024  # of an instance's arguments, about
 
 MOST_PAGES = 1024  # of one model that are listed
 MOST_SHARERS = 64
+MOST_CHARACTERS = 8192  # of an instance's result
 
 
 def describe_program(program: Program) -> dict[str, Any]:
@@ -37,6 +37,10 @@ def describe_program(program: Program) -> dict[str, Any]:
 def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any]:
     """Facts about an instance."""
     ended = instance.ended
+    pages, tokens = models.kv_of(instance)
+    most_pages = models.most_pages_of(instance)
+    for run in runs_of(instance):
+        run.collect()  # its tokens count from then on
     return {
         "id": instance.id,
         "program": instance.program.name,
@@ -49,8 +53,12 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
         "created_ns": instance.created_ns,
         "ended_ns": None if ended is None else ended.time_ns,
         "cpu_ms": instance.cpu_ns / 1e6,
-        "pages": models.pages_of(instance),
-        "tokens": models.tokens_of(instance),
+        "pages": pages,
+        "most_pages": sum(most_pages.values()),
+        "uses": list(most_pages),
+        "tokens": tokens,
+        "prompt_tokens": instance.prompt_tokens,
+        "generated_tokens": instance.generated_tokens,
         "waits": [] if ended is not None else waits_of(instance),
         "attached": instance.client.attached,
     }
@@ -90,22 +98,24 @@ def _plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def inspect(instance: Instance, services: Sequence[ModelService], scope: str | None) -> Any:
-    """What an instance waits for, and its pages, with the user's instances that share them.
+def inspect(instance: Instance, models: ServedModels, scope: str | None) -> Any:
+    """Facts about an instance, what it has sent last, its result or why it failed, and its pages,
+    with the user's instances that share them.
 
     Args:
         instance: alive or ended.
-        services: of the served models.
+        models: that are served.
         scope: the user whose instances are named, or None for all.
     """
     return {
-        "state": instance.state.value,
-        "cpu_ms": instance.cpu_ns / 1e6,
-        "waits": waits_of(instance),
+        **describe_instance(instance, models),
+        "sent": str(instance.sent),
+        "sent_total": instance.sent.total,
+        "end": None if instance.ended is None else instance.ended.text[:MOST_CHARACTERS],
         "open_futures": len(instance.futures),
         "queued_commands": instance.queued_commands,
         "blocked": bool(instance.turn.blockers),
-        "models": [_pages(instance, service, scope) for service in services],
+        "models": [_pages(instance, service, scope) for service in models.services.values()],
     }
 
 

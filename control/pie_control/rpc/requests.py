@@ -375,7 +375,7 @@ class Requests:
 
     def _inspect(self, session: Session, asked: methods.Inspect) -> Answer:
         instance = self._find(session, asked.instance)
-        return inspect(instance, list(self._parts.models.services.values()), session.scope)
+        return inspect(instance, self._parts.models, session.scope)
 
     def _logs(self, session: Session, asked: methods.Logs) -> Answer:
         """Lines from number `after` on, as many as one answer has; `next` is the `after` of a later

@@ -81,6 +81,7 @@ class PlanForming:
                 users = steps.users
             forwards = self._policy.choose(forwards, limits, users, self._backlog.users)
             if forwards:
+                self._note_prompts(forwards)
                 self._send(forwards, batches)
         if formed is not None:
             self._add_step(formed.steps, formed.forward, batches, bool(forwards))
@@ -106,6 +107,13 @@ class PlanForming:
             found.append(([PlanBatch(kind, (), steps) for kind in STEP], again))
             self._stats.step_sent(steps.count)
         return found
+
+    def _note_prompts(self, forwards: Sequence[ForwardCommand]) -> None:
+        """Counts texts that are read; a forward of one token is a step, whose token is counted."""
+        for command in forwards:
+            if (count := len(command.inputs)) > 1:
+                command.queue.owner.prompt_tokens += count
+                self._stats.prompt_tokens += count
 
     def _room_for_runs(self, forwards: list[ForwardCommand]) -> int:
         """How many steps of runs a batch takes, so that the forward that waits longest goes

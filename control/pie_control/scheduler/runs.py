@@ -264,8 +264,17 @@ class Runs:
         if row is not None and (fresh := self._facts.item(FRESH, row)):
             run.received.frombytes(self._tokens[row, :fresh].tobytes())
             self._facts[FRESH, row] = 0
+            run.queue.owner.generated_tokens += fresh
             if (timeline := run.queue.owner.timeline) is not None:
                 timeline.trim()
+
+    def filled(self, run: RunCommand) -> int:
+        """Slots that a run has filled and that its pages' pool does not count yet."""
+        row = run.row
+        if row is None or run.queue.account.parked:  # the pool has been told
+            return 0
+        used = self._used[row, run.pages.first : self._facts[PAGES, row]]
+        return int(used.sum()) - run.pages.counted
 
     def undo(self, steps: Steps) -> None:
         """The newest step that is formed is not run: it is the next one again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pie_control.commands.sample import NextDistCommand, SampleCommand
 from pie_control.scheduler.backlog import KINDS
 from pie_control.scheduler.runs import STEP
 
@@ -25,6 +26,7 @@ class SchedulerStats:
     batches: dict[str, int] = field(default_factory=_of_kinds)
     commands: dict[str, int] = field(default_factory=_of_kinds)
     rows: int = 0
+    prompt_tokens: int = 0  # inputs of forwards of several
     worker_ns: int = 0  # that batches took
     plans_followed: int = 0  # plans that continue the one before
     worker_idle_ns: int = 0  # how long the worker waited for these
@@ -54,5 +56,6 @@ class SchedulerStats:
         self.worker_idle_longest_ns = max(self.worker_idle_longest_ns, idle_ns)
 
     def values(self) -> dict[str, Any]:
-        """All of them, by name."""
-        return asdict(self)
+        """All of them, by name; and the tokens that the server, or programs, have chosen."""
+        chosen = self.commands[SampleCommand.kind] + self.commands[NextDistCommand.kind]
+        return asdict(self) | {"generated_tokens": chosen}

@@ -14,7 +14,8 @@ from pie_gateway.backend.catalog import Catalog, Snapshots
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import Job
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
-from pie_gateway.problems import asked, of_client
+from pie_gateway.problems import Problem, asked, of_client
+from pie_py.build.library import library_source
 from pie_py.build.modules import read_program
 from pie_py.client import Client, ClientError, ClientKey, Instance, RpcError
 from pie_py.config.endpoint import answers, parse_endpoint
@@ -71,6 +72,22 @@ class Backend:
     def is_own(self, route: Route) -> bool:
         """Whether the operator has put a program in the library's place."""
         return route in self._programs
+
+    async def launch(self, program: str, args: list[str], *, detached: bool = False) -> Instance:
+        """Launches a program of the user; or one of the library, if he has none of that name.
+
+        Raises:
+            Problem: the server refuses, or there is none.
+        """
+        try:
+            return await asked(self.client.launch(program, args, detached=detached))
+        except Problem as problem:
+            source = library_source(program)
+            if problem.status != 404 or source is None:
+                raise
+        data = await to_thread.run_sync(read_program, source)
+        digest = await asked(self.client.upload(data, program))
+        return await asked(self.client.launch(digest, args, detached=detached))
 
     async def _launch(self, route: Route, argument: str) -> Instance:
         """Launches the program of a route.

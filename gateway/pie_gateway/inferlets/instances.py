@@ -36,9 +36,9 @@ async def instances(exchange: Exchange) -> Response:
 async def launch(exchange: Exchange) -> Response:
     """Launches an instance that lives without a client; its events are read later."""
     wanted = await exchange.read(DetachedRequest)
-    client = exchange.backend.client
+    backend = exchange.backend
     instance = await while_asked(
-        exchange, lambda: asked(client.launch(wanted.program, wanted.args, detached=True))
+        exchange, lambda: backend.launch(wanted.program, wanted.args, detached=True)
     )
     exchange.instance_launched(instance.id)
     return json_response(Launched(instance.id), 201)

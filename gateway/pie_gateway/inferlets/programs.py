@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from anyio import to_thread
 from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
@@ -10,13 +11,28 @@ from pie_gateway.http.answers import json_response, while_asked
 from pie_gateway.http.reading import read_body
 from pie_gateway.inferlets.running import flag
 from pie_gateway.problems import Problem, asked
-from pie_gateway.schemas.inferlets import ProgramCard, ProgramList, Removed
+from pie_gateway.schemas.inferlets import (
+    LibraryCard,
+    LibraryList,
+    ProgramCard,
+    ProgramList,
+    Removed,
+)
+from pie_py.build.library import library as shipped
+from pie_py.build.library import library_source
 
 
 async def programs(exchange: Exchange) -> Response:
     """The user's programs, oldest first."""
     found = await asked(exchange.backend.client.programs())
     return json_response(ProgramList(msgspec.convert(found, list[ProgramCard])))
+
+
+async def library(exchange: Exchange) -> Response:
+    """The library's programs in Python, which run without an upload."""
+    rows = await to_thread.run_sync(lambda: list(shipped()))
+    found = [row for row in rows if library_source(row["name"]) is not None]
+    return json_response(LibraryList(msgspec.convert(found, list[LibraryCard])))
 
 
 async def upload(exchange: Exchange) -> Response:

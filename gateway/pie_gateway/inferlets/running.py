@@ -33,7 +33,7 @@ async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[I
     if wanted.input is not None:
         args = ["--input", msgspec.json.encode(wanted.input).decode(), *args]
     program = exchange.connection.path_params["program"]
-    instance = await asked(exchange.backend.client.launch(program, args))
+    instance = await exchange.backend.launch(program, args)
     exchange.instance_launched(instance.id)
     try:
         yield instance

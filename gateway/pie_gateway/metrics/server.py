@@ -41,6 +41,7 @@ _COUNTERS = (
     ("pie_worker_busy_seconds", "Time that the worker computed", "worker_ns", 1e-9),
     ("pie_worker_idle_seconds", "Time that the worker waited for a plan", "worker_idle_ns", 1e-9),
 )
+_TOKENS = (("prompt", "prompt_tokens"), ("generation", "generated_tokens"))
 _KINDS = (
     ("pie_batches", "Batches by kind of command", "batches"),
     ("pie_commands", "Commands by kind", "commands"),
@@ -94,6 +95,15 @@ class ServerCollector(Collector):
             for model, stats in models:
                 counter.add_metric((model,), stats[key] * unit)
             yield counter
+        of_programs = CounterMetricFamily(
+            "pie_program_tokens",
+            "Tokens of all programs, those behind HTTP requests included",
+            labels=("model_name", "kind"),
+        )
+        for model, stats in models:
+            for kind, key in _TOKENS:
+                of_programs.add_metric((model, kind), stats[key])
+        yield of_programs
         for name, text, key in _INTERCEPTION:
             counter = CounterMetricFamily(name, text, labels=("model_name",))
             for model, stats in models:

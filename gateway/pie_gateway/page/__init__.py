@@ -1,4 +1,4 @@
-"""The live page: files that a browser gets as they are, and nothing from elsewhere."""
+"""The live page and the documentation: files that a browser gets as they are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+
+from pie_py.config.shipped_files import shipped_folder
 
 FILES = Path(__file__).parent / "files"
 # Nothing is loaded from other servers, and no other page shows this one.
@@ -22,4 +24,5 @@ async def index(request: Request) -> Response:
 
 def routes() -> list[BaseRoute]:
     """Those of the page and its files."""
-    return [Route("/", index), Mount("/page", StaticFiles(directory=FILES))]
+    docs = StaticFiles(directory=shipped_folder("docs"))
+    return [Route("/", index), Mount("/page", StaticFiles(directory=FILES)), Mount("/docs", docs)]

@@ -24,6 +24,19 @@ class ProgramList(msgspec.Struct):
     data: list[ProgramCard]
 
 
+class LibraryCard(msgspec.Struct):
+    """A program of the library."""
+
+    name: str
+    description: str
+
+
+class LibraryList(msgspec.Struct):
+    """The library's programs, by name."""
+
+    data: list[LibraryCard]
+
+
 class Removed(msgspec.Struct):
     """The programs that were removed."""
 
@@ -48,6 +61,10 @@ class InstanceCard(msgspec.Struct):
     tokens: int  # in these
     waits: list[str]  # what it waits for
     attached: bool
+    prompt_tokens: int = 0  # that it has read
+    generated_tokens: int = 0
+    most_pages: int = 0  # that it had at once
+    uses: list[str] = []  # models
 
 
 class InstanceList(msgspec.Struct):

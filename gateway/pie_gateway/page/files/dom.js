@@ -19,6 +19,12 @@ function fill(element, attributes, children) {
   return element;
 }
 
+// A table whose columns are titles and their classes.
+export function table(columns, body, kind = null) {
+  const head = Object.entries(columns).map(([name, kinds]) => make("th", { class: kinds }, name));
+  return make("div", { class: "scroll" }, make("table", { class: kind }, make("thead", {}, make("tr", {}, head)), body));
+}
+
 export function number(value, digits = 0) {
   if (value >= 1e6) return (value / 1e6).toFixed(1) + " M";
   if (value >= 1e4) return (value / 1e3).toFixed(1) + " k";
@@ -28,9 +34,17 @@ export function number(value, digits = 0) {
 export function seconds(value) {
   if (value < 0.1) return (value * 1e3).toFixed(1) + " ms";
   if (value < 1) return (value * 1e3).toFixed(0) + " ms";
-  if (value < 120) return value.toFixed(1) + " s";
+  if (value < 120) return value.toFixed(value < 10 ? 1 : 0) + " s";
   if (value < 7200) return (value / 60).toFixed(0) + " min";
   return (value / 3600).toFixed(1) + " h";
+}
+
+export const ago = (ns) => `${seconds(Math.max(1, Date.now() / 1e3 - ns / 1e9))} ago`;
+
+// How long an instance has run, and when it ended.
+export function age({ created_ns, ended_ns }) {
+  if (ended_ns === null) return seconds(Math.max(0, Date.now() / 1e3 - created_ns / 1e9));
+  return `ran ${seconds((ended_ns - created_ns) / 1e9)}, ended ${ago(ended_ns)}`;
 }
 
 export function share(part, whole) {

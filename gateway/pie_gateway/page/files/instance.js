@@ -1,40 +1,34 @@
-// One instance: what it does over time, which pages it shares, what it says.
+// One instance: what it does and says, what it is told, and which pages it shares.
 
-import { events, json, request } from "./api.js";
-import { make, number, svg } from "./dom.js";
-import { nameOf, Timeline } from "./timeline.js";
+import { json, post } from "./api.js";
+import { age, make, number, svg } from "./dom.js";
+import { pathOf, stopButton } from "./instances.js";
+import { doing, Timeline } from "./timeline.js";
 
 const EVERY = 250; // milliseconds between two looks
-const COLUMNS = 64;
+const RATE_SECONDS = 2; // over which tokens per second are counted
+const COLUMNS = 256;
 const ROWS = 15; // of each kind
-
-function doing(told) {
-  if (told.state !== "running") return told.state;
-  if (told.blocked) return "blocked";
-  if (!told.waits.length) return "runs";
-  return told.waits.map(nameOf).join(", ");
-}
 
 // Columns are the instance's pages. Rows are the instance, its contexts (forks begin in the same
 // columns), and other instances: a page stands in each row that has it.
 function pages(id, told) {
   const columns = Math.min(COLUMNS, told.pages);
-  if (!columns) return make("p", { class: "soft" }, "no KV pages at present");
-  const size = 12, left = 150;
+  const left = 150, size = Math.min(12, 768 / columns), gap = Math.min(2, size / 4);
   const contexts = told.contexts.slice(0, ROWS).map(({ queue, places }) => ({ instance: `context ${queue}`, places }));
   const rows = [{ instance: id, places: [...Array(told.pages).keys()] }, ...contexts, ...told.sharers.slice(0, ROWS)];
   const shared = new Set(told.sharers.flatMap((other) => other.places));
   const cached = new Set(told.cached);
   const seen = new Set(), forked = new Set(); // in one context, in several
   for (const place of told.contexts.flatMap((context) => context.places)) (seen.has(place) ? forked : seen).add(place);
-  const drawn = svg("svg", { class: "map", viewBox: `0 0 ${left + COLUMNS * size} ${rows.length * (size + 4) + 4}`, role: "img", "aria-label": `${told.pages} pages, ${shared.size} of them shared` });
+  const drawn = svg("svg", { class: "map", viewBox: `0 0 ${left + 768} ${rows.length * 16 + 4}`, role: "img", "aria-label": `${told.pages} pages, ${shared.size} of them shared` });
   rows.forEach((row, at) => {
-    const y = 4 + at * (size + 4);
+    const y = 4 + at * 16;
     drawn.append(svg("text", { x: 0, y: y + 10 }, row.instance.slice(-22)));
     for (const place of row.places) {
       if (place >= columns) continue;
       const kind = shared.has(place) ? "shared" : forked.has(place) ? "forked" : cached.has(place) ? "cached" : "used";
-      drawn.append(svg("rect", { x: left + place * size, y, width: size - 2, height: size - 2, rx: 2, class: kind }, svg("title", {}, `page ${place}`)));
+      drawn.append(svg("rect", { x: left + place * size, y, width: size - gap, height: 10, rx: gap, class: kind }, svg("title", {}, `page ${place}`)));
     }
   });
   const legend = [["its own", "used"], ["in the prefix cache, too", "cached"], ["shared by several of its contexts", "forked"], ["shared with another instance", "shared"]];
@@ -43,59 +37,92 @@ function pages(id, told) {
       make("span", { class: "soft" }, `${number(told.pages)} pages of ${told.page_size} tokens${told.pages > columns ? `; the first ${columns} are shown` : ""}`)));
 }
 
+function facts(told, rate) {
+  const program = make("a", { href: `#programs/${encodeURIComponent(told.program)}` }, told.program);
+  const rows = {
+    program, arguments: told.args.length ? make("code", {}, told.args.map((each) => (/^[\w./=-]+$/.test(each) ? each : JSON.stringify(each))).join(" ")) : null,
+    model: told.uses.join(", ") || null, user: told.user,
+    parent: told.parent && make("a", { href: `#instance/${encodeURIComponent(told.parent)}` }, told.parent),
+    generated: `${number(told.generated_tokens)} tokens${rate > 0 ? `, ${number(rate, 1)} per second` : ""}`,
+    prompts: `${number(told.prompt_tokens)} tokens computed`,
+    "KV cache": told.ended_ns ? `${number(told.most_pages)} pages at most` : `${number(told.tokens)} tokens in ${number(told.pages)} pages`,
+    "CPU time": `${number(told.cpu_ms)} ms`, [told.ended_ns ? "time" : "running for"]: age(told),
+  };
+  return Object.entries(rows).filter(([, value]) => value !== null).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]);
+}
+
+// What it has sent, and between that what was sent to it from here.
+function talk(told, mine) {
+  const sent = [...told.sent], parts = []; // characters as the server counts them
+  let at = told.sent_total - sent.length;
+  if (at > 0) parts.push(make("span", { class: "soft" }, "… "));
+  for (const { after, text } of mine.filter((each) => each.after >= at)) {
+    parts.push(sent.splice(0, after - at).join(""), make("span", { class: "mine" }, text));
+    at = after;
+  }
+  return [...parts, sent.join("")];
+}
+
 export function instance(main, id) {
-  const now = make("p", { class: "big" }, "…");
-  const map = make("div");
-  const log = make("pre", {}, "nothing yet");
-  const output = make("pre");
-  const path = `v1/instances/${encodeURIComponent(id)}`;
-  const stop = new AbortController();
-  const timeline = new Timeline(path);
-  let after = 0;
+  const now = make("p", { class: "big", role: "status" }, "…"), list = make("dl"), map = make("div"), log = make("pre");
+  const output = make("pre", { class: "output", "aria-live": "polite" }), end = make("p", { class: "end" });
+  const text = make("input", { placeholder: "a message to the program; Enter sends it", "aria-label": "Message", required: true });
+  const form = make("form", { class: "row" }, text, make("button", {}, "Send"));
+  const logs = make("section", { class: "card", hidden: true }, make("h2", {}, "Log"), log);
+  const kv = make("section", { class: "card", hidden: true }, make("h2", {}, "Pages"), map);
+  const path = pathOf(id), timeline = new Timeline(path), stop = stopButton(id);
+  const mine = [], seen = []; // messages; times and tokens
+  let after = 0, drawn = "", open = true, told = null;
+
+  function show() {
+    seen.push({ at: Date.now() / 1e3, tokens: told.generated_tokens });
+    while (seen.length > 2 && seen.at(-1).at - seen[1].at > RATE_SECONDS) seen.shift();
+    const runs = told.state === "running", [first, last] = [seen[0], seen.at(-1)];
+    const rate = runs && last.at > first.at ? (last.tokens - first.tokens) / (last.at - first.at) : 0;
+    now.textContent = runs ? doing({ ...told, tokens_per_second: rate }) : told.state;
+    now.className = `big ${told.state}`;
+    list.replaceChildren(...facts(told, rate));
+    const state = `${told.sent_total} ${mine.length}`; // or a selection would be lost
+    if (state !== drawn) output.replaceChildren(...talk(told, mine));
+    if (state !== drawn) output.scrollTop = output.scrollHeight;
+    drawn = state;
+    if (!runs) end.textContent = told.end || (told.sent_total ? "" : "It has sent nothing and returned nothing.");
+    end.className = `end ${told.state}`;
+    form.hidden = stop.hidden = !runs;
+    const filled = told.models.filter((model) => model.pages);
+    kv.hidden = !filled.length;
+    map.replaceChildren(...filled.map((model) => pages(id, model)));
+  }
 
   async function look() {
     try {
-      const told = await json(`${path}/inspect`);
-      now.textContent = told.state === "running" ? (doing(told) === "runs" ? "runs" : `waits for ${doing(told)}`) + (told.queued_commands ? `; ${told.queued_commands} commands queued` : "") : told.state;
+      told = await json(`${path}/inspect`);
+      show();
       await timeline.look();
-      map.replaceChildren(...told.models.map((model) => pages(id, model)));
       const lines = await json(`${path}/log?after=${after}`);
-      if (lines.lines.length && after === 0) log.textContent = "";
       after = lines.next;
       log.append(lines.lines.map((line) => `${line.level} ${line.text}\n`).join(""));
-      if (told.state !== "running") return;
+      logs.hidden = !log.textContent;
     } catch (error) {
       now.textContent = error.message;
       return;
     }
-    if (!stop.signal.aborted) setTimeout(look, EVERY);
+    if (open) setTimeout(look, told.state === "running" ? EVERY : 4 * EVERY); // its age goes on
   }
 
-  async function read() {
-    output.textContent = "";
-    try {
-      for await (const told of events(await request(`${path}/events`, { signal: stop.signal }))) {
-        if (told.type === "text") output.append(told.text);
-        if (told.type === "bytes") output.append(`[${told.base64.length} characters of base64]`);
-        if (told.type === "end") output.append(`\n— ${told.state}: ${told.text}`);
-        if (told.error) output.append(`\n— ${told.error.message}`);
-      }
-    } catch (error) {
-      if (!stop.signal.aborted) output.append(error.message);
-    }
-  }
-
-  const kill = () => request(path, { method: "DELETE" }).catch((error) => (now.textContent = error.message));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const said = text.value;
+    text.value = "";
+    mine.push({ after: told?.sent_total ?? 0, text: `${said}\n` });
+    await post(`${path}/messages`, { text: said }).catch((error) => mine.push({ after: told?.sent_total ?? 0, text: `not sent: ${error.message}\n` }));
+  });
   main.append(
-    make("h1", {}, id),
-    make("div", { class: "card" }, now,
-      make("div", { class: "row" },
-        make("button", { onclick: read, class: "plain", title: "in place of the client that reads it now" }, "Read its output"),
-        make("button", { onclick: kill, class: "bad" }, "End it"))),
-    timeline.element,
-    make("section", { class: "card" }, make("h2", {}, "Pages"), map),
-    make("section", { class: "card" }, make("h2", {}, "Output"), output),
-    make("section", { class: "card" }, make("h2", {}, "Log"), log));
+    make("h1", { class: "id" }, id),
+    make("div", { class: "sides" },
+      make("section", { class: "card" }, now, list, make("div", { class: "row" }, stop)),
+      make("section", { class: "card grow" }, make("h2", {}, "Output"), output, end, form)),
+    timeline.element, kv, logs);
   look();
-  return { close: () => stop.abort() };
+  return { close: () => (open = false) };
 }

@@ -1,34 +1,60 @@
-// Which programs run, for which users.
+// Which instances run, and which have ended lately.
 
-import { make, number, seconds } from "./dom.js";
-import { nameOf } from "./timeline.js";
+import { request } from "./api.js";
+import { age, make, number, table } from "./dom.js";
+import { doing } from "./timeline.js";
 
-function line(each) {
-  const age = ((each.ended_ns ?? Date.now() * 1e6) - each.created_ns) / 1e9;
-  const name = make("a", { href: `#instance/${encodeURIComponent(each.id)}` }, each.id);
-  return make("tr", { class: each.state === "running" ? "" : "ended" },
-    make("td", {}, name),
-    make("td", { class: "wide" }, each.program),
+export const pathOf = (id) => `v1/instances/${encodeURIComponent(id)}`;
+
+export function stopButton(id) {
+  const stop = make("button", { class: "bad", "aria-label": `Stop ${id}` }, "Stop");
+  stop.addEventListener("click", async () => {
+    stop.disabled = true;
+    await request(pathOf(id), { method: "DELETE" }).catch((error) => (stop.title = error.message));
+  });
+  return stop;
+}
+
+function row(each) {
+  const runs = each.state === "running", state = runs ? doing(each) : each.state;
+  const link = make("a", { href: `#instance/${encodeURIComponent(each.id)}` }, each.id);
+  return make("tr", { class: runs ? "" : "ended" },
+    make("td", { class: "name" }, link, make("div", { class: "soft narrow" }, `${state} · ${age(each)}`)),
     make("td", { class: "wide" }, each.user),
-    make("td", { title: each.reason }, each.state),
-    make("td", {}, each.waits.map(nameOf).join(", ")),
-    make("td", { class: "number" }, number(each.tokens)),
-    make("td", { class: "number wide" }, number(each.pages)),
-    make("td", { class: "number wide" }, `${each.cpu_ms.toFixed(1)} ms`),
-    make("td", { class: "number" }, seconds(Math.max(0, age))));
+    make("td", { class: `wide ${each.state === "failed" ? "ill" : ""}`, title: each.reason || null }, state),
+    make("td", { class: "number" }, number(each.generated_tokens)),
+    make("td", { class: "number wide" }, runs ? number(each.tokens_per_second, 1) : ""),
+    make("td", { class: "number wide" }, number(runs ? each.pages : each.most_pages)),
+    make("td", { class: "number wide" }, `${number(each.cpu_ms)} ms`),
+    make("td", { class: "wide" }, age(each)),
+    make("td", { class: "number" }, runs ? stopButton(each.id) : null));
+}
+
+// A table of instances, made again each second.
+export class Instances {
+  constructor() {
+    const columns = { instance: "", user: "wide", state: "wide", tokens: "number", "per second": "number wide", pages: "number wide", CPU: "number wide", age: "wide", "": "number" };
+    this.body = make("tbody");
+    this.element = table(columns, this.body);
+  }
+
+  show(list) {
+    const { body } = this;
+    if (body.matches(":active")) return; // nothing changes under a pointer that is down
+    // A row keeps the focus that it has.
+    const name = (element) => element.getAttribute("aria-label") ?? element.textContent;
+    const focused = body.contains(document.activeElement) ? name(document.activeElement) : null;
+    body.replaceChildren(...list.map(row));
+    if (focused) [...body.querySelectorAll("a, button")].find((each) => name(each) === focused)?.focus();
+  }
 }
 
 export function instances(main) {
   const search = make("input", { type: "search", placeholder: "program, user or id", "aria-label": "Search" });
-  const body = make("tbody");
-  const head = Object.entries({ instance: "", program: "wide", user: "wide", state: "", "waits for": "",
-    tokens: "number", pages: "number wide", CPU: "number wide", age: "number" });
-  const count = make("p", { class: "soft" });
+  const list = new Instances(), count = make("span", { class: "soft" });
   let last = null;
   search.addEventListener("input", () => last && update(last));
-  main.append(make("h1", {}, "Instances"), search, count,
-    make("div", { class: "card scroll" }, make("table", {},
-      make("thead", {}, make("tr", {}, head.map(([name, kind]) => make("th", { class: kind }, name)))), body)));
+  main.append(make("h1", {}, "Instances"), make("div", { class: "row" }, search, count), make("div", { class: "card" }, list.element));
 
   function update(live) {
     last = live;
@@ -37,11 +63,8 @@ export function instances(main) {
     const newest = found.reverse();
     const alive = newest.filter((each) => each.state === "running");
     const ended = newest.filter((each) => each.state !== "running");
-    count.textContent = `${alive.length} run; ${ended.length} that ended lately`;
-    // A row keeps the focus that it has.
-    const focused = document.activeElement?.closest?.("tbody") === body ? document.activeElement.textContent : null;
-    body.replaceChildren(...[...alive, ...ended].map(line));
-    if (focused) [...body.querySelectorAll("a")].find((link) => link.textContent === focused)?.focus();
+    count.textContent = newest.length ? `${alive.length} run; ${ended.length} ended lately` : "none runs, and none has ended lately";
+    list.show([...alive, ...ended]);
   }
   return { update };
 }

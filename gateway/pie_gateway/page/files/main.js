@@ -1,14 +1,18 @@
 // The page: one view at a time, by the address; all are shown what the server tells each second.
 
 import { events, request } from "./api.js";
+import { remember } from "./chart.js";
 import { chat } from "./chat.js";
+import { docs } from "./docs.js";
 import { make, seconds } from "./dom.js";
 import { instance } from "./instance.js";
 import { instances } from "./instances.js";
-import { launch } from "./launch.js";
 import { overview } from "./overview.js";
+import { programs } from "./programs.js";
+import { write } from "./write.js";
 
-const VIEWS = { overview, instances, instance, chat, launch };
+const VIEWS = { overview, programs, write, instances, instance, chat, docs };
+const PARENTS = { instance: "instances", write: "programs" };
 const main = document.getElementById("main");
 const state = document.getElementById("state");
 let view = null; // what is shown: it has `update(live)` and perhaps `close()`
@@ -22,7 +26,7 @@ function show() {
   view = open(main, decodeURIComponent(rest.join("/")));
   for (const link of document.querySelectorAll("nav a")) {
     const shown = link.hash.slice(1);
-    if (shown === (name || "overview") || (name === "instance" && shown === "instances")) {
+    if (shown === (PARENTS[name] ?? (name || "overview"))) {
       link.setAttribute("aria-current", "page");
     } else link.removeAttribute("aria-current");
   }
@@ -40,7 +44,8 @@ async function watch() {
       for await (const told of events(await request("v1/live"))) {
         if (told.error) throw new Error(told.error.message);
         live = told;
-        tell(`well · ${told.user} · up ${seconds(told.uptime)} · ${told.version}`, "well");
+        remember(told);
+        tell(`${told.user} · up ${seconds(told.uptime)}`, "well");
         view?.update?.(told);
       }
     } catch (error) {

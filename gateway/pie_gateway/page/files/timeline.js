@@ -10,7 +10,15 @@ const WINDOWS = [0.2, 1, 10, 60]; // seconds
 const MODEL = ["take-sample", "take-dist", "take-run-text", "take-attention"];
 const NAMES = { ...Object.fromEntries(MODEL.map((kind) => [kind, "the model"])), take: "its commands", "take-grammar": "a grammar", "take-text": "a message", "take-blob": "bytes" };
 
-export const nameOf = (kind) => NAMES[kind] ?? kind;
+const nameOf = (kind) => (kind.startsWith("client of ") ? "a message" : NAMES[kind] ?? kind);
+
+// What an instance that runs does, in a few words.
+export function doing({ waits, blocked, tokens_per_second: rate }) {
+  if (blocked) return "paused: its pages are moved";
+  if (!waits.length) return "runs";
+  const others = waits.filter((kind) => kind !== "take" && !MODEL.includes(kind));
+  return others.length ? `waits for ${others.map(nameOf).join(", ")}` : rate > 0 ? "generates" : "computes";
+}
 
 function kindOf(span) {
   if (span.track === "batch") return span.name === "forward" ? "shared" : "exported";

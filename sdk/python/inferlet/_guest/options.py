@@ -71,6 +71,32 @@ def parse(main: Callable[..., Any], args: Sequence[str]) -> dict[str, Any]:
     return given
 
 
+def listed(main: Callable[..., Any]) -> dict[str, Any]:
+    """What a form for the arguments of `main` is made from: its description and its options.
+
+    The options are None of a `main` that takes no options; such a form has one line of words.
+    """
+    text = main.__globals__.get("__doc__") or main.__doc__ or ""
+    parameters = list(inspect.signature(main, eval_str=True).parameters.values())
+    takes = not parameters or (parameters[0].name != "input" and wants_options(parameters))
+    texts = described(main.__doc__ or "")
+    options = [_listed(one, texts.get(one.name, "")) for one in parameters] if takes else None
+    return {"description": inspect.cleandoc(text), "options": options}
+
+
+def _listed(one: inspect.Parameter, help_text: str) -> dict[str, Any]:
+    choices = get_args(_kind(one)) if get_origin(_kind(one)) is Literal else ()
+    return {
+        "option": _option(one),
+        "type": getattr(_item_type(one), "__name__", "str"),
+        "choices": [str(each) for each in choices],
+        "many": _collection(one) is not None,
+        "required": one.default is EMPTY,
+        "default": None if one.default in (EMPTY, None) else str(one.default),
+        "help": help_text,
+    }
+
+
 def _with_values_joined(args: Sequence[str], single: set[str]) -> list[str]:
     """The arguments with `--option VALUE` as `--option=VALUE`: argparse refuses many values that
     begin with `-`, and takes others for options.

@@ -12,11 +12,12 @@ from types import ModuleType
 from typing import Any
 
 from inferlet._guest.modules import ModuleFinder, Program, own_files
-from inferlet._guest.options import parse, wants_options
+from inferlet._guest.options import listed, parse, wants_options
 from inferlet._guest.returned import returned
 from inferlet._guest.sandbox import Finished
 from inferlet._loop import HostLoop
 
+ASKS_FOR_OPTIONS = ["--pie-options"]  # as only argument: what `main` takes, for a form
 MODULE = "__inferlet__"  # what `__name__` is in the program: not "__main__", it is not a script
 
 
@@ -54,6 +55,8 @@ def run(program: Program, args: list[str]) -> str:
                 f"{program.file} has no function `main`; write `async def main(args: list[str]) ->"
                 " str:`"
             )
+        if args == ASKS_FOR_OPTIONS:
+            return json.dumps(listed(main))
         return as_text(returned(_call(main, args)))
     except ProgramError:
         raise
