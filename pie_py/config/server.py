@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -15,7 +21,7 @@ from pydantic_settings import (
 )
 
 from pie_py.config import kept_files
-from pie_py.config.endpoint import DEFAULT_ENDPOINT
+from pie_py.config.endpoint import DEFAULT_ENDPOINT, parse_endpoint
 from pie_py.config.gateway import GatewayConfig, TelemetryConfig
 from pie_py.config.http import HttpConfig
 from pie_py.config.limits import Limits, Quota
@@ -58,13 +64,12 @@ class ServerConfig(BaseSettings):
     data_folder: Path = Path(platformdirs.user_data_dir("pie_py"))  # programs, keys
     cache_folder: Path = kept_files.cache_folder()  # compiled code
     models: tuple[ModelConfig, ...] = (ModelConfig(),)
-    admins: tuple[
-        str, ...
-    ] = ()  # users whose keys may load adapters; users without need of a key may, too
+    # Users whose keys may load adapters, and see all; users without need of a key may, too.
+    admins: tuple[str, ...] = ()
     log: LogConfig = LogConfig()
     limits: Limits = Limits()
     quota: Quota = Quota()  # of each user with a key
-    quotas: dict[str, Quota] = {}
+    quotas: dict[str, Quota] = {}  # of single users instead, by their names
     scheduler: SchedulerConfig = SchedulerConfig()
     interception: InterceptionConfig = InterceptionConfig()
     prefix_cache: PrefixCacheConfig = PrefixCacheConfig()
@@ -89,7 +94,7 @@ class ServerConfig(BaseSettings):
     # Results of instances that were launched detached are kept for so long, also by a server that
     # starts again; 0: they end with the server.
     result_seconds: NonNegativeFloat = 86400.0
-    max_program_bytes: PositiveInt = 256 << 20
+    max_program_bytes: PositiveInt = 256 << 20  # of one program
     message_bytes: PositiveInt = 1 << 30  # waiting between instances and clients; shared likewise
     # That all guests together may have taken, of which a user has a share; None: half of the
     # machine's.
@@ -105,6 +110,11 @@ class ServerConfig(BaseSettings):
     worker_module: str = "pie_inference"  # run as the worker's process
     observer: ObserverConfig | None = None  # of benchmarks
     extension: ExtensionConfig | None = None  # set by what extends it, as `pie-py cluster` does
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_an_endpoint(cls, endpoint: str) -> str:
+        return parse_endpoint(endpoint).text
 
     @classmethod
     def settings_customise_sources(
