@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -14,8 +16,11 @@ class PassingCommand(click.Command):
     Its own are words that are exactly one of its options (`-h`, `--model`, `--model=X`), and their
     values. All else goes on as it is, and so does everything after `--`: `--prompt "- oh"` asks for
     no help, though click would look for letters of options in any word that begins with `-`. A
-    value that is itself one of the command's options wants `--` before.
+    value that is itself one of the command's options wants `--` before. `--help` behind the first
+    word that goes on does so, too.
     """
+
+    passes_options = True  # else words that look like options, before `--`, are mistakes
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Takes the command's own options out of the words."""
@@ -37,7 +42,11 @@ class PassingCommand(click.Command):
                 passed += words
                 break
             name, equals, _ = word.partition("=")
-            if name not in options:
+            is_help = name in ctx.help_option_names and self.passes_options
+            if name not in options or (passed and is_help):
+                if not self.passes_options and re.fullmatch("--?[a-zA-Z][a-z-]*", name):
+                    near = get_close_matches(name, options)
+                    raise click.NoSuchOption(name, possibilities=near, ctx=ctx)
                 passed.append(word)
                 continue
             own.append(word)

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import FrameType
 
 import anyio
-import anyio.to_thread
 
 from pie_py.build.modules import read_modules
 from pie_py.cli.connect import EXIT_INTERRUPTED
 from pie_py.cli.console import LOOK_SECONDS, say
-from pie_py.client import ClientError, Instance
+from pie_py.cli.typed import StandardInput
+from pie_py.client import Client, ClientError, Instance
 from pie_py.wire.modules import pack
 
 DEBUGGER = Path(__file__).parent / "guests" / "pie_debugger.py"
@@ -125,17 +125,25 @@ def run_interruptible(main: Callable[[Interrupt], Awaitable[int]]) -> int:
 
 
 async def show(
+    client: Client,
     instance: Instance,
     interrupt: Interrupt,
     on_interrupt: Callable[[Instance], Awaitable[None]],
     *,
     logs: bool = False,
+    typed: bool = True,
 ) -> int:
     """Writes an instance's messages and result to standard output and returns the exit status.
 
-    With `logs`, what it logs goes to standard error.
-
     An interrupt calls `on_interrupt`; so does a reader of standard output that has gone.
+
+    Args:
+        client: of the instance.
+        instance: to show.
+        interrupt: its handler.
+        on_interrupt: what an interrupt does; if that is `cancel`, standard input's end ends it too.
+        logs: what it logs goes to standard error.
+        typed: lines of standard input are messages to it.
 
     Raises:
         ClientError: if the instance fails or the server is lost.
@@ -143,15 +151,25 @@ async def show(
     output = Output()
     problem: Exception | None = None
     lines = LogLines(instance)
+    source = StandardInput()
+    passing = anyio.CancelScope()
+
+    async def pass_on() -> None:
+        with passing:
+            await source.pass_on(client, instance, to_end=on_interrupt is cancel)
+
     async with anyio.create_task_group() as tasks:
         interrupt.scope = tasks.cancel_scope  # the client goes on, to tell the server
         if logs:
             tasks.start_soon(lines.follow)
+        if typed:
+            tasks.start_soon(pass_on)
         try:
             async for message in instance:
                 if isinstance(message, bytes) and message.startswith(MARK):
                     output.end()
-                    await converse(instance, message)
+                    passing.cancel()  # from now on lines are the debugger's
+                    await converse(instance, message, source)
                 else:
                     output.write(message)
             text = await instance.result()
@@ -201,14 +219,14 @@ def with_debugger(path: Path) -> bytes:
     return pack(modules)
 
 
-async def converse(instance: Instance, message: bytes) -> None:
+async def converse(instance: Instance, message: bytes, source: StandardInput) -> None:
     """Does what a message of the debugger wants: shows a text, or sends the user's next line."""
     kind, _, text = message.removeprefix(MARK).partition(b" ")
     if kind == b"shows":
         print(text.decode(), end="", file=sys.stderr, flush=True)
         return
-    line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
-    await instance.send(line.encode())
+    line = await source.line()
+    await instance.send(b"" if line is None else f"{line}\n".encode())
 
 
 def _breaks(source: bytes) -> bool:

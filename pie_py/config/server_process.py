@@ -37,7 +37,7 @@ class ServerProcess(Child):
         Args:
             config: of the server.
             log_file: of its log; standard error by default.
-            module: the control process, or `pie_gateway`.
+            module: the control process, `pie_gateway`, or what starts both.
             stays: it runs on after the end of this process.
 
         Raises:
@@ -45,6 +45,7 @@ class ServerProcess(Child):
         """
         options = ["--config", config.model_dump_json(), *([] if stays else ["--with-parent"])]
         super().__init__(module, *options, log=log_file)
+        self.report: dict[str, Any] = {}  # of its being ready
         self._module = module
         self._log_file = log_file
 
@@ -61,6 +62,7 @@ class ServerProcess(Child):
         assert report is not None
         if "error" in report:
             raise ServerFailed(report["error"])
+        self.report = report
         endpoint: str = report["endpoint"]
         return endpoint
 

@@ -126,7 +126,7 @@ TEXTS: list[tuple[str, str, list[str], str]] = [
     ("ebnf_decoding", "main.py", ["--prompt", "Alice is 31 years old. As JSON: "], '"age": 31'),
     ("async_function_calling", "asynchronous.py", ["--max-tokens", "48"], "  -> a"),
     ("async_function_calling", "sync.py", ["--max-tokens", "48"], "  -> a"),
-    ("chat", "chat.wasm", [json.dumps(SMALL_TASK)], " Paris"),
+    ("http_answer", "http_answer.wasm", [json.dumps(SMALL_TASK)], " Paris"),
 ]
 
 
