@@ -52,13 +52,17 @@ def models(
 ) -> None:
     """List the models being served, the default one first, and those on this machine; or MODEL."""
     served = _served(endpoint, key, relay)
-    if served == [] and model is not None and traits:  # whether there is one is not known yet
+    if served == [] and model is not None:  # whether there is such a model is not known yet
         say(f"error: {_NONE_SERVED}; ask for {model} again")
         sys.exit(EXIT_FAILED)
     if served == []:
         say(_NONE_SERVED)
-    rows = [{**one, "state": "served", "family": one["architecture"]} for one in served or ()]
-    rows += [{**one, "state": "on disk"} for one in on_disk() if not traits]
+    disk = {one["name"]: one for one in on_disk()}
+    rows = [
+        {**disk.pop(one["name"], {}), "family": one.get("architecture"), **one, "state": "served"}
+        for one in served or ()
+    ]
+    rows += [] if traits else [{**one, "state": "on disk"} for one in disk.values()]
     if model is not None:
         names = [row["name"] for row in rows]
         name = find_name(model, names)

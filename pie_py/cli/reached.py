@@ -13,6 +13,7 @@ import click
 from pie_py.cli import kept_servers
 from pie_py.cli.connect import EXIT_FAILED
 from pie_py.cli.console import progress, say
+from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.names import find_name
 from pie_py.cli.pull import pull_those_of
 from pie_py.cli.server_config import names_of, server_config
@@ -71,6 +72,7 @@ def talking_server(
         return found
     options = {"models": (model or TALKING_MODEL,)}
     config = server_config(endpoint=None, file=None, **options)
+    check_at_once(config, http=False)
     pull_those_of(config.models)
     with ExitStack() as stack:
         kept = kept_servers.kept_server(config, kept_servers.server_key(options))

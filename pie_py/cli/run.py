@@ -24,6 +24,7 @@ from pie_py.cli.connect import (
     server_options,
 )
 from pie_py.cli.console import say
+from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.pull import pull_those_of
 from pie_py.cli.reached import started, use_running
 from pie_py.cli.server_config import server_config
@@ -100,6 +101,7 @@ def command(
             if endpoint is None:
                 folder = None if record is None else stack.enter_context(_recording(record))
                 config = server_config(endpoint=None, record=folder, **options)
+                check_at_once(config, http=False)
                 pull_those_of(config.models)
                 from pie_py.config.server_process import temporary_server
 

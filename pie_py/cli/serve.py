@@ -18,6 +18,7 @@ from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import EXIT_FAILED
 from pie_py.cli.console import progress, say
 from pie_py.cli.http_options import http_options
+from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.pull import pull_those_of
 from pie_py.cli.server_config import names_of, server_config
 
@@ -64,6 +65,7 @@ def command(detach: bool, **options: Any) -> None:
     config = server_config(**options)
     from pie_py.config.logs import set_up_logs
 
+    check_at_once(config, http=True)
     pull_those_of(config.models)
     if detach:
         _detach(config)
