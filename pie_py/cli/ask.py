@@ -66,14 +66,11 @@ def command(
     found = find_target("ask")
     assert found is not None
     with errors_shown():
-        from pie_py.client import Client
-
         endpoint, name = talking_server(endpoint, key, relay, model)
         given = {**options, "model": name or None, "json_schema": schema, "images": len(images)}
         args = ["--question", text, *(["--facts"] if facts else [])]
         for option, value in given.items():
             args += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
-        client = Client(endpoint, key, relay=relay)
         blobs = [image.read_bytes() for image in images]
-        status = run_program(client, "ask", built(found), args, blobs=blobs)
+        status = run_program((endpoint, key, relay), "ask", built(found), args, blobs=blobs)
     sys.exit(status)

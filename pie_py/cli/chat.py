@@ -17,7 +17,7 @@ import click
 from pie_py.cli.ask import model_option
 from pie_py.cli.connect import errors_shown, server_options
 from pie_py.cli.console import say
-from pie_py.cli.reached import talking_server
+from pie_py.cli.reached import talking_server, told_of_builds
 from pie_py.cli.run import built
 from pie_py.cli.target import BadTarget, find_target
 from pie_py.config.kept_files import cache_folder
@@ -65,8 +65,9 @@ def command(
         args += ["--model", name] if name else []
         with sync.Client(endpoint, key, relay=relay) as client:
             name = name or client.models()[0]["name"]
-            digest = client.upload(*built(found))
-            _converse(client.launch(digest, args), name)
+            with told_of_builds(endpoint, key, relay):
+                instance = client.launch(client.upload(*built(found)), args)
+            _converse(instance, name)
 
 
 def _converse(instance: Instance, name: str) -> None:

@@ -32,7 +32,7 @@ from pie_py.config.endpoint import answers, parse_endpoint
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
-    from pie_py.config.server_process import ServerProcess
+    from pie_py.config.server_process import ServerProcess, Tell
 
 IDLE_SECONDS = 300.0
 WHEN_IDLE = "when it is idle"
@@ -92,7 +92,7 @@ def find_serving(model: str | None) -> tuple[str, str] | None:
     return None
 
 
-def detach(config: ServerConfig) -> dict[str, Any]:
+def detach(config: ServerConfig, tell: Tell) -> dict[str, Any]:
     """Starts a server that stays until it is stopped, and waits until it serves; its facts.
 
     Raises:
@@ -105,7 +105,7 @@ def detach(config: ServerConfig) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(dir=place))
     server = ServerProcess(config, folder / "log", "pie_py.cli.serve", stays=True)
     try:
-        server.wait_ready()
+        server.wait_ready(tell)
     except BaseException:
         server.terminate()
         server.wait()
@@ -135,7 +135,7 @@ def _note(folder: Path, config: ServerConfig, server: ServerProcess, ends: str) 
 
 
 @contextmanager
-def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[], str]]:
+def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[Tell], str]]:
     """Starts a server that stays, unless another run has; gives what waits for it.
 
     That returns the endpoint, and raises `ServerFailed` if it does not start. A server that has not
@@ -150,7 +150,7 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[], str]]:
         lock.enter_context(locked(place))
         if (found := next(_running(place), None)) is not None:  # another run was faster
             lock.close()
-            yield lambda: str(found["endpoint"])
+            yield lambda tell: str(found["endpoint"])
             return
         for ended in place.iterdir():
             shutil.rmtree(ended, ignore_errors=True)
@@ -160,9 +160,9 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[], str]]:
         server = ServerProcess(config, folder / "log", stays=True)
         is_ready = False
 
-        def wait() -> str:
+        def wait(tell: Tell) -> str:
             nonlocal is_ready
-            endpoint = server.wait_ready()
+            endpoint = server.wait_ready(tell)
             _note(folder, config, server, WHEN_IDLE)
             is_ready = True
             lock.close()

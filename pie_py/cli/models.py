@@ -59,7 +59,7 @@ def models(
         say(_NONE_SERVED)
     disk = {one["name"]: one for one in on_disk()}
     rows = [
-        {**disk.pop(one["name"], {}), "family": one.get("architecture"), **one, "state": "served"}
+        {"family": one.get("architecture"), **disk.pop(one["name"], {}), **one, "state": "served"}
         for one in served or ()
     ]
     rows += [] if traits else [{**one, "state": "on disk"} for one in disk.values()]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import click
 
 from pie_py.cli import kept_servers
 from pie_py.cli.connect import EXIT_FAILED
-from pie_py.cli.console import progress, say
+from pie_py.cli.console import LOOK_SECONDS, progress, say
 from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.names import find_name
 from pie_py.cli.pull import pull_those_of
@@ -20,8 +22,10 @@ from pie_py.cli.server_config import names_of, server_config
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
+    from pie_py.config.server_process import Tell
 
 TALKING_MODEL = "smollm2"  # what answers a person where no server runs and no model is named
+PATIENCE_SECONDS = 1.0  # before a user is told what a server does
 
 
 def use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
@@ -80,26 +84,24 @@ def talking_server(
         return started(config, "python", wait), ""
 
 
-def started(config: ServerConfig, kind: str | None, wait: Callable[[], str]) -> str:
+def started(config: ServerConfig, kind: str | None, wait: Callable[[Tell], str]) -> str:
     """The endpoint of a server, for which it waits, showing progress; it is to run a program of
     this kind.
     """
     from pie_py.config.server_process import ServerFailed
 
     if kind in ("python", "javascript"):
-        _prepare_runtime(kind, config.cache_folder)
+        prepare_runtime(kind, config.cache_folder)
     try:
-        with progress(f"starting a server with {names_of(config)}"):
-            return wait()
+        with progress(f"starting a server with {names_of(config)}") as tell:
+            return wait(tell)
     except ServerFailed as error:
         say(f"error: the server did not start: {error}")
         sys.exit(EXIT_FAILED)
 
 
-def _prepare_runtime(kind: str, cache_folder: Path) -> None:
-    """Builds a missing runtime, showing progress: the server builds Python's silently, and no
-    other.
-    """
+def prepare_runtime(kind: str, cache_folder: Path) -> None:
+    """Builds a missing runtime, showing progress: a server builds Python's, and no other."""
     from pie_py.build import BuildError
     from pie_py.build.runtimes import RUNTIMES
 
@@ -108,3 +110,44 @@ def _prepare_runtime(kind: str, cache_folder: Path) -> None:
     except BuildError as error:
         say(f"error: {error}")
         sys.exit(EXIT_FAILED)
+
+
+def prepare_at(endpoint: str | None, key: str | None, relay: bool | None, kind: str) -> None:
+    """Builds the runtime that a running server lacks and does not build, if it is this user's and
+    on this machine.
+    """
+    if kind != "javascript":
+        return
+    from pie_py.client import sync
+
+    with sync.Client(endpoint, key, relay=relay) as client:
+        folder = Path(client.server_info().get("cache_folder", ""))
+    if folder.is_absolute() and folder.is_dir() and folder.stat().st_uid == os.getuid():
+        prepare_runtime(kind, folder)
+
+
+@contextmanager
+def told_of_builds(endpoint: str | None, key: str | None, relay: bool | None) -> Iterator[None]:
+    """Within it, if it takes long, the user is told what the server does that is done once."""
+    from pie_py.client import ClientError, sync
+
+    ended = threading.Event()
+
+    def look() -> None:
+        if ended.wait(PATIENCE_SECONDS):
+            return
+        told = set()
+        with suppress(ClientError), sync.Client(endpoint, key, relay=relay) as client:
+            while not ended.wait(LOOK_SECONDS):
+                for text in client.server_info().get("doing", ()):
+                    if text not in told:
+                        say(f"the server is {text}")
+                        told.add(text)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        looking.join()

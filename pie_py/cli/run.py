@@ -26,13 +26,13 @@ from pie_py.cli.connect import (
 from pie_py.cli.console import say
 from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.pull import pull_those_of
-from pie_py.cli.reached import started, use_running
+from pie_py.cli.reached import prepare_at, started, told_of_builds, use_running
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, Target, find_target, target_bytes
 from pie_py.cli.watch import watch_target
 
 if TYPE_CHECKING:
-    from pie_py.client import Client
+    from pie_py.config.server_process import Tell
 
 
 @click.command("run", cls=PassingCommand)
@@ -93,7 +93,7 @@ def command(
     if watch and record is not None:
         raise click.UsageError("--record is of one run, and --watch makes many")
     with ExitStack() as stack:
-        wait: Callable[[], str] | None = None  # for a server that starts
+        wait: Callable[[Tell], str] | None = None  # for a server that starts
         if not use_running(endpoint, {**options, "record": record}):
             alone = verbose or record is not None
             kept = None if alone else kept_servers.server_key(options)
@@ -115,8 +115,6 @@ def command(
         program = None if found is None or watch else built(found)
         if wait is not None:
             endpoint = started(config, None if found is None else found.kind, wait)
-        from pie_py.client import Client
-
         with errors_shown():
             if watch and found is not None:
                 given = ["--entry", entry] if entry else []
@@ -124,8 +122,10 @@ def command(
                 given += ["--relay"] if relay else []
                 status = watch_target(found, endpoint, key, [*given, target, "--", *args])
             else:
-                client = Client(endpoint, key, relay=relay)
-                status = run_program(client, target, program, with_files(args), logs=not no_log)
+                if found is not None and wait is None:
+                    prepare_at(endpoint, key, relay, found.kind)
+                at = endpoint, key, relay
+                status = run_program(at, target, program, with_files(args), logs=not no_log)
     sys.exit(status)
 
 
@@ -163,7 +163,7 @@ def built(target: Target) -> tuple[bytes, str]:
 
 
 def run_program(
-    client: Client,
+    at: tuple[str | None, str | None, bool | None],
     name: str,
     program: tuple[bytes, str] | None,
     args: list[str],
@@ -174,7 +174,7 @@ def run_program(
     """Uploads a program if there is one, runs it, and shows what it sends; its exit status.
 
     Args:
-        client: not connected yet.
+        at: endpoint, key and whether to relay, as `Client` takes them.
         name: of an uploaded program.
         program: bytes and name, instead.
         args: of the program.
@@ -182,13 +182,17 @@ def run_program(
         blobs: what it gets as messages; lines of standard input by default.
     """
     from pie_py.cli.stream import Interrupt, cancel, run_interruptible, show
+    from pie_py.client import Client
+
+    endpoint, key, relay = at
 
     async def main(interrupt: Interrupt) -> int:
-        async with client:
+        async with Client(endpoint, key, relay=relay) as client:
             launched = name
-            if program is not None:
-                launched = await client.upload(program[0], name=program[1])
-            instance = await client.launch(launched, args)
+            with told_of_builds(endpoint, key, relay):
+                if program is not None:
+                    launched = await client.upload(program[0], name=program[1])
+                instance = await client.launch(launched, args)
             for blob in blobs or ():
                 await instance.send(blob)
             typed = blobs is None

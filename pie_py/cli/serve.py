@@ -89,12 +89,16 @@ def _serve(
     from pie_py.cli.gateway_process import gateway_process
     from pie_py.config.server_process import ServerFailed, ServerProcess
 
+    def starting(text: str) -> None:
+        tell(text)
+        report({"doing": text})
+
     with ServerProcess(config) as server, ExitStack() as stack:
         server.stop_on_signals()
         tell(f"starting with {names_of(config)}")
         facts: dict[str, object] = {}
         try:
-            endpoint = server.wait_ready()
+            endpoint = server.wait_ready(starting)
             if config.gateway.enabled:
                 config = config.model_copy(update={"endpoint": endpoint})
                 facts["http"] = stack.enter_context(gateway_process(config))
@@ -112,8 +116,8 @@ def _detach(config: ServerConfig) -> None:
     from pie_py.config.server_process import ServerFailed
 
     try:
-        with progress(f"starting with {names_of(config)}"):
-            facts = kept_servers.detach(config)
+        with progress(f"starting a server with {names_of(config)}") as show:
+            facts = kept_servers.detach(config, show)
     except ServerFailed as error:
         say(f"error: the server did not start: {error}")
         sys.exit(EXIT_FAILED)
