@@ -24,7 +24,11 @@ class PassingCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Takes the command's own options out of the words."""
-        return super().parse_args(ctx, self.ordered(ctx, args))
+        ordered = self.ordered(ctx, args)
+        if "--help" in ordered[ordered.index("--") :]:
+            path = ctx.command_path
+            click.echo(f"`{path} --help` tells the options of `{path}` itself", err=True)
+        return super().parse_args(ctx, ordered)
 
     def ordered(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The words with the own options first, and `--` between them and the rest."""
@@ -56,6 +60,12 @@ class PassingCommand(click.Command):
                     raise click.BadOptionUsage(name, f"Option {name!r} requires an argument.", ctx)
                 own += [] if value is None else [value]
         return [*own, "--", *passed]
+
+
+class TextCommand(PassingCommand):
+    """A command whose last argument is a text, quoted or not, that may begin with `-`."""
+
+    passes_options = False
 
 
 def with_files(args: Sequence[str]) -> list[str]:

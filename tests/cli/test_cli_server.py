@@ -396,8 +396,8 @@ def keeping(traps: Path) -> Iterator[dict[str, Any]]:
 
 
 def kept(environment: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(cli("servers", "--json", **environment).stdout)
-    return found
+    found: list[dict[str, Any]] = json.loads(cli("status", "--json", **environment).stdout)
+    return [one for one in found if "ends" in one]  # not one that runs at the usual endpoint
 
 
 def wait_for_end(pid: int) -> None:
@@ -431,11 +431,49 @@ def test_a_kept_server_serves_later_runs_with_the_same_settings(
     assert [one["pid"] for one in kept(keeping)] == [server["pid"]]
     run_hi(traps, {**keeping, "PIE_PY_KEEP_SERVER": "1"}, "--threads", "2")
     assert len(kept(keeping)) == 2
-    listed = cli("servers", **keeping).stdout
+    listed = cli("status", **keeping).stdout
     assert server["endpoint"] in listed
     assert "has ended" in cli("stop", **keeping).stderr
     assert kept(keeping) == []
     wait_for_end(server["pid"])
+
+
+def test_a_detached_server_stays_until_it_is_stopped(traps: Path, keeping: dict[str, Any]) -> None:
+    here = ("--endpoint", f"ipc://{traps}/door")
+    served = cli("serve", "--detach", *here, "--http", "127.0.0.1:0", **keeping)
+    assert served.returncode == 0, served.stderr
+    (server,) = kept(keeping)
+    assert f"ready at {here[1]}" in served.stderr
+    assert httpx2.get(f"{server['http']}/health").status_code == 200
+    assert cli("run", traps / "hi.py", *here, **keeping).stdout == "hi\n"
+    again = cli("serve", "--detach", *here, "--no-http", **keeping)
+    assert again.returncode == 1
+    assert "in use" in again.stderr
+    assert "no such server runs" in cli("stop", "another", **keeping).stderr
+    assert "replay has ended" in cli("stop", "REPLAY", **keeping).stderr
+    wait_for_end(server["pid"])
+    assert kept(keeping) == []
+
+
+def test_what_a_worker_does_once_is_told(traps: Path, keeping: dict[str, Any]) -> None:
+    (traps / "slow.py").write_text(
+        "import sys, zmq\n"
+        "from pie_py.testing.replaying_worker import main\n"
+        "from pie_py.wire.messages import encode\n"
+        "from pie_py.wire.plan import Doing\n"
+        "socket = zmq.Context.instance().socket(zmq.DEALER)\n"
+        "socket.connect(sys.argv[sys.argv.index('--connect') + 1])\n"
+        "socket.send(encode(Doing('compiling (once)')))\n"
+        "socket.close()\n"
+        "main()\n"
+    )
+    path = os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(traps)))
+    slow = {**keeping, "PIE_PY_WORKER_MODULE": "slow", "PYTHONPATH": path}
+    done = cli("run", traps / "hi.py", "--keep-server", **slow)
+    assert (done.stdout, done.stderr) == (
+        "hi\n",
+        "starting a server with replay\ncompiling (once)\n",
+    )
 
 
 def test_a_kept_server_that_was_killed_is_noticed_and_removed(
