@@ -9,7 +9,7 @@ from typing import Any
 from inferlet import Context, DeviceSampler, Grammar, Model, gather, session
 
 # How tokens are chosen where the model recommends nothing: what small models need.
-PLAIN = {"temperature": 0.2, "top_p": 0.9, "repetition_penalty": 1.1}
+PLAIN = {"temperature": 0.2, "top_p": 0.9}
 PLACES = "<image>", "<|image_pad|>"  # what chat templates write where an image belongs
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from inferlet import Context, DeviceSampler, Model, PieError, session
 
 # How tokens are chosen where the model recommends nothing: what small models need.
-PLAIN = {"temperature": 0.2, "top_p": 0.9, "repetition_penalty": 1.1}
+PLAIN = {"temperature": 0.2, "top_p": 0.9}
 COMMANDS = """\
 /clear           forget the conversation
 /system [TEXT]   begin anew with TEXT as the system prompt, or show the one there is

@@ -26,7 +26,7 @@ class PassingCommand(click.Command):
         """Takes the command's own options out of the words."""
         ordered = self.ordered(ctx, args)
         if "--help" in ordered[ordered.index("--") :]:
-            path = ctx.command_path
+            path = f"pie-py {ctx.info_name}"
             click.echo(f"`{path} --help` tells the options of `{path}` itself", err=True)
         return super().parse_args(ctx, ordered)
 
