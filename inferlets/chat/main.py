@@ -14,7 +14,7 @@ from inferlet import Context, DeviceSampler, Model, PieError, session
 PLAIN = {"temperature": 0.2, "top_p": 0.9}
 COMMANDS = """\
 /clear           forget the conversation
-/system [TEXT]   begin anew with TEXT as the system prompt, or show the one there is
+/system [TEXT]   begin again with TEXT as the system prompt, or show the one there is
 /stats           tokens and speed of the last answer, and what was found in the KV pages
 /stop            stop the answer"""
 
@@ -28,7 +28,7 @@ class Conversation:
         self.begin(system)
 
     def begin(self, system: str) -> None:
-        """Begins anew, with a system prompt."""
+        """Begins again, with a system prompt."""
         self.system = system
         self.context = Context(self.model)
         if system:
@@ -72,7 +72,7 @@ class Conversation:
         if count == self.most:
             session.send(f"[cut after --max-tokens {self.most}]\n")
         if context.next_position >= self.model.max_position:
-            session.send("[the model takes no longer text: /clear begins anew]\n")
+            session.send("[the model takes no longer text: /clear begins again]\n")
 
 
 async def main(

@@ -18,7 +18,7 @@ _WORKER = "pie_inference"  # another one may know other models
 
 
 def check_at_once(config: ServerConfig, *, http: bool) -> None:
-    """Refuses models that cannot be found here or elsewhere, and HTTP that nobody could use.
+    """Refuses models that cannot be found here or elsewhere, and HTTP that no user could use.
 
     Args:
         config: of a server.

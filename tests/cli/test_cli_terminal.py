@@ -40,7 +40,7 @@ def typed(server: Server, text: str | None, *args: str) -> subprocess.CompletedP
     """A command at a server, with a text on standard input."""
     command = [*COMMAND, args[0], "--endpoint", server.endpoint, *args[1:]]
     stdin = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **stdin)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **stdin)
 
 
 def asked(server: Server, text: str | None, *args: str) -> subprocess.CompletedProcess[str]:

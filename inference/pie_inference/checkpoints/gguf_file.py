@@ -27,7 +27,7 @@ from pie_inference.checkpoints.gguf_reader import GgufFile, TensorPlace
 from pie_inference.checkpoints.gguf_tokenizer import GgufTokenizer
 from pie_inference.checkpoints.sources import ByRows, Entry, Groups, Made, Source, Sources
 from pie_inference.errors import LoadError
-from pie_inference.first_time import first_time
+from pie_py.config.first_time import first_time
 from pie_py.config.kept_files import cache_folder, used
 
 log = structlog.get_logger("pie.worker.load")

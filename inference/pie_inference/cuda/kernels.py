@@ -13,9 +13,9 @@ import torch
 
 from pie_inference.attention.flashinfer import decodes_on_tensor_cores
 from pie_inference.errors import LoadError
-from pie_inference.first_time import first_time
 from pie_inference.layers.kernels import Kernels
 from pie_inference.models.shape import ModelShape
+from pie_py.config.first_time import first_time
 from pie_py.config.model import FlashInferConfig
 
 log = structlog.get_logger("pie.worker")

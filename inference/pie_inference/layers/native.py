@@ -20,7 +20,7 @@ from pathlib import Path
 import structlog
 import torch
 
-from pie_inference.first_time import first_time
+from pie_py.config.first_time import first_time
 from pie_py.config.kept_files import cache_folder, used
 
 log = structlog.get_logger("pie.worker.load")

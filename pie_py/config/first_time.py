@@ -1,4 +1,4 @@
-"""What is done once on a machine, and takes long: logged, and told to those who wait for it."""
+"""What is done once on a machine, and takes long: logged, and told to waiting users."""
 
 from __future__ import annotations
 
