@@ -244,7 +244,7 @@ def test_run_starts_a_server_of_its_own_and_leaves_nothing(tmp_path: Path) -> No
     _, alive = psutil.wait_procs(left, timeout=10)
     assert not alive, "its server and worker end with it"
     missing = cli("run", "text_completion", "--model", "/nowhere", *args)
-    assert (missing.returncode, missing.stdout) == (1, "")
+    assert (missing.returncode, missing.stdout) == (2, "")
     assert "/nowhere" in missing.stderr
 
 
@@ -330,7 +330,9 @@ def test_words_that_begin_with_a_dash_go_to_the_inferlet(server: Server) -> None
         done = ask(*command, *words, *here, "--", "-h", "--help", "--", "--key")
         assert (done.returncode, done.stdout) == (0, f"{told}the result\n"), done.stderr
         for word in ("-h", "--help"):
-            assert ask(*command, *here, "--prompt", word).stdout.startswith("Usage: ")
+            given = ask(*command, *here, "--prompt", word)
+            assert given.stdout == f"--prompt\n{word}\nthe result\n"
+            assert ask(command[0], word).stdout.startswith("Usage: ")
         missing = ask(*command, "--prompt", "x", "--endpoint")
         assert missing.returncode == 2
         assert "'--endpoint' requires an argument" in missing.stderr
@@ -354,7 +356,7 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
         gone = ask("ps", "--endpoint", endpoint)
         assert gone.returncode == 1
     refused = cli("serve", "--endpoint", "tcp://0.0.0.0:0", **environment)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "pie-py keys add USER" in refused.stderr
 
 
@@ -456,7 +458,9 @@ def test_a_detached_server_stays_until_it_is_stopped(traps: Path, keeping: dict[
 
 
 def test_what_a_worker_does_once_is_told(traps: Path, keeping: dict[str, Any]) -> None:
-    (traps / "slow.py").write_text(
+    own = traps / "own"
+    own.mkdir()
+    (own / "slow.py").write_text(
         "import sys, zmq\n"
         "from pie_py.testing.replaying_worker import main\n"
         "from pie_py.wire.messages import encode\n"
@@ -467,7 +471,7 @@ def test_what_a_worker_does_once_is_told(traps: Path, keeping: dict[str, Any]) -
         "socket.close()\n"
         "main()\n"
     )
-    path = os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(traps)))
+    path = os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(own)))
     slow = {**keeping, "PIE_PY_WORKER_MODULE": "slow", "PYTHONPATH": path}
     done = cli("run", traps / "hi.py", "--keep-server", **slow)
     assert (done.stdout, done.stderr) == (
