@@ -8,7 +8,7 @@ import click
 
 EXAMPLES = {
     "chat": 'pie-py chat -m smollm2 --system "You answer in one sentence."',
-    "ask": 'cat README.md | pie-py ask "What is this?"',
+    "ask": 'pie-py ask "What is this?" < README.md',
     "run": 'pie-py run text_completion --prompt "Once upon a time"',
     "serve": "pie-py serve --model smollm2 --detach",
     "status": "pie-py status",

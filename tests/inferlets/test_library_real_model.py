@@ -22,10 +22,11 @@ from pie_py.build.modules import read_program
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client
 
+JAPAN = "What is the capital of Japan?"
 COLD = ["--temperature", "0"]
 SHORT = ["--max-tokens", "12"]
 CAPITAL = ["--prompt", "The capital of France is"]
-SMALL_TASK = {"model": "{model}", "text": CAPITAL[1], "max_tokens": 4, "sampler": {}}
+SMALL_TASK = {"model": "{model}", "text": CAPITAL[1], "max_tokens": 4, "sampler": {"temperature": 0}}
 
 
 def keys(*wanted: str) -> Callable[[Any], bool]:
@@ -128,7 +129,7 @@ TEXTS: list[tuple[str, str, list[str], str]] = [
     ("ebnf_decoding", "main.py", ["--prompt", "Alice is 31 years old. As JSON: "], '"age": 31'),
     ("async_function_calling", "asynchronous.py", ["--max-tokens", "48"], "  -> a"),
     ("async_function_calling", "sync.py", ["--max-tokens", "48"], "  -> a"),
-    ("ask", "main.py", ["--question", "What is the capital of France?", *COLD], "Paris"),
+    ("ask", "main.py", ["--question", JAPAN, *COLD, *SHORT], "Tokyo"),
     ("http_answer", "http_answer.wasm", [json.dumps(SMALL_TASK)], " Paris"),
 ]
 
