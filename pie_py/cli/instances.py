@@ -67,6 +67,7 @@ def launch(
     standard input are messages to it, once it waits for one, and an empty one is the end. Ctrl-C
     cancels the instance.
     """
+    from pie_py.cli.reached import told_of_builds
     from pie_py.cli.stream import Interrupt, cancel, run_interruptible, show
     from pie_py.client import Client
 
@@ -74,9 +75,10 @@ def launch(
 
     async def main(interrupt: Interrupt) -> int:
         async with Client(endpoint, key, relay=relay) as client:
-            instance = await client.launch(
-                program, given, detached=detach, restart=restart, keep=keep
-            )
+            with told_of_builds(endpoint, key, relay):
+                instance = await client.launch(
+                    program, given, detached=detach, restart=restart, keep=keep
+                )
             if detach:
                 click.echo(instance.id)
                 return 0

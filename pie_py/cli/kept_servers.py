@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 300.0
 WHEN_IDLE = "when it is idle"
-END_SECONDS = 15.0  # for a server that was told to end
+END_SECONDS = 30.0  # for a server that was told to end
 DETACHED = "detached"  # the KEY of those that stay
 COLUMNS = {
     "models": "MODELS",

@@ -34,7 +34,10 @@ def command(model: str) -> None:
         click.echo(_pull(model))
     elif status := run_to_end(python_command("-m", "pie_inference.loading.check", model)):
         sys.exit(status)
-    say(f"{model} can be served: --model {model}; inferlets call it {Path(model).name}")
+    say(
+        f"{model} can be served: --model {model}; inferlets call it {Path(model).name};"
+        f" `pie-py chat -m {model}` talks with it"
+    )
 
 
 def pull_those_of(models: Iterable[ModelConfig]) -> None:

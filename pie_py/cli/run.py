@@ -181,7 +181,7 @@ def run_program(
         logs: show what it logs.
         blobs: what it gets as messages; lines of standard input by default.
     """
-    from pie_py.cli.stream import Interrupt, cancel, run_interruptible, show
+    from pie_py.cli.stream import Interrupt, cancel, has_debugger, run_interruptible, show
     from pie_py.client import Client
 
     endpoint, key, relay = at
@@ -195,7 +195,7 @@ def run_program(
                 instance = await client.launch(launched, args)
             for blob in blobs or ():
                 await instance.send(blob)
-            typed = blobs is None
+            typed = blobs is None and not (program and has_debugger(program[0]))
             return await show(client, instance, interrupt, cancel, logs=logs, typed=typed)
 
     return run_interruptible(main)

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -152,23 +153,18 @@ async def show(
     problem: Exception | None = None
     lines = LogLines(instance)
     source = StandardInput()
-    passing = anyio.CancelScope()
-
-    async def pass_on() -> None:
-        with passing:
-            await source.pass_on(client, instance, to_end=on_interrupt is cancel)
 
     async with anyio.create_task_group() as tasks:
         interrupt.scope = tasks.cancel_scope  # the client goes on, to tell the server
         if logs:
             tasks.start_soon(lines.follow)
         if typed:
-            tasks.start_soon(pass_on)
+            to_end = on_interrupt is cancel
+            tasks.start_soon(partial(source.pass_on, client, instance, to_end=to_end))
         try:
             async for message in instance:
                 if isinstance(message, bytes) and message.startswith(MARK):
                     output.end()
-                    passing.cancel()  # from now on lines are the debugger's
                     await converse(instance, message, source)
                 else:
                     output.write(message)
@@ -209,6 +205,11 @@ async def leave(instance: Instance) -> None:
     """An interrupted `attach` lets the instance be."""
     await instance.detach()
     say(f"detached from {instance.id}; `pie-py attach {instance.id}` comes back")
+
+
+def has_debugger(program: bytes) -> bool:
+    """Whether lines of standard input are for the debugger in a program, and no messages."""
+    return DEBUGGER.name.encode() in program
 
 
 def with_debugger(path: Path) -> bytes:

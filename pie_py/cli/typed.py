@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import select
 import sys
-import threading
 from contextlib import suppress
+from stat import S_ISFIFO, S_ISSOCK
 
 import anyio
-import anyio.to_thread
 
 from pie_py.cli.console import LOOK_SECONDS, say
 from pie_py.client import Client, ClientError, Instance
@@ -27,27 +26,26 @@ class StandardInput:
     def __init__(self) -> None:
         self._rest = b""
         self._ended = False
-        self._reading = threading.Lock()
         try:
             self._file = sys.stdin.fileno()
+            mode = os.fstat(self._file).st_mode
         except (AttributeError, OSError, ValueError):  # closed, or a test's
-            self._file = -1
+            self._file, mode = -1, 0
+        # A file is always ready, and epoll refuses it.
+        self._can_wait = S_ISFIFO(mode) or S_ISSOCK(mode) or os.isatty(self._file)
 
     async def line(self) -> str | None:
         """The next line without its end; None after the last. Cancelled, it leaves the line."""
-        # A thread of its own, which the end of this process does not wait for.
-        await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
+        while b"\n" not in self._rest and not self._ended:
+            if self._can_wait:
+                await anyio.wait_readable(self._file)
+            part = os.read(self._file, 1 << 16)
+            self._ended = not part
+            self._rest += part
         if not self._rest:
             return None
         line, _, self._rest = self._rest.partition(b"\n")
         return line.decode(errors="replace").removesuffix("\r")
-
-    def _read(self) -> None:
-        with self._reading:
-            while b"\n" not in self._rest and not self._ended:
-                part = os.read(self._file, 1 << 16)
-                self._ended = not part
-                self._rest += part
 
     async def pass_on(self, client: Client, instance: Instance, *, to_end: bool) -> None:
         """Sends an instance each line, once it waits for a message.

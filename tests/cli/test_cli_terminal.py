@@ -172,6 +172,17 @@ def test_lines_of_standard_input_are_messages(server: Server, tmp_path: Path) ->
     example = str(Path(__file__).parents[2] / "examples/chat_loop.py")
     talked = typed(server, "Hello\n", "run", example)
     assert (talked.returncode, talked.stdout.endswith("1 turns\n")) == (0, True), talked.stderr
+    # What ends while more could be typed does not wait for it.
+    reading, writing = os.pipe()
+    os.write(writing, b"one\n")
+    command = [*COMMAND, "run", "--endpoint", server.endpoint, receiver, "--n", "1"]
+    with os.fdopen(reading) as stdin:
+        assert subprocess.check_output(command, stdin=stdin, timeout=60) == b'["one"]\n'
+    os.close(writing)
+    file = tmp_path / "lines"
+    file.write_text("x\ny\nz\n")
+    with file.open() as stdin:
+        assert subprocess.check_output(command[:-2], stdin=stdin, timeout=60).count(b"z") == 1
     # A program that receives nothing leaves standard input to others.
     script = 'read first; "$@" < /dev/stdin > /dev/null; cat'
     hello = [*COMMAND, "run", "--endpoint", server.endpoint, "chat", "--help"]

@@ -26,7 +26,12 @@ JAPAN = "What is the capital of Japan?"
 COLD = ["--temperature", "0"]
 SHORT = ["--max-tokens", "12"]
 CAPITAL = ["--prompt", "The capital of France is"]
-SMALL_TASK = {"model": "{model}", "text": CAPITAL[1], "max_tokens": 4, "sampler": {"temperature": 0}}
+SMALL_TASK = {
+    "model": "{model}",
+    "text": CAPITAL[1],
+    "max_tokens": 4,
+    "sampler": {"temperature": 0},
+}
 
 
 def keys(*wanted: str) -> Callable[[Any], bool]:
