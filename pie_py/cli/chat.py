@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from pie_py.cli.ask import model_option
-from pie_py.cli.connect import errors_shown, server_options
+from pie_py.cli.connect import errors_shown, server_options, told_of_builds
 from pie_py.cli.console import say
-from pie_py.cli.reached import talking_server, told_of_builds
+from pie_py.cli.reached import talking_server
 from pie_py.cli.run import built
 from pie_py.cli.target import BadTarget, find_target
 from pie_py.config.kept_files import cache_folder

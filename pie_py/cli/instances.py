@@ -11,7 +11,14 @@ from pathlib import Path
 import click
 
 from pie_py.cli.arguments import PassingCommand, TextCommand, with_files
-from pie_py.cli.connect import EXIT_FAILED, errors_shown, json_option, server_options, with_client
+from pie_py.cli.connect import (
+    EXIT_FAILED,
+    errors_shown,
+    json_option,
+    server_options,
+    told_of_builds,
+    with_client,
+)
 from pie_py.cli.console import LOOK_SECONDS, say, table
 from pie_py.client import RpcError, sync
 
@@ -67,7 +74,6 @@ def launch(
     standard input are messages to it, once it waits for one, and an empty one is the end. Ctrl-C
     cancels the instance.
     """
-    from pie_py.cli.reached import told_of_builds
     from pie_py.cli.stream import Interrupt, cancel, run_interruptible, show
     from pie_py.client import Client
 

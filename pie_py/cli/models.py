@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,6 @@ from pie_py.cli.connect import (
 from pie_py.cli.console import say, table
 from pie_py.cli.names import find_name
 from pie_py.client import ServerUnreachable, sync
-from pie_py.models.disk import on_disk
 
 MODEL_COLUMNS = {
     "name": "NAME",
@@ -56,7 +57,7 @@ def models(
         sys.exit(EXIT_FAILED)
     if served == []:
         say(_NONE_SERVED)
-    disk = {one["name"]: one for one in on_disk()}
+    disk = {one["name"]: one for one in _on_disk()}
     rows = [
         {"family": one.get("architecture"), **disk.pop(one["name"], {}), **one, "state": "served"}
         for one in served or ()
@@ -74,6 +75,14 @@ def models(
     elif rows:
         offered = rows[0]["traits"]
         click.echo(json.dumps(offered) if as_json else "\n".join(offered))
+
+
+def _on_disk() -> Iterable[dict[str, Any]]:
+    if find_spec("pie_py.models") is None:  # the client alone
+        return ()
+    from pie_py.models.disk import on_disk
+
+    return on_disk()
 
 
 def _served(

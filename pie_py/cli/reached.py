@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import click
 
 from pie_py.cli import kept_servers
 from pie_py.cli.connect import EXIT_FAILED
-from pie_py.cli.console import LOOK_SECONDS, progress, say
+from pie_py.cli.console import progress, say
 from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.names import find_name
 from pie_py.cli.pull import pull_those_of
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from pie_py.config.server_process import Tell
 
 TALKING_MODEL = "smollm2"  # what answers a person where no server runs and no model is named
-PATIENCE_SECONDS = 1.0  # before a user is told what a server does
 
 
 def use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
@@ -124,30 +122,3 @@ def prepare_at(endpoint: str | None, key: str | None, relay: bool | None, kind: 
         folder = Path(client.server_info().get("cache_folder", ""))
     if folder.is_absolute() and folder.is_dir() and folder.stat().st_uid == os.getuid():
         prepare_runtime(kind, folder)
-
-
-@contextmanager
-def told_of_builds(endpoint: str | None, key: str | None, relay: bool | None) -> Iterator[None]:
-    """Within it, if it takes long, the user is told what the server does that is done once."""
-    from pie_py.client import ClientError, sync
-
-    ended = threading.Event()
-
-    def look() -> None:
-        if ended.wait(PATIENCE_SECONDS):
-            return
-        told = set()
-        with suppress(ClientError), sync.Client(endpoint, key, relay=relay) as client:
-            while not ended.wait(LOOK_SECONDS):
-                for text in client.server_info().get("doing", ()):
-                    if text not in told:
-                        say(f"the server is {text}")
-                        told.add(text)
-
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        looking.join()

@@ -22,11 +22,12 @@ from pie_py.cli.connect import (
     EXIT_USAGE,
     errors_shown,
     server_options,
+    told_of_builds,
 )
 from pie_py.cli.console import say
 from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.pull import pull_those_of
-from pie_py.cli.reached import prepare_at, started, told_of_builds, use_running
+from pie_py.cli.reached import prepare_at, started, use_running
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, Target, find_target, target_bytes
 from pie_py.cli.watch import watch_target
