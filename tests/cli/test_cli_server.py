@@ -461,14 +461,15 @@ def test_what_a_worker_does_once_is_told(traps: Path, keeping: dict[str, Any]) -
     own = traps / "own"
     own.mkdir()
     (own / "slow.py").write_text(
-        "import sys, zmq\n"
+        "import zmq\n"
         "from pie_py.testing.replaying_worker import main\n"
         "from pie_py.wire.messages import encode\n"
         "from pie_py.wire.plan import Doing\n"
-        "socket = zmq.Context.instance().socket(zmq.DEALER)\n"
-        "socket.connect(sys.argv[sys.argv.index('--connect') + 1])\n"
-        "socket.send(encode(Doing('compiling (once)')))\n"
-        "socket.close()\n"
+        "connect = zmq.Socket.connect\n"
+        "def connect_and_tell(socket, address):\n"
+        "    connect(socket, address)\n"
+        "    socket.send(encode(Doing('compiling (once)')))\n"
+        "zmq.Socket.connect = connect_and_tell\n"
         "main()\n"
     )
     path = os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(own)))
