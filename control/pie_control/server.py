@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
 from pie_control.wiring import Wiring
 from pie_control.worker.link import WorkerLink
 from pie_control.worker.process import WorkerProcess
+from pie_py.config.child import report
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.plugins import observing
 from pie_py.config.server import ServerConfig
@@ -98,7 +100,8 @@ class _Server:
         self._role = extension.role(self._wiring, programs)
         functions = self._role.functions(self._wiring.host_functions())
         linker.define(self._wiring.recorded(functions))
-        requests = partial(Requests, config, self._role.parts(self._wiring.rpc_parts()))
+        parts = replace(self._wiring.rpc_parts(), doing=self._doing)
+        requests = partial(Requests, config, self._role.parts(parts))
         self._rpc = self._wiring.front_end = RpcServer(
             config,
             self._wiring.shares,
@@ -111,6 +114,11 @@ class _Server:
         self._link.on_results = self._wiring.dispatcher.on_results
         self._link.on_adapter = self._wiring.adapters.on_done
         self._link.on_lost = self._wiring.worker_lost
+        self._link.on_doing = lambda text: report({"doing": text})
+
+    def _doing(self) -> list[str]:
+        """What a launch may wait for that is done once, or at the start."""
+        return [*self._components.doing, *([] if self._link.ready else [self._link.doing])]
 
     def _is_busy(self) -> bool:
         return self._wiring.registry.live_count > 0

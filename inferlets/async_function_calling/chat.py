@@ -1,6 +1,6 @@
 """Answers one request of the HTTP gateway with function calls that run while the model writes on.
 
-Its argument and what it tells are those of the library's `chat` (docs/http.md).
+Its argument and what it tells are those of the library's `http_answer` (docs/http.md).
 """
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
+from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 # Modules are imported when their command is used: starting fast matters more than finding typos
 # early.
 COMMANDS = {
+    "chat": "pie_py.cli.chat:command",
+    "ask": "pie_py.cli.ask:command",
     "run": "pie_py.cli.run:command",
     "serve": "pie_py.cli.serve:command",
-    "servers": "pie_py.cli.kept_servers:servers",
+    "status": "pie_py.cli.kept_servers:status",
     "stop": "pie_py.cli.kept_servers:stop",
     "new": "pie_py.cli.projects:new",
     "test": "pie_py.cli.projects:test",
@@ -34,12 +37,14 @@ COMMANDS = {
     "launch": "pie_py.cli.instances:launch",
     "ps": "pie_py.cli.instances:ps",
     "attach": "pie_py.cli.instances:attach",
+    "send": "pie_py.cli.instances:send",
     "logs": "pie_py.cli.instances:logs",
     "kill": "pie_py.cli.instances:kill",
     "trace": "pie_py.cli.trace:command",
     "replay": "pie_py.cli.replay:command",
     "top": "pie_py.cli.top:command",
     "pull": "pie_py.cli.pull:command",
+    "rm": "pie_py.cli.pull:rm",
     "models": "pie_py.cli.models:models",
     "adapters": "pie_py.cli.models:adapters",
     "mcp": "pie_py.cli.mcp:command",
@@ -51,6 +56,30 @@ COMMANDS = {
     "completion": "pie_py.cli:completion",
     "version": "pie_py.cli:version",
     "bench": "pie_py.bench.command:command",
+}
+# What users of other programs type, and what they mean.
+MEANT = {
+    "complete": ("ask", "completion"),
+    "completions": ("ask", "completion"),
+    "cp": ("inferlets copy",),
+    "create": ("new",),
+    "delete": ("rm", "programs rm"),
+    "download": ("pull",),
+    "generate": ("ask",),
+    "help": ("--help",),
+    "info": ("status", "models"),
+    "init": ("new",),
+    "install": ("pull",),
+    "list": ("models", "ps"),
+    "ls": ("models", "ps"),
+    "message": ("send",),
+    "prompt": ("ask",),
+    "query": ("ask",),
+    "remove": ("rm", "programs rm"),
+    "servers": ("status",),
+    "show": ("models", "status"),
+    "start": ("serve --detach",),
+    "talk": ("chat",),
 }
 GROUP = "pie_py.commands"  # of entry points
 PACKAGES = {"cluster": "pie-py[cluster]"}  # that have commands of this group
@@ -66,6 +95,17 @@ class _Commands(click.Group):
             return super().invoke(context)
         except KeyboardInterrupt:  # of commands that have no more to say of it
             sys.exit(EXIT_INTERRUPTED)
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(context, name) is None:
+            near = MEANT.get(name) or get_close_matches(name, self.list_commands(context))
+            meant = " or ".join(f"`pie-py {one}`" for one in near)
+            hint = f"did you mean {meant}?" if near else "`pie-py --help` lists them"
+            context.fail(f"there is no command {name!r}; {hint}")
+        return super().resolve_command(context, args)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         where = COMMANDS.get(name)

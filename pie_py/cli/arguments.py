@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -14,12 +16,19 @@ class PassingCommand(click.Command):
     Its own are words that are exactly one of its options (`-h`, `--model`, `--model=X`), and their
     values. All else goes on as it is, and so does everything after `--`: `--prompt "- oh"` asks for
     no help, though click would look for letters of options in any word that begins with `-`. A
-    value that is itself one of the command's options wants `--` before.
+    value that is itself one of the command's options wants `--` before. `--help` behind the first
+    word that goes on does so, too.
     """
+
+    passes_options = True  # else words that look like options, before `--`, are mistakes
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Takes the command's own options out of the words."""
-        return super().parse_args(ctx, self.ordered(ctx, args))
+        ordered = self.ordered(ctx, args)
+        if "--help" in ordered[ordered.index("--") :]:
+            path = f"pie-py {ctx.info_name}"
+            click.echo(f"`{path} --help` tells the options of `{path}` itself", err=True)
+        return super().parse_args(ctx, ordered)
 
     def ordered(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The words with the own options first, and `--` between them and the rest."""
@@ -37,7 +46,11 @@ class PassingCommand(click.Command):
                 passed += words
                 break
             name, equals, _ = word.partition("=")
-            if name not in options:
+            is_help = name in ctx.help_option_names and self.passes_options
+            if name not in options or (passed and is_help):
+                if not self.passes_options and re.fullmatch("--?[a-zA-Z][a-z-]*", name):
+                    near = get_close_matches(name, options)
+                    raise click.NoSuchOption(name, possibilities=near, ctx=ctx)
                 passed.append(word)
                 continue
             own.append(word)
@@ -47,6 +60,12 @@ class PassingCommand(click.Command):
                     raise click.BadOptionUsage(name, f"Option {name!r} requires an argument.", ctx)
                 own += [] if value is None else [value]
         return [*own, "--", *passed]
+
+
+class TextCommand(PassingCommand):
+    """A command whose last argument is a text, quoted or not, that may begin with `-`."""
+
+    passes_options = False
 
 
 def with_files(args: Sequence[str]) -> list[str]:

@@ -70,6 +70,7 @@ _OPTIONS = (
         help="A LoRA adapter of the model, as PEFT saves it. Repeatable.",
     ),
     click.option(
+        "-m",
         "--model",
         "models",
         multiple=True,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import click
+
+from pie_py.cli.console import LOOK_SECONDS, say
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -16,6 +19,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
+PATIENCE_SECONDS = 1.0  # before a user is told what a server does
 
 
 def server_options(function: Function) -> Function:
@@ -79,3 +83,30 @@ def with_client(function: Callable[..., None]) -> Callable[..., None]:
             function(client, **options)
 
     return wrapped
+
+
+@contextmanager
+def told_of_builds(endpoint: str | None, key: str | None, relay: bool | None) -> Iterator[None]:
+    """Within it, if it takes long, the user is told what the server does that is done once."""
+    from pie_py.client import ClientError, sync
+
+    ended = threading.Event()
+
+    def look() -> None:
+        if ended.wait(PATIENCE_SECONDS):
+            return
+        told = set()
+        with suppress(ClientError), sync.Client(endpoint, key, relay=relay) as client:
+            while not ended.wait(LOOK_SECONDS):
+                for text in client.server_info().get("doing", ()):
+                    if text not in told:
+                        say(f"the server is {text}")
+                        told.add(text)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        looking.join()

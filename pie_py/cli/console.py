@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -22,16 +22,19 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def progress(text: str) -> Iterator[None]:
-    """Shows what takes time on standard error, as a spinner if that is a terminal."""
+def progress(text: str) -> Iterator[Callable[[str], object]]:
+    """Shows what takes time on standard error, as a spinner if that is a terminal; gives what shows
+    its parts there.
+    """
     if not sys.stderr.isatty() or find_spec("rich") is None:
         say(text)
-        yield
+        yield say
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(text):
-        yield
+    console = Console(stderr=True)
+    with console.status(text):
+        yield lambda part: console.print(part, highlight=False, markup=False)
 
 
 def run_to_end(command: Sequence[str]) -> int:

@@ -125,7 +125,7 @@ def _folders() -> Iterator[Finding]:
             yield Finding(what, "ok", f"{folder}, {free >> 30} GiB free")
     for what, kind, by_itself in (
         ("Python", "python", "; a server builds it with the first source"),
-        ("JavaScript", "javascript", "; a server does not build it"),
+        ("JavaScript", "javascript", "; the first `run` on this machine does"),
     ):
         built = RUNTIMES[kind].runtime_file(config.cache_folder).is_file()
         found = "built" if built else "not built yet"

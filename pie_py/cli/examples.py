@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import click
 
 EXAMPLES = {
+    "chat": 'pie-py chat -m smollm2 --system "You answer in one sentence."',
+    "ask": 'pie-py ask "What is this?" < README.md',
     "run": 'pie-py run text_completion --prompt "Once upon a time"',
-    "serve": "pie-py serve --model smollm2",
-    "servers": "pie-py servers",
+    "serve": "pie-py serve --model smollm2 --detach",
+    "status": "pie-py status",
     "stop": "pie-py stop smollm2",
     "new": "pie-py new my_inferlet && cd my_inferlet && pie-py test",
     "test": "pie-py test -k capital",
@@ -18,12 +20,14 @@ EXAMPLES = {
     "launch": 'pie-py launch my_inferlet --prompt "Once upon a time"',
     "ps": "pie-py ps --all",
     "attach": "pie-py attach my_inferlet-70c6fc49",
+    "send": 'pie-py send my_inferlet-70c6fc49 "And then?"',
     "logs": "pie-py logs -f my_inferlet-70c6fc49",
     "kill": "pie-py kill my_inferlet-70c6fc49",
     "trace": "pie-py trace my_inferlet-70c6fc49 --follow -o trace.json",
     "replay": "pie-py replay run.jsonl --source my_inferlet.py",
     "top": "pie-py top --interval 0.5",
     "pull": "pie-py pull smollm2",
+    "rm": "pie-py rm smollm2",
     "models": "pie-py models pie-tiny --traits",
     "adapters": "pie-py adapters list",
     "adapters list": "pie-py adapters list --json",

@@ -1,4 +1,4 @@
-"""Instances: `pie-py launch`, `ps`, `attach`, `logs`, `kill`."""
+"""Instances: `pie-py launch`, `ps`, `attach`, `send`, `logs`, `kill`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ import json
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import click
 
-from pie_py.cli.arguments import PassingCommand, with_files
-from pie_py.cli.connect import EXIT_FAILED, errors_shown, json_option, server_options, with_client
+from pie_py.cli.arguments import PassingCommand, TextCommand, with_files
+from pie_py.cli.connect import (
+    EXIT_FAILED,
+    errors_shown,
+    json_option,
+    server_options,
+    told_of_builds,
+    with_client,
+)
 from pie_py.cli.console import LOOK_SECONDS, say, table
 from pie_py.client import RpcError, sync
 
@@ -63,7 +71,8 @@ def launch(
     """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
 
     Options that are not listed here go to the inferlet; so does everything after `--`. Of ARGS,
-    @FILE stands for the text of that file. What it prints or logs goes to standard error. Ctrl-C
+    @FILE stands for the text of that file. What it prints or logs goes to standard error. Lines of
+    standard input are messages to it, once it waits for one, and an empty one is the end. Ctrl-C
     cancels the instance.
     """
     from pie_py.cli.stream import Interrupt, cancel, run_interruptible, show
@@ -73,13 +82,14 @@ def launch(
 
     async def main(interrupt: Interrupt) -> int:
         async with Client(endpoint, key, relay=relay) as client:
-            instance = await client.launch(
-                program, given, detached=detach, restart=restart, keep=keep
-            )
+            with told_of_builds(endpoint, key, relay):
+                instance = await client.launch(
+                    program, given, detached=detach, restart=restart, keep=keep
+                )
             if detach:
                 click.echo(instance.id)
                 return 0
-            return await show(instance, interrupt, cancel, logs=True)
+            return await show(client, instance, interrupt, cancel, logs=True)
 
     with errors_shown():
         status = run_interruptible(main)
@@ -92,18 +102,35 @@ def launch(
 def attach(instance: str, endpoint: str | None, key: str | None, relay: bool | None) -> None:
     """Print what INSTANCE sends and what has not been read yet, then its result.
 
-    Ctrl-C detaches and lets it run.
+    Lines of standard input are messages to it, once it waits for one. Ctrl-C detaches and lets it
+    run.
     """
     from pie_py.cli.stream import Interrupt, leave, run_interruptible, show
     from pie_py.client import Client
 
     async def main(interrupt: Interrupt) -> int:
         async with Client(endpoint, key, relay=relay) as client:
-            return await show(await client.attach(instance), interrupt, leave)
+            return await show(client, await client.attach(instance), interrupt, leave)
 
     with errors_shown():
         status = run_interruptible(main)
     sys.exit(status)
+
+
+@click.command("send", cls=TextCommand)
+@click.argument("instance")
+@click.argument("text", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Send the bytes of a file instead, such as an image.",
+)
+@with_client
+def send(client: sync.Client, instance: str, text: tuple[str, ...], file: Path | None) -> None:
+    """Send a message to INSTANCE: TEXT, or a file; `pie-py attach INSTANCE` shows its answers."""
+    if bool(text) == (file is not None):
+        raise click.UsageError("one message is wanted: TEXT, or --file FILE")
+    client.send(instance, " ".join(text) if file is None else file.read_bytes())
 
 
 @click.command("logs")

@@ -1,8 +1,10 @@
-"""Servers that `pie-py run --keep-server` leaves behind, and `pie-py servers` and `stop`.
+"""Servers that run on behind a command: `pie-py status` and `stop`.
 
-Each has a folder `KEY/NAME` in one that its user alone may enter: `door` is its socket, `log` its
-log, and `server.json` is there once it serves. KEY stands for what it was started with, so that a
-run finds only a server that is what it would start itself.
+`pie-py run --keep-server`, `ask` and `chat` leave one that ends when it is idle, `pie-py serve
+--detach` one that does not. Each has a folder `KEY/NAME` in one that its user alone may enter:
+`log` is its log, and `server.json` is there once it serves; one that ends when idle has its socket
+there, `door`, and KEY stands for what it was started with, so that a run finds only a server that
+is what it would start itself.
 """
 
 from __future__ import annotations
@@ -23,16 +25,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pie_py import __version__
-from pie_py.cli.connect import json_option
+from pie_py.cli.connect import errors_shown, json_option, server_options
 from pie_py.cli.console import say, table
+from pie_py.cli.names import find_name
 from pie_py.config.endpoint import answers, parse_endpoint
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
+    from pie_py.config.server_process import ServerProcess, Tell
 
 IDLE_SECONDS = 300.0
-END_SECONDS = 15.0  # for a server that was told to end
-COLUMNS = {"models": "MODELS", "pid": "PID", "created_ns": "STARTED", "endpoint": "ENDPOINT"}
+WHEN_IDLE = "when it is idle"
+END_SECONDS = 30.0  # for a server that was told to end
+DETACHED = "detached"  # the KEY of those that stay
+COLUMNS = {
+    "models": "MODELS",
+    "ends": "ENDS",
+    "pid": "PID",
+    "created_ns": "STARTED",
+    "endpoint": "ENDPOINT",
+    "http": "HTTP",
+}
 # Of the environment: what servers read, but for what says which of them a client uses.
 _READ = ("PIE_PY_", "OMP_", "CUDA_", "HF_", "XDG_", "PYTHON")
 _CLIENT = ("PIE_PY_ENDPOINT", "PIE_PY_KEY", "PIE_PY_RELAY", "PIE_PY_KEEP_SERVER")
@@ -67,8 +80,62 @@ def find(key: str) -> str | None:
     return None
 
 
+def find_serving(model: str | None) -> tuple[str, str] | None:
+    """The endpoint of a server that ends when idle and serves a model, and the model's name; of any
+    such server, and "", for None.
+    """
+    with suppress(click.ClickException, OSError):
+        for server in _running(_folder(), "*/"):
+            name = "" if model is None else find_name(model, server["models"])
+            if name is not None and server["ends"] == WHEN_IDLE:
+                return server["endpoint"], name
+    return None
+
+
+def detach(config: ServerConfig, tell: Tell) -> dict[str, Any]:
+    """Starts a server that stays until it is stopped, and waits until it serves; its facts.
+
+    Raises:
+        ServerFailed: it does not start.
+    """
+    from pie_py.config.server_process import ServerProcess
+
+    place = _folder() / DETACHED
+    place.mkdir(mode=0o700, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=place))
+    server = ServerProcess(config, folder / "log", "pie_py.cli.serve", stays=True)
+    try:
+        server.wait_ready(tell)
+    except BaseException:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return _note(folder, config, server, "when it is stopped")
+
+
+def _note(folder: Path, config: ServerConfig, server: ServerProcess, ends: str) -> dict[str, Any]:
+    """Writes down a server that serves; its facts."""
+    import psutil
+
+    from pie_py.config.whole_files import write_whole
+
+    facts = {
+        "models": [model.name or Path(model.source).name for model in config.models],
+        "ends": ends,
+        "pid": server.pid,
+        "began": psutil.Process(server.pid).create_time(),
+        "created_ns": time.time_ns(),
+        "endpoint": server.report["endpoint"],
+        "http": server.report.get("http"),
+        "log": str(folder / "log"),
+    }
+    write_whole(folder / "server.json", json.dumps(facts).encode())
+    return facts
+
+
 @contextmanager
-def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[], str]]:
+def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[Tell], str]]:
     """Starts a server that stays, unless another run has; gives what waits for it.
 
     That returns the endpoint, and raises `ServerFailed` if it does not start. A server that has not
@@ -76,7 +143,6 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[], str]]:
     """
     from pie_py.build.folders import locked
     from pie_py.config.server_process import ServerProcess, private
-    from pie_py.config.whole_files import write_whole
 
     place = _folder() / key
     place.mkdir(mode=0o700, exist_ok=True)
@@ -84,7 +150,7 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[], str]]:
         lock.enter_context(locked(place))
         if (found := next(_running(place), None)) is not None:  # another run was faster
             lock.close()
-            yield lambda: str(found["endpoint"])
+            yield lambda tell: str(found["endpoint"])
             return
         for ended in place.iterdir():
             shutil.rmtree(ended, ignore_errors=True)
@@ -94,16 +160,10 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[], str]]:
         server = ServerProcess(config, folder / "log", stays=True)
         is_ready = False
 
-        def wait() -> str:
+        def wait(tell: Tell) -> str:
             nonlocal is_ready
-            endpoint = server.wait_ready()
-            facts = {
-                "models": [model.name or Path(model.source).name for model in config.models],
-                "pid": server.pid,
-                "created_ns": time.time_ns(),
-                "endpoint": endpoint,
-            }
-            write_whole(folder / "server.json", json.dumps(facts).encode())
+            endpoint = server.wait_ready(tell)
+            _note(folder, config, server, WHEN_IDLE)
             is_ready = True
             lock.close()
             return endpoint
@@ -116,27 +176,52 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[], str]]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-@click.command("servers")
+@click.command("status")
+@server_options
 @json_option
-def servers(as_json: bool) -> None:
-    """List the servers that `pie-py run --keep-server` has left running."""
-    table(list(_running(_folder(), "*/")), COLUMNS, as_json)
+def status(endpoint: str | None, key: str | None, relay: bool | None, as_json: bool) -> None:
+    """List the servers that run: the one at the endpoint, and those that run on behind a command.
+
+    `pie-py models` and `ps` tell what a server serves and runs.
+    """
+    from pie_py.client import ServerUnreachable, sync
+
+    found = list(_running(_folder(), "*/"))
+    with errors_shown():
+        try:
+            with sync.Client(endpoint, key, relay=relay) as client:
+                facts = client.server_info()
+        except ServerUnreachable:
+            if endpoint is not None:
+                raise
+        else:
+            if facts["endpoint"] not in (server["endpoint"] for server in found):
+                began = time.time_ns() - int(facts["uptime"] * 1e9)
+                found.insert(0, {**facts, "created_ns": began})
+    if not found and not as_json:
+        say("no server runs: `pie-py serve` starts one, `pie-py serve --detach` one that stays")
+        return
+    table(found, COLUMNS, as_json)
 
 
 @click.command("stop")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 def stop(models: tuple[str, ...]) -> None:
-    """End the servers that `pie-py run --keep-server` has left: all, or those with a MODEL."""
-    wanted = [s for s in _running(_folder(), "*/") if not models or {*models} & {*s["models"]}]
+    """End the servers that run on behind a command: all, or those with a MODEL."""
+    wanted = [
+        server
+        for server in _running(_folder(), "*/")
+        if not models or any(find_name(model, server["models"]) for model in models)
+    ]
     if not wanted:
-        say("no such server runs")
+        say("no such server runs; Ctrl-C ends one that runs in a terminal")
     for server in wanted:
         os.kill(server["pid"], signal.SIGTERM)
     end = time.monotonic() + END_SECONDS
     for server in wanted:
-        while _serves(server) and time.monotonic() < end:
+        while _lives(server) and time.monotonic() < end:
             time.sleep(0.05)
-        say(f"{' '.join(server['models'])} {'does not end' if _serves(server) else 'has ended'}")
+        say(f"{' '.join(server['models'])} {'does not end' if _lives(server) else 'has ended'}")
 
 
 def _folder() -> Path:
@@ -164,8 +249,19 @@ def _running(folder: Path, within: str = "") -> Iterator[dict[str, Any]]:
 
 
 def _serves(server: dict[str, Any]) -> bool:
-    # No other process listens there, so that its number has not passed to another.
-    return answers(parse_endpoint(server["endpoint"]))
+    return answers(parse_endpoint(server["endpoint"])) and _lives(server)
+
+
+def _lives(server: dict[str, Any]) -> bool:
+    """Whether its process has not ended, and its number has not passed to another."""
+    import psutil
+
+    try:
+        process = psutil.Process(server["pid"])
+        same = process.create_time() == server["began"]
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _identity(source: str | Path) -> list[Any]:

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
-from pie_py.cli.connect import EXIT_FAILED, json_option, with_client
+from pie_py.cli.connect import (
+    EXIT_FAILED,
+    errors_shown,
+    json_option,
+    server_options,
+    with_client,
+)
 from pie_py.cli.console import say, table
-from pie_py.client import sync
+from pie_py.cli.names import find_name
+from pie_py.client import ServerUnreachable, sync
 
 MODEL_COLUMNS = {
     "name": "NAME",
-    "architecture": "ARCHITECTURE",
-    "dtype": "DTYPE",
-    "vocab_size": "VOCABULARY",
+    "state": "STATE",
+    "family": "FAMILY",
+    "quantization": "QUANTIZATION",
+    "size": "SIZE",
     "max_position": "POSITIONS",
-    "page_size": "PAGE SIZE",
     "kv_pages": "KV PAGES",
     "adapters": "ADAPTERS",
+    "source": "FROM",
 }
 
 _NONE_SERVED = "no model is served at the moment: the worker is starting, or starting again"
@@ -29,26 +40,63 @@ _NONE_SERVED = "no model is served at the moment: the worker is starting, or sta
 @click.command("models")
 @click.argument("model", required=False)
 @click.option("--traits", is_flag=True, help="Print the traits that a model offers, one a line.")
+@server_options
 @json_option
-@with_client
-def models(client: sync.Client, model: str | None, traits: bool, as_json: bool) -> None:
-    """List the models being served, the default one first, or only MODEL."""
-    served = client.models()
-    if not served and model is not None:  # whether there is such a model is not known yet
+def models(
+    model: str | None,
+    traits: bool,
+    endpoint: str | None,
+    key: str | None,
+    relay: bool | None,
+    as_json: bool,
+) -> None:
+    """List the models being served, the default one first, and those on this machine; or MODEL."""
+    served = _served(endpoint, key, relay)
+    if served == [] and model is not None:  # whether there is such a model is not known yet
         say(f"error: {_NONE_SERVED}; ask for {model} again")
         sys.exit(EXIT_FAILED)
-    if not served:
+    if served == []:
         say(_NONE_SERVED)
+    disk = {one["name"]: one for one in _on_disk()}
+    rows = [
+        {"family": one.get("architecture"), **disk.pop(one["name"], {}), **one, "state": "served"}
+        for one in served or ()
+    ]
+    rows += [] if traits else [{**one, "state": "on disk"} for one in disk.values()]
     if model is not None:
-        names = ", ".join(facts["name"] for facts in served)
-        served = [facts for facts in served if facts["name"] == model]
-        if not served:
-            raise click.UsageError(f"no model is called {model!r}; served: {names}")
+        names = [row["name"] for row in rows]
+        name = find_name(model, names)
+        rows = [row for row in rows if row["name"] == name]
+        if name is None:
+            there = ", ".join(dict.fromkeys(names))
+            raise click.UsageError(f"no model is called {model!r}; there are: {there}")
     if not traits:
-        table(served, MODEL_COLUMNS, as_json)
-    elif served:
-        offered = served[0]["traits"]
+        table(rows, MODEL_COLUMNS, as_json)
+    elif rows:
+        offered = rows[0]["traits"]
         click.echo(json.dumps(offered) if as_json else "\n".join(offered))
+
+
+def _on_disk() -> Iterable[dict[str, Any]]:
+    if find_spec("pie_py.models") is None:  # the client alone
+        return ()
+    from pie_py.models.disk import on_disk
+
+    return on_disk()
+
+
+def _served(
+    endpoint: str | None, key: str | None, relay: bool | None
+) -> list[dict[str, Any]] | None:
+    """What a server serves; None if there is none and none was named."""
+    with errors_shown():
+        try:
+            with sync.Client(endpoint, key, relay=relay) as client:
+                return client.models()
+        except ServerUnreachable:
+            if endpoint is not None:
+                raise
+    return None
 
 
 ADAPTER_COLUMNS = {"model": "MODEL", "name": "NAME"}

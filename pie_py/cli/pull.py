@@ -1,4 +1,4 @@
-"""`pie-py pull`: a model is brought onto this machine, and checked."""
+"""`pie-py pull` and `rm`: a model is brought onto this machine, and checked; and removed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 
 from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED
 from pie_py.cli.console import run_to_end, say
+from pie_py.cli.names import find_name
 from pie_py.config.processes import python_command
 from pie_py.models.packaged import PACKAGED
 
@@ -33,7 +34,10 @@ def command(model: str) -> None:
         click.echo(_pull(model))
     elif status := run_to_end(python_command("-m", "pie_inference.loading.check", model)):
         sys.exit(status)
-    say(f"{model} can be served: --model {model}; inferlets call it {Path(model).name}")
+    say(
+        f"{model} can be served: --model {model}; inferlets call it {Path(model).name};"
+        f" `pie-py chat -m {model}` talks with it"
+    )
 
 
 def pull_those_of(models: Iterable[ModelConfig]) -> None:
@@ -55,3 +59,18 @@ def _pull(name: str) -> Path:
     except PullFailed as error:
         say(f"error: {error}")
         sys.exit(EXIT_FAILED)
+
+
+@click.command("rm")
+@click.argument("model")
+def rm(model: str) -> None:
+    """Remove MODEL, which `pie-py pull` or a server has brought onto this machine."""
+    from pie_py.models.disk import on_disk, remove
+
+    there = [one for one in on_disk() if one["path"] is not None]
+    name = find_name(model, [one["name"] for one in there])
+    if name is None:
+        names = ", ".join(one["name"] for one in there) or "none"
+        raise click.BadParameter(f"{model} is not on this machine; there: {names}")
+    remove(name)
+    say(f"{name} is removed")

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,21 +18,22 @@ from pie_py.cli import kept_servers
 from pie_py.cli.arguments import PassingCommand, with_files
 from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import (
-    EXIT_FAILED,
     EXIT_TERMINATED,
     EXIT_USAGE,
     errors_shown,
     server_options,
+    told_of_builds,
 )
-from pie_py.cli.console import progress, say
+from pie_py.cli.console import say
+from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.pull import pull_those_of
+from pie_py.cli.reached import prepare_at, started, use_running
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, Target, find_target, target_bytes
 from pie_py.cli.watch import watch_target
 
 if TYPE_CHECKING:
-    from pie_py.client import Client
-    from pie_py.config.server import ServerConfig
+    from pie_py.config.server_process import Tell
 
 
 @click.command("run", cls=PassingCommand)
@@ -79,9 +80,10 @@ def command(
     `--`. Of ARGS, @FILE stands for the text of that file.
 
     A running server is used, unless a model or other server option is given; then one that
-    `--keep-server` has left running with the same ones is (`pie-py servers` lists them). If there
+    `--keep-server` has left running with the same ones is (`pie-py status` lists them). If there
     is none, or with --record or --verbose, one is started for this run alone. What the inferlet
-    prints or logs goes to standard error. Ctrl-C cancels the inferlet.
+    prints or logs goes to standard error. Lines of standard input are messages to it, once it waits
+    for one, and an empty one is the end. Ctrl-C cancels the inferlet.
     """
     try:
         found = find_target(target, entry)
@@ -92,14 +94,15 @@ def command(
     if watch and record is not None:
         raise click.UsageError("--record is of one run, and --watch makes many")
     with ExitStack() as stack:
-        wait: Callable[[], str] | None = None  # for a server that starts
-        if not _use_running(endpoint, {**options, "record": record}):
+        wait: Callable[[Tell], str] | None = None  # for a server that starts
+        if not use_running(endpoint, {**options, "record": record}):
             alone = verbose or record is not None
             kept = None if alone else kept_servers.server_key(options)
             endpoint, key = None if kept is None else kept_servers.find(kept), None
             if endpoint is None:
                 folder = None if record is None else stack.enter_context(_recording(record))
                 config = server_config(endpoint=None, record=folder, **options)
+                check_at_once(config, http=False)
                 pull_those_of(config.models)
                 from pie_py.config.server_process import temporary_server
 
@@ -110,11 +113,9 @@ def command(
                 else:
                     server = stack.enter_context(temporary_server(config, verbose=verbose))
                     wait = server.wait_ready
-        program = None if found is None or watch else _built(found)
+        program = None if found is None or watch else built(found)
         if wait is not None:
-            endpoint = _started(config, found, wait)
-        from pie_py.client import Client
-
+            endpoint = started(config, None if found is None else found.kind, wait)
         with errors_shown():
             if watch and found is not None:
                 given = ["--entry", entry] if entry else []
@@ -122,29 +123,11 @@ def command(
                 given += ["--relay"] if relay else []
                 status = watch_target(found, endpoint, key, [*given, target, "--", *args])
             else:
-                client = Client(endpoint, key, relay=relay)
-                status = _run(client, target, program, with_files(args), logs=not no_log)
+                if found is not None and wait is None:
+                    prepare_at(endpoint, key, relay, found.kind)
+                at = endpoint, key, relay
+                status = run_program(at, target, program, with_files(args), logs=not no_log)
     sys.exit(status)
-
-
-def _use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
-    """Whether to use a running server rather than start one."""
-    from pie_py.client.client import server_endpoint
-    from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, answers, parse_endpoint
-
-    wanted = [name for name, value in options.items() if value not in (None, (), "")]
-    if endpoint is not None:
-        if wanted:
-            raise click.UsageError(
-                "--endpoint names a running server; a model, --record and other server options are"
-                " for `pie-py serve`, or for a run without --endpoint"
-            )
-        try:
-            server_endpoint(endpoint)
-        except BadEndpoint as error:
-            raise click.UsageError(str(error)) from None
-        return True
-    return not wanted and answers(parse_endpoint(DEFAULT_ENDPOINT))
 
 
 @contextmanager
@@ -164,36 +147,7 @@ def _recording(file: Path) -> Iterator[Path]:
                     say(f"recorded: pie-py replay {file}")
 
 
-def _started(config: ServerConfig, target: Target | None, wait: Callable[[], str]) -> str:
-    """The endpoint of a server, for which it waits, showing progress."""
-    from pie_py.config.server_process import ServerFailed
-
-    models = ", ".join(model.name or model.source for model in config.models)
-    if target is not None and target.kind in ("python", "javascript"):
-        _prepare_runtime(target.kind, config.cache_folder)
-    try:
-        with progress(f"starting a server with {models}"):
-            return wait()
-    except ServerFailed as error:
-        say(f"error: the server did not start: {error}")
-        sys.exit(EXIT_FAILED)
-
-
-def _prepare_runtime(kind: str, cache_folder: Path) -> None:
-    """Builds a missing runtime, showing progress: the server builds Python's silently, and no
-    other.
-    """
-    from pie_py.build import BuildError
-    from pie_py.build.runtimes import RUNTIMES
-
-    try:
-        RUNTIMES[kind].runtime_component(cache_folder, say)
-    except BuildError as error:
-        say(f"error: {error}")
-        sys.exit(EXIT_FAILED)
-
-
-def _built(target: Target) -> tuple[bytes, str]:
+def built(target: Target) -> tuple[bytes, str]:
     """The program's bytes and its name; a crate is built first."""
     from pie_py.build import BuildError
     from pie_py.build.modules import read_program
@@ -209,22 +163,40 @@ def _built(target: Target) -> tuple[bytes, str]:
         sys.exit(EXIT_USAGE)
 
 
-def _run(
-    client: Client,
+def run_program(
+    at: tuple[str | None, str | None, bool | None],
     name: str,
     program: tuple[bytes, str] | None,
     args: list[str],
     *,
-    logs: bool,
+    logs: bool = True,
+    blobs: Sequence[bytes] | None = None,
 ) -> int:
-    from pie_py.cli.stream import Interrupt, cancel, run_interruptible, show
+    """Uploads a program if there is one, runs it, and shows what it sends; its exit status.
+
+    Args:
+        at: endpoint, key and whether to relay, as `Client` takes them.
+        name: of an uploaded program.
+        program: bytes and name, instead.
+        args: of the program.
+        logs: show what it logs.
+        blobs: what it gets as messages; lines of standard input by default.
+    """
+    from pie_py.cli.stream import Interrupt, cancel, has_debugger, run_interruptible, show
+    from pie_py.client import Client
+
+    endpoint, key, relay = at
 
     async def main(interrupt: Interrupt) -> int:
-        async with client:
+        async with Client(endpoint, key, relay=relay) as client:
             launched = name
-            if program is not None:
-                launched = await client.upload(program[0], name=program[1])
-            instance = await client.launch(launched, args)
-            return await show(instance, interrupt, cancel, logs=logs)
+            with told_of_builds(endpoint, key, relay):
+                if program is not None:
+                    launched = await client.upload(program[0], name=program[1])
+                instance = await client.launch(launched, args)
+            for blob in blobs or ():
+                await instance.send(blob)
+            typed = blobs is None and not (program and has_debugger(program[0]))
+            return await show(client, instance, interrupt, cancel, logs=logs, typed=typed)
 
     return run_interruptible(main)

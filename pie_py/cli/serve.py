@@ -1,23 +1,37 @@
-"""`pie-py serve`: a server that stays."""
+"""`pie-py serve`: a server that stays.
+
+With `--detach` this module is the process that runs on: `python -m pie_py.cli.serve --config JSON`.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from pie_py.cli import kept_servers
 from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import EXIT_FAILED
-from pie_py.cli.console import say
+from pie_py.cli.console import progress, say
 from pie_py.cli.http_options import http_options
+from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.pull import pull_those_of
-from pie_py.cli.server_config import server_config
+from pie_py.cli.server_config import names_of, server_config
+
+if TYPE_CHECKING:
+    from pie_py.config.server import ServerConfig
 
 
 @click.command("serve")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Return once it serves; it runs on until `pie-py stop`.",
+)
 @click.option(
     "--endpoint",
     metavar="ENDPOINT",
@@ -41,7 +55,7 @@ from pie_py.cli.server_config import server_config
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="What is logged.  [default: info]",
 )
-def command(**options: Any) -> None:
+def command(detach: bool, **options: Any) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     An endpoint that other machines reach is encrypted and lets in only users with a key
@@ -49,33 +63,82 @@ def command(**options: Any) -> None:
     served beside it, for OpenAI's clients and for browsers.
     """
     config = server_config(**options)
-    import structlog
-
-    from pie_py.config.endpoint import parse_endpoint
-    from pie_py.config.gateway import NO_USERS
-    from pie_py.config.keys import KeyStore
-
-    local = config.gateway.is_local and parse_endpoint(config.endpoint).is_loopback
-    if config.gateway.enabled and not local and not KeyStore(config.data_folder).users():
-        raise click.UsageError(NO_USERS)  # not only once the model is loaded
-
-    from pie_py.cli.gateway_process import gateway_process
     from pie_py.config.logs import set_up_logs
+
+    check_at_once(config, http=True)
+    pull_those_of(config.models)
+    if detach:
+        _detach(config)
+        return
+    set_up_logs(config.log)
+    sys.exit(_serve(config, tell=say if config.log.format == "text" else _logged))
+
+
+def _serve(
+    config: ServerConfig,
+    tell: Callable[[str], object],
+    report: Callable[[dict[str, object]], object] = lambda facts: None,
+) -> int:
+    """Serves until a signal comes; returns the exit status.
+
+    Args:
+        config: of the server and the gateway.
+        tell: is told what goes on.
+        report: gets a line of JSON once all serve, or if they do not.
+    """
+    from pie_py.cli.gateway_process import gateway_process
     from pie_py.config.server_process import ServerFailed, ServerProcess
 
-    pull_those_of(config.models)
-    set_up_logs(config.log)
-    tell = say if config.log.format == "text" else structlog.get_logger("pie.serve").info
+    def starting(text: str) -> None:
+        tell(text)
+        report({"doing": text})
+
     with ServerProcess(config) as server, ExitStack() as stack:
         server.stop_on_signals()
-        tell(f"starting with {', '.join(model.name or model.source for model in config.models)}")
+        tell(f"starting with {names_of(config)}")
+        facts: dict[str, object] = {}
         try:
-            endpoint = server.wait_ready()
+            endpoint = server.wait_ready(starting)
             if config.gateway.enabled:
                 config = config.model_copy(update={"endpoint": endpoint})
-                tell(f"HTTP at {stack.enter_context(gateway_process(config))}")
-            tell(f"ready at {endpoint}; Ctrl-C stops it")
+                facts["http"] = stack.enter_context(gateway_process(config))
+                tell(f"HTTP at {facts['http']}")
         except ServerFailed as error:
             tell(f"error: {error}")
-            sys.exit(EXIT_FAILED)
-        sys.exit(server.wait())
+            report({"error": str(error)})
+            return EXIT_FAILED
+        tell(f"ready at {endpoint}; Ctrl-C stops it")
+        report({"ready": True, "endpoint": endpoint, **facts})
+        return server.wait()
+
+
+def _detach(config: ServerConfig) -> None:
+    from pie_py.config.server_process import ServerFailed
+
+    try:
+        with progress(f"starting a server with {names_of(config)}") as show:
+            facts = kept_servers.detach(config, show)
+    except ServerFailed as error:
+        say(f"error: the server did not start: {error}")
+        sys.exit(EXIT_FAILED)
+    say(f"ready at {facts['endpoint']}; `pie-py stop` ends it; its log is {facts['log']}")
+    if facts["http"]:
+        say(f"HTTP at {facts['http']}")
+
+
+def _logged(text: str) -> None:
+    import structlog
+
+    structlog.get_logger("pie.serve").info(text)
+
+
+def main() -> int:
+    """The process that runs on behind `--detach`."""
+    from pie_py.config.child import read_options, report
+
+    config, _ = read_options("pie_py.cli.serve")
+    return _serve(config, _logged, report)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -56,6 +56,11 @@ def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
     return config
 
 
+def names_of(config: ServerConfig) -> str:
+    """The models of a configuration, for a person."""
+    return ", ".join(model.name or model.source for model in config.models)
+
+
 def _read(file: Path | None, fields: dict[str, Any]) -> ServerConfig:
     """The configuration of these fields; the rest comes from environment, file, defaults."""
     from pydantic_settings import PydanticBaseSettingsSource, TomlConfigSettingsSource

@@ -9,16 +9,17 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import anyio
-import anyio.to_thread
 
 from pie_py.build.modules import read_modules
 from pie_py.cli.connect import EXIT_INTERRUPTED
 from pie_py.cli.console import LOOK_SECONDS, say
-from pie_py.client import ClientError, Instance
+from pie_py.cli.typed import StandardInput
+from pie_py.client import Client, ClientError, Instance
 from pie_py.wire.modules import pack
 
 DEBUGGER = Path(__file__).parent / "guests" / "pie_debugger.py"
@@ -125,17 +126,25 @@ def run_interruptible(main: Callable[[Interrupt], Awaitable[int]]) -> int:
 
 
 async def show(
+    client: Client,
     instance: Instance,
     interrupt: Interrupt,
     on_interrupt: Callable[[Instance], Awaitable[None]],
     *,
     logs: bool = False,
+    typed: bool = True,
 ) -> int:
     """Writes an instance's messages and result to standard output and returns the exit status.
 
-    With `logs`, what it logs goes to standard error.
-
     An interrupt calls `on_interrupt`; so does a reader of standard output that has gone.
+
+    Args:
+        client: of the instance.
+        instance: to show.
+        interrupt: its handler.
+        on_interrupt: what an interrupt does; if that is `cancel`, standard input's end ends it too.
+        logs: what it logs goes to standard error.
+        typed: lines of standard input are messages to it.
 
     Raises:
         ClientError: if the instance fails or the server is lost.
@@ -143,15 +152,20 @@ async def show(
     output = Output()
     problem: Exception | None = None
     lines = LogLines(instance)
+    source = StandardInput()
+
     async with anyio.create_task_group() as tasks:
         interrupt.scope = tasks.cancel_scope  # the client goes on, to tell the server
         if logs:
             tasks.start_soon(lines.follow)
+        if typed:
+            to_end = on_interrupt is cancel
+            tasks.start_soon(partial(source.pass_on, client, instance, to_end=to_end))
         try:
             async for message in instance:
                 if isinstance(message, bytes) and message.startswith(MARK):
                     output.end()
-                    await converse(instance, message)
+                    await converse(instance, message, source)
                 else:
                     output.write(message)
             text = await instance.result()
@@ -193,6 +207,11 @@ async def leave(instance: Instance) -> None:
     say(f"detached from {instance.id}; `pie-py attach {instance.id}` comes back")
 
 
+def has_debugger(program: bytes) -> bool:
+    """Whether lines of standard input are for the debugger in a program, and no messages."""
+    return DEBUGGER.name.encode() in program
+
+
 def with_debugger(path: Path) -> bytes:
     """A Python program, with the debugger if it has a `breakpoint()`; raises as `read_program`."""
     modules = read_modules(path)
@@ -201,14 +220,14 @@ def with_debugger(path: Path) -> bytes:
     return pack(modules)
 
 
-async def converse(instance: Instance, message: bytes) -> None:
+async def converse(instance: Instance, message: bytes, source: StandardInput) -> None:
     """Does what a message of the debugger wants: shows a text, or sends the user's next line."""
     kind, _, text = message.removeprefix(MARK).partition(b" ")
     if kind == b"shows":
         print(text.decode(), end="", file=sys.stderr, flush=True)
         return
-    line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
-    await instance.send(line.encode())
+    line = await source.line()
+    await instance.send(b"" if line is None else f"{line}\n".encode())
 
 
 def _breaks(source: bytes) -> bool:

@@ -48,7 +48,7 @@ async def local_endpoint(endpoint: str, settings: dict[str, Any]) -> AsyncIterat
     server = await run(manager.__enter__)
     try:
         try:
-            started = await run(server.wait_ready, abandon_on_cancel=True)
+            started = await run(server.wait_ready, log.warning, abandon_on_cancel=True)
         except ServerFailed as error:
             raise ServerUnreachable(f"the server did not start: {error}") from None
         yield started

@@ -26,7 +26,8 @@ class GatewayConfig(Section):
     tls_certificate: Path | None = None  # PEM, with its chain
     tls_key: Path | None = None  # PEM, of that certificate
     cors_origins: tuple[str, ...] = ()  # pages of these origins may call; "*" for all
-    # Programs that serve a route instead of the library's `chat`: names or hashes of uploaded ones.
+    # Programs that serve a route instead of the library's `http_answer`: names or hashes of
+    # uploaded ones.
     programs: dict[Route, str] = Field(default_factory=dict)
     body_bytes: PositiveInt = 32 << 20  # of one request
     body_seconds: PositiveFloat = 30.0  # until it has arrived

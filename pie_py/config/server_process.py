@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pie_py.config.processes import Child
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
+
+
+Tell: TypeAlias = Callable[[str], object]
 
 
 class ServerFailed(Exception):
@@ -37,7 +40,7 @@ class ServerProcess(Child):
         Args:
             config: of the server.
             log_file: of its log; standard error by default.
-            module: the control process, or `pie_gateway`.
+            module: the control process, `pie_gateway`, or what starts both.
             stays: it runs on after the end of this process.
 
         Raises:
@@ -45,22 +48,27 @@ class ServerProcess(Child):
         """
         options = ["--config", config.model_dump_json(), *([] if stays else ["--with-parent"])]
         super().__init__(module, *options, log=log_file)
+        self.report: dict[str, Any] = {}  # of its being ready
         self._module = module
         self._log_file = log_file
 
-    def wait_ready(self) -> str:
+    def wait_ready(self, tell: Tell = lambda text: None) -> str:
         """Waits until it serves and returns its endpoint, a URL of the gateway.
+
+        Args:
+            tell: gets, for a person, what is done that takes long.
 
         Raises:
             ServerFailed: if it does not start.
         """
         try:
-            report = self.next_line()
+            while "doing" in (report := self.next_line() or {}):
+                tell(report["doing"])
         except EOFError:
             raise ServerFailed(self._last_words()) from None
-        assert report is not None
         if "error" in report:
             raise ServerFailed(report["error"])
+        self.report = report
         endpoint: str = report["endpoint"]
         return endpoint
 

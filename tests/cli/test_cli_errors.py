@@ -321,4 +321,4 @@ def test_models_while_the_worker_starts(
     assert listed.stderr.startswith("no model is served at the moment: the worker is starting")
     monkeypatch.setattr(server, "served", [{"name": "pie-tiny", "traits": []}])
     assert "pie-tiny" in invoke("models", "pie-tiny").stdout
-    assert "no model is called 'x'; served: pie-tiny" in refused(invoke("models", "x"), 2)
+    assert "no model is called 'x'; there are: pie-tiny" in refused(invoke("models", "x"), 2)

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pie_py.cli import COMMANDS, main
+from pie_py.cli.names import find_name
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, find_target
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
@@ -81,6 +82,40 @@ def test_wrong_usage_exits_with_2() -> None:
         assert result.exit_code == 2, (args, result.output)
         assert result.stdout == ""
         assert "Usage:" in result.stderr or "Error:" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        (("complete",), "`pie-py ask` or `pie-py completion`"),
+        (("list",), "`pie-py models`"),
+        (("servve",), "`pie-py serve`"),
+        (("help",), "`pie-py --help`"),
+        (("ask", "--sistem", "x", "what?"), "--system"),
+        (("serve", "--model", "smollm3"), "smollm2"),
+        (("run", "text_completion", "-m", str(ROOT / "READNE.md")), "README.md"),
+    ],
+)
+def test_what_is_near_is_told(wrong: tuple[str, ...], meant: str) -> None:
+    result = invoke(*wrong)
+    assert result.exit_code == 2
+    assert "did you mean" in result.stderr.lower()
+    assert meant in result.stderr
+
+
+def test_http_that_nobody_could_use_is_refused_before_a_model_is_loaded(tmp_path: Path) -> None:
+    result = invoke("serve", "--http", "0.0.0.0:8080", PIE_PY_DATA_FOLDER=str(tmp_path))
+    assert result.exit_code == 2
+    assert "`pie-py keys add USER`" in result.stderr
+
+
+def test_a_model_is_found_by_a_short_name() -> None:
+    names = ["SmolLM2-135M-Instruct.Q4_1.gguf", "Qwen/Qwen3-0.6B", "qwen3-0.6b-base", "pie-tiny"]
+    assert find_name("smollm2", names) == names[0]
+    assert find_name("qwen3-0.6b", names) == names[1]
+    assert find_name("pie-tiny", names) == "pie-tiny"
+    assert find_name("qwen3", names) is None  # which of the two?
+    assert find_name("gpt", names) is None
 
 
 def test_no_server_exits_with_1() -> None:

@@ -229,7 +229,7 @@ def test_run_starts_a_server_of_its_own_and_leaves_nothing(tmp_path: Path) -> No
     _, alive = psutil.wait_procs(left, timeout=10)
     assert not alive, "its server and worker end with it"
     missing = cli("run", "text_completion", "--model", "/nowhere", *args)
-    assert (missing.returncode, missing.stdout) == (1, "")
+    assert (missing.returncode, missing.stdout) == (2, "")
     assert "/nowhere" in missing.stderr
 
 
@@ -315,7 +315,9 @@ def test_words_that_begin_with_a_dash_go_to_the_inferlet(server: Server) -> None
         done = ask(*command, *words, *here, "--", "-h", "--help", "--", "--key")
         assert (done.returncode, done.stdout) == (0, f"{told}the result\n"), done.stderr
         for word in ("-h", "--help"):
-            assert ask(*command, *here, "--prompt", word).stdout.startswith("Usage: ")
+            given = ask(*command, *here, "--prompt", word)
+            assert given.stdout == f"--prompt\n{word}\nthe result\n"
+            assert ask(command[0], word).stdout.startswith("Usage: ")
         missing = ask(*command, "--prompt", "x", "--endpoint")
         assert missing.returncode == 2
         assert "'--endpoint' requires an argument" in missing.stderr
@@ -339,7 +341,7 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
         gone = ask("ps", "--endpoint", endpoint)
         assert gone.returncode == 1
     refused = cli("serve", "--endpoint", "tcp://0.0.0.0:0", **environment)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "pie-py keys add USER" in refused.stderr
 
 
@@ -381,8 +383,8 @@ def keeping(traps: Path) -> Iterator[dict[str, Any]]:
 
 
 def kept(environment: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(cli("servers", "--json", **environment).stdout)
-    return found
+    found: list[dict[str, Any]] = json.loads(cli("status", "--json", **environment).stdout)
+    return [one for one in found if "ends" in one]  # not one that runs at the usual endpoint
 
 
 def wait_for_end(pid: int) -> None:
@@ -416,11 +418,52 @@ def test_a_kept_server_serves_later_runs_with_the_same_settings(
     assert [one["pid"] for one in kept(keeping)] == [server["pid"]]
     run_hi(traps, {**keeping, "PIE_PY_KEEP_SERVER": "1"}, "--threads", "2")
     assert len(kept(keeping)) == 2
-    listed = cli("servers", **keeping).stdout
+    listed = cli("status", **keeping).stdout
     assert server["endpoint"] in listed
     assert "has ended" in cli("stop", **keeping).stderr
     assert kept(keeping) == []
     wait_for_end(server["pid"])
+
+
+def test_a_detached_server_stays_until_it_is_stopped(traps: Path, keeping: dict[str, Any]) -> None:
+    here = ("--endpoint", f"ipc://{traps}/door")
+    served = cli("serve", "--detach", *here, "--http", "127.0.0.1:0", **keeping)
+    assert served.returncode == 0, served.stderr
+    (server,) = kept(keeping)
+    assert f"ready at {here[1]}" in served.stderr
+    assert httpx2.get(f"{server['http']}/health").status_code == 200
+    assert cli("run", traps / "hi.py", *here, **keeping).stdout == "hi\n"
+    again = cli("serve", "--detach", *here, "--no-http", **keeping)
+    assert again.returncode == 1
+    assert "in use" in again.stderr
+    assert "no such server runs" in cli("stop", "another", **keeping).stderr
+    assert "replay has ended" in cli("stop", "REPLAY", **keeping).stderr
+    wait_for_end(server["pid"])
+    assert kept(keeping) == []
+
+
+def test_what_a_worker_does_once_is_told(traps: Path, keeping: dict[str, Any]) -> None:
+    own = traps / "own"
+    own.mkdir()
+    (own / "slow.py").write_text(
+        "import zmq\n"
+        "from pie_py.testing.replaying_worker import main\n"
+        "from pie_py.wire.messages import encode\n"
+        "from pie_py.wire.plan import Doing\n"
+        "connect = zmq.Socket.connect\n"
+        "def connect_and_tell(socket, address):\n"
+        "    connect(socket, address)\n"
+        "    socket.send(encode(Doing('compiling (once)')))\n"
+        "zmq.Socket.connect = connect_and_tell\n"
+        "main()\n"
+    )
+    path = os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(own)))
+    slow = {**keeping, "PIE_PY_WORKER_MODULE": "slow", "PYTHONPATH": path}
+    done = cli("run", traps / "hi.py", "--keep-server", **slow)
+    assert (done.stdout, done.stderr) == (
+        "hi\n",
+        "starting a server with replay\ncompiling (once)\n",
+    )
 
 
 def test_a_kept_server_that_was_killed_is_noticed_and_removed(

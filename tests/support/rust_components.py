@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 BUILT = REPOSITORY / "target" / "components"
 CRATES = {
     "bench": REPOSITORY / "pie_py" / "bench" / "guests" / "rust",
-    "chat": REPOSITORY / "inferlets" / "chat" / "rust",
+    "http_answer": REPOSITORY / "inferlets" / "http_answer" / "rust",
     "guests": REPOSITORY / "tests" / "rust_guests",
     "outside_guests": REPOSITORY / "tests" / "outside_guests",
     "control_guests": REPOSITORY / "tests" / "control_guests",

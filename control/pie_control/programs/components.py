@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
 import trio
 from cachetools import LRUCache
 
@@ -22,11 +24,14 @@ from pie_py.build.runtimes import RUNTIMES
 if TYPE_CHECKING:
     from pie_control.programs.store import Program
 
+log = structlog.get_logger("pie.server")
+
 # A small one in Rust takes 0.7 MB, and is mapped from the cache again in a few milliseconds.
 MOST_KEPT = 64
 COMPILE_SECONDS = 60.0  # of the CPU; a component of 1 MB takes one
 # Its build takes packages from npm's registry: the operator starts that, and no user's upload.
-_BUILT_AHEAD = {"javascript": "JavaScript"}
+_BUILT_AHEAD = ("javascript",)
+_LANGUAGES = {"javascript": "JavaScript", "python": "Python"}
 
 
 class Components:
@@ -58,6 +63,7 @@ class Components:
         self._runtimes: dict[str, Component] = {}  # by the kind of program
         self._ahead: dict[str, Component] = {}  # likewise; no program has needed it yet
         self._own: LRUCache[str, Component] = LRUCache(most)  # by content hash
+        self.doing: list[str] = []  # what is made once and takes long, for a person
         self._loading: dict[str, trio.Lock] = {}  # by the same, or the kind
 
     def __len__(self) -> int:
@@ -122,17 +128,35 @@ class Components:
         file: Path = RUNTIMES[kind].runtime_file(self._cache_folder)
         if kind in _BUILT_AHEAD and not file.is_file():
             raise ProgramRejected(
-                f"this server has no runtime for {_BUILT_AHEAD[kind]} yet: on its machine,"
+                f"this server has no runtime for {_LANGUAGES[kind]} yet: on its machine,"
                 f" `pie-py build --runtime {kind}` builds it once, while the server runs"
             )
+        is_built = file.is_file()
         try:
-            file = RUNTIMES[kind].runtime_component(self._cache_folder)
+            with self._doing(f"building the {_LANGUAGES[kind]} runtime", is_done=is_built):
+                file = RUNTIMES[kind].runtime_component(self._cache_folder)
         except BuildError as error:
             raise ProgramRejected(f"no {kind} runtime on the server: {error}") from None
         data = file.read_bytes()
-        component = self._engine.load(data)
+        component = self._engine.find(data)
+        if component is None:
+            with self._doing(f"compiling the {_LANGUAGES[kind]} runtime"):
+                component = self._engine.load(data)
         component.written = WrittenPages(memory_instance(data))
         return component
+
+    @contextmanager
+    def _doing(self, text: str, *, is_done: bool = False) -> Iterator[None]:
+        if is_done:
+            yield
+            return
+        text += " (once, about 10 s)"
+        log.info(text)
+        self.doing.append(text)
+        try:
+            yield
+        finally:
+            self.doing.remove(text)
 
     def _find_runtime(self) -> Component | None:
         try:

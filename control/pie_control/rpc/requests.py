@@ -75,6 +75,7 @@ class Parts:
     clock: Callable[[], float]  # trio's, in seconds
     clock_ns: Callable[[], int]  # the executor's
     epoch_ns: int  # the date at which that was 0
+    doing: Callable[[], list[str]] = list  # what a launch waits for that is done once
     # In a cluster: has a program that is not here sent, by its hash and for a user.
     fetch: Callable[[str, str], Awaitable[None]] | None = None
     recorded: Recorded | None = None  # in a cluster with a database
@@ -123,6 +124,12 @@ class Requests:
             "max_instances": self._config.max_instances,
             "launched": self._parts.registry.launched,
             "limits": self._config.limits.model_dump(mode="json"),
+            "doing": self._parts.doing(),
+            **(
+                {"cache_folder": str(self._config.cache_folder)}
+                if session.user == LOCAL_USER
+                else {}
+            ),
         }
 
     def _models(self, session: Session, asked: methods.Models) -> Answer:

@@ -16,9 +16,11 @@ from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     AdapterDone,
     Cut,
+    Doing,
     Failed,
     Hello,
     LoadAdapter,
+    Message,
     Plan,
     PlanResult,
     Stop,
@@ -27,6 +29,9 @@ from pie_py.wire.plan import (
 from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.worker")
+
+
+LOADING = "loading the models"
 
 
 class WorkerFailed(Exception):
@@ -56,7 +61,7 @@ class WorkerLink:
 
     The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_results` for
     the answers to plans that have come, `on_adapter` for that to each adapter, `on_lost` when a
-    worker that was ready has died.
+    worker that was ready has died, `on_doing` when one says what takes it long to start.
     """
 
     def __init__(self, config: ServerConfig, first: WorkerProcess | None = None) -> None:
@@ -72,6 +77,8 @@ class WorkerLink:
         self.on_results: Callable[[list[PlanResult]], None] = lambda results: None
         self.on_adapter: Callable[[AdapterDone], None] = lambda answer: None
         self.on_lost: Callable[[str], None] = lambda reason: None
+        self.doing = LOADING  # for a person, until it is ready
+        self.on_doing: Callable[[str], None] = lambda text: None
 
     @property
     def idle(self) -> bool:
@@ -164,10 +171,12 @@ class WorkerLink:
                     raise WorkerFailed(f"it exited with status {code} before it was ready")
 
                 nursery.start_soon(watch)
-                while (message := socket.receive()) is None:
-                    await socket.wait()
+                self.doing = LOADING
+                while isinstance(found := await self._next_message(socket), Doing):
+                    self.doing = found.text
+                    self.on_doing(found.text)
                 nursery.cancel_scope.cancel()
-            match decode(message):
+            match found:
                 case Hello() as hello:
                     return hello
                 case Failed(reason):
@@ -175,6 +184,11 @@ class WorkerLink:
                 case other:
                     raise WorkerFailed(f"it said {type(other).__name__} before hello")
         raise WorkerFailed(f"it was not ready within {LOAD_SECONDS:.0f} s")
+
+    async def _next_message(self, socket: Socket) -> Message:
+        while (frame := socket.receive()) is None:
+            await socket.wait()
+        return decode(frame)
 
     async def _stop(self, socket: Socket, process: trio.Process) -> None:
         """Asks the worker to exit, and kills it after two seconds."""

@@ -23,7 +23,7 @@ from pie_py.config.gateway import GatewayConfig, Route
 from pie_py.config.shipped_files import shipped_folder
 
 # The library's programs: what each is called when it is uploaded, and its file.
-CHAT = ("gateway-chat", "chat/chat.wasm")
+CHAT = ("gateway-chat", "http_answer/http_answer.wasm")
 ASYNCHRONOUS = ("gateway-async", "async_function_calling/chat.py")
 # Fields of requests that have the prompt, where it is not `messages`.
 _PROMPTS: dict[Route, str] = {"completions": "prompt", "responses": "input"}

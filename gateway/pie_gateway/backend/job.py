@@ -1,5 +1,5 @@
-"""The protocol with the program that serves a request (`inferlets/chat/rust/src/`): its job, which
-`request.rs` reads, and its events, which `report.rs` writes.
+"""The protocol with the program that serves a request (`inferlets/http_answer/rust/src/`): its job,
+which `request.rs` reads, and its events, which `report.rs` writes.
 """
 
 from __future__ import annotations

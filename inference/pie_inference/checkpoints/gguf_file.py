@@ -27,6 +27,7 @@ from pie_inference.checkpoints.gguf_reader import GgufFile, TensorPlace
 from pie_inference.checkpoints.gguf_tokenizer import GgufTokenizer
 from pie_inference.checkpoints.sources import ByRows, Entry, Groups, Made, Source, Sources
 from pie_inference.errors import LoadError
+from pie_py.config.first_time import first_time
 from pie_py.config.kept_files import cache_folder, used
 
 log = structlog.get_logger("pie.worker.load")
@@ -50,8 +51,8 @@ def gguf_folder(file: Path) -> Path:
     name = f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     cached = cache_folder() / "gguf" / name
     if not _is_sound(cached):
+        first_time(f"reading the tokenizer of {file.name} (once, some seconds)")
         files = gguf_files(GgufFile(file))
-        log.info("reading the tokenizer of a GGUF, once", file=str(file))
         cached.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cached.parent) as made:
             folder = Path(made) / name

@@ -15,6 +15,7 @@ from pie_inference.attention.flashinfer import decodes_on_tensor_cores
 from pie_inference.errors import LoadError
 from pie_inference.layers.kernels import Kernels
 from pie_inference.models.shape import ModelShape
+from pie_py.config.first_time import first_time
 from pie_py.config.model import FlashInferConfig
 
 log = structlog.get_logger("pie.worker")
@@ -73,7 +74,7 @@ def compile_kernels(models: Iterable[Wanted], capability: tuple[int, int]) -> No
     missing = [spec for spec in specs.values() if not spec.is_compiled]
     if not missing:
         return
-    log.info("compiling kernels; the next start finds them", modules=len(missing))
+    first_time(f"compiling {len(missing)} modules of kernels (once, minutes)")
     start = time.perf_counter()
     try:
         importlib.import_module("flashinfer.jit").build_jit_specs(missing)

@@ -20,6 +20,7 @@ from pathlib import Path
 import structlog
 import torch
 
+from pie_py.config.first_time import first_time
 from pie_py.config.kept_files import own_folder, used
 
 log = structlog.get_logger("pie.worker.load")
@@ -76,7 +77,7 @@ def _compiled() -> Path:
     folder = own_folder("native")
     file = folder / f"{key}.so"
     if not file.is_file():
-        log.info("compiling the kernel for weights of few bits, once")
+        first_time("compiling the kernel for weights of few bits (once, some seconds)")
         with tempfile.TemporaryDirectory(dir=folder) as made:
             # Compiled for OpenMP and not linked to one.
             _run(compiler, *FLAGS, "-c", str(SOURCE), "-o", f"{made}/step.o")

@@ -24,12 +24,14 @@ from pie_inference.parallel.team import Team, check_devices, join, start_team
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
 from pie_py.config.child import exit_with_parent
+from pie_py.config.first_time import listeners
 from pie_py.config.logs import LogConfig, set_up_logs
 from pie_py.config.model import ModelConfig
 from pie_py.config.plugins import ObserverConfig, observing
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Cut,
+    Doing,
     Failed,
     Hello,
     LoadAdapter,
@@ -101,6 +103,8 @@ def run(
     socket.setsockopt(zmq.LINGER, LINGER_MS)
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.connect(endpoint)
+    # Of this thread, as the socket.
+    listeners.append(lambda text: send(socket, Doing(text)))
     team: Team | None = None
     try:
         try:
@@ -118,6 +122,7 @@ def run(
             traceback.print_exc()
             send(socket, Failed(f"{type(error).__name__}: {error}"))
             return 1
+        listeners.clear()
         send(socket, Hello(os.getpid(), engine.device, engine.descriptions))
         with observing(config.observer, "worker", sys.modules[__name__]):
             _serve(socket, engine, team)

@@ -22,7 +22,9 @@ from pie_py.build.generate.source import REPOSITORY
 from pie_py.build.rust import build_crate, check_compiler
 
 # Each component, and its crate.
-COMPONENTS: Mapping[str, str] = {"inferlets/chat/chat.wasm": "inferlets/chat/rust"}
+COMPONENTS: Mapping[str, str] = {
+    "inferlets/http_answer/http_answer.wasm": "inferlets/http_answer/rust"
+}
 COMPILER = "inferlets/rustc.txt"  # the version that built them
 
 _FOLDER = Path("/tmp/pie-py-components")

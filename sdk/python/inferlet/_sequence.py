@@ -45,6 +45,7 @@ class Sequence:
         has_hidden: whether `embed` holds the hidden state after the last of `tokens`.
         confirmed: how many of the first tokens have run for certain. If commands fail, the others
             are pending again.
+        found: how many of the first tokens the prefix cache had.
         offered: how many of the first pages the prefix cache has been offered.
         prefix_cache: whether what is computed here is plain text, for other inferlets to find.
         shift: how far the next token's position lies behind its place among `tokens`.
@@ -69,6 +70,7 @@ class Sequence:
         "choosing",
         "confirmed",
         "embed",
+        "found",
         "generation",
         "has_hidden",
         "hidden",
@@ -107,7 +109,7 @@ class Sequence:
         self.generation = 0
         self.choosing = False
         self.prefix_cache = prefix_cache
-        self.offered = 0
+        self.found = self.offered = 0
         self.shift = 0
         self.hidden: set[int] = set()
         self.images: list[tuple[int, int, int]] = []
@@ -325,7 +327,7 @@ class Sequence:
         pages = self.pages
         pages.addresses = addresses(found[0])
         pages.read_only = self.offered = len(pages.addresses)
-        length = self.confirmed = self.offered * pages.size
+        length = self.confirmed = self.found = self.offered * pages.size
         self.tokens = self.pending[:length]
         self.pending = self.pending[length:]
 

@@ -21,14 +21,14 @@ use request::Request;
 /// Pages that every pool has.
 const SMALL: usize = 16;
 
-const HELP: &str = r#"usage: chat REQUEST
+const HELP: &str = r#"usage: http_answer REQUEST
 
 Answers one request of the HTTP gateway: REQUEST is JSON with "model", "text" or "messages", and
 what docs/http.md lists. It sends a JSON list for the prompt, one for each piece of text, one for
 the end.
 
 Example:
-  pie-py run chat '{"model": "pie-tiny", "text": "The capital of", "max_tokens": 16}'
+  pie-py run http_answer '{"model": "pie-tiny", "text": "The capital of", "max_tokens": 16}'
 "#;
 
 #[inferlet::main]

@@ -1,0 +1,93 @@
+"""Answers a question: once, or several times at once, as text or as JSON of a schema.
+
+Several answers are forks of one context: the question is read once, and they grow in one batch.
+"""
+
+import json
+from typing import Any
+
+from inferlet import Context, DeviceSampler, Grammar, Model, gather, session
+
+# How tokens are chosen where the model recommends nothing: what small models need.
+PLAIN = {"temperature": 0.2, "top_p": 0.9}
+PLACES = "<image>", "<|image_pad|>"  # what chat templates write where an image belongs
+
+
+async def ask(model: Model, system: str, question: str, images: int) -> Context:
+    """A context with the question, up to where the answer begins; images come from the client."""
+    context = Context(model)
+    if not model.has_chat_template:
+        return context.fill(f"{system}\n{question}\n".lstrip())
+    if not images:
+        return (context.system(system) if system else context).user(question)
+    content = [*[{"type": "image"}] * images, {"type": "text", "text": question}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
+    if system:
+        messages.insert(0, {"role": "system", "content": [{"type": "text", "text": system}]})
+    rest = model.tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+    for _ in range(images):
+        place = next((place for place in PLACES if place in rest), None)
+        if place is None:
+            raise ValueError(f"the chat template of {model.name!r} has no place for images")
+        before, _, rest = rest.partition(place)
+        context.fill(before)
+        await context.image(await session.receive_blob())
+    return context.fill(rest)
+
+
+async def main(
+    question: str,
+    system: str = "",
+    model: str = "",
+    n: int = 1,
+    json_schema: str = "",
+    images: int = 0,
+    facts: bool = False,
+    max_tokens: int = 1024,
+    temperature: float | None = None,
+    seed: int | None = None,
+) -> Any:
+    """Streams a single text; returns anything else.
+
+    Args:
+        question: what is asked.
+        system: what the model is told before it.
+        model: its name; the server's first one by default.
+        n: how many answers.
+        json_schema: each answer is JSON that fits it.
+        images: how many the client sends before the answer.
+        facts: return the answers as JSON, with how many tokens they have.
+        max_tokens: most tokens of an answer.
+        temperature: 0 is greedy; what the model recommends by default.
+        seed: makes the choices repeatable; the answers' are this one and those that follow it.
+    """
+    loaded = Model.load(model or None)
+    given = {} if temperature is None else {"temperature": temperature}
+    sampler = DeviceSampler(**{**PLAIN, **loaded.generation_defaults, **given})
+    grammar = Grammar.json_schema(json_schema, any_whitespace=False) if json_schema else None
+    context = await ask(loaded, system, question, images)
+    if loaded.has_chat_template and not images:
+        context.cue()
+
+    def generator(branch: Context, number: int) -> Any:
+        own = None if seed is None else seed + number
+        return branch.generate(sampler, max_tokens=max_tokens, grammar=grammar, seed=own)
+
+    if n == 1 and not (grammar or facts):
+        await generator(context, 0).send_text()
+        return ""
+    await context.flush()
+    read, cached = context.seq_len, context.sequence.found
+    answers = [generator(context.fork(), number) for number in range(n)]
+    texts: list[Any] = await gather(*[answer.collect_text() for answer in answers])
+    if not all(answer.is_complete for answer in answers):
+        raise ValueError(f"the answer is not whole JSON after {max_tokens} tokens: allow more")
+    if not facts:
+        return "\n".join(texts) if grammar else "\n\n---\n\n".join(texts)
+    return {
+        "model": loaded.name,
+        "answers": [json.loads(text) for text in texts] if grammar else texts,
+        "tokens": [answer.tokens_generated for answer in answers],
+        "prompt_tokens": read,
+        "cached_tokens": cached,
+    }

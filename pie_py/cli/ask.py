@@ -1,0 +1,72 @@
+"""`pie-py ask`: one question, answered by the library's program `ask`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from pie_py.cli.arguments import TextCommand, with_files
+from pie_py.cli.connect import errors_shown, server_options
+from pie_py.cli.reached import talking_server
+from pie_py.cli.run import built, run_program
+from pie_py.cli.target import find_target
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+model_option = click.option(
+    "-m",
+    "--model",
+    metavar="MODEL",
+    help="A served model, by any name that is clear; else one as of `pie-py pull`. The running"
+    " server's first one by default, or smollm2.",
+)
+
+
+@click.command("ask", cls=TextCommand)
+@click.argument("question", nargs=-1, type=click.UNPROCESSED)
+@server_options
+@model_option
+@click.option("--system", metavar="TEXT", help="What the model is told before the question.")
+@click.option("--json-schema", type=_FILE, metavar="FILE", help="Answer in JSON that fits it.")
+@click.option(
+    "--image", "images", type=_FILE, multiple=True, metavar="FILE", help="PNG or JPEG. Repeatable."
+)
+@click.option("-n", type=click.IntRange(1), metavar="N", help="Several answers, made at once.")
+@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Most of an answer.")
+@click.option("--temperature", type=click.FloatRange(0), metavar="T", help="0 is greedy.")
+@click.option("--seed", type=int, metavar="N", help="Makes the answer repeatable.")
+@click.option("--json", "facts", is_flag=True, help="Print JSON, for machines.")
+def command(
+    question: tuple[str, ...],
+    endpoint: str | None,
+    key: str | None,
+    relay: bool | None,
+    model: str | None,
+    json_schema: Path | None,
+    images: tuple[Path, ...],
+    facts: bool,
+    **options: str | float | None,
+) -> None:
+    """Ask QUESTION and print the answer; a text that is piped in stands before it.
+
+    `pie-py inferlets copy ask` copies the program that answers, `pie-py run ask --help` tells its
+    options.
+    """
+    parts = [] if sys.stdin.isatty() else [sys.stdin.read().strip()]
+    text = "\n\n".join(part for part in (*parts, " ".join(with_files(question))) if part)
+    if not text:
+        raise click.UsageError('nothing is asked: pie-py ask "Why is the sky blue?"')
+    schema = json_schema and json_schema.read_text(encoding="utf-8")
+    found = find_target("ask")
+    assert found is not None
+    with errors_shown():
+        endpoint, name = talking_server(endpoint, key, relay, model)
+        given = {**options, "model": name or None, "json_schema": schema, "images": len(images)}
+        args = ["--question", text, *(["--facts"] if facts else [])]
+        for option, value in given.items():
+            args += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
+        blobs = [image.read_bytes() for image in images]
+        status = run_program((endpoint, key, relay), "ask", built(found), args, blobs=blobs)
+    sys.exit(status)

@@ -1,0 +1,175 @@
+"""`pie-py chat`: a conversation in the terminal, with the library's program `chat`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from pie_py.cli.ask import model_option
+from pie_py.cli.connect import errors_shown, server_options, told_of_builds
+from pie_py.cli.console import say
+from pie_py.cli.reached import talking_server
+from pie_py.cli.run import built
+from pie_py.cli.target import BadTarget, find_target
+from pie_py.config.kept_files import cache_folder
+
+if TYPE_CHECKING:
+    from pie_py.client.sync import Instance
+
+QUOTES = '"""'
+MOST_HISTORY = 1000  # lines
+HELP = """\
+/save FILE       write the conversation, as JSON if FILE ends so
+/exit            end, as Ctrl-D does; Ctrl-C stops an answer
+\"\"\"              begins and ends a message of several lines"""
+
+
+@click.command("chat")
+@server_options
+@model_option
+@click.option("--system", metavar="TEXT", default="", help="What the model is told before.")
+@click.option("--program", default="chat", help="Talk with your copy of the program instead.")
+def command(
+    endpoint: str | None,
+    key: str | None,
+    relay: bool | None,
+    model: str | None,
+    system: str,
+    program: str,
+) -> None:
+    """Talk with a model; what was said stays in its KV pages from turn to turn.
+
+    `/help` tells what else can be typed. `pie-py inferlets copy chat` copies the program that
+    answers, `pie-py run chat --help` tells its options.
+    """
+    try:
+        found = find_target(program)
+    except BadTarget as error:
+        raise click.BadParameter(str(error), param_hint="--program") from None
+    if found is None:
+        raise click.BadParameter(f"there is no {program}", param_hint="--program")
+    with errors_shown():
+        from pie_py.client import sync
+
+        endpoint, name = talking_server(endpoint, key, relay, model)
+        args = ["--system", system] if system else []
+        args += ["--model", name] if name else []
+        with sync.Client(endpoint, key, relay=relay) as client:
+            name = name or client.models()[0]["name"]
+            with told_of_builds(endpoint, key, relay):
+                instance = client.launch(client.upload(*built(found)), args)
+            _converse(instance, name)
+
+
+def _converse(instance: Instance, name: str) -> None:
+    """Reads what a person types and shows the answers, until its end."""
+    if sys.stdin.isatty():
+        say(f"{name}; /help tells what can be typed, Ctrl-D ends")
+    said: list[dict[str, str]] = []
+    with _history():
+        while (text := _typed()) is not None:
+            word, _, rest = text.partition(" ")
+            if word in ("/exit", "/quit", "/bye"):
+                break
+            if word == "/save":
+                _save(said, rest.strip())
+            elif text:
+                if word == "/help":
+                    click.echo(HELP)
+                answer = _answer(instance, text)
+                if word == "/clear" or (word == "/system" and rest):
+                    said.clear()
+                elif not text.startswith("/"):
+                    said.append({"role": "user", "content": text})
+                    said.append({"role": "assistant", "content": answer.strip()})
+    instance.send("")
+    instance.result()
+
+
+def _typed() -> str | None:
+    """A message; None at the end of input. Ctrl-C drops what was typed."""
+    lines: list[str] = []
+    prompts = (">>> ", "... ") if sys.stdin.isatty() else ("", "")
+    while True:
+        try:
+            lines.append(input(prompts[bool(lines)]))
+        except EOFError:
+            if prompts[0]:
+                click.echo()
+            return None
+        except KeyboardInterrupt:
+            lines.clear()
+            click.echo()
+            continue
+        text = "\n".join(lines).strip()
+        if not text.startswith(QUOTES):
+            return text
+        if len(text) >= 2 * len(QUOTES) and text.endswith(QUOTES):
+            return text.strip('"').strip()
+
+
+def _answer(instance: Instance, text: str) -> str:
+    """Sends a message and shows the answer as it comes; Ctrl-C stops it, a second one the chat."""
+    stops = threading.Thread(target=instance.send, args=("/stop",), daemon=True)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if stops.ident is not None:
+            raise KeyboardInterrupt
+        stops.start()
+
+    before = signal.signal(signal.SIGINT, stop)
+    pieces = []
+    try:
+        instance.send(text)
+        while piece := instance.receive():  # an empty one is the end
+            pieces.append(str(piece))
+            click.echo(piece, nl=False)
+        if piece is None:
+            instance.result()  # raises why it has ended
+    finally:
+        signal.signal(signal.SIGINT, before)
+    answer = "".join(pieces)
+    if answer[-1:] != "\n":  # it was stopped
+        click.echo()
+    return answer
+
+
+def _save(said: list[dict[str, str]], name: str) -> None:
+    file = Path(name or "chat.md").expanduser()
+    text = "\n\n".join(f"**{one['role']}**: {one['content']}" for one in said)
+    try:
+        file.write_text(json.dumps(said, indent=1) if file.suffix == ".json" else f"{text}\n")
+    except OSError as error:
+        say(f"{file} cannot be written: {error.strerror}")
+    else:
+        say(f"{len(said)} messages are in {file}")
+
+
+@contextmanager
+def _history() -> Iterator[None]:
+    """Line editing, and the lines that were typed before, where a person types."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import readline  # `input` uses it from now on
+
+    file = cache_folder() / "chat_history"
+    with suppress(OSError):
+        readline.read_history_file(file)
+    try:
+        yield
+    finally:
+        readline.set_history_length(MOST_HISTORY)
+        with suppress(OSError):
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.touch(mode=0o600)
+            readline.write_history_file(file)

@@ -1,0 +1,73 @@
+"""Mistakes of a configuration that show before a model is loaded."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pie_py.config.endpoint import BadEndpoint, parse_endpoint
+from pie_py.models.packaged import PACKAGED
+
+if TYPE_CHECKING:
+    from pie_py.config.server import ServerConfig
+
+_WORKER = "pie_inference"  # another one may know other models
+
+
+def check_at_once(config: ServerConfig, *, http: bool) -> None:
+    """Refuses models that cannot be found here or elsewhere, and HTTP that no user could use.
+
+    Args:
+        config: of a server.
+        http: whether it serves HTTP as well, as the configuration says.
+
+    Raises:
+        click.UsageError: naming what is wrong.
+    """
+    if config.worker_module == _WORKER:
+        for model in config.models:
+            _check_source(model.source)
+    if http and config.gateway.enabled:
+        _check_users(config)
+
+
+def _check_source(source: str) -> None:
+    from pie_py.config.model import EMBEDDED_MODEL  # takes long
+
+    path = Path(source).expanduser()
+    if path.exists() or source.startswith(EMBEDDED_MODEL) or source in PACKAGED:
+        if path.is_dir() and not (path / "config.json").is_file():
+            raise click.UsageError(f"{source} has no config.json: it is no checkpoint's folder")
+        return
+    # With one slash it is a hub id, unless it seems to be a path.
+    is_path = path.is_absolute() or source.startswith((".", "~")) or path.suffix == ".gguf"
+    if source.count("/") == 1 and not is_path and not path.parent.is_dir():
+        return
+    folder = path.parent if "/" in source else Path()
+    while not folder.is_dir():
+        path, folder = folder, folder.parent
+    beside = sorted(each.name for each in folder.iterdir())
+    near = [str(folder / name) for name in get_close_matches(path.name, beside)]
+    near += get_close_matches(source, [EMBEDDED_MODEL, *PACKAGED])
+    hint = (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else "name a folder with a config.json, a .gguf file, a hub id such as owner/name, or one"
+        f" of {EMBEDDED_MODEL}, {', '.join(PACKAGED)}"
+    )
+    raise click.UsageError(f"there is no model {source}; {hint}")
+
+
+def _check_users(config: ServerConfig) -> None:
+    from pie_py.config.gateway import NO_USERS
+    from pie_py.config.keys import KeyStore
+
+    try:
+        local = config.gateway.is_local and parse_endpoint(config.endpoint).is_loopback
+    except BadEndpoint:  # the server's own message is the one
+        return
+    if not local and not KeyStore(config.data_folder).users():
+        raise click.UsageError(NO_USERS)

@@ -1,0 +1,124 @@
+"""The server that a command uses: one that runs, or one that it starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pie_py.cli import kept_servers
+from pie_py.cli.connect import EXIT_FAILED
+from pie_py.cli.console import progress, say
+from pie_py.cli.known_at_once import check_at_once
+from pie_py.cli.names import find_name
+from pie_py.cli.pull import pull_those_of
+from pie_py.cli.server_config import names_of, server_config
+
+if TYPE_CHECKING:
+    from pie_py.config.server import ServerConfig
+    from pie_py.config.server_process import Tell
+
+TALKING_MODEL = "smollm2"  # what answers a person where no server runs and no model is named
+
+
+def use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
+    """Whether to use a running server rather than start one."""
+    from pie_py.client.client import server_endpoint
+    from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, answers, parse_endpoint
+
+    wanted = [name for name, value in options.items() if value not in (None, (), "")]
+    if endpoint is not None:
+        if wanted:
+            raise click.UsageError(
+                "--endpoint names a running server; a model, --record and other server options are"
+                " for `pie-py serve`, or for a run without --endpoint"
+            )
+        try:
+            server_endpoint(endpoint)
+        except BadEndpoint as error:
+            raise click.UsageError(str(error)) from None
+        return True
+    return not wanted and answers(parse_endpoint(DEFAULT_ENDPOINT))
+
+
+def talking_server(
+    endpoint: str | None, key: str | None, relay: bool | None, model: str | None
+) -> tuple[str | None, str]:
+    """The endpoint of a server for `ask` and `chat`, and the model's name there, "" for its first.
+
+    That is the one at the endpoint; else one that stays and serves the model; else one is started,
+    which stays until it is idle.
+
+    Raises:
+        click.UsageError: the server of a given endpoint does not serve the model.
+    """
+    from pie_py.client import sync
+
+    if use_running(endpoint, {}):
+        if model is None:
+            return endpoint, ""
+        with sync.Client(endpoint, key, relay=relay) as client:
+            served = [facts["name"] for facts in client.models()]
+        if (name := find_name(model, served)) is not None:
+            return endpoint, name
+        if endpoint is not None:
+            raise click.UsageError(
+                f"no model is called {model!r}; served there: {', '.join(served)}"
+            )
+    if (found := kept_servers.find_serving(model)) is not None:
+        return found
+    options = {"models": (model or TALKING_MODEL,)}
+    config = server_config(endpoint=None, file=None, **options)
+    check_at_once(config, http=False)
+    pull_those_of(config.models)
+    with ExitStack() as stack:
+        kept = kept_servers.kept_server(config, kept_servers.server_key(options))
+        wait = stack.enter_context(kept)
+        return started(config, "python", wait), ""
+
+
+def started(config: ServerConfig, kind: str | None, wait: Callable[[Tell], str]) -> str:
+    """The endpoint of a server, for which it waits, showing progress; it is to run a program of
+    this kind.
+    """
+    from pie_py.config.server_process import ServerFailed
+
+    if kind in ("python", "javascript"):
+        prepare_runtime(kind, config.cache_folder)
+    try:
+        with progress(f"starting a server with {names_of(config)}") as tell:
+            return wait(tell)
+    except ServerFailed as error:
+        say(f"error: the server did not start: {error}")
+        sys.exit(EXIT_FAILED)
+
+
+def prepare_runtime(kind: str, cache_folder: Path) -> None:
+    """Builds a missing runtime, showing progress: a server builds Python's, and no other."""
+    from pie_py.build import BuildError
+    from pie_py.build.runtimes import RUNTIMES
+
+    try:
+        RUNTIMES[kind].runtime_component(cache_folder, say)
+    except BuildError as error:
+        say(f"error: {error}")
+        sys.exit(EXIT_FAILED)
+
+
+def prepare_at(endpoint: str | None, key: str | None, relay: bool | None, kind: str) -> None:
+    """Builds the runtime that a running server lacks and does not build, if it is this user's and
+    on this machine.
+    """
+    if kind != "javascript":
+        return
+    from pie_py.client import sync
+
+    with sync.Client(endpoint, key, relay=relay) as client:
+        folder = Path(client.server_info().get("cache_folder", ""))
+    if folder.is_absolute() and folder.is_dir() and folder.stat().st_uid == os.getuid():
+        prepare_runtime(kind, folder)
