@@ -51,8 +51,9 @@ def gguf_folder(file: Path) -> Path:
     name = f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     cached = cache_folder() / "gguf" / name
     if not _is_sound(cached):
+        opened = GgufFile(file)
         first_time(f"reading the tokenizer of {file.name} (once, some seconds)")
-        files = gguf_files(GgufFile(file))
+        files = gguf_files(opened)
         cached.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cached.parent) as made:
             folder = Path(made) / name
