@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pie_py.client.sync import Client
 
 MOST_ROWS = 30
+WIDEST_ID = 36  # characters that a line of 80 has for it
 
 
 @click.command("top")
@@ -89,12 +90,11 @@ def _instances(instances: list[dict[str, Any]]) -> Table:
     from rich.table import Column, Table
 
     shown = sorted(instances, key=lambda one: -one["pages"])[:MOST_ROWS]
-    # `pie-py kill` wants the whole of an id; it begins with the program's name.
-    whole = Column(
-        "instance",
-        no_wrap=True,
-        min_width=max((len(each["id"]) for each in shown), default=0),
-    )
+    # `pie-py kill` wants the whole of an id, which begins with the program's name; a very long one
+    # is in several lines.
+    longest = max((len(each["id"]) for each in shown), default=0)
+    fits = longest <= WIDEST_ID
+    whole = Column("instance", no_wrap=fits, overflow="fold", min_width=longest if fits else None)
     table = Table(whole, "user", "waits for", "tokens", "pages", "CPU ms", "age s")
     now = time.time_ns()
     for each in shown:

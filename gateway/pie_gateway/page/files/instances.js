@@ -4,6 +4,7 @@ import { request } from "./api.js";
 import { age, make, number, table } from "./dom.js";
 import { doing } from "./timeline.js";
 
+export const ASKS_FOR_OPTIONS = "--pie-options"; // its only argument asks a program for a form's fields
 export const pathOf = (id) => `v1/instances/${encodeURIComponent(id)}`;
 
 export function stopButton(id) {
@@ -59,7 +60,7 @@ export function instances(main) {
   function update(live) {
     last = live;
     const wanted = search.value.trim().toLowerCase();
-    const found = live.instances.filter((each) => `${each.id} ${each.program} ${each.user}`.toLowerCase().includes(wanted));
+    const found = live.instances.filter((each) => each.args[0] !== ASKS_FOR_OPTIONS && `${each.id} ${each.program} ${each.user}`.toLowerCase().includes(wanted));
     const newest = found.reverse();
     const alive = newest.filter((each) => each.state === "running");
     const ended = newest.filter((each) => each.state !== "running");

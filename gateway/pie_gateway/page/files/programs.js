@@ -2,9 +2,9 @@
 
 import { events, json, post, request } from "./api.js";
 import { ago, make, table } from "./dom.js";
+import { ASKS_FOR_OPTIONS } from "./instances.js";
 
 const HIDDEN = /^(gateway-|typed-here$)/; // they are of this server's own making
-const ASKS_FOR_OPTIONS = ["--pie-options"];
 const address = (name) => `#programs/${encodeURIComponent(name)}`;
 const runLink = (name) => make("a", { class: "button", href: address(name), "aria-label": `Run ${name}` }, "Run");
 
@@ -80,7 +80,7 @@ async function fieldsOf(program) {
   const { library, mine } = await both();
   const own = mine.get(program), shipped = library.find(({ name }) => name === program);
   if (own ? own.kind !== "python" : !shipped) return [shipped?.description ?? "", [lineOfWords()]];
-  const { result } = await (await post(`v1/inferlets/${encodeURIComponent(program)}`, { args: ASKS_FOR_OPTIONS })).json();
+  const { result } = await (await post(`v1/inferlets/${encodeURIComponent(program)}`, { args: [ASKS_FOR_OPTIONS] })).json();
   const { description, options } = result;
   return [description, options ? options.map(field) : [lineOfWords()]];
 }
