@@ -46,7 +46,7 @@ LONGEST = (
     "cluster/test_machines.py",
     "conformance/test_bad_input.py",
     "end_to_end/test_images.py",
-    "test_snippets.py",
+    "test_documents.py",
     "cluster/test_autoscale_ray.py",
     "end_to_end/test_wrong_input.py",
     "attacks/test_short_forms.py",

@@ -1,4 +1,6 @@
-"""Each `pie-py` command of a document is one: the command, its options and its arguments exist."""
+"""Each command of a document is one, `pie-py` or `python -m benchmarks`: it exists, and so do its
+options and its arguments.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+from benchmarks.__main__ import main as benchmarks
 from pie_py.cli import main
 from pie_py.cli.arguments import PassingCommand
 
@@ -23,14 +26,14 @@ PAGES = [
 PROGRAMS = [*(ROOT / "examples").glob("*.py"), *(ROOT / "inferlets").glob("*/*.py")]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"^ {4}(.*)$", re.MULTILINE)
-INLINE = re.compile(r"`(pie-py [^`]+)`")
+INLINE = re.compile(r"`((?:pie-py|python -m benchmarks) [^`]+)`")
 LINE = re.compile(r"^(?:Run:)?\s*(pie-py .*)$", re.MULTILINE)  # of a program's docstring
 BEFORE = ("$", "sudo", "time", "nohup")
 END = {"&&", "||", "|", ";", "&", ">", ">>", "<", "(", ")"}
 
 
 def commands_of(shell: str) -> Iterator[list[str]]:
-    """The words of each `pie-py` command of some lines of a shell."""
+    """The words of each command of ours of some lines of a shell."""
     for line in shell.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
@@ -45,6 +48,8 @@ def commands_of(shell: str) -> Iterator[list[str]]:
                 del command[0]
             if command and command[0].rpartition("/")[2] == "pie-py":
                 yield command[1:]
+            if command[:3] == ["python", "-m", "benchmarks"]:
+                yield command[2:]
 
 
 def documented() -> Iterator[tuple[str, list[str], bool]]:
@@ -69,8 +74,10 @@ def documented() -> Iterator[tuple[str, list[str], bool]]:
 
 def fault(words: list[str], *, whole: bool) -> str | None:
     """What the command line would refuse of a command, as far as its text tells."""
-    context = click.Context(main, info_name="pie-py")
     command: click.Command = main
+    if words[:1] == ["benchmarks"]:
+        command, words = benchmarks, words[1:]
+    context = click.Context(command, info_name="pie-py")
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         found = command.get_command(context, words[0])
         if found is None and words[0].isupper() and not whole:  # stands for any
@@ -104,7 +111,16 @@ def _has(given: dict[str, object], parameter: click.Parameter) -> bool:
 
 @pytest.mark.parametrize(
     "words",
-    ["nothing", "keys add ada --nothing x", "ps more", "keys nothing", "upload", "serve --model"],
+    [
+        "nothing",
+        "keys add ada --nothing x",
+        "ps more",
+        "keys nothing",
+        "upload",
+        "serve --model",
+        "benchmarks none",
+        "benchmarks compare --nothing",
+    ],
 )
 def test_a_wrong_command_is_found(words: str) -> None:
     assert fault(words.split(), whole=True)

@@ -38,7 +38,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
         ) as server,
         server.client() as client,
     ):
-        yield Library(client, checkpoint, small)
+        yield Library(client, server.endpoint, checkpoint, small)
 
 
 class Tools(BaseHTTPRequestHandler):

@@ -2,55 +2,58 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-from itertools import zip_longest
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import click
 import pytest
+from support.documents import Block, Reader, blocks, pages, without_the_server
 from support.javascript import require_javascript
 from support.library import LIBRARY, Library
-
-from pie_py.cli import main
-from pie_py.cli.arguments import with_files
-from pie_py.cli.run import command
-from pie_py.cli.target import find_target, target_bytes
+from support.rust_components import use_toolchain
 
 PLACE = "http://127.0.0.1:8000"  # of tools, in the READMEs
 ITEMS = '[{"question": "Once upon a", "choices": [" time", " flag"], "answer": 0}]'
 
 
-def commands(readme: Path) -> list[list[str]]:
-    """The words after `pie-py run` of each command of a README, but those that build a crate."""
-    lines = re.findall(r"^    pie-py run (.*)$", readme.read_text(encoding="utf-8"), re.M)
-    return [shlex.split(line) for line in lines if "--entry rust" not in line]
+@pytest.fixture
+def reader(library: Library, tmp_path: Path) -> Iterator[Reader]:
+    """Whose commands that need a server of their own share it, if they want the same one."""
+    with tempfile.TemporaryDirectory(prefix="pie-") as short:
+        environment = {"PIE_PY_KEEP_SERVER": "1", "TMPDIR": short}
+        reader = Reader(tmp_path, PIE_PY_ENDPOINT=library.endpoint, **environment)
+        reader.writes("items.json", ITEMS)
+        try:
+            yield reader
+        finally:
+            reader.types("pie-py stop")
 
 
-def test_the_commands_of_all_programs_answer(
-    library: Library, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.slow
+def test_the_commands_of_all_programs_answer(reader: Reader, url: str) -> None:
     require_javascript()
-    (tmp_path / "items.json").write_text(ITEMS)
-    monkeypatch.chdir(tmp_path)
-    silent = []
-    for at_once in zip_longest(*map(commands, sorted(LIBRARY.glob("*/README.md")))):
-        running = [(words, launch(library, words, url)) for words in at_once if words]
-        for words, instance in running:
-            told = "".join(map(str, instance)) + str(instance.result())
-            if not told or ("--help" in words and f"usage: {words[0]}" not in told):
-                silent.append((words, told))
-    assert not silent
+    use_toolchain()
+
+    def types(block: Block) -> list[str]:
+        code = without_the_server(block.code.replace(PLACE, url))
+        return [line for line in code.splitlines() if not reader.types(line).strip()]
+
+    shown = [block for page in pages() if page.startswith("inferlets/") for block in blocks(page)]
+    with ThreadPoolExecutor(3) as pool:
+        silent = list(pool.map(types, (block for block in shown if "NAME" not in block.code)))
+    assert len(silent) > 35
+    assert not any(silent)
 
 
-def launch(library: Library, words: list[str], url: str) -> Any:
-    """Launches what a command runs; the server has the models and the hosts that it names."""
-    # Click keeps the option for help that a command had first: as below `pie-py`, for other tests.
-    parent = click.Context(main, **main.context_settings)
-    given = command.make_context("run", words[:], parent).params
-    target = find_target(given["target"], given["entry"])
-    assert target is not None, words
-    program = library.client.upload(target_bytes(target), name=target.name)
-    args = [arg.replace(PLACE, url) for arg in with_files(given["args"])]
-    return library.client.launch(program, args)
+def test_the_library_s_own_page(library: Library, reader: Reader, tmp_path: Path) -> None:
+    """Which says how all of them are listed, asked for their options, and copied."""
+    [block] = blocks("inferlets/README.md")
+    listed, helped, copied = block.code.splitlines()
+    assert "beam_search" in reader.types(listed)
+    reader.types(copied.replace("NAME", "beam_search"))
+    assert (tmp_path / "beam_search/main.py").is_file()
+    assert helped.partition("  ")[0] == "pie-py run NAME -- --help"
+    for program in sorted(LIBRARY.glob("*/main.py")):
+        name = program.parent.name
+        assert f"usage: {name}" in library.launch(name, ["--help"]).result()

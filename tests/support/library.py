@@ -19,8 +19,9 @@ SMALL_CONTEXT = 128  # tokens that the model `small` takes
 class Library:
     """Runs programs of the library."""
 
-    def __init__(self, client: Client, checkpoint: Path, small: Path) -> None:
+    def __init__(self, client: Client, endpoint: str, checkpoint: Path, small: Path) -> None:
         self.client = client
+        self.endpoint = endpoint  # of the server
         self.checkpoint = checkpoint  # of the model `test`
         self.small = small  # of the model `small`, with the same tokens
         self._uploaded: dict[str, str] = {}
