@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pydantic_settings import SettingsError
 
 _PREFIX = "PIE_PY_"  # of the environment's variables, as ServerConfig has it
+# Variables that are no settings of a server: those of clients, and of parts of pie_py.
+_OTHERS = {"ENDPOINT", "KEY", "RELAY", "KEEP_SERVER", "CLUSTER_FOLDER", "CONFINED_BYTES"}
 
 
 @contextmanager
@@ -60,7 +63,37 @@ def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> st
         place = variable
     elif _is_in(fields, fault):
         place = f"{file}: {place}"
+    if fault["type"] == "extra_forbidden":
+        return f"{place}: {_unknown(fault['loc'])}"
     return f"{place}: {fault['msg'].removeprefix('Value error, ')}"
+
+
+def _unknown(loc: tuple[int | str, ...]) -> str:
+    """What to say of a setting that there is not: the nearest one, or all of its section."""
+    from pie_py.config.section import section_of
+    from pie_py.config.server import ServerConfig
+
+    section: Any = ServerConfig
+    for part in loc[:-1]:
+        field = section.model_fields.get(part)  # no field is a place in a list, or a name
+        section = section if field is None else section_of(field.annotation)
+    near = get_close_matches(str(loc[-1]), section.model_fields, 1)
+    names = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(section.model_fields)}"
+    return f"no such setting; {names}"
+
+
+def refuse_misspelt_variables() -> None:
+    """Raises `click.UsageError` if the environment has a variable that is nearly a setting's."""
+    from pie_py.config.server import ServerConfig
+
+    known = {name.upper() for name in ServerConfig.model_fields} | _OTHERS
+    for variable in sorted(os.environ):
+        name = variable.upper().removeprefix(_PREFIX).partition("__")[0]
+        if variable.upper().startswith(_PREFIX) and name not in known:
+            for near in get_close_matches(name, known, 1, 0.75):
+                raise click.UsageError(
+                    f"{variable} in the environment: no such setting; did you mean {_PREFIX}{near}?"
+                )
 
 
 def _is_in(fields: Any, fault: ErrorDetails) -> bool:

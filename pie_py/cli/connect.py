@@ -30,7 +30,7 @@ def server_options(function: Function) -> Function:
         click.option(
             "--key",
             type=click.Path(exists=True, dir_okay=False),
-            help="Key file, for a server on another machine; PIE_PY_KEY by default.",
+            help="Key file, for a server that wants one; PIE_PY_KEY by default.",
         ),
         click.option(
             "--endpoint",

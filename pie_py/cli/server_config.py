@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pie_py.cli.config_errors import config_errors
+from pie_py.cli.config_errors import config_errors, refuse_misspelt_variables
 from pie_py.cli.http_options import gateway_fields
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
         for name, value in options.items()
         if value not in (None, ()) and value is not False
     }
+    refuse_misspelt_variables()
     with config_errors(file):
         models = _model_fields(given)
         config = _read(file, _server_fields(given, models))

@@ -20,6 +20,7 @@ from pie_py.build.modules import read_program
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
+from pie_py.client.handshake import encrypts
 from pie_py.client.instance import Instance, read_log
 from pie_py.client.local import local_endpoint
 from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
@@ -72,7 +73,7 @@ class Client:
             endpoint: `tcp://host:port` or `ipc://path`; the environment's PIE_PY_ENDPOINT or the
                 default unless given.
             key: a key or the path of a key file, for a server that wants one; the environment's
-                PIE_PY_KEY unless given, if the endpoint is on another machine.
+                PIE_PY_KEY unless given; a server of this machine that takes no key gets none.
             patience: seconds to look for the server when it does not answer.
             relay: reach a cluster's nodes through its gateway, where only its address is reached;
                 by default if the environment's PIE_PY_RELAY is 1. One server needs no relay.
@@ -114,7 +115,7 @@ class Client:
                 self._endpoint = await stack.enter_async_context(
                     local_endpoint(self._endpoint, self._server)
                 )
-            endpoint, key = self._address()
+            endpoint, key = await self._address()
             connection = Connection(endpoint, key, self._patience)
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
@@ -607,12 +608,12 @@ class Client:
         self._reading[instance.id] = instance
         return instance
 
-    def _address(self) -> tuple[Endpoint, ClientKey | None]:
+    async def _address(self) -> tuple[Endpoint, ClientKey | None]:
         try:
             endpoint = server_endpoint(self._endpoint)
             key = self._key
-            if key is None and not endpoint.is_loopback:
-                key = os.environ.get("PIE_PY_KEY") or None
+            if key is None and (file := os.environ.get("PIE_PY_KEY")):
+                key = file if not endpoint.is_loopback or await encrypts(endpoint) else None
             if isinstance(key, str | Path):
                 key = ClientKey.read(Path(key))
         except (BadEndpoint, KeyProblem) as error:

@@ -15,6 +15,15 @@ FAILURES = (
 _MAKE_KEY = "`pie-py keys add USER` on the server's machine makes one"
 
 
+async def encrypts(endpoint: Endpoint) -> bool:
+    """Whether a server that wants a key answers there. Takes two seconds at most."""
+    try:
+        found = await anyio.to_thread.run_sync(mechanism, endpoint, abandon_on_cancel=True)
+    except OSError:
+        return False
+    return found == "CURVE"
+
+
 async def diagnose(endpoint: Endpoint, has_key: bool, event: zmq.Event) -> str | None:
     """What is wrong for good with a server that has not been reached; None if it may yet answer.
 
@@ -57,11 +66,10 @@ def _wrong_key(endpoint: Endpoint) -> str:
 
 
 def _no_key(endpoint: Endpoint) -> str:
-    # Without being told, PIE_PY_KEY is used for other machines only.
-    where = "--key FILE, or key=FILE in Python" + (
-        "" if endpoint.is_loopback else ", or set PIE_PY_KEY"
+    return (
+        f"the server at {endpoint.text} encrypts and wants a key: pass --key FILE, or key=FILE in"
+        f" Python, or set PIE_PY_KEY; {_MAKE_KEY}"
     )
-    return f"the server at {endpoint.text} encrypts and wants a key: pass {where}; {_MAKE_KEY}"
 
 
 def _needless_key(endpoint: Endpoint) -> str:

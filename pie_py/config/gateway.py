@@ -19,7 +19,7 @@ class GatewayConfig(Section):
     enabled: bool = True  # `pie-py serve` starts it
     http: str | None = None  # HOST:PORT; the default if it is free, else another port
     tls_certificate: Path | None = None  # PEM, with its chain
-    tls_key: Path | None = None
+    tls_key: Path | None = None  # PEM, of that certificate
     cors_origins: tuple[str, ...] = ()  # pages of these origins may call; "*" for all
     # Programs that serve a route instead of the library's `chat`: names or hashes of uploaded ones.
     programs: dict[Route, str] = Field(default_factory=dict)

@@ -52,7 +52,7 @@ class HttpConfig(Section):
     deny_networks: tuple[Network, ...] = ()
     # From the request to the body's end, the most that a program may ask for.
     max_timeout_seconds: PositiveFloat = 600.0
-    connect_seconds: PositiveFloat = 10.0
+    connect_seconds: PositiveFloat = 10.0  # until a host has answered
     redirects: NonNegativeInt = 5  # followed in a row
     header_bytes: PositiveInt = 32 << 10  # URL and headers of a request; headers of an answer
     request_bytes: int = Field(default=2 << 20, ge=0, le=2 << 20)  # body; Wasmtime lifts 2.6 MB

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class LogConfig(Section):
     """What is logged to standard error, and how."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warning", "error"] = "info"  # and what is graver
+    format: Literal["text", "json"] = "text"  # on standard error
 
 
 class _Lines:

@@ -26,15 +26,15 @@ class McpServerConfig(Section):
     no secret need be in a file.
     """
 
-    command: str | None = None
-    args: tuple[str, ...] = ()
+    command: str | None = None  # that talks over its standard streams
+    args: tuple[str, ...] = ()  # of the command
     env: dict[str, str] = Field(default_factory=dict)  # in addition to HOME, PATH and the like
     folder: Path | None = None  # where the command runs; the server's working folder by default
     url: str | None = None  # of streamable HTTP
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: dict[str, str] = Field(default_factory=dict)  # of requests to the URL
     users: tuple[str, ...] | None = None  # allowed users; all by default
-    start_seconds: PositiveFloat = 30.0
-    call_seconds: PositiveFloat = 60.0
+    start_seconds: PositiveFloat = 30.0  # until it is there
+    call_seconds: PositiveFloat = 60.0  # until a call is answered
     message_bytes: PositiveInt = 4 << 20  # one message from the server
 
     @model_validator(mode="after")
@@ -54,12 +54,11 @@ class McpServerConfig(Section):
 class McpConfig(Section):
     """Tools of MCP servers that inferlets may call."""
 
-    servers: dict[str, McpServerConfig] = Field(
-        default_factory=dict
-    )  # by the name that programs use
-    # Servers that clients register for their own user. What [http] says of hosts and addresses
-    # holds for their URLs.
-    client_servers: NonNegativeInt = 8  # of one user
+    # By the names that programs use.
+    servers: dict[str, McpServerConfig] = Field(default_factory=dict)
+    # Servers that clients register for their own user, of one user. What [http] says of hosts and
+    # addresses holds for their URLs.
+    client_servers: NonNegativeInt = 8
     client_commands: bool = False  # whether they may be commands, which run on this machine
     concurrent: PositiveInt = 16  # calls of one instance under way
     user_concurrent: PositiveInt = 64  # of all instances of one user

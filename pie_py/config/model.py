@@ -18,11 +18,11 @@ class FlashInferConfig(Section):
     """The kernels of FlashInfer that a GPU runs; PyTorch's replace those switched off."""
 
     prefill: Literal["auto", "fa2", "fa3"] = "auto"  # generation of the attention kernels
-    decode: Literal["auto", "tensor-cores", "cuda-cores"] = "auto"
+    decode: Literal["auto", "tensor-cores", "cuda-cores"] = "auto"  # what computes a step's
     append: bool = True  # storing keys and values
-    norm: bool = True
-    rope: bool = True
-    activation: bool = True
+    norm: bool = True  # RMS norms
+    rope: bool = True  # rotary positions
+    activation: bool = True  # of gated MLPs
     workspace: PositiveInt = 256 << 20  # bytes, for parts of attention that are put together
 
 
@@ -31,19 +31,17 @@ class ModelConfig(Section):
 
     source: str = EMBEDDED_MODEL  # a folder, .gguf file, hub id or name
     name: str | None = None  # how inferlets call it; the folder's or id's last part by default
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights; the checkpoint's unless set
     # On a CPU weights are rounded to so many bits; by default they are the checkpoint's.
     quantize: Literal["int8", "int4"] | None = None
-    max_length: PositiveInt | None = (
-        None  # tokens of the longest text; what the model can by default
-    )
+    # Tokens of the longest text; what the model can by default.
+    max_length: PositiveInt | None = None
     page_size: int = Field(default=16, ge=8, le=32, multiple_of=8)  # tokens a KV page
     kv_memory: PositiveInt | None = None  # bytes of KV pool; a share of free memory by default
     kv_pages: PositiveInt | None = None  # pages of KV pool; overrides kv_memory
     embeds: PositiveInt | None = None  # embeds in the pool
-    adapters: dict[str, Path] = Field(
-        default_factory=dict
-    )  # PEFT folders of LoRAs, by the names that inferlets use
+    # PEFT folders of LoRAs, by the names that inferlets use.
+    adapters: dict[str, Path] = Field(default_factory=dict)
     host_memory: NonNegativeInt | None = None  # bytes for swapped pages; a share by default
     host_pages: NonNegativeInt | None = None  # pages for swapped ones; overrides host_memory
     max_batch_tokens: PositiveInt = 2048  # most inputs in one forward batch

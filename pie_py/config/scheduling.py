@@ -67,7 +67,7 @@ class InterceptionConfig(Section):
 class PrefixCacheConfig(Section):
     """Pages of shared prefixes, kept for instances that compute the same text."""
 
-    enabled: bool = True
+    enabled: bool = True  # contexts start with the longest prefix that is kept
     # Whether users find what others have computed. The time that a text takes then tells whether
     # another user has had one with the same prefix.
     shared: bool = False

@@ -58,13 +58,12 @@ class ServerConfig(BaseSettings):
     data_folder: Path = Path(platformdirs.user_data_dir("pie_py"))  # programs, keys
     cache_folder: Path = kept_files.cache_folder()  # compiled code
     models: tuple[ModelConfig, ...] = (ModelConfig(),)
-    admins: tuple[
-        str, ...
-    ] = ()  # users whose keys may load adapters; users without need of a key may, too
+    # Users whose keys may load adapters, and see all; users without need of a key may, too.
+    admins: tuple[str, ...] = ()
     log: LogConfig = LogConfig()
     limits: Limits = Limits()
     quota: Quota = Quota()  # of each user with a key
-    quotas: dict[str, Quota] = {}
+    quotas: dict[str, Quota] = {}  # of single users instead, by their names
     scheduler: SchedulerConfig = SchedulerConfig()
     interception: InterceptionConfig = InterceptionConfig()
     prefix_cache: PrefixCacheConfig = PrefixCacheConfig()
@@ -89,7 +88,7 @@ class ServerConfig(BaseSettings):
     # Results of instances that were launched detached are kept for so long, also by a server that
     # starts again; 0: they end with the server.
     result_seconds: NonNegativeFloat = 86400.0
-    max_program_bytes: PositiveInt = 256 << 20
+    max_program_bytes: PositiveInt = 256 << 20  # of one program
     message_bytes: PositiveInt = 1 << 30  # waiting between instances and clients; shared likewise
     # That all guests together may have taken, of which a user has a share; None: half of the
     # machine's.

@@ -25,7 +25,7 @@ class MessagingConfig(Section):
 class StoreConfig(Section):
     """What one user may keep in the store."""
 
-    keys: PositiveInt = 100_000
+    keys: PositiveInt = 100_000  # of one user
     bytes: PositiveInt = 256 << 20  # keys and values together
     value_bytes: int = Field(default=1 << 20, ge=1, le=2 << 20)  # one value; Wasmtime lifts 2.6 MB
     waiting_bytes: PositiveInt = 16 << 20  # an instance's writes under way and values not yet taken
@@ -43,7 +43,7 @@ class ConfinedConfig(Section):
 class GrammarConfig(Section):
     """Compilation of grammars, for all instances together."""
 
-    compile_seconds: PositiveFloat = 10.0
+    compile_seconds: PositiveFloat = 10.0  # for one grammar
     threads: PositiveInt = 2  # that compile; a user has one of them at a time
     user_compilations: PositiveInt = 64  # of all instances of one user, under way
     kept: PositiveInt = 128  # compiled grammars kept for later uses

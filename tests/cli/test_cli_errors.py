@@ -56,8 +56,15 @@ def test_wrong_fields_are_told_with_their_file(tmp_path: Path) -> None:
     told = refused(invoke("serve", "--config", file), 2)
     for place in ("max_instances", "nonsense", "models.0.kv_pages"):
         assert f"{file}: {place}: " in told
+    assert "nonsense: no such setting; there are endpoint, data_folder, " in told
     told = refused(invoke("serve", "--config", file, "--max-instances", "0"), 2)
     assert "max_instances: " in told
+    file.write_text('[quotas.ada]\nwieght = 2\n[mcp.servers.x]\ncomand = "x"\n')
+    told = refused(invoke("serve", "--config", file), 2)
+    assert "quotas.ada.wieght: no such setting; did you mean `weight`?" in told
+    assert "mcp.servers.x.comand: no such setting; did you mean `command`?" in told
+    told = refused(invoke("serve", PIE_PY_MAX_INSTANCE="3"), 2)
+    assert "PIE_PY_MAX_INSTANCE in the environment: no such setting; did you mean" in told
 
 
 @pytest.mark.parametrize("command", ["run", "build"])

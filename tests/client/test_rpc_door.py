@@ -421,7 +421,7 @@ def test_without_a_good_key_nobody_enters(secure: tuple[Bench, KeyStore], tmp_pa
     text = refusal(endpoint)
     assert f"the server at {endpoint} encrypts and wants a key: pass --key FILE" in text
     assert "`pie-py keys add USER` on the server's machine" in text
-    assert "PIE_PY_KEY" not in text, "which is for other machines"
+    assert "or set PIE_PY_KEY" in text
     keys.remove("bob")
     assert "does not accept this key" in refusal(endpoint, tmp_path / "bob.json")
     stranger = KeyStore(tmp_path / "other").add("ann")
@@ -433,6 +433,17 @@ def test_without_a_good_key_nobody_enters(secure: tuple[Bench, KeyStore], tmp_pa
             raw.hear()
     with Client(endpoint, tmp_path / "ann.json") as ann:
         assert ann.launch("count", ["0"]).result() == "counted"
+
+
+def test_the_environment_s_key_is_for_servers_that_want_one(
+    secure: tuple[Bench, KeyStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On this machine too, as behind a forwarded port; a server without keys is not given it."""
+    monkeypatch.setenv("PIE_PY_KEY", str(tmp_path / "ann.json"))
+    with Client(reached(secure[0])) as ann:
+        assert ann.user == "ann"
+    with Bench(tmp_path / "open") as bench, Client(bench.endpoint) as client:
+        assert client.user == "local"
 
 
 def test_connections_end_when_their_key_is_removed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pie_py.build.generate import (
+    config_file,
     host_signatures,
     js_raw,
     pages,
@@ -19,6 +20,7 @@ from pie_py.build.generate.source import REPOSITORY
 # Path of each generated file, and the function that returns its text. The order does not matter.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
+    "docs/pie.toml": config_file.render,
     "docs/protocol.md": pages.render_protocol,
     "sdk/js/src/awaited.ts": js_raw.render_awaited,
     "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
