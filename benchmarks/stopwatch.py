@@ -1,4 +1,7 @@
-"""`stopwatch`: how long a new user takes, from a clone to a program that another process calls."""
+"""`stopwatch`: how long a new user takes, from a clone to a program that another process calls.
+
+All commands are the documents' own, as they stand there.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.documents import ROOT, blocks
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Report
 
-ROOT = Path(__file__).resolve().parents[1]
-TEMPLATES = ROOT / "pie_py/cli/templates"
 # Of this process's environment: where packages and a Rust compiler come from.
 KEPT = ("PATH", "RUSTC", "LANG", "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER")
+TEST = "test_NAME.py"
 LANGUAGES = (
-    ("Python", "python", "mine", "main.py"),
-    ("Rust", "rust", "quick", "src/lib.rs"),
-    ("TypeScript", "js", "typed", "main.ts"),
+    ("Python", "python", "main.py"),
+    ("Rust", "rust", "src/lib.rs"),
+    ("TypeScript", "js", "main.ts"),
 )
-CALL = """\
-from pie_py.client.sync import Client
-
-with Client("{endpoint}") as client:
-    print(client.launch("mine", ["--prompt", "Once"]).result())
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +52,9 @@ class User:
             pip["NPM_CONFIG_USERCONFIG"] = str(npm)
         rust = os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup"))
         self._environment = {**kept, **pip, "RUSTUP_HOME": rust, "HOME": str(home)}
+        # As after `. .venv/bin/activate`.
+        path = [str(folder / "pie_py/.venv/bin"), self._environment["PATH"]]
+        self._environment["PATH"] = os.pathsep.join(path)
 
     def does(self, name: str, *commands: str, code: Path | None = None, where: str = ".") -> None:
         """Runs commands one after the other, by the clock; `code` is what he has written for it."""
@@ -75,11 +75,13 @@ class User:
         self._tell(name, len(commands), lines, time.monotonic() - began)
 
     @contextmanager
-    def serves(self, command: str) -> Iterator[None]:
-        """A server, from the line that says that it is ready."""
+    def serves(self, command: str, endpoint: str) -> Iterator[None]:
+        """A server at an endpoint, from the line that says that it is ready."""
+        self._environment["PIE_PY_ENDPOINT"] = endpoint
         began = time.monotonic()
         process = subprocess.Popen(
-            command.split(),
+            f"exec {command} --no-http --endpoint {endpoint}",
+            shell=True,
             cwd=self.folder,
             env=self._environment,
             text=True,
@@ -102,7 +104,7 @@ class User:
 
 def stopwatch(settings: Settings, progress: Progress) -> Report:
     """Does all of it once."""
-    progress.expect(10)
+    progress.expect(12)
     report = Report(
         "From nothing to a program that runs",
         ["", "commands", "lines of code", "seconds"],
@@ -117,34 +119,32 @@ def stopwatch(settings: Settings, progress: Progress) -> Report:
 
 
 def _walk(user: User, endpoint: str) -> None:
-    user.does(
-        "clone and install",
-        f"git clone -q {ROOT} pie_py",
-        "python3 -m venv .venv",
-        ".venv/bin/pip install -q -e pie_py",
-    )
-    user.does("first answer", '.venv/bin/pie-py run text_completion --prompt "The capital of"')
-    for language, short, name, code in LANGUAGES:
-        template = TEMPLATES / short
+    environment, install, first = _block("README.md", "-m venv").split(" && ")
+    clone = _block("docs/index.md", "git clone").partition(" && ")[0]
+    user.does("clone", clone.replace("…", f"-q {ROOT}"))
+    user.does("install", environment, install, where="pie_py")
+    user.does("first answer", first, where="pie_py")
+    for language, short, source in LANGUAGES:
+        template = f"pie_py/cli/templates/{short}"
+        test, run, _, deploy = _block(f"{template}/README.md", "pie-py test").splitlines()
         user.does(
             f"own inferlet in {language}, its first answer",
-            f".venv/bin/pie-py new {name} --lang {short}",
-            f'.venv/bin/pie-py run {name} --prompt "Once upon a time"',
-            code=template / code,
+            f"pie-py new {short} --lang {short}",
+            f"cd {short} && {run}",
+            code=ROOT / template / source,
         )
-        test = template / "test_NAME.py"
-        user.does(
-            f"a test of it, in {language}", "../.venv/bin/pie-py test -q", code=test, where=name
-        )
+        user.does(f"a test of it, in {language}", test, code=ROOT / template / TEST, where=short)
     call = user.folder / "call.py"
-    call.write_text(CALL.format(endpoint=endpoint))
-    with user.serves(f".venv/bin/pie-py serve --no-http --endpoint {endpoint}"):
-        user.does(
-            "deployed, and called by another process",
-            f".venv/bin/pie-py upload mine --endpoint {endpoint}",
-            ".venv/bin/python call.py",
-            code=call,
-        )
+    call.write_text(_block("docs/index.md", "# call.py").replace("surer", "python"))
+    with user.serves(_block("README.md", "pie-py serve").partition(" #")[0].strip(), endpoint):
+        deploy = deploy.replace("NAME", "python")
+        user.does("deployed, and called", deploy, where="python")
+        user.does("called by another process", "python call.py", code=call)
+
+
+def _block(page: str, text: str) -> str:
+    """The first block of a page that has a text."""
+    return next(block.code.strip() for block in blocks(page) if text in block.code)
 
 
 BENCHMARK = Benchmark(Settings, stopwatch)

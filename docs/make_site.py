@@ -3,10 +3,10 @@
     python docs/make_site.py [FOLDER]        # then: python -m http.server -d FOLDER/site
 
 The pages of `docs/`, a page per inferlet of the library, the reference of the SDK and of the client
-from their docstrings, the contract's functions, the commands from their help, the configuration
-from its classes, the benchmarks' records, CONTRIBUTING and CHANGELOG are put together in FOLDER
-(`target/site`), and Zensical makes pages of them (`pip install -e .[docs]`). A warning, such as a
-link that leads nowhere, ends it with status 1.
+from their docstrings, the contract's functions, the commands from their help, the benchmarks'
+records, CONTRIBUTING and CHANGELOG are put together in FOLDER (`target/site`), and Zensical makes
+pages of them (`pip install -e .[docs]`). A warning, such as a link that leads nowhere, ends it with
+status 1.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ OF_CLIENT = (
     "pie_py.client.functions", "pie_py.client.errors", "pie_py.testing.plugin",
 )  # fmt: skip
 
+# Pages of the site that lie elsewhere.
+_OF_THE_ROOT = {"../CONTRIBUTING.md": "contributing.md", "../CHANGELOG.md": "changelog.md"}
+
 
 def main() -> int:
     """Puts the sources together and builds the site; returns the exit status."""
@@ -54,13 +57,12 @@ def assemble(folder: Path) -> None:
     """Writes the sources of the site, and its configuration, into a folder."""
     pages = folder / "pages"
     shutil.rmtree(pages, ignore_errors=True)
-    ignored = shutil.ignore_patterns("*.py", "*.json", "*.toml", "__pycache__")
+    ignored = shutil.ignore_patterns("*.py", "*.json", "site.toml", "__pycache__")
     shutil.copytree(DOCS, pages, ignore=ignored)
     techniques = dict(cookbook())
     reference = {
         "reference/inferlet.md": _docstrings("The Python SDK, function by function", OF_SDK),
         "reference/client.md": _docstrings("The client and its test plugin", OF_CLIENT),
-        "reference/configuration.md": configuration(),
         "cli.md": command_line(),
         "api.md": render_api(),
         "records.md": make_results.records(),
@@ -69,6 +71,12 @@ def assemble(folder: Path) -> None:
         path = pages / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    index = (pages / "index.md").read_text(encoding="utf-8")
+    for place, page in (("../inferlets/README.md", "cookbook/index.md"), *_OF_THE_ROOT.items()):
+        index = index.replace(f"]({place})", f"]({page})")
+    (pages / "index.md").write_text(index, encoding="utf-8")
+    with (pages / "configuration.md").open("a", encoding="utf-8") as page:
+        page.write(f"\n## pie.toml\n```toml\n{(DOCS / 'pie.toml').read_text('utf-8')}```\n")
     text = (DOCS / "site.toml").read_text(encoding="utf-8").replace("ROOT", str(ROOT))
     text = _with_list(text, "COOKBOOK", sorted(techniques, key=lambda name: "/index" not in name))
     text = _with_list(text, "SDKS", sorted(page.name for page in DOCS.glob("*-sdk.md")))
@@ -116,9 +124,9 @@ def _docstrings(title: str, modules: tuple[str, ...]) -> str:
 
 
 def _of_the_root() -> Iterator[tuple[str, str]]:
-    for name in ("CONTRIBUTING", "CHANGELOG"):
-        text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
-        yield f"{name.lower()}.md", text.replace("](docs/", "](")
+    for place, page in _OF_THE_ROOT.items():
+        text = (DOCS / place).read_text(encoding="utf-8")
+        yield page, text.replace("](docs/", "](")
 
 
 def command_line() -> str:
@@ -148,43 +156,6 @@ def helps(
             below = command.get_command(context, name)
             assert below is not None
             yield from helps(below, f"{path} {name}", context)
-
-
-def configuration() -> str:
-    """The fields of a server's configuration, section by section, from their classes."""
-    from pydantic import BaseModel
-
-    from pie_py.build.generate.source import field_comments
-    from pie_py.config.server import ServerConfig
-
-    parts = [
-        "# Configuration\n\nThe TOML file of `pie-py serve --config`. In the environment a field is"
-        " `PIE_PY_FIELD` or `PIE_PY_SECTION__FIELD`, but for `endpoint`: `PIE_PY_ENDPOINT` is of"
-        " clients. Sizes are bytes, times seconds.\n"
-    ]
-    sections: list[tuple[str, type[BaseModel]]] = [("", ServerConfig)]
-    for section, of in sections:
-        title = f"`[{section}]`" if section else "The file's top"
-        rows = [f"\n## {title}\n\n{of.__doc__}\n\n| field | default | |\n|---|---|---|\n"]
-        notes = field_comments(of)
-        for name, field in of.model_fields.items():
-            inner = field.annotation
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                sections.append((f"{section}.{name}" if section else name, inner))
-                continue
-            default = (
-                "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
-            )
-            rows.append(f"| `{name}` | {default} | {notes.get(name, '')} |\n")
-        parts.append("".join(rows))
-    return "".join(parts)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Path):  # in the home of who builds
-        return "the user's folder for it"
-    text = str(value) if isinstance(value, str | int | float) else repr(value)
-    return f"`{text}`" if text and len(text) < 40 else ""
 
 
 if __name__ == "__main__":

@@ -28,10 +28,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from support.documents import ROOT, Block, Reader, blocks, pages, without_the_server
+from support.documents import Reader, without_the_server
 from support.javascript import require_javascript
 from support.rust_components import use_toolchain
 
+from benchmarks.documents import ROOT, Block, blocks, pages
 from pie_cluster.machines.settings import ClusterConfig
 from pie_control.interception.policy import preserve
 from pie_py.cli.server_config import server_config
@@ -413,6 +414,10 @@ def test_the_installation(smollm2: Path, tmp_path: Path) -> None:
     install, *_ = blocks("docs/index.md")
     clone, begin = re.match(r"(git clone … pie_py) && (.+)", install.code, re.DOTALL).groups()
     assert "Rust" in reader.types(begin), clone
+
+
+def test_the_whole_configuration_has_the_defaults() -> None:
+    assert server_config(ROOT / "docs/pie.toml").model_dump() == ServerConfig().model_dump()
 
 
 def test_ci_runs_the_check() -> None:

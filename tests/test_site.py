@@ -62,7 +62,7 @@ def test_what_the_reference_and_the_cookbook_have(site: Path) -> None:
     client = (site / "reference/client.html").read_text(encoding="utf-8")
     for name in ("Client.launch", "Client.stream", "Instance.receive", "sync.Client"):
         assert f".{name}" in client, name
-    fields = (site / "reference/configuration.html").read_text(encoding="utf-8")
+    fields = (site / "configuration.html").read_text(encoding="utf-8")
     assert "bytes_each" in fields
     assert "of one record" in fields
     commands = (site / "cli.html").read_text(encoding="utf-8")

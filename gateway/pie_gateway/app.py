@@ -26,7 +26,7 @@ from pie_gateway.http.keys import Keys
 from pie_gateway.http.middleware import Origins, RequestIds
 from pie_gateway.inferlets.sessions import PATH as SESSION_PATH
 from pie_gateway.inferlets.sessions import session
-from pie_gateway.listening import CannotServe, is_loopback
+from pie_gateway.listening import CannotServe
 from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.openai.stored import Responses
 from pie_gateway.openapi import description
@@ -34,7 +34,7 @@ from pie_gateway.operations import OPERATIONS, Endpoint
 from pie_gateway.problems import Problem, headers_of
 from pie_gateway.schemas.ollama import OllamaError
 from pie_gateway.telemetry import Telemetry
-from pie_py.config.gateway import GatewayConfig
+from pie_py.config.gateway import NO_USERS, GatewayConfig
 from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.http")
@@ -46,16 +46,13 @@ def make_app(config: ServerConfig) -> Starlette:
     Raises:
         CannotServe: no user has a key where keys are needed, or telemetry is not installed.
     """
-    gateway, local = config.gateway, is_loopback(config.gateway.http)
+    gateway = config.gateway
     backends = Backends(config.endpoint, gateway, time.monotonic)
     metrics = RequestMetrics(time.monotonic)
     telemetry = None if config.telemetry.endpoint is None else Telemetry(config.telemetry)
-    keys = Keys(config.endpoint, config.data_folder, local, time.monotonic)
+    keys = Keys(config.endpoint, config.data_folder, gateway.is_local, time.monotonic)
     if keys.needed and not keys.has_users():
-        raise CannotServe(
-            "HTTP that other machines reach wants API keys, and no user has one: `pie-py keys add"
-            " USER` makes one"
-        )
+        raise CannotServe(NO_USERS)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

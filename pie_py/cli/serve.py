@@ -51,6 +51,14 @@ def command(**options: Any) -> None:
     config = server_config(**options)
     import structlog
 
+    from pie_py.config.endpoint import parse_endpoint
+    from pie_py.config.gateway import NO_USERS
+    from pie_py.config.keys import KeyStore
+
+    local = config.gateway.is_local and parse_endpoint(config.endpoint).is_loopback
+    if config.gateway.enabled and not local and not KeyStore(config.data_folder).users():
+        raise click.UsageError(NO_USERS)  # not only once the model is loaded
+
     from pie_py.cli.gateway_process import gateway_process
     from pie_py.config.logs import set_up_logs
     from pie_py.config.server_process import ServerFailed, ServerProcess

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from pie_py.config.section import Section
 
 DEFAULT_HTTP = "127.0.0.1:8000"
+NO_USERS = (
+    "HTTP that other machines reach wants API keys, and no user has one: `pie-py keys add USER`"
+    " makes one"
+)
 Route = Literal["chat", "completions", "responses", "messages", "async"]
 
 
@@ -31,6 +36,30 @@ class GatewayConfig(Section):
     metrics: bool = True  # requests are measured
     requests_per_minute: PositiveInt | None = None  # of one user
     tokens_per_minute: PositiveInt | None = None  # of one user, of prompts and answers
+
+    @field_validator("http")
+    @classmethod
+    def _is_an_address(cls, http: str | None) -> str | None:
+        parse_address(http or DEFAULT_HTTP)
+        return http
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches it."""
+        host, _ = parse_address(self.http or DEFAULT_HTTP)
+        return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT.
+
+    Raises:
+        ValueError: if it is not that.
+    """
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):(\d{1,5})", text)
+    if found is None or int(found[2]) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT, as {DEFAULT_HTTP}")
+    return found[1].strip("[]"), int(found[2])
 
 
 class TelemetryConfig(Section):

@@ -31,7 +31,7 @@ class ModelConfig(Section):
 
     source: str = EMBEDDED_MODEL  # a folder, .gguf file, hub id or name
     name: str | None = None  # how inferlets call it; the folder's or id's last part by default
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights; the checkpoint's unless set
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights; auto: the checkpoint's
     # On a CPU weights are rounded to so many bits; by default they are the checkpoint's.
     quantize: Literal["int8", "int4"] | None = None
     # Tokens of the longest text; what the model can by default.

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -15,7 +21,7 @@ from pydantic_settings import (
 )
 
 from pie_py.config import kept_files
-from pie_py.config.endpoint import DEFAULT_ENDPOINT
+from pie_py.config.endpoint import DEFAULT_ENDPOINT, parse_endpoint
 from pie_py.config.gateway import GatewayConfig, TelemetryConfig
 from pie_py.config.http import HttpConfig
 from pie_py.config.limits import Limits, Quota
@@ -104,6 +110,11 @@ class ServerConfig(BaseSettings):
     worker_module: str = "pie_inference"  # run as the worker's process
     observer: ObserverConfig | None = None  # of benchmarks
     extension: ExtensionConfig | None = None  # set by what extends it, as `pie-py cluster` does
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_an_endpoint(cls, endpoint: str) -> str:
+        return parse_endpoint(endpoint).text
 
     @classmethod
     def settings_customise_sources(

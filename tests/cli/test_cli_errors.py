@@ -67,6 +67,14 @@ def test_wrong_fields_are_told_with_their_file(tmp_path: Path) -> None:
     assert "PIE_PY_MAX_INSTANCE in the environment: no such setting; did you mean" in told
 
 
+def test_http_without_users_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    options = ("serve", "--http", "0.0.0.0:0", "--model", "no/such-model")
+    told = refused(invoke(*options, PIE_PY_DATA_FOLDER=str(tmp_path)), 2)
+    assert "no user has one: `pie-py keys add USER` makes one" in told
+    told = refused(invoke("serve", "--http", "8000"), 2)
+    assert "gateway.http: '8000' is not HOST:PORT" in told
+
+
 @pytest.mark.parametrize("command", ["run", "build"])
 @pytest.mark.parametrize("name", ["program.py", "program", "inferlet.toml"])
 def test_a_file_that_cannot_be_read(tmp_path: Path, command: str, name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from pie_py.build.generate.source import field_comments, notice
+from pie_py.build.generate.source import GenerateError, field_comments, notice
 from pie_py.config.section import section_of
 from pie_py.config.server import ServerConfig
 
@@ -60,7 +60,13 @@ def _section(of: type[BaseModel], path: str, comment: str = "") -> Iterator[str]
 
 
 def _setting(name: str, default: Any, notes: dict[str, str], comment: str) -> Iterator[str]:
-    """A setting's line, with its remark behind it if there is room, else above."""
+    """A setting's line, with its remark behind it if there is room, else above.
+
+    Raises:
+        GenerateError: it has none; its unit, and what it is, must be said.
+    """
+    if not notes.get(name):
+        raise GenerateError(f"{name} in pie_py/config has no comment, or one in its middle")
     has_value = default is not None and default is not PydanticUndefined
     if isinstance(default, Path):  # in the home of whom this is generated for
         has_value = False
