@@ -19,7 +19,6 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from support.child_processes import command_line
-from support.rust_components import use_toolchain
 from support.servers import Server
 from support.traps import set_traps, trapped
 
@@ -143,20 +142,6 @@ def test_run_upload_launch_ps_logs_kill(server: Server) -> None:
     assert ask("programs", *here).stdout.count("\n") == 2
     assert ask("programs", "rm", "chat", *here).returncode == 1
     assert "replay" in ask("models", *here).stdout
-
-
-@pytest.mark.slow
-def test_a_new_project_is_uploaded_as_its_readme_says(server: Server, tmp_path: Path) -> None:
-    """A crate is built on the way."""
-    use_toolchain()
-    here = ("--endpoint", server.endpoint)
-    for language in ("python", "rust"):
-        folder = tmp_path / f"in_{language}"
-        assert cli("new", folder, "--lang", language).returncode == 0
-        assert "pie-py upload . &&" in (folder / "README.md").read_text()
-        done = cli("upload", ".", *here, cwd=folder)
-        assert done.returncode == 0, done.stderr
-        assert f"in_{language} " in ask("programs", *here).stdout
 
 
 def test_a_trace_for_perfetto(server: Server, tmp_path: Path) -> None:

@@ -221,14 +221,3 @@ def test_a_program_that_spins_ends_alone(client: Client) -> None:
     with pytest.raises(ClientError):
         client.launch(program).result(timeout=60)
     assert client.launch(client.upload(pack({"a.js": b"export const main = () => 1"}), name="a"))
-
-
-def test_the_page_s_program(client: Client) -> None:
-    page = (ROOT / "docs" / "javascript-sdk.md").read_text(encoding="utf-8")
-    source = page.partition("```ts\n")[2].partition("```")[0]
-    assert source.startswith("// best_word.ts")
-    instance = client.launch(
-        client.upload(pack({"best_word.ts": source.encode()}), name="best_word"), ["Once upon"]
-    )
-    assert "".join(map(str, instance)).startswith("most likely token: ")
-    assert instance.result()

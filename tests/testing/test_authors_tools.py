@@ -9,7 +9,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from support.javascript import require_javascript
 
 from pie_py.testing.script import Line, ScriptFile, next_token
 
@@ -152,16 +151,6 @@ def test_a_new_project_and_what_its_tests_can_do(tmp_path: Path) -> None:
     assert again.returncode == 1
     assert "exists already" in again.stderr
     assert pie_py("new", "not-a-name", folder=tmp_path).returncode == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("language", ["rust", "js"])
-def test_a_new_project_in_another_language(tmp_path: Path, language: str) -> None:
-    if language == "js":
-        require_javascript()
-    assert pie_py("new", "quick", "--lang", language, folder=tmp_path).returncode == 0
-    done = pie_py("test", *PLUGIN, folder=tmp_path / "quick")
-    assert done.returncode == 0, done.stdout
 
 
 def test_the_plugin_is_an_entry_point() -> None:
