@@ -70,6 +70,16 @@ def test_every_path_in_a_document_is_there() -> None:
     assert not wrong
 
 
+def test_every_link_leads_somewhere() -> None:
+    wrong = {
+        (page, target)
+        for page in tracked("*.md")
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
+        if not (ROOT / page).parent.joinpath(target).exists()
+    }
+    assert not wrong
+
+
 def test_every_function_that_is_named_is_there() -> None:
     sources = "\n".join(
         (ROOT / file).read_text() for file in tracked(*CODE) if file.endswith(".py")

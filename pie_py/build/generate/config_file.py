@@ -68,7 +68,7 @@ def _setting(name: str, default: Any, notes: dict[str, str], comment: str) -> It
     if not notes.get(name):
         raise GenerateError(f"{name} in pie_py/config has no comment, or one in its middle")
     has_value = default is not None and default is not PydanticUndefined
-    if isinstance(default, Path):  # in the home of whom this is generated for
+    if isinstance(default, Path):  # in this user's home
         has_value = False
     value = _toml(default) if has_value else "..."
     line = f"{comment if has_value else '# '}{name} = {value}"
