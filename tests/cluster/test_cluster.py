@@ -31,9 +31,11 @@ from cluster.messages import join, report
 from msgspec import msgpack
 from support.child_processes import command_line, name_of
 from support.clusters import ECHO, MODEL, Cluster, Wire, echoes, launched_on, processes_of, wait_for
+from support.documents import Reader
 from support.postgres import Postgres, programs
 from support.traps import set_traps, trapped
 
+from benchmarks.documents import blocks
 from pie_cluster.machines import operate
 from pie_cluster.machines.settings import Token
 from pie_cluster.machines.token import free_ports
@@ -857,6 +859,30 @@ def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
         assert len(running) == 1
         assert not processes_of(Path(short))
     assert not trapped(tmp_path)
+
+
+def test_the_commands_of_the_page() -> None:
+    """In a shell, at another port, with a model that answers at once."""
+    shown = next(one for one in blocks("docs/cluster.md") if "cluster down" in one.code).code
+    endpoint = f"tcp://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+    install, up, rest = shown.replace("tcp://127.0.0.1:7743", endpoint).split("\n", 2)
+    assert install == "pip install 'pie-py[cluster]'"
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name) / "pie_py/cluster"  # the default one
+        reader = Reader(Path(name), XDG_DATA_HOME=name)
+        reader.writes(
+            "cluster.toml",
+            f'endpoint = "{endpoint}"\n[gateway]\nhttp = "127.0.0.1:0"\n'
+            f'[server]\nworker_module = "benchmarks.instant_worker"\nspare_instances = 1\n'
+            f'[[server.models]]\nsource = "{MODEL}"\n',
+        )
+        try:
+            reader.types(f"{up}\ncp {folder}/token.json .")
+            reader.types(rest.replace("DIR", "joined"))
+        finally:
+            operate.down(Path(name) / "joined")
+            operate.down(folder)
+        assert not processes_of(Path(name))
 
 
 @pytest.mark.parametrize(
