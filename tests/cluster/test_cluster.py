@@ -882,7 +882,7 @@ def test_the_commands_of_the_page() -> None:
         finally:
             operate.down(Path(name) / "joined")
             operate.down(folder)
-        assert not processes_of(Path(name))
+        wait_for(lambda: not processes_of(Path(name)))
 
 
 @pytest.mark.parametrize(
