@@ -283,7 +283,8 @@ def as_it_stands(page: Page, block: Block) -> None:
     """Shell, files and configurations."""
     reader = page.reader
     if block.kind == "sh":
-        reader.types(without_the_server(block.code))
+        gateway = page.gateway.removeprefix("http://")
+        reader.types(without_the_server(block.code.replace("localhost:8000", gateway)))
     elif block.kind == "json":
         json.loads(block.code)
     elif block.kind == "toml" and block.file in (None, "pie.toml"):
@@ -303,8 +304,9 @@ def prepare(name: str, reader: Reader, request: pytest.FixtureRequest) -> None:
         case "index":
             request.getfixturevalue("smollm2")
         case "debugging":
-            [program] = [block for block in blocks("docs/index.md") if block.file == "surer.py"]
-            reader.writes("surer.py", program.code)
+            copied("docs/index.md", "surer.py", reader)
+        case "http":
+            copied("README.md", "best_word.py", reader)
         case "running":
             request.getfixturevalue("smollm2")
             (reader.folder / "inferlets").symlink_to(ROOT / "inferlets")
@@ -322,6 +324,12 @@ def prepare(name: str, reader: Reader, request: pytest.FixtureRequest) -> None:
         case "rust-sdk":
             use_toolchain()
             in_the_crate(reader.folder / "hello/src/lib.rs")
+
+
+def copied(page: str, file: str, reader: Reader) -> None:
+    """Writes a file that another page has."""
+    [block] = [block for block in blocks(page) if block.file == file]
+    reader.writes(file, block.code)
 
 
 MY_INFERLET = "async def main(width: int = 4):\n    return width\n"
