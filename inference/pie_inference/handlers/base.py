@@ -18,6 +18,7 @@ from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.models.decoder import Decoder
+from pie_inference.models.fused_steps import FusedSteps
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.sampling.remembered import SavedLogits
@@ -43,6 +44,7 @@ class ServedModel:
     host: HostMemory
     adapters: AdapterTable
     graphs: DecodeGraphs | None = None  # of decoding steps, on a GPU
+    fused_steps: FusedSteps | None = None  # of decoding, on a CPU
     fused_sampling: FusedSampling | None = None  # on a GPU
     ranks: Ranks = ALONE  # that compute it together
 

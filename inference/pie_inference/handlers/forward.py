@@ -140,8 +140,8 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     model.cache.positions[sequences.input_slots] = positions
     outputs = _output_rows(batch)
     images = model.embeds.images(batch.inputs)
-    graphs = model.graphs if images is None else None  # recorded steps know of no image
-    if graphs is not None and graphs.run(batch, sequences, positions):
+    steps = (model.graphs or model.fused_steps) if images is None else None
+    if steps is not None and steps.run(batch, sequences, positions):
         model.cache.masked[sequences.input_slots] = False
         model.embeds.place(batch.outputs, positions[outputs])
         return None

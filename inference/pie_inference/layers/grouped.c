@@ -100,6 +100,7 @@ INLINE void store(const Product *p, long row, long block, floats sum) {
 
 /* Each variant is this: what a word's inputs add to the sums of a tile of rows and blocks. */
 #define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL16 _Pragma("GCC unroll 16")
 #define TILE(NAME, ADD, SHAPES)                                                                    \
   INLINE void NAME##_tile(const Product *p, long row, long block, const int rows,                  \
                           const int blocks, const int bits) {                                      \

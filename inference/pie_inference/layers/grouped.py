@@ -118,16 +118,25 @@ class GroupedLinear(Linear):
         self._bias = None if bias is None else F.pad(bias.float(), (0, LANES * LEAST_BLOCKS))
         self._multiply = _kernels().multiply
         self._parts = _joined(weights)
-        starts = [0, *accumulate(part.outputs for part in self._parts)]
+        self._starts = [0, *accumulate(part.outputs for part in self._parts)][:-1]
         self._products = {
-            dtype: [self._product(*each, dtype) for each in zip(starts, self._parts, strict=False)]
+            dtype: [(part.y, ctypes.pointer(part)) for part in self.parts(dtype)]
             for dtype in (torch.float32, torch.bfloat16)
         }
 
-    def _product(self, start: int, part: Packed, dtype: torch.dtype) -> tuple[int, object]:
-        bias = 0 if self._bias is None else self._bias.data_ptr() + 4 * start
-        made = part.product(y_stride=self._outputs, bias=bias, bfloat16=dtype == torch.bfloat16)
-        return start * dtype.itemsize, ctypes.pointer(made)
+    def parts(self, dtype: torch.dtype) -> ctypes.Array[Product]:
+        """Its weights for the C functions, which it keeps alive: `y` is where the outputs of one
+        begin, in bytes.
+        """
+        made = (Product * len(self._parts))()
+        for i, (start, part) in enumerate(zip(self._starts, self._parts, strict=True)):
+            made[i] = part.product(
+                y=start * dtype.itemsize,
+                y_stride=self._outputs,
+                bias=0 if self._bias is None else self._bias.data_ptr() + 4 * start,
+                bfloat16=dtype == torch.bfloat16,
+            )
+        return made
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """See `Linear`; in the dtype of `x`."""
@@ -142,6 +151,7 @@ class GroupedLinear(Linear):
         rows = len(x)
         y = x.new_empty(rows, self._outputs)
         for offset, product in self._products[x.dtype]:
+            offset = offset or 0
             beside = None if residual is None else residual.data_ptr() + offset
             if self._multiply(product, x.data_ptr(), beside, y.data_ptr() + offset, rows):
                 raise MemoryError("a product of weights in few bits")

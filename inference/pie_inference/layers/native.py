@@ -1,4 +1,4 @@
-"""The product of `grouped.c`, compiled for this machine when it is first needed.
+"""The functions of `step.c` and `grouped.c`, compiled for this machine when first needed.
 
 The library is kept in the user's cache folder, by a hash of what it is made of, and is loaded from
 there only. Its threads are those of PyTorch: it is linked to no OpenMP of its own.
@@ -24,8 +24,18 @@ from pie_py.config.kept_files import cache_folder, used
 
 log = structlog.get_logger("pie.worker.load")
 
-SOURCE = Path(__file__).with_name("grouped.c")
-FLAGS = ("-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-ffp-contract=fast", "-w")
+SOURCE = Path(__file__).with_name("step.c")
+INCLUDED = Path(__file__).with_name("grouped.c")
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-fPIC",
+    "-fopenmp",
+    "-fno-strict-aliasing",
+    "-fno-math-errno",
+    "-ffp-contract=fast",
+    "-w",
+)
 SECONDS = 300  # for the compiler: a few on an idle machine
 _OPENMP = re.compile(r"/\S*/lib(?:g|i|)omp\S*\.so\S*")
 
@@ -61,7 +71,7 @@ def _compiled() -> Path:
     compiler = shutil.which(os.environ.get("CC") or "cc")
     if compiler is None:
         raise _NoLibrary("there is no C compiler")
-    made_of = (SOURCE.read_text(), *FLAGS, compiler, _cpu())
+    made_of = (SOURCE.read_text(), INCLUDED.read_text(), *FLAGS, compiler, _cpu())
     key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:32]
     folder = cache_folder() / "native"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,9 +83,9 @@ def _compiled() -> Path:
         log.info("compiling the kernel for weights of few bits, once")
         with tempfile.TemporaryDirectory(dir=folder) as made:
             # Compiled for OpenMP and not linked to one.
-            _run(compiler, *FLAGS, "-c", str(SOURCE), "-o", f"{made}/grouped.o")
-            _run(compiler, "-shared", f"{made}/grouped.o", "-o", f"{made}/grouped.so")
-            os.replace(f"{made}/grouped.so", file)
+            _run(compiler, *FLAGS, "-c", str(SOURCE), "-o", f"{made}/step.o")
+            _run(compiler, "-shared", f"{made}/step.o", "-o", f"{made}/step.so")
+            os.replace(f"{made}/step.so", file)
     return used(file, "*.so")
 
 
@@ -102,5 +112,8 @@ def _loaded(file: Path) -> ctypes.CDLL:
     found.multiply.argtypes = (product, pointer, pointer, pointer, ctypes.c_long)
     found.widen.argtypes = (product, pointer, ctypes.c_long, pointer)
     found.pack.argtypes = (product, pointer, pointer, pointer, pointer)
-    found.widen.restype = found.pack.restype = None
+    found.step.argtypes = (pointer, pointer, ctypes.c_long, ctypes.c_long)
+    found.step_room.argtypes = found.step.argtypes[:2]
+    found.widen.restype = found.pack.restype = found.step.restype = None
+    found.step_room.restype = ctypes.c_long
     return found

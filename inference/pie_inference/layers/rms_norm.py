@@ -29,6 +29,11 @@ class RmsNorm:
         self._mirrored = weight.device.type == "cpu"
         self._weight = torch.cat([weight, weight]) if self._mirrored else weight
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """What it multiplies by, `[size]`, float32."""
+        return self._stored.float() + self._offset
+
     def use(self, kernels: Kernels) -> None:
         """Computes with a device's kernels from now on, where they fit."""
         self._kernel = {0.0: kernels.norm, 1.0: kernels.norm_from_one}.get(self._offset)

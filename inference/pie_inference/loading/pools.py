@@ -17,6 +17,7 @@ from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
+from pie_inference.models.fused_steps import fused_steps
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.sampling.remembered import SavedLogits
 
@@ -42,6 +43,7 @@ def with_pools(
         embeds = EmbedPool(sizes.embeds, shape.hidden, loaded.dtype, device, shape.image_layers)
         samplers = SamplerPool(network.shape.vocab_size, device)
         fused_sampling: FusedSampling | None = None
+        steps = fused_steps(network, cache, embeds) if device.type == "cpu" else None
         if device.type == "cuda":
             from pie_inference.cuda.fused_sampling import fused_sampling_for
 
@@ -60,6 +62,7 @@ def with_pools(
         host=host,
         adapters=loaded.adapters,
         graphs=graphs,
+        fused_steps=steps,
         fused_sampling=fused_sampling,
         ranks=loaded.ranks,
     )

@@ -27,7 +27,9 @@ from pie_inference.vision.images import ImageEncoder
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class Layer:
+    """Mixer and feed-forward block, and the norms around them."""
+
     mixer_norm: Norm | None
     mixer: Mixer
     mixer_outer_norm: Norm | None
@@ -37,6 +39,7 @@ class _Layer:
 
     @property
     def norms(self) -> tuple[Norm | None, ...]:
+        """All four."""
         return self.mixer_norm, self.mixer_outer_norm, self.mlp_norm, self.mlp_outer_norm
 
 
@@ -61,7 +64,7 @@ class Decoder:
         self.shape = spec.shape
         self._ranks = ranks
         self.activation = spec.activation  # of its feed-forward blocks
-        self._spec = spec
+        self.spec = spec
         self._dtype, self._device = dtype, device
         self._ropes = [
             Rope(*rope.turning(), rope.positions, dtype, device, spec.interleaved)
@@ -69,8 +72,8 @@ class Decoder:
         ]
         taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype, spec.layer_norm)
         self.few_bits = taken.few_bits  # of weights that are kept so
-        self._layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
-        self._norm = taken.norm(f"{spec.prefix}norm")
+        self.layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
+        self.norm = taken.norm(f"{spec.prefix}norm")
         embedding = taken.table(f"{spec.prefix}embed_tokens.weight")
         assert embedding is not None  # the loader has looked
         self._embedding = embedding
@@ -89,11 +92,11 @@ class Decoder:
         """Whether some of its weights may be int8, with scales `X_scale` `[out, 1]` beside them."""
         return multiplies_int8(device)
 
-    def _take_layer(self, number: int, weights: Weights) -> _Layer:
-        spec = self._spec
+    def _take_layer(self, number: int, weights: Weights) -> Layer:
+        spec = self.spec
         prefix = f"{spec.prefix}layers.{number}."
         norms = [weights.norm(prefix + name) if name else None for name in spec.norms]
-        return _Layer(
+        return Layer(
             mixer_norm=norms[0],
             mixer=self._take_mixer(number, weights, prefix),
             mixer_outer_norm=norms[1],
@@ -103,7 +106,7 @@ class Decoder:
         )
 
     def _take_mixer(self, number: int, weights: Weights, prefix: str) -> Mixer:
-        spec = self._spec
+        spec = self.spec
         before = sum(spec.recurrent[:number])  # layers with a state
         if spec.delta is not None and spec.recurrent[number]:
             return DeltaNet(spec.delta, before, weights, prefix, spec.epsilon)
@@ -132,7 +135,7 @@ class Decoder:
                 self._take_mlp(prefix, block.expert(i), weights, block.clamp, stacked, i)
                 for i in range(block.experts)
             ],
-            self._spec.activation,
+            self.spec.activation,
             stacked,
             block.clamp,
         )
@@ -171,7 +174,7 @@ class Decoder:
         return GatedMlp(
             weights.linear(*names, into=first[0], bias_into=first[1]),
             weights.linear(f"{prefix}{block.down}", into=second[0], bias_into=second[1]),
-            self._spec.activation,
+            self.spec.activation,
             clamp,
             block.gated,
         )
@@ -181,7 +184,7 @@ class Decoder:
         """Whether equally large forwards run the same kernels and never wait for the device: the
         host needs row counts of experts that are not grouped.
         """
-        blocks = self._spec.feed_forward
+        blocks = self.spec.feed_forward
         return all(self._groups(block) for block in blocks if isinstance(block, ExpertsSpec))
 
     def turns(self) -> list[Turn | None] | None:
@@ -190,18 +193,18 @@ class Decoder:
         """
         if self.shape.latent or self.shape.recurrent is not None:
             return None
-        ropes = [Turn(rope.frequencies(), self._spec.interleaved) for rope in self._spec.ropes]
-        layers = self._spec.layer_rope
+        ropes = [Turn(rope.frequencies(), self.spec.interleaved) for rope in self.spec.ropes]
+        layers = self.spec.layer_rope
         return [None if number is None else ropes[number] for number in layers]
 
     def use(self, kernels: Kernels) -> None:
         """Computes with a device's kernels from now on."""
-        for rope, spec in zip(self._ropes, self._spec.ropes, strict=True):
+        for rope, spec in zip(self._ropes, self.spec.ropes, strict=True):
             # The kernel turns whole heads, by halves.
-            if spec.head_dim == self.shape.head_dim and not self._spec.interleaved:
+            if spec.head_dim == self.shape.head_dim and not self.spec.interleaved:
                 rope.use(kernels)
-        self._norm.use(kernels)
-        for layer in self._layers:
+        self.norm.use(kernels)
+        for layer in self.layers:
             layer.mixer.use(kernels)
             layer.mlp.use(kernels)
             for norm in layer.norms:
@@ -235,23 +238,23 @@ class Decoder:
         Returns:
             Hidden states `[o, hidden]` after the final norm.
         """
-        angles = [self._angles(rope, positions, images) for rope in self._ropes]
+        angles = self.angles(positions, images)
         deep = 0 if images is None else images.features.shape[1]
-        scale = self._spec.residual_scale
-        last = len(self._layers) - 1
+        scale = self.spec.residual_scale
+        last = len(self.layers) - 1
         x = hidden
-        for i, layer in enumerate(self._layers):
+        for i, layer in enumerate(self.layers):
             wanted = outputs if i == last else None
             normed = x if layer.mixer_norm is None else layer.mixer_norm(x)
             mixed = layer.mixer(normed, angles, attention, wanted, adapters)
             if wanted is not None:
                 x = x.index_select(0, wanted)
-                normed = normed.index_select(0, wanted) if self._spec.parallel else normed
+                normed = normed.index_select(0, wanted) if self.spec.parallel else normed
                 if not wanted.shape[0]:
                     return x
                 adapters = None if adapters is None else adapters.of_outputs()
             x = _add_mixed(layer, x, mixed, adapters, scale)
-            if not self._spec.parallel:
+            if not self.spec.parallel:
                 normed = x if layer.mlp_norm is None else layer.mlp_norm(x)
             if layer.mlp_outer_norm is None and scale == 1.0:
                 x = layer.mlp.add_to(x, normed, adapters)
@@ -262,7 +265,11 @@ class Decoder:
                 x = x.index_add_(0, images.rows, images.features[:, i])
             if self.between_layers is not None:
                 self.between_layers()
-        return self._norm(x)
+        return self.norm(x)
+
+    def angles(self, positions: torch.Tensor, images: ImageInputs | None = None) -> list[Angles]:
+        """Of inputs at positions `[t]`, for each rope."""
+        return [self._angles(rope, positions, images) for rope in self._ropes]
 
     def _angles(self, rope: Rope, positions: torch.Tensor, images: ImageInputs | None) -> Angles:
         """By what inputs turn."""
@@ -272,11 +279,11 @@ class Decoder:
         """Logits `[n, vocab_size]` of hidden states that `forward` returned, in the model's dtype,
         or in float32 if they are capped.
         """
-        cap, found = self._spec.logit_softcap, self._head(hidden)
+        cap, found = self.spec.logit_softcap, self._head(hidden)
         if self._divided:
             found = self._ranks.joined(found)
-        if self._spec.logit_scale != 1.0:
-            found = found * self._spec.logit_scale
+        if self.spec.logit_scale != 1.0:
+            found = found * self.spec.logit_scale
         if cap is None:
             return found
         return found.float().div_(cap).tanh_().mul_(cap)
@@ -287,7 +294,7 @@ def _entries(number: int, *tensors: torch.Tensor | None) -> tuple[torch.Tensor |
 
 
 def _add_mixed(
-    layer: _Layer,
+    layer: Layer,
     x: torch.Tensor,
     mixed: torch.Tensor,
     adapters: AdapterRows | None,

@@ -67,9 +67,9 @@ class GroupedQueryAttention(Mixer):
         self._gated = spec.output_gate
         self._shape = spec.shape
         self._whole_norm = spec.whole_norm
-        self._query_key_value = weights.linear(*(prefix + name for name in spec.attention_names))
-        self._query_norm = weights.norm(f"{prefix}q_norm") if normed else None
-        self._key_norm = weights.norm(f"{prefix}k_norm") if normed else None
+        self.query_key_value = weights.linear(*(prefix + name for name in spec.attention_names))
+        self.query_norm = weights.norm(f"{prefix}q_norm") if normed else None
+        self.key_norm = weights.norm(f"{prefix}k_norm") if normed else None
         self._sinks = weights.tensor(f"{prefix}sinks") if spec.shape.sinks else None
         self._rope_number = rope
         self._rope = None if rope is None else ropes[rope]
@@ -77,7 +77,7 @@ class GroupedQueryAttention(Mixer):
 
     def use(self, kernels: Kernels) -> None:
         """See `Mixer.use`."""
-        for norm in (self._query_norm, self._key_norm):
+        for norm in (self.query_norm, self.key_norm):
             if norm is not None:
                 norm.use(kernels)
 
@@ -92,7 +92,7 @@ class GroupedQueryAttention(Mixer):
         """See `Mixer.__call__`."""
         shape = self._shape
         rotated = shape.heads + shape.kv_heads
-        qkv = adapted(self._query_key_value, x, adapters)
+        qkv = adapted(self.query_key_value, x, adapters)
         gate = None
         if self._gated:  # behind each head's query
             both, rest = qkv.tensor_split((2 * shape.heads * shape.head_dim,), 1)
@@ -101,10 +101,10 @@ class GroupedQueryAttention(Mixer):
             qkv = torch.cat([both[:, :, 0].flatten(1), rest], 1)
         heads = qkv.view(x.shape[0], rotated + shape.kv_heads, shape.head_dim)
         queries, keys = heads[:, : shape.heads], heads[:, shape.heads : rotated]
-        if self._query_norm is not None and self._key_norm is not None:
+        if self.query_norm is not None and self.key_norm is not None:
             whole = self._whole_norm
-            self._query_norm.apply_(queries.flatten(1).unsqueeze(1) if whole else queries)
-            self._key_norm.apply_(keys.flatten(1).unsqueeze(1) if whole else keys)
+            self.query_norm.apply_(queries.flatten(1).unsqueeze(1) if whole else queries)
+            self.key_norm.apply_(keys.flatten(1).unsqueeze(1) if whole else keys)
         if self._rope is not None and self._rope_number is not None:
             self._rope.rotate_(heads[:, :rotated], *angles[self._rope_number])
         attention.store(self._stored, qkv[:, shape.heads * shape.head_dim :])

@@ -1,0 +1,512 @@
+/* One step of decoding: all layers of a decoder of Llama's kind over a few rows, a token each.
+
+   The threads of one parallel region meet between the phases of a layer, spinning: a phase takes
+   microseconds. In a phase they claim parts of the work one after the other, so that one that the
+   system has put aside holds up only what it has claimed.
+
+   A row's result depends on neither the other rows nor the threads: what is summed is summed in one
+   order. Keys are attended to in chunks of a fixed number, which are joined in order. */
+#include "grouped.c"
+#include <limits.h>
+#include <math.h>
+#include <sched.h>
+
+extern int omp_get_num_threads(void);
+
+#define KEYS 128 /* of a chunk, at most */
+#define HEADS 128 /* query heads, at most */
+
+typedef struct {
+  const Product *parts; /* outputs side by side; `y` is where theirs begin, in bytes */
+  long count;
+} Products;
+
+typedef struct {
+  Products query_key_value, output, gate_up, down;
+  const float *norm, *mlp_norm, *query_norm, *key_norm; /* the last two may be none */
+  void *pool;                                           /* [slots, 2, kv_heads, dim] */
+  long window;                                          /* in positions; 0: none */
+  int rope;                                             /* number, or -1 */
+  float scale;
+} Layer;
+
+typedef struct {
+  const Layer *layers;
+  const float *norm; /* the last */
+  long count, hidden, heads, kv_heads, dim, inner;
+  int interleaved, bfloat16; /* of pairs that turn; of all numbers that are not `float` here */
+  float epsilon;
+} Model;
+
+typedef struct {
+  const void *cosines, *sines; /* [rows, turned], rows `stride` apart */
+  long turned, stride;
+} Angles;
+
+typedef struct {
+  void *x;     /* [rows, hidden], overwritten */
+  void *found; /* [rows, hidden], behind the last norm */
+  const Angles *angles;
+  const int64_t *slots, *starts, *keys; /* [rows]: its own; of its entries; how many it sees */
+  const int32_t *entries;               /* pages of `page_size` slots */
+  const int32_t *positions;             /* of slots */
+  long rows, page_size;
+  char *room;
+} Step;
+
+/* Where the threads are. */
+typedef struct {
+  _Alignas(64) long next; /* part of the phase that is to be claimed */
+  _Alignas(64) int arrived;
+  _Alignas(64) int phase;
+  int threads;
+} Team;
+
+static long claim(Team *team, long parts) {
+  long part = __atomic_fetch_add(&team->next, 1, __ATOMIC_RELAXED);
+  return part < parts ? part : -1;
+}
+#define EACH(NAME, PARTS) for (long NAME; (NAME = claim(team, PARTS)) >= 0;)
+
+static void meet(Team *team) {
+  const int phase = __atomic_load_n(&team->phase, __ATOMIC_RELAXED);
+  if (__atomic_add_fetch(&team->arrived, 1, __ATOMIC_ACQ_REL) == team->threads) {
+    team->arrived = 0, team->next = 0;
+    __atomic_store_n(&team->phase, phase + 1, __ATOMIC_RELEASE);
+    return;
+  }
+  for (long turns = 0; __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) == phase; turns++) {
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
+    if (turns > 100000) sched_yield();
+  }
+}
+
+INLINE floats load(const void *from, long at, int bfloat16) {
+  return bfloat16 ? from_bfloat16((const uint16_t *)from + at)
+                  : *(const floats *)((const float *)from + at);
+}
+
+INLINE void save(void *to, long at, floats value, int bfloat16) {
+  if (bfloat16) *(halves *)((uint16_t *)to + at) = to_bfloat16(value);
+  else *(floats *)((float *)to + at) = value;
+}
+
+INLINE float total(floats value) {
+  for (int half = LANES / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) value[i] += value[i + half];
+  return value[0];
+}
+
+INLINE floats larger(floats a, floats b) {
+  ints first = (ints)(a > b);
+  return (floats)((first & (ints)a) | (~first & (ints)b));
+}
+
+/* e to the power of numbers that are no greater than 88; 0 of what is less than -87. */
+INLINE floats exponential(floats x) {
+  floats bounded = larger(x, (floats){0} - 87.0f);
+  floats steps = bounded * 1.44269504f + 12582912.0f; /* rounded: its last bits are the number */
+  ints power = (ints)steps - 0x4b400000;
+  floats whole = steps - 12582912.0f;
+  floats rest = bounded - whole * 0.693359375f + whole * 2.12194440e-4f;
+  floats found = (floats){0} + 1.9875691500e-4f;
+  found = found * rest + 1.3981999507e-3f;
+  found = found * rest + 8.3334519073e-3f;
+  found = found * rest + 4.1665795894e-2f;
+  found = found * rest + 1.6666665459e-1f;
+  found = found * rest + 5.0000001201e-1f;
+  found = found * rest * rest + rest + 1.0f;
+  found *= (floats)((power + 127) << 23);
+  return (floats)((ints)found & (ints)(x >= -87.0f));
+}
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLES 1
+#endif
+#endif
+
+/* The totals of sixteen vectors, a lane each. */
+INLINE floats totals(floats of[16]) {
+#ifdef SHUFFLES
+#define LOW(A, B)                                                                                  \
+  __builtin_shufflevector(A, B, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29)
+#define HIGH(A, B)                                                                                 \
+  __builtin_shufflevector(A, B, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31)
+#define EVEN(A, B)                                                                                 \
+  __builtin_shufflevector(A, B, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
+#define ODD(A, B)                                                                                  \
+  __builtin_shufflevector(A, B, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
+#define FIRST(A, B)                                                                                \
+  __builtin_shufflevector(A, B, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
+#define SECOND(A, B)                                                                               \
+  __builtin_shufflevector(A, B, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)
+#define OUTER(A, B)                                                                                \
+  __builtin_shufflevector(A, B, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
+#define INNER(A, B)                                                                                \
+  __builtin_shufflevector(A, B, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
+  UNROLL for (int i = 0; i < 8; i++)
+    of[i] = LOW(of[2 * i], of[2 * i + 1]) + HIGH(of[2 * i], of[2 * i + 1]);
+  UNROLL for (int i = 0; i < 4; i++)
+    of[i] = EVEN(of[2 * i], of[2 * i + 1]) + ODD(of[2 * i], of[2 * i + 1]);
+  UNROLL for (int i = 0; i < 2; i++)
+    of[i] = FIRST(of[2 * i], of[2 * i + 1]) + SECOND(of[2 * i], of[2 * i + 1]);
+  return OUTER(of[0], of[1]) + INNER(of[0], of[1]);
+#else
+  floats found;
+  for (int i = 0; i < 16; i++) found[i] = total(of[i]);
+  return found;
+#endif
+}
+
+/* Scores of a query by sixteen keys. */
+INLINE floats scores_of(const void *query, const char *const *keys, long dim, int bfloat16) {
+  floats sum[16];
+  long d = 0;
+  UNROLL16 for (int i = 0; i < 16; i++) sum[i] = (floats){0};
+#if BFLOAT16
+  if (bfloat16)
+    for (; d + 32 <= dim; d += 32) {
+      __m512bh q = (__m512bh)_mm512_loadu_si512((const uint16_t *)query + d);
+      UNROLL16 for (int i = 0; i < 16; i++)
+        sum[i] = (floats)_mm512_dpbf16_ps((__m512)sum[i], q,
+                                          (__m512bh)_mm512_loadu_si512(keys[i] + 2 * d));
+    }
+#endif
+  for (; d < dim; d += LANES) {
+    floats q = load(query, d, bfloat16);
+    UNROLL16 for (int i = 0; i < 16; i++) sum[i] += q * load(keys[i], d, bfloat16);
+  }
+  return totals(sum);
+}
+
+/* Adds values by their weights, of some query heads and some lanes. */
+#define VALUES(HEADS, WIDE)                                                                        \
+  INLINE void values_##HEADS##_##WIDE(const char *const *values, const float (*weights)[KEYS],     \
+                                      long keys, long at, float *found, long dim, int bfloat16) {  \
+    floats sum[HEADS][WIDE];                                                                       \
+    UNROLL for (int h = 0; h < HEADS; h++)                                                         \
+      UNROLL for (int d = 0; d < WIDE; d++) sum[h][d] = (floats){0};                               \
+    for (long k = 0; k < keys; k++)                                                                \
+      UNROLL for (int d = 0; d < WIDE; d++) {                                                      \
+        floats value = load(values[k], at + d * LANES, bfloat16);                                  \
+        UNROLL for (int h = 0; h < HEADS; h++) sum[h][d] += weights[h][k] * value;                 \
+      }                                                                                            \
+    UNROLL for (int h = 0; h < HEADS; h++)                                                         \
+      UNROLL for (int d = 0; d < WIDE; d++)                                                        \
+        *(floats *)(found + h * dim + at + d * LANES) = sum[h][d];                                 \
+  }                                                                                                \
+  static void values_of_##HEADS##_##WIDE(const char *const *values, const float (*weights)[KEYS],  \
+                                         long keys, long at, float *found, long dim, int bf) {     \
+    if (bf) values_##HEADS##_##WIDE(values, weights, keys, at, found, dim, 1);                     \
+    else values_##HEADS##_##WIDE(values, weights, keys, at, found, dim, 0);                        \
+  }
+VALUES(4, 4) VALUES(3, 4) VALUES(2, 4) VALUES(1, 4)
+VALUES(4, 1) VALUES(3, 1) VALUES(2, 1) VALUES(1, 1)
+
+typedef void Values(const char *const *, const float (*)[KEYS], long, long, float *, long, int);
+static Values *const wide[] = {values_of_1_4, values_of_2_4, values_of_3_4, values_of_4_4};
+static Values *const narrow[] = {values_of_1_1, values_of_2_1, values_of_3_1, values_of_4_1};
+
+/* Puts a part of a slot into a cache. */
+INLINE void fetch(const char *from, long bytes) {
+  for (long i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
+}
+
+/* What the query heads of some key heads find in a chunk of keys: for each key head the sums, then
+   for each query head the largest score and the sum of weights. */
+static void attend(const Model *m, const Layer *l, const Step *s, const char *queries, long row,
+                   long chunk, long first_head, long end_head, float *found) {
+  const long group = m->heads / m->kv_heads, dim = m->dim, each = m->bfloat16 ? 2 : 4;
+  const long size = dim * each, half = m->kv_heads * size, some = end_head - first_head;
+  const long first = chunk * KEYS, left = s->keys[row] - first, keys = left < KEYS ? left : KEYS;
+  const int32_t *entries = s->entries + s->starts[row];
+  const long oldest = l->window ? s->positions[s->slots[row]] - l->window : LONG_MIN;
+  const char *slots[KEYS + LANES], *at[KEYS + LANES];
+  float weights[HEADS][KEYS], past[KEYS];
+  for (long k = 0; k < keys; k++) {
+    const long n = first + k, slot = entries[n / s->page_size] * s->page_size + n % s->page_size;
+    slots[k] = (const char *)l->pool + slot * 2 * half + first_head * size;
+    past[k] = l->window && s->positions[slot] <= oldest ? -INFINITY : 0;
+    if (k < 2 * LANES) fetch(slots[k], some * size), fetch(slots[k] + half, some * size);
+  }
+  for (long k = keys; k < (keys + LANES - 1) / LANES * LANES; k++)
+    slots[k] = slots[keys - 1], past[k] = -INFINITY;
+  for (long k = 0; k < keys; k += LANES) {
+    for (long i = k + 2 * LANES; i < k + 3 * LANES && i < keys; i++)
+      fetch(slots[i], some * size), fetch(slots[i] + half, some * size);
+    for (long h = 0; h < some * group; h++) {
+      const char *query = queries + (first_head * group + h) * size;
+      const char *own[LANES];
+      for (int i = 0; i < LANES; i++) own[i] = slots[k + i] + h / group * size;
+      floats score = m->bfloat16 ? scores_of(query, own, dim, 1) : scores_of(query, own, dim, 0);
+      *(floats *)(weights[h] + k) = score * l->scale + *(floats *)(past + k);
+    }
+  }
+  for (long kv = 0; kv < some; kv++, found += group * (dim + 2)) {
+    float(*mine)[KEYS] = weights + kv * group, *most = found + group * dim;
+    for (long h = 0; h < group; h++) {
+      floats largest = (floats){0} - INFINITY, sum = {0};
+      for (long k = 0; k < keys; k += LANES) largest = larger(largest, *(floats *)(mine[h] + k));
+      most[h] = largest[0];
+      for (int i = 1; i < LANES; i++) most[h] = largest[i] > most[h] ? largest[i] : most[h];
+      for (long k = 0; k < keys; k += LANES) {
+        floats weight = {0};
+        if (most[h] > -INFINITY) weight = exponential(*(floats *)(mine[h] + k) - most[h]);
+        *(floats *)(mine[h] + k) = weight;
+        sum += weight;
+      }
+      most[group + h] = total(sum);
+    }
+    for (long k = 0; k < keys; k++) at[k] = slots[k] + half + kv * size;
+    for (long h = 0; h < group; h += 4) {
+      const long tile = group - h < 4 ? group - h : 4;
+      long d = 0;
+      for (; d + 4 * LANES <= dim; d += 4 * LANES)
+        wide[tile - 1](at, mine + h, keys, d, found + h * dim, dim, m->bfloat16);
+      for (; d < dim; d += LANES)
+        narrow[tile - 1](at, mine + h, keys, d, found + h * dim, dim, m->bfloat16);
+    }
+  }
+}
+
+/* Joins what a row's heads have found in its chunks. */
+static void join(const Model *m, const float *parts, long chunks, void *found, long row) {
+  const long heads = m->heads / m->kv_heads, dim = m->dim, size = heads * (dim + 2);
+  for (long kv = 0; kv < m->kv_heads; kv++)
+    for (long h = 0; h < heads; h++) {
+      float most = -INFINITY, sum = 0;
+      for (long c = 0; c < chunks; c++) {
+        const float own = parts[(c * m->kv_heads + kv) * size + heads * dim + h];
+        if (own > most) most = own;
+      }
+      float whole[256];
+      for (long d = 0; d < dim; d += LANES) *(floats *)(whole + d) = (floats){0};
+      for (long c = 0; c < chunks && most > -INFINITY; c++) {
+        const float *part = parts + (c * m->kv_heads + kv) * size;
+        floats share = exponential((floats){0} + (part[heads * dim + h] - most));
+        sum += share[0] * part[heads * dim + heads + h];
+        for (long d = 0; d < dim; d += LANES)
+          *(floats *)(whole + d) += share * *(const floats *)(part + h * dim + d);
+      }
+      for (long d = 0; d < dim; d += LANES) {
+        floats value = *(floats *)(whole + d);
+        if (sum > 0) value /= sum;
+        save(found, row * m->heads * dim + (kv * heads + h) * dim + d, value, m->bfloat16);
+      }
+    }
+}
+
+static void normalize(const void *x, void *found, const float *weight, long size, float epsilon,
+                      int bfloat16) {
+  floats squares = {0};
+  for (long i = 0; i < size; i += LANES) {
+    floats value = load(x, i, bfloat16);
+    squares += value * value;
+  }
+  const float scale = 1.0f / sqrtf(total(squares) / size + epsilon);
+  for (long i = 0; i < size; i += LANES)
+    save(found, i, load(x, i, bfloat16) * scale * *(const floats *)(weight + i), bfloat16);
+}
+
+/* Norms and turns a row's queries and keys, and stores keys and values in its slot. */
+static void place(const Model *m, const Layer *l, const Step *s, char *qkv, long row) {
+  const long dim = m->dim, each = m->bfloat16 ? 2 : 4, size = m->kv_heads * dim * each;
+  for (long h = 0; h < m->heads + m->kv_heads; h++) {
+    char *head = qkv + h * dim * each;
+    const float *norm = h < m->heads ? l->query_norm : l->key_norm;
+    if (norm) normalize(head, head, norm, dim, m->epsilon, m->bfloat16);
+    if (l->rope < 0) continue;
+    const Angles *a = s->angles + l->rope;
+    float old[256], cosines[256], sines[256];
+    const long half = a->turned / 2;
+    for (long i = 0; i < dim; i += LANES) *(floats *)(old + i) = load(head, i, m->bfloat16);
+    for (long i = 0; i < a->turned; i++) {
+      const long at = row * a->stride + i;
+      const long other = m->interleaved ? i ^ 1 : i < half ? i + half : i - half;
+      if (m->bfloat16) {
+        uint32_t c = (uint32_t)((const uint16_t *)a->cosines)[at] << 16;
+        uint32_t n = (uint32_t)((const uint16_t *)a->sines)[at] << 16;
+        cosines[i] = *(float *)&c, sines[i] = *(float *)&n;
+      } else {
+        cosines[i] = ((const float *)a->cosines)[at], sines[i] = ((const float *)a->sines)[at];
+      }
+      sines[i] *= old[other];
+    }
+    for (long i = 0; i < a->turned; i++) old[i] = old[i] * cosines[i] + sines[i];
+    for (long i = 0; i < dim; i += LANES) save(head, i, *(floats *)(old + i), m->bfloat16);
+  }
+  memcpy((char *)l->pool + s->slots[row] * 2 * size, qkv + m->heads * dim * each, 2 * size);
+}
+
+static void gate(const void *both, void *found, long inner, int bfloat16) {
+  for (long i = 0; i < inner; i += LANES) {
+    floats gate = load(both, i, bfloat16), up = load(both, inner + i, bfloat16);
+    save(found, i, gate / (1.0f + exponential(larger((floats){0} - 86.0f, -gate))) * up, bfloat16);
+  }
+}
+
+/* What a product reads of its inputs: their sums, and themselves widened. */
+typedef struct {
+  float *sums, *wide;
+} Inputs;
+
+static void ready(const Products *w, const Inputs *inputs, const void *x, long row, long rows) {
+  float *at = inputs->sums;
+  for (long i = 0; i < w->count; i++) {
+    const Product *p = w->parts + i;
+    const long groups = p->in / p->group;
+    sums(p, x, i ? 0 : inputs->wide, row, at + row * groups);
+    at += rows * groups;
+  }
+}
+
+static void product(Team *team, const Products *w, const Inputs *inputs, const void *x,
+                    const void *residual, void *y, long rows) {
+  long pieces = 0;
+  for (long i = 0; i < w->count; i++) pieces += (blocks_of(w->parts + i) + PIECE - 1) / PIECE;
+  EACH(piece, pieces) {
+    const float *at = inputs->sums;
+    long i = 0, count, left = piece;
+    for (;; i++) {
+      count = blocks_of(w->parts + i);
+      const long own = (count + PIECE - 1) / PIECE;
+      if (left < own) break;
+      left -= own;
+      at += rows * (w->parts[i].in / w->parts[i].group);
+    }
+    Product p = w->parts[i];
+    const long offset = (long)p.y;
+    p.x = inputs->wide ? inputs->wide : x, p.x_sums = at;
+    p.residual = residual ? (const char *)residual + offset : 0, p.y = (char *)y + offset;
+    const long block = left * PIECE > count - PIECE ? count - PIECE : left * PIECE;
+    for (long row = 0; row < rows;)
+      row += p.bfloat16 ? with_bfloat16(&p, row, block, rows - row)
+                        : with_floats(&p, row, block, rows - row);
+  }
+}
+
+typedef struct {
+  char *normed, *qkv, *mixed, *x, *gate_up, *inner;
+  float *parts;
+  long *chunks; /* [rows + 1]: where those of each row begin */
+  long longest; /* chunks of a row */
+  Inputs inputs;
+  long bytes;
+} Room;
+
+static long groups_of(const Products *w) {
+  long found = 0;
+  for (long i = 0; i < w->count; i++) found += w->parts[i].in / w->parts[i].group;
+  return found;
+}
+
+static long chunks_of(const Step *s, long row) { return (s->keys[row] + KEYS - 1) / KEYS; }
+
+static Room rooms(const Model *m, const Step *s) {
+  const long each = m->bfloat16 ? 2 : 4, rows = s->rows, heads = m->heads * m->dim;
+  long groups = 0, chunks = 0, widest = heads;
+  for (long i = 0; i < m->count; i++) {
+    const Layer *l = m->layers + i;
+    const Products *all[] = {&l->query_key_value, &l->output, &l->gate_up, &l->down};
+    for (int j = 0; j < 4; j++) {
+      long own = groups_of(all[j]);
+      if (own > groups) groups = own;
+    }
+  }
+  for (long row = 0; row < rows; row++) chunks += chunks_of(s, row);
+  if (m->hidden > widest) widest = m->hidden;
+  if (m->inner > widest) widest = m->inner;
+  Room room = {0};
+  long at = 0;
+#define PLACE(NAME, SIZE) room.NAME = (void *)(s->room + at), at += ((SIZE) + 63) / 64 * 64
+  PLACE(normed, rows * m->hidden * each);
+  PLACE(qkv, rows * (heads + 2 * m->kv_heads * m->dim) * each);
+  PLACE(mixed, rows * heads * each);
+  PLACE(x, rows * m->hidden * each);
+  PLACE(gate_up, rows * 2 * m->inner * each);
+  PLACE(inner, rows * m->inner * each);
+  PLACE(parts, chunks * m->kv_heads * (m->heads / m->kv_heads) * (m->dim + 2) * 4);
+  PLACE(chunks, (rows + 1) * sizeof(long));
+  PLACE(inputs.sums, rows * groups * 4);
+  if (m->bfloat16 && !BFLOAT16) PLACE(inputs.wide, rows * widest * 4);
+  room.bytes = at;
+  return room;
+}
+
+/* Bytes that `step` needs as `room`. */
+long step_room(const Model *m, const Step *s) { return rooms(m, s).bytes; }
+
+static void layer(Team *team, const Model *m, const Layer *l, const Step *s, const Room *r) {
+  const long each = m->bfloat16 ? 2 : 4, rows = s->rows, size = (m->heads / m->kv_heads) * (m->dim + 2);
+  const long hidden = m->hidden * each, heads = m->heads * m->dim * each;
+  const long qkv = heads + 2 * m->kv_heads * m->dim * each, inner = m->inner * each;
+  EACH(row, rows) {
+    normalize((char *)s->x + row * hidden, r->normed + row * hidden, l->norm, m->hidden, m->epsilon,
+              m->bfloat16);
+    ready(&l->query_key_value, &r->inputs, r->normed, row, rows);
+  }
+  meet(team);
+  product(team, &l->query_key_value, &r->inputs, r->normed, 0, r->qkv, rows);
+  meet(team);
+  EACH(row, rows) place(m, l, s, r->qkv + row * qkv, row);
+  meet(team);
+  /* The first chunks of all rows first: those of a prefix that they share are in a cache then. */
+  const long split = r->chunks[rows] < 4 * team->threads ? 1 : m->kv_heads;
+  EACH(part, r->longest * rows * (m->kv_heads / split)) {
+    const long head = part * split % m->kv_heads, which = part * split / m->kv_heads;
+    const long row = which % rows, chunk = which / rows, at = r->chunks[row] + chunk;
+    if (at < r->chunks[row + 1])
+      attend(m, l, s, r->qkv + row * qkv, row, chunk, head, head + split,
+             r->parts + (at * m->kv_heads + head) * size);
+  }
+  meet(team);
+  EACH(row, rows) {
+    join(m, r->parts + r->chunks[row] * m->kv_heads * size, r->chunks[row + 1] - r->chunks[row],
+         r->mixed, row);
+    ready(&l->output, &r->inputs, r->mixed, row, rows);
+  }
+  meet(team);
+  product(team, &l->output, &r->inputs, r->mixed, s->x, r->x, rows);
+  meet(team);
+  EACH(row, rows) {
+    normalize(r->x + row * hidden, r->normed + row * hidden, l->mlp_norm, m->hidden, m->epsilon,
+              m->bfloat16);
+    ready(&l->gate_up, &r->inputs, r->normed, row, rows);
+  }
+  meet(team);
+  product(team, &l->gate_up, &r->inputs, r->normed, 0, r->gate_up, rows);
+  meet(team);
+  EACH(row, rows) {
+    gate(r->gate_up + row * 2 * inner, r->inner + row * inner, m->inner, m->bfloat16);
+    ready(&l->down, &r->inputs, r->inner, row, rows);
+  }
+  meet(team);
+  product(team, &l->down, &r->inputs, r->inner, r->x, s->x, rows);
+  meet(team);
+}
+
+/* Runs some of the layers, and behind the last of them the norm. */
+void step(const Model *m, const Step *s, long first, long end) {
+  Room room = rooms(m, s);
+  const long hidden = m->hidden * (m->bfloat16 ? 2 : 4);
+  Team whole = {0};
+  room.chunks[0] = 0;
+  for (long row = 0; row < s->rows; row++) {
+    const long chunks = chunks_of(s, row);
+    room.chunks[row + 1] = room.chunks[row] + chunks;
+    if (chunks > room.longest) room.longest = chunks;
+  }
+#pragma omp parallel
+  {
+    Team *team = &whole;
+#pragma omp single
+    team->threads = omp_get_num_threads();
+    for (long i = first; i < end; i++) layer(team, m, m->layers + i, s, &room);
+    if (end == m->count) EACH(row, s->rows)
+      normalize((char *)s->x + row * hidden, (char *)s->found + row * hidden, m->norm, m->hidden,
+                m->epsilon, m->bfloat16);
+  }
+}

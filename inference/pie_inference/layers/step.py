@@ -1,0 +1,204 @@
+"""A step of decoding in one call of `step.c`: all layers of a decoder of Llama's kind."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.layers.grouped import GroupedLinear
+from pie_inference.layers.native import library
+from pie_inference.layers.rms_norm import RmsNorm
+from pie_inference.layers.rope import Angles
+
+Int64 = NDArray[np.int64]
+Int32 = NDArray[np.int32]
+
+MOST_HEADS, MOST_DIM = 128, 256  # of queries, and numbers of one: what `step.c` has room for
+AT_ONCE = 8  # layers between two looks of `between_layers`
+
+_POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
+
+
+class _Products(ctypes.Structure):
+    _fields_ = [("parts", _POINTER), ("count", _LONG)]
+
+
+_PRODUCTS = ("query_key_value", "output", "gate_up", "down")
+_NORMS = ("norm", "mlp_norm", "query_norm", "key_norm")
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [
+        *((name, _Products) for name in _PRODUCTS),
+        *((name, _POINTER) for name in (*_NORMS, "pool")),
+        ("window", _LONG),
+        ("rope", _INT),
+        ("scale", _FLOAT),
+    ]
+
+
+_SIZES = ("hidden", "heads", "kv_heads", "dim", "inner")
+
+
+class _Model(ctypes.Structure):
+    _fields_ = [
+        *((name, _POINTER) for name in ("layers", "norm")),
+        *((name, _LONG) for name in ("count", *_SIZES)),
+        *((name, _INT) for name in ("interleaved", "bfloat16")),
+        ("epsilon", _FLOAT),
+    ]
+
+
+class _Angles(ctypes.Structure):
+    _fields_ = [
+        *((name, _POINTER) for name in ("cosines", "sines")),
+        *((name, _LONG) for name in ("turned", "stride")),
+    ]
+
+
+_ARRAYS = ("slots", "starts", "keys", "entries", "positions")
+
+
+class _Step(ctypes.Structure):
+    _fields_ = [
+        *((name, _POINTER) for name in ("x", "found", "angles", *_ARRAYS)),
+        *((name, _LONG) for name in ("rows", "page_size")),
+        ("room", _POINTER),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class StepSizes:
+    """Of all layers."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    dim: int  # numbers of a head
+    inner: int  # of the feed-forward blocks
+    interleaved: bool  # the planes that turn are neighbouring dimensions
+    epsilon: float  # of the norms
+
+
+@dataclass(frozen=True, slots=True)
+class StepLayer:
+    """One layer."""
+
+    query_key_value: GroupedLinear
+    output: GroupedLinear
+    gate_up: GroupedLinear
+    down: GroupedLinear
+    norm: RmsNorm
+    mlp_norm: RmsNorm
+    query_norm: RmsNorm | None
+    key_norm: RmsNorm | None
+    pool: torch.Tensor  # [slots, 2 * kv_heads * dim]
+    window: int | None  # in positions
+    rope: int | None  # number
+    scale: float  # of scores
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """Where each of `n` inputs is, and the keys it sees."""
+
+    slots: Int64  # [n] of its own key and value
+    starts: Int64  # [n] offsets into entries
+    keys: Int64  # [n] how many, its own included
+    entries: Int32  # pages of `page_size` slots
+    page_size: int
+    positions: Int32  # of all slots of the pool
+
+
+class DecodeStep:
+    """Runs the layers with PyTorch's threads, and the last norm."""
+
+    def __init__(self, sizes: StepSizes, layers: Sequence[StepLayer], norm: RmsNorm) -> None:
+        """Takes the layers and the last norm, in the dtype of the pools."""
+        found = library()
+        assert found is not None  # products are packed by it
+        self._library = found
+        self._dtype = layers[0].pool.dtype
+        self._kept: list[object] = []  # what is pointed at
+        self._layers = (_Layer * len(layers))(*map(self._layer, layers))
+        self._model = _Model(
+            layers=ctypes.addressof(self._layers),
+            norm=self._weight(norm),
+            count=len(layers),
+            bfloat16=self._dtype == torch.bfloat16,
+            interleaved=sizes.interleaved,
+            epsilon=sizes.epsilon,
+            **{name: getattr(sizes, name) for name in _SIZES},
+        )
+        self._room = torch.empty(0, dtype=torch.uint8)
+
+    def _layer(self, layer: StepLayer) -> _Layer:
+        self._kept.append(layer)
+        return _Layer(
+            **{name: self._products(getattr(layer, name)) for name in _PRODUCTS},
+            **{name: self._weight(getattr(layer, name)) for name in _NORMS},
+            pool=layer.pool.data_ptr(),
+            window=layer.window or 0,
+            rope=-1 if layer.rope is None else layer.rope,
+            scale=layer.scale,
+        )
+
+    def _products(self, linear: GroupedLinear) -> _Products:
+        parts = linear.parts(self._dtype)
+        self._kept.append(parts)
+        return _Products(ctypes.addressof(parts), len(parts))
+
+    def _weight(self, norm: RmsNorm | None) -> int | None:
+        if norm is None:
+            return None
+        self._kept.append(weight := norm.weight)
+        return weight.data_ptr()
+
+    def run(
+        self,
+        x: torch.Tensor,
+        angles: Sequence[Angles],
+        rows: StepRows,
+        between_layers: Callable[[], None],
+    ) -> torch.Tensor:
+        """Runs over inputs, and stores their keys and values.
+
+        Args:
+            x: the inputs `[n, hidden]`, which are overwritten.
+            angles: of each rope, cosines and sines.
+            rows: where the inputs are.
+            between_layers: called now and then.
+
+        Returns:
+            `[n, hidden]`, behind the last norm.
+        """
+        turning = (_Angles * max(1, len(angles)))(
+            *(
+                _Angles(cos.data_ptr(), sin.data_ptr(), cos.shape[-1], cos.stride(0))
+                for cos, sin in angles
+            )
+        )
+        found = torch.empty_like(x)
+        step = _Step(
+            x=x.data_ptr(),
+            found=found.data_ptr(),
+            angles=ctypes.addressof(turning),
+            rows=len(x),
+            page_size=rows.page_size,
+            **{name: getattr(rows, name).ctypes.data for name in _ARRAYS},
+        )
+        model = ctypes.byref(self._model)
+        needed = self._library.step_room(model, ctypes.byref(step))
+        if len(self._room) < needed:
+            self._room = torch.empty(needed + needed // 4, dtype=torch.uint8)
+        step.room = self._room.data_ptr()
+        count = self._model.count
+        for first in range(0, count, AT_ONCE):
+            self._library.step(model, ctypes.byref(step), first, min(first + AT_ONCE, count))
+            between_layers()
+        return found

@@ -1,0 +1,151 @@
+"""Decoding on a CPU with all layers of a step in one call (`layers/step.c`).
+
+PyTorch starts its threads for each of some 25 operators of a layer, of which the products are a
+half of the time of a small model. This is for decoders of Llama's kind whose weights are in few
+bits, and for sequences with one new token or a few, as in speculative decoding. Other models run
+layer by layer, and so do prompts, masks of a program's own, adapters, and what is observed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_inference.attention.paging import page_table, ranges, slot_table
+from pie_inference.attention.sequences import Sequences
+from pie_inference.device import upload_index
+from pie_inference.layers.feed_forward import GatedMlp
+from pie_inference.layers.grouped import LANES, GroupedLinear
+from pie_inference.layers.layer_norm import LayerNorm
+from pie_inference.layers.rms_norm import RmsNorm
+from pie_inference.layers.step import (
+    MOST_DIM,
+    MOST_HEADS,
+    DecodeStep,
+    StepLayer,
+    StepRows,
+    StepSizes,
+)
+from pie_inference.memory.embeds import EmbedPool
+from pie_inference.memory.kv_cache import KvCache
+from pie_inference.models.decoder import Decoder, Layer
+from pie_inference.models.mixer import GroupedQueryAttention
+from pie_inference.models.spec import DecoderSpec, MlpSpec, NormNames
+from pie_py.wire.plan import Forward
+
+MOST_INPUTS = 4  # of a sequence
+
+Int32 = NDArray[np.int32]
+
+
+def fused_steps(network: Decoder, cache: KvCache, embeds: EmbedPool) -> FusedSteps | None:
+    """Steps of a network over its pools; None if it is none of those that can be fused."""
+    if not _plain(network.spec) or cache.stored != cache.dtype:
+        return None
+    layers = [_step_layer(network, number, cache) for number in range(len(network.layers))]
+    whole = [layer for layer in layers if layer is not None]
+    if len(whole) < len(layers) or not isinstance(network.norm, RmsNorm):
+        return None
+    shape, block = network.shape, network.spec.feed_forward[0]
+    sizes = StepSizes(
+        hidden=shape.hidden,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        dim=shape.head_dim,
+        inner=block.inner,
+        interleaved=network.spec.interleaved,
+        epsilon=network.spec.epsilon,
+    )
+    return FusedSteps(network, DecodeStep(sizes, whole, network.norm), cache, embeds)
+
+
+def _plain(spec: DecoderSpec) -> bool:
+    """Whether the layers do nothing but what `step.c` knows."""
+    shape, first = spec.shape, spec.feed_forward[0]
+    more = spec.parallel or spec.head_norms or spec.whole_norm or spec.output_gate
+    return (
+        not more
+        and not shape.latent
+        and shape.recurrent is None
+        and spec.norms == NormNames()
+        and spec.residual_scale == 1.0
+        and spec.activation == "silu"
+        and all(isinstance(block, MlpSpec) and block.gated for block in spec.feed_forward)
+        and all(block.inner == first.inner for block in spec.feed_forward)
+        and not any(options.scored for options in shape.attention)
+        and shape.heads <= MOST_HEADS
+        and shape.head_dim <= MOST_DIM
+        and shape.head_dim % LANES == 0
+    )
+
+
+def _step_layer(network: Decoder, number: int, cache: KvCache) -> StepLayer | None:
+    layer: Layer = network.layers[number]
+    mixer, mlp, options = layer.mixer, layer.mlp, network.shape.attention[number]
+    assert isinstance(mixer, GroupedQueryAttention)
+    products = [mixer.query_key_value, mixer.output]
+    products += mlp.layers if isinstance(mlp, GatedMlp) else ()
+    grouped = [product for product in products if isinstance(product, GroupedLinear)]
+    before, behind = layer.mixer_norm, layer.mlp_norm
+    query_norm, key_norm = mixer.query_norm, mixer.key_norm
+    if len(grouped) < 4 or not (isinstance(before, RmsNorm) and isinstance(behind, RmsNorm)):
+        return None
+    assert not isinstance(query_norm, LayerNorm)
+    assert not isinstance(key_norm, LayerNorm)
+    return StepLayer(
+        *grouped,
+        norm=before,
+        mlp_norm=behind,
+        query_norm=query_norm,
+        key_norm=key_norm,
+        pool=cache.rows[number],
+        window=options.window,
+        rope=network.spec.layer_rope[number],
+        scale=cache.head_dim**-0.5 if options.scale is None else options.scale,
+    )
+
+
+class FusedSteps:
+    """Runs forwards that it can."""
+
+    def __init__(
+        self, network: Decoder, step: DecodeStep, cache: KvCache, embeds: EmbedPool
+    ) -> None:
+        """Takes a network, its step and its pools."""
+        self._network, self._step = network, step
+        self._cache, self._embeds = cache, embeds
+
+    def run(self, batch: Forward, sequences: Sequences, positions: Int32) -> bool:
+        """Runs a checked forward and writes its outputs, if it is a step."""
+        inputs = np.diff(batch.input_starts)
+        if inputs.max() > MOST_INPUTS or sequences.visible:
+            return False
+        if batch.observed.any() or (batch.adapters >= 0).any():
+            return False
+        self._cache.stamp(sequences.input_slots)
+        found = self._step.run(
+            self._embeds.read(batch.inputs),
+            self._network.angles(upload_index(positions, self._cache.data.device)),
+            self._rows(sequences),
+            self._network.between_layers or (lambda: None),
+        )
+        counts = np.diff(batch.output_starts)
+        outputs = ranges(batch.input_starts[1:] - counts, counts)
+        self._embeds.write(batch.outputs, found[outputs], positions[outputs])
+        return True
+
+    def _rows(self, s: Sequences) -> StepRows:
+        """What each input sees: what is before it in its sequence."""
+        table, by_page = page_table(s, self._cache.page_size)
+        if not by_page.all():
+            table = slot_table(s, np.arange(by_page.size))
+        inputs = np.diff(s.input_starts)
+        last = np.repeat(s.input_starts[1:], inputs) - np.arange(s.input_slots.size) - 1
+        return StepRows(
+            slots=s.input_slots,
+            starts=np.repeat(table.starts[:-1], inputs).astype(np.int64),
+            keys=np.repeat(table.keys, inputs) - last,
+            entries=table.entries,
+            page_size=table.page_size,
+            positions=self._cache.positions,
+        )

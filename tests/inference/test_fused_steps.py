@@ -1,0 +1,166 @@
+"""Steps in one call compute what the layers do one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from inference.test_few_bits import BUILDS
+from inference.test_few_bits import other_cache as other_cache  # a fixture
+from support.families import make_family
+from support.model_rig import Rig, Step, Stream, causal, runs_of, tokens_of
+
+from pie_inference.layers import native
+from pie_inference.models.fused_steps import MOST_INPUTS
+
+MODELS: dict[str, tuple[str, tuple[int, int, int]]] = {  # query heads, key heads, head_dim
+    "groups of 3": ("llama", (9, 3, 64)),
+    "alone": ("llama-biases", (4, 4, 80)),
+    "one for 7": ("qwen3", (7, 1, 96)),
+    "biases": ("qwen2", (6, 3, 128)),
+    "window": ("mistral", (8, 2, 16)),
+    "neighbours turn": ("glm", (4, 2, 32)),
+    "no positions": ("smollm3", (6, 2, 32)),
+}
+LENGTHS = (1, 16, 129, 300, 5)  # of which two have several chunks
+COUNTS = (1, MOST_INPUTS, 1, 1, 2)  # inputs
+
+
+def make(name: str, folder: Path) -> Path:
+    family, (heads, kv_heads, head_dim) = MODELS[name]
+    return make_family(
+        folder / "model",
+        family,
+        hidden_size=32 * heads,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+    )
+
+
+@pytest.fixture(params=MODELS)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return make(request.param, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def served(folder: Path, dtype: str = "float32", **more: Any) -> Rig:
+    config = {"quantize": "int8", "pages": 128, "dtype": dtype} | more
+    rig = Rig(folder, **config)
+    assert rig.model.fused_steps is not None
+    return rig
+
+
+def by_layers(rig: Rig) -> Rig:
+    """The same, whose steps are not fused."""
+    rig.model = replace(rig.model, fused_steps=None)
+    return rig
+
+
+def started(rig: Rig) -> list[Stream]:
+    """Sequences of a prompt each, one of them with masked tokens."""
+    found = [rig.sequence(length + 16) for length in LENGTHS]
+    for seed, (sequence, length) in enumerate(zip(found, LENGTHS, strict=True)):
+        rig.forward(Step(sequence, tokens_of(length, seed)))
+    rig.mask(found[2], [0, 3, 100, 128])
+    return found
+
+
+def step(sequences: list[Stream], seed: int) -> list[Step]:
+    """A new token of each or some, one of which is not kept."""
+    return [
+        Step(s, tokens_of(n, seed + n), outputs=n, masked=i == 2, keep=i != 4)
+        for i, (s, n) in enumerate(zip(sequences, COUNTS, strict=True))
+    ]
+
+
+def decoded(rig: Rig) -> torch.Tensor:
+    """Logits of some steps of sequences together."""
+    sequences = started(rig)
+    return torch.cat([torch.cat(rig.forward(*step(sequences, seed))) for seed in range(3)])
+
+
+def assert_as_by_layers(folder: Path) -> None:
+    """In float32 but for the order of sums; in bfloat16 no further from that than by layers."""
+    exact = decoded(by_layers(served(folder)))
+    torch.testing.assert_close(decoded(served(folder)), exact, rtol=1e-4, atol=1e-4)
+    error = (decoded(by_layers(served(folder, "bfloat16"))) - exact).norm()
+    assert (decoded(served(folder, "bfloat16")) - exact).norm() < 1.25 * error
+
+
+def test_steps_are_those_of_the_layers(folder: Path) -> None:
+    assert_as_by_layers(folder)
+
+
+@pytest.mark.parametrize("build", [build for build in BUILDS if build != "native"])
+def test_steps_on_other_cpus(
+    build: str, other_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if BUILDS[build] not in Path("/proc/cpuinfo").read_text():
+        pytest.skip(f"this CPU has no {BUILDS[build]}")
+    flags = [f"-march={build}" if "-march" in flag else flag for flag in native.FLAGS]
+    monkeypatch.setattr(native, "FLAGS", tuple(flags))
+    assert_as_by_layers(make("alone", tmp_path))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_row_depends_on_no_other_and_on_no_thread(dtype: str, tmp_path: Path) -> None:
+    rig = served(make("groups of 3", tmp_path), dtype)
+    sequences = started(rig)
+    torch.set_num_threads(2)
+    together = rig.forward(*step(sequences, 0))
+    torch.set_num_threads(1)
+    for sequence, count in zip(sequences[:4], COUNTS, strict=False):
+        sequence.used -= count
+    for alone, found in zip(step(sequences, 0), together, strict=True):
+        assert torch.equal(rig.forward(alone)[0], found)
+
+
+def test_what_no_step_is_runs_by_layers(tmp_path: Path) -> None:
+    rig = served(make_family(tmp_path / "model", "llama"))
+    sequence = rig.sequence(64)
+    rig.forward(Step(sequence, tokens_of(30)))
+    fused = rig.model.fused_steps
+    answers = []
+
+    class Watched:
+        def run(self, *arguments: Any) -> bool:
+            answers.append(fused.run(*arguments))
+            return bool(answers[-1])
+
+    rig.model = replace(rig.model, fused_steps=Watched())
+    seen = causal(32)[-1:]
+    for wanted, more in (
+        (True, {}),
+        (False, {"mask": runs_of(seen)}),
+        (False, {"observed": 1}),
+    ):
+        rig.forward(Step(sequence, tokens_of(1), **more))
+        assert answers.pop() == wanted
+    rig.forward(Step(sequence, tokens_of(MOST_INPUTS + 1)))
+    assert not answers.pop()
+
+
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [("gemma2", {}), ("qwen3-moe", {}), ("olmo2", {}), ("llama", {"kv_dtype": "fp8"})],
+)
+def test_models_of_other_kinds_run_by_layers(
+    family: str, more: dict[str, str], tmp_path: Path
+) -> None:
+    folder = make_family(tmp_path / "model", family)
+    assert Rig(folder, quantize="int8", **more).model.fused_steps is None
+
+
+def test_a_plain_model_runs_by_layers(tmp_path: Path) -> None:
+    assert Rig(make_family(tmp_path / "model", "llama")).model.fused_steps is None
