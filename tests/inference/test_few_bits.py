@@ -22,7 +22,13 @@ from pie_inference.layers.grouped import GroupedLinear, Packed, packed, rounded
 Weight = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
 ROWS = [1, 2, 3, 5, 6, 7, 8, 13, 32, 70]
 # What cc compiles for, and the widest of which this CPU must be for it to run.
-BUILDS = {"native": "", "x86-64": "", "x86-64-v3": "avx2", "x86-64-v4": "avx512bw"}
+BUILDS = {
+    "native": "",
+    "x86-64": "",
+    "x86-64-v3": "avx2",
+    "x86-64-v4": "avx512bw",
+    "cooperlake": "avx512_bf16",
+}
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from support.families import make_family
 from support.model_rig import Rig, Step, Stream, causal, runs_of, tokens_of
 
 from pie_inference.layers import native
-from pie_inference.models.fused_steps import MOST_INPUTS
+from pie_inference.models.fused_steps import MOST_INPUTS, FusedSteps
 
 MODELS: dict[str, tuple[str, tuple[int, int, int]]] = {  # query heads, key heads, head_dim
     "groups of 3": ("llama", (9, 3, 64)),
@@ -54,9 +54,8 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def served(folder: Path, dtype: str = "float32", **more: Any) -> Rig:
-    config = {"quantize": "int8", "pages": 128, "dtype": dtype} | more
-    rig = Rig(folder, **config)
+def served(folder: Path, dtype: str = "float32") -> Rig:
+    rig = Rig(folder, pages=128, quantize="int8", dtype=dtype)
     assert rig.model.fused_steps is not None
     return rig
 
@@ -126,29 +125,22 @@ def test_a_row_depends_on_no_other_and_on_no_thread(dtype: str, tmp_path: Path) 
         assert torch.equal(rig.forward(alone)[0], found)
 
 
-def test_what_no_step_is_runs_by_layers(tmp_path: Path) -> None:
+def test_what_no_step_is_runs_by_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = served(make_family(tmp_path / "model", "llama"))
     sequence = rig.sequence(64)
     rig.forward(Step(sequence, tokens_of(30)))
-    fused = rig.model.fused_steps
-    answers = []
+    fused, answers = FusedSteps.run, []
 
-    class Watched:
-        def run(self, *arguments: Any) -> bool:
-            answers.append(fused.run(*arguments))
-            return bool(answers[-1])
+    def watched(*arguments: Any) -> bool:
+        answers.append(fused(*arguments))
+        return answers[-1]
 
-    rig.model = replace(rig.model, fused_steps=Watched())
-    seen = causal(32)[-1:]
-    for wanted, more in (
-        (True, {}),
-        (False, {"mask": runs_of(seen)}),
-        (False, {"observed": 1}),
-    ):
-        rig.forward(Step(sequence, tokens_of(1), **more))
-        assert answers.pop() == wanted
+    monkeypatch.setattr(FusedSteps, "run", watched)
+    rig.forward(Step(sequence, tokens_of(MOST_INPUTS)))
     rig.forward(Step(sequence, tokens_of(MOST_INPUTS + 1)))
-    assert not answers.pop()
+    rig.forward(Step(sequence, tokens_of(1), mask=runs_of(causal(40)[-1:])))
+    rig.forward(Step(sequence, tokens_of(1), observed=1))
+    assert answers == [True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +148,7 @@ def test_what_no_step_is_runs_by_layers(tmp_path: Path) -> None:
     [("gemma2", {}), ("qwen3-moe", {}), ("olmo2", {}), ("llama", {"kv_dtype": "fp8"})],
 )
 def test_models_of_other_kinds_run_by_layers(
-    family: str, more: dict[str, str], tmp_path: Path
+    family: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
     folder = make_family(tmp_path / "model", family)
     assert Rig(folder, quantize="int8", **more).model.fused_steps is None

@@ -76,6 +76,7 @@ def _file(model: ServedModel) -> Path:
         # Both tell weights of few bits from others: as a checkpoint has them, or rounded here.
         *(sum(file.stat().st_size for file in folder.iterdir()), said.few_bits),
         *(said.page_size, said.max_batch_tokens, said.host_pages > 0),
+        model.fused_steps is not None,
     ]
     return cache_folder() / "calibration" / f"{_digest(json.dumps(facts).encode())[:32]}.json"
 

@@ -189,6 +189,96 @@ INLINE __m512bh pair(words stored, int n, const int bits) {
     }
 TILE(with_bfloat16, ADD_BFLOAT16, MANY)
 #define BFLOAT16 1
+#ifdef __AMX_BF16__
+#include <sys/syscall.h>
+#include <unistd.h>
+/* The same by tiles of 16 rows, of which there may be fewer, 16 outputs and 32 inputs. */
+typedef struct {
+  uint8_t palette, start, none[14];
+  uint16_t bytes[16];
+  uint8_t rows[16];
+} Tiles;
+static int may_use_tiles;
+__attribute__((constructor)) static void ask_for_tiles(void) {
+  may_use_tiles = !syscall(SYS_arch_prctl, 0x1023, 18); /* ARCH_REQ_XCOMP_PERM, XTILEDATA */
+}
+
+/* The compiler does not see what tiles read and write. */
+#define SEEN __asm__ volatile("" ::: "memory")
+/* Of a block: unpacks a tile of weights, and adds its products to tile `B`. */
+#define BLOCK(B, TILE)                                                                             \
+  if (B < blocks) {                                                                                \
+    const uint8_t *from = at[B] + head + k * bits * 2;                                             \
+    words *to = weights[g & 1][B];                                                                 \
+    for (long w = 0; w < each; w++) {                                                              \
+      words stored = *(const words *)(from + w * 64);                                              \
+      __builtin_prefetch(from + w * 64 + AHEAD);                                                   \
+      UNROLL for (int n = 0; n < 16 / bits; n++)                                                   \
+        to[w * 16 / bits + n] = (words)pair(stored, n, bits);                                      \
+    }                                                                                              \
+    SEEN;                                                                                          \
+    if (!k) _tile_zero(B);                                                                         \
+    _tile_loadd(TILE, to, 64);                                                                     \
+    _tile_dpbf16ps(B, 4, TILE);                                                                    \
+  }
+INLINE void tiles(const Product *p, long row, long block, int rows, const int most,
+                  const int blocks, const int bits) {
+  const long groups = p->in / p->group, size = group_size(p), head = 2 * LANES * (p->half ? 2 : 4);
+  const long inputs = p->group < 32 ? p->group : 32, each = inputs * bits / 32;
+  const uint8_t *at[4];
+  _Alignas(64) words weights[2][4][16];
+  _Alignas(64) floats sums[2][4][16] = {0}; /* what lies there else may be slow, such as 1e-40 */
+  floats total[16];
+  UNROLL for (int b = 0; b < blocks; b++) at[b] = p->packed + (block + b) * groups * size;
+  UNROLL16 for (int i = 0; i < most * blocks; i++) total[i] = (floats){0};
+  for (long g = 0; g <= groups; g++) {
+    if (g < groups) {
+      for (long k = 0; k < p->group; k += inputs) {
+        _tile_loadd(4, (const uint16_t *)p->x + row * p->in + g * p->group + k, p->in * 2);
+        BLOCK(0, 5) BLOCK(1, 6) BLOCK(2, 5) BLOCK(3, 6)
+      }
+      _tile_stored(0, sums[g & 1][0], 64);
+      if (blocks > 1) _tile_stored(1, sums[g & 1][1], 64);
+      if (blocks > 2) _tile_stored(2, sums[g & 1][2], 64);
+      if (blocks > 3) _tile_stored(3, sums[g & 1][3], 64);
+      SEEN;
+    }
+    UNROLL for (int b = 0; b < blocks; b++) {
+      if (g) { /* the group before, whose sums are there by now */
+        const uint8_t *its = at[b] - size;
+        floats scale = scale_of(its, p->half), least = scale_of(its + head / 2, p->half);
+        UNROLL16 for (int r = 0; r < most; r++)
+          total[b * most + r] += scale * sums[(g - 1) & 1][b][r] +
+                                 least * p->x_sums[(row + (r < rows ? r : 0)) * groups + g - 1];
+      }
+      at[b] += size;
+    }
+  }
+  UNROLL for (int b = 0; b < blocks; b++)
+    UNROLL16 for (int r = 0; r < most; r++)
+      if (r < rows) store(p, row + r, block + b, total[b * most + r]);
+}
+
+static int with_tiles(const Product *p, long row, long block, int left) {
+  const int rows = left < 16 ? left : 16, inputs = p->group < 32 ? p->group : 32;
+  Tiles shape = {1};
+  for (int i = 0; i < 7; i++) {
+    shape.bytes[i] = i == 4 ? inputs * 2 : 64;
+    shape.rows[i] = i > 4 ? inputs / 2 : rows;
+  }
+  _tile_loadconfig(&shape);
+#define FEWER(MOST, BLOCKS, BITS)                                                                  \
+  if (rows > MOST / 2) {                                                                           \
+    for (int b = 0; b < PIECE; b += BLOCKS) tiles(p, row, block + b, rows, MOST, BLOCKS, BITS);    \
+    return rows;                                                                                   \
+  }
+#define ALL(BITS)                                                                                  \
+  FEWER(16, 1, BITS) FEWER(8, 2, BITS) FEWER(4, 4, BITS) FEWER(2, 4, BITS) FEWER(1, 4, BITS)
+  if (p->bits == 4) { ALL(4) }
+  ALL(8)
+  return rows;
+}
+#endif
 #else
 #define BFLOAT16 0
 #define with_bfloat16 with_floats
@@ -198,6 +288,32 @@ TILE(with_floats, ADD_FLOATS, MANY)
 #else
 TILE(with_floats, ADD_FLOATS, FEW)
 #endif
+
+/* What a thread begins and ends products with: oneDNN counts on finding its tiles as they were. */
+typedef struct {
+  uint8_t tiles[64];
+} Before;
+INLINE void begin(Before *before) {
+#ifdef __AMX_BF16__
+  if (may_use_tiles) _tile_storeconfig(before);
+#endif
+}
+INLINE void finish(Before *before) {
+#ifdef __AMX_BF16__
+  if (may_use_tiles) _tile_loadconfig(before);
+#endif
+}
+
+/* Some of the rows that are left, by a piece of blocks; how many. Which variant it is does not
+   depend on the rows. */
+static int some_rows(const Product *p, long row, long block, int left) {
+  if (!p->bfloat16) return with_floats(p, row, block, left);
+#ifdef __AMX_BF16__
+  const int whole = p->group % 32 == 0 || p->group == 16;
+  if (may_use_tiles && whole) return with_tiles(p, row, block, left);
+#endif
+  return with_bfloat16(p, row, block, left);
+}
 
 /* Sums of each group of a row's inputs, which are widened into `wide` if there is one. */
 static void sums(const Product *p, const void *x, float *wide, long row, float *found) {
@@ -228,12 +344,16 @@ int multiply(const Product *layer, const void *x, const void *residual, void *y,
 #pragma omp parallel for if (rows > 8)
   for (long row = 0; row < rows; row++) sums(&p, x, wide, row, room + row * groups);
   /* A piece of weights meets all rows while it is in a cache; the last is all of its size, too. */
-#pragma omp parallel for
-  for (long i = 0; i < (blocks + PIECE - 1) / PIECE; i++) {
-    const long block = i * PIECE > blocks - PIECE ? blocks - PIECE : i * PIECE;
-    for (long row = 0; row < rows;)
-      row += p.bfloat16 ? with_bfloat16(&p, row, block, rows - row)
-                        : with_floats(&p, row, block, rows - row);
+#pragma omp parallel
+  {
+    Before before;
+    begin(&before);
+#pragma omp for
+    for (long i = 0; i < (blocks + PIECE - 1) / PIECE; i++) {
+      const long block = i * PIECE > blocks - PIECE ? blocks - PIECE : i * PIECE;
+      for (long row = 0; row < rows;) row += some_rows(&p, row, block, rows - row);
+    }
+    finish(&before);
   }
   free(room);
   return 0;

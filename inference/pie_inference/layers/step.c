@@ -21,13 +21,15 @@ typedef struct {
   long count;
 } Products;
 
+enum { QUERY_KEY_VALUE, OUTPUT, GATE_UP, DOWN, PRODUCTS };
+enum { ATTENTION, MLP, QUERY, KEY, NORMS };
 typedef struct {
-  Products query_key_value, output, gate_up, down;
-  const float *norm, *mlp_norm, *query_norm, *key_norm; /* the last two may be none */
-  void *pool;                                           /* [slots, 2, kv_heads, dim] */
-  long window;                                          /* in positions; 0: none */
-  int rope;                                             /* number, or -1 */
-  float scale;
+  Products products[PRODUCTS];
+  const float *norms[NORMS]; /* weights; of queries and keys there may be none */
+  void *pool;                /* [slots, 2, kv_heads, dim] */
+  long window;               /* in positions; 0: none */
+  int rope;                  /* number, or -1 */
+  float scale;               /* of scores */
 } Layer;
 
 typedef struct {
@@ -316,7 +318,7 @@ static void place(const Model *m, const Layer *l, const Step *s, char *qkv, long
   const long dim = m->dim, each = m->bfloat16 ? 2 : 4, size = m->kv_heads * dim * each;
   for (long h = 0; h < m->heads + m->kv_heads; h++) {
     char *head = qkv + h * dim * each;
-    const float *norm = h < m->heads ? l->query_norm : l->key_norm;
+    const float *norm = l->norms[h < m->heads ? QUERY : KEY];
     if (norm) normalize(head, head, norm, dim, m->epsilon, m->bfloat16);
     if (l->rope < 0) continue;
     const Angles *a = s->angles + l->rope;
@@ -382,9 +384,7 @@ static void product(Team *team, const Products *w, const Inputs *inputs, const v
     p.x = inputs->wide ? inputs->wide : x, p.x_sums = at;
     p.residual = residual ? (const char *)residual + offset : 0, p.y = (char *)y + offset;
     const long block = left * PIECE > count - PIECE ? count - PIECE : left * PIECE;
-    for (long row = 0; row < rows;)
-      row += p.bfloat16 ? with_bfloat16(&p, row, block, rows - row)
-                        : with_floats(&p, row, block, rows - row);
+    for (long row = 0; row < rows;) row += some_rows(&p, row, block, rows - row);
   }
 }
 
@@ -408,14 +408,11 @@ static long chunks_of(const Step *s, long row) { return (s->keys[row] + KEYS - 1
 static Room rooms(const Model *m, const Step *s) {
   const long each = m->bfloat16 ? 2 : 4, rows = s->rows, heads = m->heads * m->dim;
   long groups = 0, chunks = 0, widest = heads;
-  for (long i = 0; i < m->count; i++) {
-    const Layer *l = m->layers + i;
-    const Products *all[] = {&l->query_key_value, &l->output, &l->gate_up, &l->down};
-    for (int j = 0; j < 4; j++) {
-      long own = groups_of(all[j]);
+  for (long i = 0; i < m->count; i++)
+    for (int j = 0; j < PRODUCTS; j++) {
+      const long own = groups_of(m->layers[i].products + j);
       if (own > groups) groups = own;
     }
-  }
   for (long row = 0; row < rows; row++) chunks += chunks_of(s, row);
   if (m->hidden > widest) widest = m->hidden;
   if (m->inner > widest) widest = m->inner;
@@ -440,16 +437,17 @@ static Room rooms(const Model *m, const Step *s) {
 long step_room(const Model *m, const Step *s) { return rooms(m, s).bytes; }
 
 static void layer(Team *team, const Model *m, const Layer *l, const Step *s, const Room *r) {
-  const long each = m->bfloat16 ? 2 : 4, rows = s->rows, size = (m->heads / m->kv_heads) * (m->dim + 2);
+  const long each = m->bfloat16 ? 2 : 4, rows = s->rows;
+  const long size = m->heads / m->kv_heads * (m->dim + 2);
   const long hidden = m->hidden * each, heads = m->heads * m->dim * each;
   const long qkv = heads + 2 * m->kv_heads * m->dim * each, inner = m->inner * each;
   EACH(row, rows) {
-    normalize((char *)s->x + row * hidden, r->normed + row * hidden, l->norm, m->hidden, m->epsilon,
-              m->bfloat16);
-    ready(&l->query_key_value, &r->inputs, r->normed, row, rows);
+    normalize((char *)s->x + row * hidden, r->normed + row * hidden, l->norms[ATTENTION],
+              m->hidden, m->epsilon, m->bfloat16);
+    ready(l->products + QUERY_KEY_VALUE, &r->inputs, r->normed, row, rows);
   }
   meet(team);
-  product(team, &l->query_key_value, &r->inputs, r->normed, 0, r->qkv, rows);
+  product(team, l->products + QUERY_KEY_VALUE, &r->inputs, r->normed, 0, r->qkv, rows);
   meet(team);
   EACH(row, rows) place(m, l, s, r->qkv + row * qkv, row);
   meet(team);
@@ -466,25 +464,25 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
   EACH(row, rows) {
     join(m, r->parts + r->chunks[row] * m->kv_heads * size, r->chunks[row + 1] - r->chunks[row],
          r->mixed, row);
-    ready(&l->output, &r->inputs, r->mixed, row, rows);
+    ready(l->products + OUTPUT, &r->inputs, r->mixed, row, rows);
   }
   meet(team);
-  product(team, &l->output, &r->inputs, r->mixed, s->x, r->x, rows);
+  product(team, l->products + OUTPUT, &r->inputs, r->mixed, s->x, r->x, rows);
   meet(team);
   EACH(row, rows) {
-    normalize(r->x + row * hidden, r->normed + row * hidden, l->mlp_norm, m->hidden, m->epsilon,
+    normalize(r->x + row * hidden, r->normed + row * hidden, l->norms[MLP], m->hidden, m->epsilon,
               m->bfloat16);
-    ready(&l->gate_up, &r->inputs, r->normed, row, rows);
+    ready(l->products + GATE_UP, &r->inputs, r->normed, row, rows);
   }
   meet(team);
-  product(team, &l->gate_up, &r->inputs, r->normed, 0, r->gate_up, rows);
+  product(team, l->products + GATE_UP, &r->inputs, r->normed, 0, r->gate_up, rows);
   meet(team);
   EACH(row, rows) {
     gate(r->gate_up + row * 2 * inner, r->inner + row * inner, m->inner, m->bfloat16);
-    ready(&l->down, &r->inputs, r->inner, row, rows);
+    ready(l->products + DOWN, &r->inputs, r->inner, row, rows);
   }
   meet(team);
-  product(team, &l->down, &r->inputs, r->inner, r->x, s->x, rows);
+  product(team, l->products + DOWN, &r->inputs, r->inner, r->x, s->x, rows);
   meet(team);
 }
 
@@ -502,11 +500,14 @@ void step(const Model *m, const Step *s, long first, long end) {
 #pragma omp parallel
   {
     Team *team = &whole;
+    Before before;
+    begin(&before);
 #pragma omp single
     team->threads = omp_get_num_threads();
     for (long i = first; i < end; i++) layer(team, m, m->layers + i, s, &room);
     if (end == m->count) EACH(row, s->rows)
       normalize((char *)s->x + row * hidden, (char *)s->found + row * hidden, m->norm, m->hidden,
                 m->epsilon, m->bfloat16);
+    finish(&before);
   }
 }

@@ -19,6 +19,7 @@ Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
 
 MOST_HEADS, MOST_DIM = 128, 256  # of queries, and numbers of one: what `step.c` has room for
+PRODUCTS = 4  # of a layer
 AT_ONCE = 8  # layers between two looks of `between_layers`
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
@@ -28,14 +29,11 @@ class _Products(ctypes.Structure):
     _fields_ = [("parts", _POINTER), ("count", _LONG)]
 
 
-_PRODUCTS = ("query_key_value", "output", "gate_up", "down")
-_NORMS = ("norm", "mlp_norm", "query_norm", "key_norm")
-
-
 class _Layer(ctypes.Structure):
     _fields_ = [
-        *((name, _Products) for name in _PRODUCTS),
-        *((name, _POINTER) for name in (*_NORMS, "pool")),
+        ("products", _Products * PRODUCTS),
+        ("norms", _POINTER * 4),
+        ("pool", _POINTER),
         ("window", _LONG),
         ("rope", _INT),
         ("scale", _FLOAT),
@@ -89,14 +87,8 @@ class StepSizes:
 class StepLayer:
     """One layer."""
 
-    query_key_value: GroupedLinear
-    output: GroupedLinear
-    gate_up: GroupedLinear
-    down: GroupedLinear
-    norm: RmsNorm
-    mlp_norm: RmsNorm
-    query_norm: RmsNorm | None
-    key_norm: RmsNorm | None
+    products: Sequence[GroupedLinear]  # query, key and value; output; gate and up; down
+    norms: Sequence[RmsNorm | None]  # of the attention, the feed-forward block, queries and keys
     pool: torch.Tensor  # [slots, 2 * kv_heads * dim]
     window: int | None  # in positions
     rope: int | None  # number
@@ -140,8 +132,8 @@ class DecodeStep:
     def _layer(self, layer: StepLayer) -> _Layer:
         self._kept.append(layer)
         return _Layer(
-            **{name: self._products(getattr(layer, name)) for name in _PRODUCTS},
-            **{name: self._weight(getattr(layer, name)) for name in _NORMS},
+            products=tuple(map(self._products, layer.products)),
+            norms=tuple(map(self._weight, layer.norms)),
             pool=layer.pool.data_ptr(),
             window=layer.window or 0,
             rope=-1 if layer.rope is None else layer.rope,

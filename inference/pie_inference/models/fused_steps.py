@@ -21,6 +21,7 @@ from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.step import (
     MOST_DIM,
     MOST_HEADS,
+    PRODUCTS,
     DecodeStep,
     StepLayer,
     StepRows,
@@ -83,21 +84,15 @@ def _step_layer(network: Decoder, number: int, cache: KvCache) -> StepLayer | No
     layer: Layer = network.layers[number]
     mixer, mlp, options = layer.mixer, layer.mlp, network.shape.attention[number]
     assert isinstance(mixer, GroupedQueryAttention)
-    products = [mixer.query_key_value, mixer.output]
-    products += mlp.layers if isinstance(mlp, GatedMlp) else ()
+    blocks = mlp.layers if isinstance(mlp, GatedMlp) else ()
+    products = (mixer.query_key_value, mixer.output, *blocks)
+    norms = (layer.mixer_norm, layer.mlp_norm, mixer.query_norm, mixer.key_norm)
     grouped = [product for product in products if isinstance(product, GroupedLinear)]
-    before, behind = layer.mixer_norm, layer.mlp_norm
-    query_norm, key_norm = mixer.query_norm, mixer.key_norm
-    if len(grouped) < 4 or not (isinstance(before, RmsNorm) and isinstance(behind, RmsNorm)):
+    if len(grouped) < PRODUCTS or any(isinstance(norm, LayerNorm) for norm in norms):
         return None
-    assert not isinstance(query_norm, LayerNorm)
-    assert not isinstance(key_norm, LayerNorm)
     return StepLayer(
-        *grouped,
-        norm=before,
-        mlp_norm=behind,
-        query_norm=query_norm,
-        key_norm=key_norm,
+        grouped,
+        [norm if isinstance(norm, RmsNorm) else None for norm in norms],
         pool=cache.rows[number],
         window=options.window,
         rope=network.spec.layer_rope[number],
