@@ -124,14 +124,32 @@ INLINE floats exponential(floats x) {
   return (floats)((ints)found & (ints)(x >= -87.0f));
 }
 
-#if defined(__has_builtin)
+/* Attention is in vectors of the CPU's own size: compilers take larger ones apart in memory. */
+#ifdef __AVX512F__
+#define VECTOR 64
+#else
+#define VECTOR 32
+#endif
+typedef float vector __attribute__((vector_size(VECTOR), aligned(4)));
+typedef float four __attribute__((vector_size(16), aligned(4)));
+typedef uint32_t wide __attribute__((vector_size(VECTOR), aligned(4)));
+typedef uint16_t narrow __attribute__((vector_size(VECTOR / 2), aligned(2)));
+enum { NUMBERS = VECTOR / 4 };
+
+INLINE vector own_load(const void *from, long at, const int bfloat16) {
+  if (!bfloat16) return *(const vector *)((const float *)from + at);
+  const narrow *stored = (const narrow *)((const uint16_t *)from + at);
+  return (vector)(__builtin_convertvector(*stored, wide) << 16);
+}
+
+#if defined(__has_builtin) && defined(__AVX512F__)
 #if __has_builtin(__builtin_shufflevector)
 #define SHUFFLES 1
 #endif
 #endif
 
 /* The totals of sixteen vectors, a lane each. */
-INLINE floats totals(floats of[16]) {
+INLINE floats totals(vector of[16]) {
 #ifdef SHUFFLES
 #define LOW(A, B)                                                                                  \
   __builtin_shufflevector(A, B, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29)
@@ -157,60 +175,84 @@ INLINE floats totals(floats of[16]) {
     of[i] = FIRST(of[2 * i], of[2 * i + 1]) + SECOND(of[2 * i], of[2 * i + 1]);
   return OUTER(of[0], of[1]) + INNER(of[0], of[1]);
 #else
-  floats found;
-  for (int i = 0; i < 16; i++) found[i] = total(of[i]);
-  return found;
+  float found[16];
+  UNROLL16 for (int i = 0; i < 16; i++) {
+    four sum = {0};
+    UNROLL for (int j = 0; j < VECTOR / 16; j++) sum += ((const four *)(of + i))[j];
+    found[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+  return *(floats *)found;
 #endif
 }
 
+/* What there are registers for: keys whose scores are summed at once, vectors and query heads whose
+   values are. */
+#ifdef __AVX512F__
+enum { SUMS = 16, WIDE = 4, TALL = 4 };
+#else
+enum { SUMS = 4, WIDE = 2, TALL = 4 };
+#endif
+
 /* Scores of a query by sixteen keys. */
-INLINE floats scores_of(const void *query, const char *const *keys, long dim, int bfloat16) {
-  floats sum[16];
-  long d = 0;
-  UNROLL16 for (int i = 0; i < 16; i++) sum[i] = (floats){0};
+INLINE floats scores_of(const void *query, const char *const *keys, long dim, const int bfloat16) {
+  vector sum[LANES];
+  UNROLL16 for (int first = 0; first < LANES; first += SUMS) {
+    vector *own = sum + first;
+    const char *const *key = keys + first;
+    long d = 0;
+    UNROLL16 for (int i = 0; i < SUMS; i++) own[i] = (vector){0};
 #if BFLOAT16
-  if (bfloat16)
-    for (; d + 32 <= dim; d += 32) {
+    for (; bfloat16 && d + 32 <= dim; d += 32) {
       __m512bh q = (__m512bh)_mm512_loadu_si512((const uint16_t *)query + d);
-      UNROLL16 for (int i = 0; i < 16; i++)
-        sum[i] = (floats)_mm512_dpbf16_ps((__m512)sum[i], q,
-                                          (__m512bh)_mm512_loadu_si512(keys[i] + 2 * d));
+      UNROLL16 for (int i = 0; i < SUMS; i++)
+        own[i] = (vector)_mm512_dpbf16_ps((__m512)own[i], q,
+                                          (__m512bh)_mm512_loadu_si512(key[i] + 2 * d));
     }
 #endif
-  for (; d < dim; d += LANES) {
-    floats q = load(query, d, bfloat16);
-    UNROLL16 for (int i = 0; i < 16; i++) sum[i] += q * load(keys[i], d, bfloat16);
+    for (; d < dim; d += NUMBERS) {
+      vector q = own_load(query, d, bfloat16);
+      UNROLL16 for (int i = 0; i < SUMS; i++) own[i] += q * own_load(key[i], d, bfloat16);
+    }
   }
   return totals(sum);
 }
 
-/* Adds values by their weights, of some query heads and some lanes. */
-#define VALUES(HEADS, WIDE)                                                                        \
-  INLINE void values_##HEADS##_##WIDE(const char *const *values, const float (*weights)[KEYS],     \
-                                      long keys, long at, float *found, long dim, int bfloat16) {  \
-    floats sum[HEADS][WIDE];                                                                       \
-    UNROLL for (int h = 0; h < HEADS; h++)                                                         \
-      UNROLL for (int d = 0; d < WIDE; d++) sum[h][d] = (floats){0};                               \
-    for (long k = 0; k < keys; k++)                                                                \
-      UNROLL for (int d = 0; d < WIDE; d++) {                                                      \
-        floats value = load(values[k], at + d * LANES, bfloat16);                                  \
-        UNROLL for (int h = 0; h < HEADS; h++) sum[h][d] += weights[h][k] * value;                 \
-      }                                                                                            \
-    UNROLL for (int h = 0; h < HEADS; h++)                                                         \
-      UNROLL for (int d = 0; d < WIDE; d++)                                                        \
-        *(floats *)(found + h * dim + at + d * LANES) = sum[h][d];                                 \
-  }                                                                                                \
-  static void values_of_##HEADS##_##WIDE(const char *const *values, const float (*weights)[KEYS],  \
-                                         long keys, long at, float *found, long dim, int bf) {     \
-    if (bf) values_##HEADS##_##WIDE(values, weights, keys, at, found, dim, 1);                     \
-    else values_##HEADS##_##WIDE(values, weights, keys, at, found, dim, 0);                        \
-  }
-VALUES(4, 4) VALUES(3, 4) VALUES(2, 4) VALUES(1, 4)
-VALUES(4, 1) VALUES(3, 1) VALUES(2, 1) VALUES(1, 1)
+/* Adds values by their weights, of some query heads and some vectors. */
+INLINE void add(const int heads, const int count, const char *const *values,
+                const float (*weights)[KEYS], long keys, long at, float *found, long dim,
+                const int bfloat16) {
+  vector sum[TALL * WIDE];
+  UNROLL16 for (int i = 0; i < heads * count; i++) sum[i] = (vector){0};
+  for (long k = 0; k < keys; k++)
+    UNROLL for (int d = 0; d < count; d++) {
+      vector value = own_load(values[k], at + d * NUMBERS, bfloat16);
+      UNROLL for (int h = 0; h < heads; h++) sum[h * count + d] += weights[h][k] * value;
+    }
+  UNROLL for (int h = 0; h < heads; h++)
+    UNROLL for (int d = 0; d < count; d++)
+      *(vector *)(found + h * dim + at + d * NUMBERS) = sum[h * count + d];
+}
 
-typedef void Values(const char *const *, const float (*)[KEYS], long, long, float *, long, int);
-static Values *const wide[] = {values_of_1_4, values_of_2_4, values_of_3_4, values_of_4_4};
-static Values *const narrow[] = {values_of_1_1, values_of_2_1, values_of_3_1, values_of_4_1};
+INLINE void add_all(const int heads, const char *const *values, const float (*weights)[KEYS],
+                    long keys, float *found, long dim, const int bfloat16) {
+  long d = 0;
+  for (; d + WIDE * NUMBERS <= dim; d += WIDE * NUMBERS)
+    add(heads, WIDE, values, weights, keys, d, found, dim, bfloat16);
+  for (; d < dim; d += NUMBERS) add(heads, 1, values, weights, keys, d, found, dim, bfloat16);
+}
+
+/* What some query heads of a key head find; how many they are. */
+static int found_by(int heads, const char *const *values, const float (*weights)[KEYS], long keys,
+                    float *found, long dim, int bfloat16) {
+#define HEADS_OF(COUNT)                                                                            \
+  if (COUNT <= TALL && heads >= COUNT) {                                                           \
+    if (bfloat16) add_all(COUNT, values, weights, keys, found, dim, 1);                            \
+    else add_all(COUNT, values, weights, keys, found, dim, 0);                                     \
+    return COUNT;                                                                                  \
+  }
+  HEADS_OF(4) HEADS_OF(3) HEADS_OF(2) HEADS_OF(1)
+  return 1;
+}
 
 /* Puts a part of a slot into a cache. */
 INLINE void fetch(const char *from, long bytes) {
@@ -263,14 +305,8 @@ static void attend(const Model *m, const Layer *l, const Step *s, const char *qu
       most[group + h] = total(sum);
     }
     for (long k = 0; k < keys; k++) at[k] = slots[k] + half + kv * size;
-    for (long h = 0; h < group; h += 4) {
-      const long tile = group - h < 4 ? group - h : 4;
-      long d = 0;
-      for (; d + 4 * LANES <= dim; d += 4 * LANES)
-        wide[tile - 1](at, mine + h, keys, d, found + h * dim, dim, m->bfloat16);
-      for (; d < dim; d += LANES)
-        narrow[tile - 1](at, mine + h, keys, d, found + h * dim, dim, m->bfloat16);
-    }
+    for (long h = 0; h < group;)
+      h += found_by(group - h, at, mine + h, keys, found + h * dim, dim, m->bfloat16);
   }
 }
 
