@@ -11,6 +11,8 @@ import pytest
 import torch
 from inference.test_few_bits import BUILDS
 from inference.test_few_bits import other_cache as other_cache  # a fixture
+from inference.test_quantized import plain_copy
+from safetensors.torch import load_file
 from support.families import make_family
 from support.model_rig import Rig, Step, Stream, causal, runs_of, tokens_of
 
@@ -99,6 +101,17 @@ def assert_as_by_layers(folder: Path) -> None:
 
 def test_steps_are_those_of_the_layers(folder: Path) -> None:
     assert_as_by_layers(folder)
+
+
+def test_gates_that_are_far_from_zero(tmp_path: Path) -> None:
+    """Sigmoids of less than -88, whose exponential has no number."""
+    folder = make("groups of 3", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if "gate_proj" in name]:
+        tensors[name] *= 40
+    for name in [name for name in tensors if "down_proj" in name]:
+        tensors[name] /= 40
+    assert_as_by_layers(plain_copy(folder, tmp_path / "far", tensors))
 
 
 @pytest.mark.parametrize("build", [build for build in BUILDS if build != "native"])

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <sched.h>
 
-extern int omp_get_num_threads(void);
+extern int omp_get_num_threads(void), omp_get_num_procs(void);
 
 #define KEYS 128 /* of a chunk, at most */
 #define HEADS 128 /* query heads, at most */
@@ -62,6 +62,7 @@ typedef struct {
   _Alignas(64) int arrived;
   _Alignas(64) int phase;
   int threads;
+  long patience; /* turns of waiting before others get the core */
 } Team;
 
 static long claim(Team *team, long parts) {
@@ -81,7 +82,7 @@ static void meet(Team *team) {
 #ifdef __x86_64__
     __builtin_ia32_pause();
 #endif
-    if (turns > 100000) sched_yield();
+    if (turns >= team->patience) sched_yield();
   }
 }
 
@@ -101,14 +102,17 @@ INLINE float total(floats value) {
   return value[0];
 }
 
-INLINE floats larger(floats a, floats b) {
-  ints first = (ints)(a > b);
-  return (floats)((first & (ints)a) | (~first & (ints)b));
+INLINE floats chosen(ints second, floats a, floats b) {
+  return (floats)((~second & (ints)a) | (second & (ints)b));
 }
 
-/* e to the power of numbers that are no greater than 88; 0 of what is less than -87. */
+/* `a` if either is no number. */
+INLINE floats larger(floats a, floats b) { return chosen((ints)(b > a), a, b); }
+INLINE floats smaller(floats a, floats b) { return chosen((ints)(b < a), a, b); }
+
+/* e to the power of numbers, or of 88 if they are greater; 0 of what is less than -87. */
 INLINE floats exponential(floats x) {
-  floats bounded = larger(x, (floats){0} - 87.0f);
+  floats bounded = larger(smaller(x, (floats){0} + 88.0f), (floats){0} - 87.0f);
   floats steps = bounded * 1.44269504f + 12582912.0f; /* rounded: its last bits are the number */
   ints power = (ints)steps - 0x4b400000;
   floats whole = steps - 12582912.0f;
@@ -121,7 +125,7 @@ INLINE floats exponential(floats x) {
   found = found * rest + 5.0000001201e-1f;
   found = found * rest * rest + rest + 1.0f;
   found *= (floats)((power + 127) << 23);
-  return (floats)((ints)found & (ints)(x >= -87.0f));
+  return chosen((ints)(x < -87.0f), found, (floats){0});
 }
 
 /* Attention is in vectors of the CPU's own size: compilers take larger ones apart in memory. */
@@ -382,7 +386,7 @@ static void place(const Model *m, const Layer *l, const Step *s, char *qkv, long
 static void gate(const void *both, void *found, long inner, int bfloat16) {
   for (long i = 0; i < inner; i += LANES) {
     floats gate = load(both, i, bfloat16), up = load(both, inner + i, bfloat16);
-    save(found, i, gate / (1.0f + exponential(larger((floats){0} - 86.0f, -gate))) * up, bfloat16);
+    save(found, i, gate / (1.0f + exponential(-gate)) * up, bfloat16);
   }
 }
 
@@ -539,7 +543,10 @@ void step(const Model *m, const Step *s, long first, long end) {
     Before before;
     begin(&before);
 #pragma omp single
-    team->threads = omp_get_num_threads();
+    {
+      team->threads = omp_get_num_threads();
+      team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
+    }
     for (long i = first; i < end; i++) layer(team, m, m->layers + i, s, &room);
     if (end == m->count) EACH(row, s->rows)
       normalize((char *)s->x + row * hidden, (char *)s->found + row * hidden, m->norm, m->hidden,
