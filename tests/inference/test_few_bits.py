@@ -21,14 +21,6 @@ from pie_inference.layers.grouped import GroupedLinear, Packed, packed, rounded
 
 Weight = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
 ROWS = [1, 2, 3, 5, 6, 7, 8, 13, 32, 70]
-# What cc compiles for, and the widest of which this CPU must be for it to run.
-BUILDS = {
-    "native": "",
-    "x86-64": "",
-    "x86-64-v3": "avx2",
-    "x86-64-v4": "avx512bw",
-    "cooperlake": "avx512_bf16",
-}
 
 
 @pytest.fixture
@@ -95,20 +87,6 @@ def test_a_product_of_weights_that_are_stored_differently() -> None:
         (83, 32, 8, True),
     ]
     assert_multiplies(*(weight(out, 192, group, bits, half) for out, group, bits, half in forms))
-
-
-@pytest.mark.parametrize("build", BUILDS)
-def test_products_of_other_cpus(
-    build: str, other_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if BUILDS[build] not in Path("/proc/cpuinfo").read_text():
-        pytest.skip(f"this CPU has no {BUILDS[build]}")
-    flags = [f"-march={build}" if "-march" in flag else flag for flag in native.FLAGS]
-    monkeypatch.setattr(native, "FLAGS", tuple(flags))
-    assert_multiplies(weight(112, 192, 32, 4, True), weight(80, 192, 32, 8, False))
-    (folder,) = other_cache.iterdir()
-    assert [file.suffix for file in folder.iterdir()] == [".so"]
-    assert not folder.stat().st_mode & 0o077
 
 
 def test_rows_of_a_weight() -> None:

@@ -267,13 +267,13 @@ static int with_tiles(const Product *p, long row, long block, int left) {
     shape.rows[i] = i > 4 ? inputs / 2 : rows;
   }
   _tile_loadconfig(&shape);
-#define FEWER(MOST, BLOCKS, BITS)                                                                  \
-  if (rows > MOST / 2) {                                                                           \
+#define MORE_THAN(OTHERS, MOST, BLOCKS, BITS)                                                      \
+  if (rows > OTHERS) {                                                                             \
     for (int b = 0; b < PIECE; b += BLOCKS) tiles(p, row, block + b, rows, MOST, BLOCKS, BITS);    \
     return rows;                                                                                   \
   }
 #define ALL(BITS)                                                                                  \
-  FEWER(16, 1, BITS) FEWER(8, 2, BITS) FEWER(4, 4, BITS) FEWER(2, 4, BITS) FEWER(1, 4, BITS)
+  MORE_THAN(4, 16, 1, BITS) MORE_THAN(1, 4, 4, BITS) MORE_THAN(0, 1, 4, BITS)
   if (p->bits == 4) { ALL(4) }
   ALL(8)
   return rows;
