@@ -146,39 +146,8 @@ INLINE vector own_load(const void *from, long at, const int bfloat16) {
   return (vector)(__builtin_convertvector(*stored, wide) << 16);
 }
 
-#if defined(__has_builtin) && defined(__AVX512F__)
-#if __has_builtin(__builtin_shufflevector)
-#define SHUFFLES 1
-#endif
-#endif
-
 /* The totals of sixteen vectors, a lane each. */
 INLINE floats totals(vector of[16]) {
-#ifdef SHUFFLES
-#define LOW(A, B)                                                                                  \
-  __builtin_shufflevector(A, B, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29)
-#define HIGH(A, B)                                                                                 \
-  __builtin_shufflevector(A, B, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31)
-#define EVEN(A, B)                                                                                 \
-  __builtin_shufflevector(A, B, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
-#define ODD(A, B)                                                                                  \
-  __builtin_shufflevector(A, B, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
-#define FIRST(A, B)                                                                                \
-  __builtin_shufflevector(A, B, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
-#define SECOND(A, B)                                                                               \
-  __builtin_shufflevector(A, B, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)
-#define OUTER(A, B)                                                                                \
-  __builtin_shufflevector(A, B, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
-#define INNER(A, B)                                                                                \
-  __builtin_shufflevector(A, B, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
-  UNROLL for (int i = 0; i < 8; i++)
-    of[i] = LOW(of[2 * i], of[2 * i + 1]) + HIGH(of[2 * i], of[2 * i + 1]);
-  UNROLL for (int i = 0; i < 4; i++)
-    of[i] = EVEN(of[2 * i], of[2 * i + 1]) + ODD(of[2 * i], of[2 * i + 1]);
-  UNROLL for (int i = 0; i < 2; i++)
-    of[i] = FIRST(of[2 * i], of[2 * i + 1]) + SECOND(of[2 * i], of[2 * i + 1]);
-  return OUTER(of[0], of[1]) + INNER(of[0], of[1]);
-#else
   float found[16];
   UNROLL16 for (int i = 0; i < 16; i++) {
     four sum = {0};
@@ -186,7 +155,6 @@ INLINE floats totals(vector of[16]) {
     found[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
   }
   return *(floats *)found;
-#endif
 }
 
 /* What there are registers for: keys whose scores are summed at once, vectors and query heads whose
