@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from inference.test_few_bits import assert_multiplies, weight
-from inference.test_few_bits import other_cache as other_cache  # a fixture
+from inference.test_few_bits import other_cache as other_cache  # fixtures
+from inference.test_few_bits import own_cache as own_cache
 from inference.test_quantized import plain_copy
 from safetensors.torch import load_file
 from support.families import make_family
