@@ -28,7 +28,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from support.documents import Reader, without_the_server
+from support.documents import PERSON, Reader, without_the_server
 from support.javascript import require_javascript
 from support.rust_components import use_toolchain
 
@@ -62,6 +62,8 @@ ELSEWHERE = (
     ("README.md", "-m venv", "tests/test_documents.py::test_the_installation"),
     ("docs/index.md", "-m venv", "tests/test_documents.py::test_the_installation"),
     ("docs/python-sdk.md", "--package", "tests/sdk_python/test_sdk_build.py::test_a_component_"),
+    ("docs/running.md", "$ pie-py chat", "tests/cli/test_cli_terminal.py::test_a_chat"),
+    ("docs/running.md", "pie-py rm", "tests/cli/test_pull.py::test_what_is_there_is_listed"),
     ("docs/rust-sdk.md", "join_all", "tests/test_documents.py::in_the_crate"),
     ("docs/cuda.md", "simulated_gpu", "tests/inference/test_on_simulated_gpu.py::test_"),
     ("docs/cluster.md", "pie-py[cluster]", "tests/cluster/test_cluster.py::test_the_commands_of_"),
@@ -311,6 +313,8 @@ def prepare(name: str, reader: Reader, request: pytest.FixtureRequest) -> None:
             request.getfixturevalue("smollm2")
             (reader.folder / "inferlets").symlink_to(ROOT / "inferlets")
             reader.environment["TMPDIR"] = request.getfixturevalue("short_folder")
+            reader.writes("README.md", "Thessel is a country.\n")
+            reader.writes("person.json", PERSON)
             reader.writes("my_inferlet.py", MY_INFERLET)
             reader.writes("my_inferlet/main.py", MY_INFERLET)
         case "operating":

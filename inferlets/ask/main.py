@@ -28,7 +28,7 @@ async def ask(model: Model, system: str, question: str, images: int) -> Context:
     for _ in range(images):
         place = next((place for place in PLACES if place in rest), None)
         if place is None:
-            raise ValueError(f"the chat template of {model.name!r} has no place for images")
+            raise SystemExit(f"the chat template of {model.name!r} has no place for images")
         before, _, rest = rest.partition(place)
         context.fill(before)
         await context.image(await session.receive_blob())
@@ -64,7 +64,7 @@ async def main(
     loaded = Model.load(model or None)
     given = {} if temperature is None else {"temperature": temperature}
     sampler = DeviceSampler(**{**PLAIN, **loaded.generation_defaults, **given})
-    grammar = Grammar.json_schema(json_schema, any_whitespace=False) if json_schema else None
+    grammar = Grammar.json_schema(json_schema, strict=True) if json_schema else None
     context = await ask(loaded, system, question, images)
     if loaded.has_chat_template and not images:
         context.cue()
@@ -81,7 +81,7 @@ async def main(
     answers = [generator(context.fork(), number) for number in range(n)]
     texts: list[Any] = await gather(*[answer.collect_text() for answer in answers])
     if not all(answer.is_complete for answer in answers):
-        raise ValueError(f"the answer is not whole JSON after {max_tokens} tokens: allow more")
+        raise SystemExit(f"the answer is not whole JSON after {max_tokens} tokens: allow more")
     if not facts:
         return "\n".join(texts) if grammar else "\n\n---\n\n".join(texts)
     return {

@@ -2,6 +2,8 @@
 
 An empty text ends each answer. A text that begins with `/` is a command: of this program, or of the
 terminal that sends it (`pie-py chat` shows both with `/help`).
+
+It is for instruct models: those with a chat template.
 """
 
 import asyncio

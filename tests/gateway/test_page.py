@@ -160,7 +160,7 @@ def test_the_library_runs_without_an_upload(gateway: Gateway) -> None:
     with gateway.http() as http:
         names = {each["name"] for each in http.get("/v1/library").json()["data"]}
         assert {"best_of_n", "tree_of_thought"} <= names
-        assert "chat" not in names, "a component, for the gateway"
+        assert "http_answer" not in names, "a component, for the gateway"
         asked = {"args": ["--pie-options"]}
         told = http.post("/v1/inferlets/best_of_n", json=asked).json()["result"]
         assert "--answers" in {each["option"] for each in told["options"]}

@@ -23,6 +23,11 @@ _AT_ONCE = {
     "PIE_PY_WORKER_MODULE": "benchmarks.instant_worker",
 }
 
+# What the documents' commands call `person.json`.
+PERSON = (
+    '{"type": "object", "properties": {"name": {"enum": ["Ann", "Bob"]}}, "required": ["name"]}'
+)
+
 
 class Reader:
     """Types what a page says into bash, in a folder, with this installation's commands."""

@@ -64,7 +64,7 @@ class WorldOfNodes:
     To be used in a `with`.
     """
 
-    patience = 10.0
+    patience = 20.0
 
     def __init__(self, nodes: Nodes, on: Sequence[Node]) -> None:
         self._nodes = nodes

@@ -14,6 +14,7 @@ from collections.abc import Sequence as Tokens
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import index
+from random import Random
 from typing import NamedTuple, Protocol
 
 from inferlet import raw
@@ -136,7 +137,7 @@ class Choosing:
             device = sampler if isinstance(sampler, DeviceSampler) else sampler.on_device()
             matcher = None if self.grammar is None else await self.grammar.matcher(model)
             return DeviceChoice(sequence, device, matcher, forced=self.forced, beside=self.beside)
-        own = OwnChoice(sequence, sampler.rule(), sampler.size)
+        own = OwnChoice(sequence, _rule_of(sampler), sampler.size)
         if by_steps or not model.samples:
             return own
         if one and sampler.temperature == 0:
@@ -147,6 +148,12 @@ class Choosing:
             if error.code not in SCARCE:
                 raise
             return own  # all of the server's samplers are in use
+
+
+def _rule_of(sampler: Sampler) -> Rule:
+    """A sampler's choice, with draws that begin at its seed."""
+    generator = Random(None if sampler.seed is None else sampler.seed % 2**64)
+    return lambda tokens, probabilities: sampler.choose(tokens, probabilities, generator)
 
 
 class OwnChoice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import neg
@@ -110,11 +110,6 @@ class Sampler:
         if self.temperature == 0:
             return 1
         return min(self.k or DISTRIBUTION_SIZE, DISTRIBUTION_SIZE)
-
-    def rule(self) -> Callable[[Sequence[int], Sequence[float]], int]:
-        """`choose`, with draws that begin at the seed."""
-        generator = Random(None if self.seed is None else self.seed % 2**64)
-        return lambda tokens, probabilities: self.choose(tokens, probabilities, generator)
 
     def choose(
         self, tokens: Sequence[int], probabilities: Sequence[float], generator: Random
