@@ -16,6 +16,8 @@ PLACES = "<image>", "<|image_pad|>"  # what chat templates write where an image 
 async def ask(model: Model, system: str, question: str, images: int) -> Context:
     """A context with the question, up to where the answer begins; images come from the client."""
     context = Context(model)
+    if images and "input-image" not in model.traits:
+        raise SystemExit(f"{model.name} reads no images")
     if not model.has_chat_template:
         return context.fill(f"{system}\n{question}\n".lstrip())
     if not images:

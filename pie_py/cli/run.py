@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +183,7 @@ def run_program(
         blobs: what it gets as messages; lines of standard input by default.
     """
     from pie_py.cli.stream import Interrupt, cancel, has_debugger, run_interruptible, show
-    from pie_py.client import Client
+    from pie_py.client import Client, ClientError
 
     endpoint, key, relay = at
 
@@ -194,8 +194,9 @@ def run_program(
                 if program is not None:
                     launched = await client.upload(program[0], name=program[1])
                 instance = await client.launch(launched, args)
-            for blob in blobs or ():
-                await instance.send(blob)
+            with suppress(ClientError):  # it has ended: its result says why
+                for blob in blobs or ():
+                    await instance.send(blob)
             typed = blobs is None and not (program and has_debugger(program[0]))
             return await show(client, instance, interrupt, cancel, logs=logs, typed=typed)
 

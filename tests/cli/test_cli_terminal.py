@@ -155,6 +155,9 @@ def test_a_question(server: Server, tmp_path: Path) -> None:
     cut = asked(server, None, "ask", "--json-schema", str(schema), "--max-tokens", "5", "x")
     assert cut.returncode == 1
     assert "not whole JSON after 5 tokens" in cut.stderr
+    picture = asked(server, None, "ask", "--image", str(schema), "x")
+    assert picture.stderr.rstrip().endswith("error: pie-tiny reads no images")
+    assert "Traceback" not in picture.stderr
     assert asked(server, None, "ask").returncode == 2
     wrong = asked(server, None, "ask", "-m", "gpt", "x")
     assert "no model is called 'gpt'; served there: pie-tiny" in wrong.stderr
