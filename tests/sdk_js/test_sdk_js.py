@@ -75,6 +75,7 @@ def test_a_rule_of_the_program(feature: Feature) -> None:
     told = feature("choose")
     assert (told["tokens"], told["first"], told["seen"]) == (4, True, [256] * 4)
     assert "returned NaN: it must return a token" in told["none"]
+    assert "{ choose: rule }" in told["subclass"]
     assert "within a grammar the server chooses" in told["grammar"]
 
 
@@ -145,8 +146,8 @@ def test_the_console_is_the_log(client: Client) -> None:
         ("error", "RangeError: far"),
     ]
     assert [text.strip() for _, text in lines[4:]] == [
-        "at log, features.ts:242",
-        "at main, features.ts:267",
+        "at log, features.ts:243",
+        "at main, features.ts:268",
     ]
 
 

@@ -7,20 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.sdk_rig import FAILS as HEAD
 from support.sdk_rig import Rig
-
-HEAD = """
-import asyncio
-from inferlet import *
-model = Model.load()
-
-async def fails(call):
-    try:
-        answer = call()
-        if asyncio.iscoroutine(answer): await answer
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-"""
 
 
 def run(rig: Rig, body: str, head: str = "") -> Any:

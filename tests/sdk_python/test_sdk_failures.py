@@ -7,25 +7,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.sdk_rig import BOS, Rig, continuation
+from support.sdk_rig import BOS, FAILS, Rig, continuation
 
-HEAD = '''
-import asyncio, json
-from inferlet import *
+HEAD = f"""{FAILS}
+import json
 from inferlet import raw
-model = Model.load()
-
-async def fails(call):
-    """The error of a call, which it must have."""
-    try:
-        answer = call()
-        if asyncio.iscoroutine(answer): await answer
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
 
 def stats():
     return json.loads(raw.pool_stats(raw.create_queue(model.name)))
-'''
+"""
 
 
 def run(rig: Rig, body: str, *args: str) -> Any:

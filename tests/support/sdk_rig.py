@@ -130,6 +130,22 @@ class TextWorker(FakeWorker):
         return [likely(value, rank) for rank in range(k)], chances
 
 
+# The head of programs that look at errors.
+FAILS = """
+import asyncio
+from inferlet import *
+model = Model.load()
+
+async def fails(call):
+    # The error of a call, which it must have.
+    try:
+        answer = call()
+        if asyncio.iscoroutine(answer): await answer
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+"""
+
+
 @dataclass
 class Outcome:
     """What became of a program."""

@@ -71,6 +71,7 @@ class _Answer:
         self._is_chat = is_chat
         self._begun = time.perf_counter_ns()
         self._read = self._begun  # when the prompt was
+        self._prompt = 0  # its tokens
 
     async def response(self, exchange: Exchange) -> Response:
         """Lines of JSON, or all in one object."""
@@ -82,36 +83,36 @@ class _Answer:
         return json_response(await while_asked(exchange, self._whole))
 
     async def _lines(self) -> AsyncGenerator[bytes, None]:
-        prompt = 0
-        async for part in self._talk.parts():
-            match part:
-                case Prompt(tokens):
-                    prompt, self._read = tokens, time.perf_counter_ns()
-                case End():
-                    yield _line(self._last(part, prompt, []))
-                case Words() | Thought() | Call():
-                    yield _line(self._chunk(part, done=False))
+        async for part in self._parts():
+            if isinstance(part, End):
+                yield _line(self._last(part, []))
+            else:
+                yield _line(self._chunk(part, done=False))
 
     async def _whole(self) -> OllamaChunk:
         said: list[Said] = []
-        prompt = 0
-        async for part in self._talk.parts():
-            match part:
-                case Prompt(tokens):
-                    prompt, self._read = tokens, time.perf_counter_ns()
-                case End():
-                    return self._last(part, prompt, said)
-                case Words() | Thought() | Call():
-                    said.append(part)
+        async for part in self._parts():
+            if isinstance(part, End):
+                return self._last(part, said)
+            said.append(part)
         raise Problem(503, "the instance was lost", code="unreachable")
 
-    def _last(self, end: End, prompt: int, said: list[Said]) -> OllamaChunk:
+    async def _parts(self) -> AsyncGenerator[Said | End, None]:
+        """What is said, and its end; notes when the prompt has been read."""
+        async for part in self._talk.parts():
+            if isinstance(part, Prompt):
+                self._prompt, self._read = part.tokens, time.perf_counter_ns()
+            else:
+                yield part
+
+    def _last(self, end: End, said: list[Said]) -> OllamaChunk:
         now = time.perf_counter_ns()
         chunk = self._chunk(*said, done=True)
         chunk.done_reason = "length" if end.reason == "length" else "stop"
         chunk.total_duration = now - self._begun
         chunk.load_duration = 0
-        chunk.prompt_eval_count, chunk.prompt_eval_duration = prompt, self._read - self._begun
+        chunk.prompt_eval_count = self._prompt
+        chunk.prompt_eval_duration = self._read - self._begun
         chunk.eval_count, chunk.eval_duration = end.tokens, now - self._read
         return chunk
 

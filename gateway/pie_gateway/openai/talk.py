@@ -134,20 +134,18 @@ async def prepare(
     words = await backend.vocabulary(name.model)
     if asked.top_logprobs and not asked.logprobs:
         raise unsupported("top_logprobs", "it goes with `logprobs: true`")
-    tools = _tools(asked)
+    known = _functions(asked)
+    may_call = _may_call(asked, known)
+    tools = [] if asked.tool_choice == "none" else [_described(tool) for tool in known]
     tells = "tools" in words.arguments
     messages, images = render(asked.messages)
     if images and model["image_rule"] is None:
         raise Problem(400, f"`messages`: {name.model} reads no images", param="messages")
     arguments = template_arguments(asked, words.arguments, effort_field)
-    form, continued = _grammar(asked), _continued(asked)
-    callable_ = _functions(asked)
-    if isinstance(asked.tool_choice, AllowedTools):
-        callable_ = _chosen(callable_, asked.tool_choice)  # all are told, so that prefixes stay
-    functions = {each.function.name: each.function.parameters or {} for each in callable_}
+    form, continued = _grammar(asked, may_call), _continued(asked)
     dialect = dialect_of(
         words,
-        functions if tools else {},
+        {each.function.name: each.function.parameters or {} for each in may_call},
         tells=tells,
         marked=not backend.is_own(route),
         held=form is not None and not _must_call(asked),
@@ -158,9 +156,9 @@ async def prepare(
         messages = with_ids(messages, dialect.family.id_length)
     if tools and tells:
         arguments["tools"] = tools
-    if tools and not tells and form is None:
+    if may_call and not tells and form is None:
         parallel = asked.parallel_tool_calls is not False
-        form = told_calls(_calls(callable_, parallel=parallel), parallel=parallel)
+        form = told_calls(_calls(may_call, parallel=parallel), parallel=parallel)
     job = Job(
         model=name.model,
         adapter=name.adapter,
@@ -206,22 +204,24 @@ def _must_call(asked: ChatRequest) -> bool:
     return choice == "required" or isinstance(choice, NamedTool)
 
 
-def _tools(asked: ChatRequest) -> list[dict[str, Any]]:
-    """The functions that the template gets.
+def _may_call(asked: ChatRequest, known: list[Tool]) -> list[Tool]:
+    """The functions that may be called; all are told, so that prefixes stay.
 
     Raises:
         Problem: 400 if the choice does not go with them.
     """
-    tools = _functions(asked)
-    if not tools:
-        if asked.tool_choice not in (None, "none", "auto"):
-            raise unsupported("tool_choice", "there are no `tools`")
+    choice = asked.tool_choice
+    if not known and choice not in (None, "none", "auto"):
+        raise unsupported("tool_choice", "there are no `tools`")
+    if choice == "none":
         return []
-    if asked.tool_choice == "none":
-        return []
-    if isinstance(asked.tool_choice, NamedTool | AllowedTools):
-        _chosen(tools, asked.tool_choice)
-    return [_described(tool) for tool in tools]
+    if not isinstance(choice, NamedTool | AllowedTools):
+        return known
+    named = [choice] if isinstance(choice, NamedTool) else choice.allowed_tools.tools
+    names = [each.function.name for each in named]
+    if unknown := set(names) - {tool.function.name for tool in known}:
+        raise unsupported("tool_choice", f"no function is called {min(unknown)[:100]!r}")
+    return [tool for tool in known if tool.function.name in names]
 
 
 def _functions(asked: ChatRequest) -> list[Tool]:
@@ -251,27 +251,14 @@ def _described(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": described}
 
 
-def _chosen(tools: list[Tool], choice: NamedTool | AllowedTools) -> list[Tool]:
-    """The functions that may be called."""
-    named = [choice] if isinstance(choice, NamedTool) else choice.allowed_tools.tools
-    names = [each.function.name for each in named]
-    known = {tool.function.name for tool in tools}
-    if unknown := [name for name in names if name not in known]:
-        raise unsupported("tool_choice", f"no function is called {unknown[0][:100]!r}")
-    return [tool for tool in tools if tool.function.name in names]
-
-
-def _grammar(asked: ChatRequest) -> Grammar | None:
+def _grammar(asked: ChatRequest, may_call: list[Tool]) -> Grammar | None:
     """What the text has to look like: a list of calls, or what the request says."""
     if not _must_call(asked):
         return grammar(asked)
     if grammar(asked) is not None:
         raise unsupported("response_format", "it does not go with a call that has to be made")
-    tools = _functions(asked)
-    if isinstance(asked.tool_choice, NamedTool | AllowedTools):
-        tools = _chosen(tools, asked.tool_choice)
     once = isinstance(asked.tool_choice, NamedTool) or asked.parallel_tool_calls is False
-    return _calls(tools, parallel=not once)
+    return _calls(may_call, parallel=not once)
 
 
 def _calls(tools: list[Tool], *, parallel: bool) -> Grammar:

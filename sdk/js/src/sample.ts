@@ -33,6 +33,11 @@ export class Sampler {
 
   /** Throws RangeError for what makes no sense. */
   constructor({ temperature = 1, k, p = 1, minimum = 0, seed }: SamplerFields = {}) {
+    if (new.target !== Sampler) {
+      throw new TypeError(
+        "Sampler has no subclasses: give your rule to `context.generate(undefined, { choose: rule })`",
+      );
+    }
     if (!(temperature >= 0)) {
       throw new RangeError(
         `temperature ${temperature} is negative: 0 always takes the most likely token, 1 keeps the` +

@@ -157,6 +157,7 @@ const features: Record<string, () => unknown> = {
       first: tokens[0] === seconds[0],
       seen,
       none: await refused(() => filled().generate(undefined, { choose: () => NaN }).collectText()),
+      subclass: await refused(() => new (class extends Sampler {})()),
       grammar: await refused(() => filled().generate(undefined, { choose, grammar: Grammar.json() })),
     };
   },
