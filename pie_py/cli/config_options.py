@@ -22,6 +22,12 @@ _OPTIONS = (
         help="Round weights to so many bits, on a CPU; as the checkpoint has them by default.",
     ),
     click.option(
+        "--deterministic",
+        is_flag=True,
+        default=None,
+        help="The same tokens for a request whatever else runs: slower, on a CPU.",
+    ),
+    click.option(
         "--kv-dtype",
         type=click.Choice(["auto", "fp8"]),
         help="Format of keys and values in the pool; the model's by default.",

@@ -26,6 +26,7 @@ _MODEL_FIELDS = (
     "kv_pages",
     "dtype",
     "quantize",
+    "deterministic",
     "device",
     "kv_dtype",
     "gpu_memory_utilization",

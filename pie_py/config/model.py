@@ -34,6 +34,8 @@ class ModelConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights; auto: the checkpoint's
     # On a CPU weights are rounded to so many bits; by default they are the checkpoint's.
     quantize: Literal["int8", "int4"] | None = None
+    # The same tokens whatever else runs: slower, on a CPU, for plain decoders.
+    deterministic: bool = False
     # Tokens of the longest text; what the model can by default.
     max_length: PositiveInt | None = None
     page_size: int = Field(default=16, ge=8, le=32, multiple_of=8)  # tokens a KV page

@@ -123,6 +123,11 @@ class Rig:
         count = -(-tokens // self.page_size)
         return Stream(self, [int(self._free.pop()) for _ in range(count)])
 
+    def release(self, sequence: Stream) -> None:
+        """Its pages may be another's."""
+        self._free += sequence.pages
+        sequence.pages = []
+
     @torch.inference_mode()
     def forward(self, *steps: Step) -> list[torch.Tensor]:
         """One forward batch; logits `[outputs, vocab]` of each sequence, float32."""

@@ -31,6 +31,7 @@ from pie_inference.memory.kv_cache import KvCache
 MAX_SCORES = 1 << 23  # padded queries x keys of a group: bounds the memory of its mask
 GROUP_COST = 1024  # work of a further group, in gathered keys
 MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at once
+TILE_QUERIES, TILE_KEYS = 8, 128  # of `Groups.tiles`: sizes are multiples of these
 LONG_KEYS = 384  # from so many on one query per head is faster for two threads, too
 
 Bool = NDArray[np.bool_]
@@ -88,6 +89,21 @@ def pieces_of(s: Sequences, left: NDArray[np.bool_]) -> list[Piece]:
     return pieces
 
 
+def tiles_of(s: Sequences) -> list[Piece]:
+    """Sequences, cut at multiples of `TILE_QUERIES` keys."""
+    tiles = []
+    inputs, context = np.diff(s.input_starts), np.diff(s.context_starts)
+    for i in np.flatnonzero(inputs).tolist():
+        queries, before = int(inputs[i]), int(context[i])
+        first = 0
+        while first < queries:
+            count = min(TILE_QUERIES - (before + first) % TILE_QUERIES, queries - first)
+            seen = before + (queries if i in s.visible else first + count)
+            tiles.append(Piece(i, first, count, seen))
+            first += count
+    return tiles
+
+
 def grouped(pieces: list[Piece], most_keys: int) -> list[list[Piece]]:
     """Pieces of similar size together, so long as padding costs less than a further group."""
     groups: list[list[Piece]] = []
@@ -141,12 +157,14 @@ class Visibility:
 class Padded:
     """The keys and queries of pieces, padded to one size by repeating a row of the same piece."""
 
-    def __init__(self, sequences: Sequences, pieces: Pieces) -> None:
-        """Lays out pieces of sequences."""
+    def __init__(
+        self, sequences: Sequences, pieces: Pieces, least: tuple[int, int] = (1, 1)
+    ) -> None:
+        """Lays out pieces of sequences, of so many queries and keys at least."""
         self.sequence = sequence = pieces.sequence
         self.queries, self.keys = pieces.queries, pieces.keys
-        self.lanes = np.arange(int(self.queries.max()))
-        self.width = int(self.keys.max())  # keys, padded
+        self.lanes = np.arange(max(int(self.queries.max()), least[0]))
+        self.width = max(int(self.keys.max()), least[1])  # keys, padded
         inputs = sequences.input_starts[sequence] + pieces.first
         # [batch, queries] inputs of the forward
         self.rows = inputs[:, None] + np.minimum(self.lanes, self.queries[:, None] - 1)
@@ -154,6 +172,7 @@ class Padded:
         self._before = np.diff(sequences.context_starts)[sequence] + pieces.first
         self._sequences = sequences
         self._first = pieces.first
+        self._explicit = least != (1, 1)  # a mask always: without one it is another kernel
         ruled = list(sequences.visible)
         self._ruled = np.flatnonzero(np.isin(sequence, ruled)).tolist() if ruled else []
 
@@ -177,7 +196,7 @@ class Padded:
 
     def everything(self, dtype: torch.dtype, device: torch.device) -> Visibility:
         """What the queries see if no window hides anything."""
-        if self._ruled:
+        if self._ruled or self._explicit:
             return visibility(self.seen(), dtype, device)
         if self.lanes.size > 1:
             if self._before.any():
@@ -262,6 +281,8 @@ class Groups:
         self._cache = cache
         self._device = cache.data.device
         self._heads = heads
+        width = cache.rows[0].shape[1] * cache.data.itemsize  # bytes of a slot
+        self._most_keys = max(1, MAX_GATHER_BYTES // width)
         self.windows = {options.window for options in layers if options.window is not None}
         on_cpu = self._device.type == "cpu"
         self._tiles = on_cpu and bool(torch.cpu.get_capabilities().get("amx_tile"))
@@ -278,16 +299,36 @@ class Groups:
         """Inputs `[t]` whose keys are gathered from the pool in every layer."""
         if not inputs.any():
             return []
-        width = self._cache.rows[0].shape[1] * self._cache.data.itemsize  # bytes of a slot
         pieces = pieces_of(layout.sequences, inputs)
-        most_keys = max(1, MAX_GATHER_BYTES // width)
         groups = []
-        for some in grouped(pieces, most_keys):
+        for some in grouped(pieces, self._most_keys):
             padded = Padded(layout.sequences, Pieces(*np.array(some, np.int64).T))
             real = None
             if (padded.queries != padded.lanes.size).any():
                 real = np.flatnonzero((padded.lanes < padded.queries[:, None]).reshape(-1))
             groups.append(self._group(layout, padded, real, None))
+        return groups
+
+    def tiles(self, s: Sequences) -> list[Group]:
+        """All inputs, in shapes that follow from the place of a token in its own sequence alone.
+
+        A kernel's order of sums depends on the shapes. Here so many queries at most, of tokens
+        between two multiples of `TILE_QUERIES`, attend to a multiple of `TILE_KEYS`.
+        """
+        keys = KeySlots(s)
+        layout = Layout(s, keys, np.arange(s.input_slots.size))
+        most = min(self._most_keys, MAX_SCORES // (TILE_QUERIES * self._heads))
+        by_width: dict[int, list[Piece]] = {}
+        for piece in tiles_of(s):
+            by_width.setdefault(-(-piece.keys // TILE_KEYS) * TILE_KEYS, []).append(piece)
+        groups = []
+        for width, pieces in sorted(by_width.items()):
+            at_once = max(1, most // width)
+            for first in range(0, len(pieces), at_once):
+                some = Pieces(*np.array(pieces[first : first + at_once], np.int64).T)
+                padded = Padded(s, some, (TILE_QUERIES, width))
+                real = np.flatnonzero(padded.lanes < padded.queries[:, None])
+                groups.append(self._group(layout, padded, real, None))
         return groups
 
     def _group(

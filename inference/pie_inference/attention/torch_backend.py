@@ -64,9 +64,11 @@ class TorchAttention(AttentionBackend):
         layers: Sequence[AttentionOptions],
         states: States | None = None,
         history: int = 0,
+        fixed: bool = False,
     ) -> None:
         """Serves a cache whose keys are shared by `heads` query heads, for layers with keys and
-        values, and for layers with states, which look back at `history` tokens.
+        values, and for layers with states, which look back at `history` tokens. If `fixed`, what a
+        token attends to is computed in one way, whatever else is in the batch (`Groups.tiles`).
         """
         self.cache = cache
         self.layers = layers
@@ -77,6 +79,7 @@ class TorchAttention(AttentionBackend):
         # What a query finds in two sets of keys is joined by the log-sum-exp of its scores in each.
         # Only the CPU kernel returns it, and that one cannot cap scores, and has no sinks.
         self._joins = self._device.type == "cpu" and not any(layer.scored for layer in layers)
+        self._fixed = fixed
         self._gathered = cache.data.new_empty(0)
 
     def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
@@ -88,6 +91,10 @@ class TorchAttention(AttentionBackend):
         if self._states is not None:
             states = PreparedStates(sequences, self.cache, self._states, self._history)
             ordered = False  # those layers have the inputs as they are
+
+        if self._fixed:
+            written = upload(sequences.input_slots, self._device)
+            return _TorchPrepared(self, None, written, self._groups.tiles(sequences), [], [])
 
         # 1. Shared prefixes are attended to once for all their sequences. The steps below handle
         #    the remaining keys of each sequence.

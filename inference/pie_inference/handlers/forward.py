@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.attention.observed import ObservedAttention
-from pie_inference.attention.sequences import describe
+from pie_inference.attention.sequences import Sequences, describe
 from pie_inference.device import DeviceFuture, completed, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import (
@@ -137,6 +137,10 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         return None
     positions = model.embeds.positions[batch.inputs]
     sequences = describe(batch, positions, model.cache)
+    if (cut := _first_of_another_kind(model, batch, sequences)) is not None:
+        count = batch.has_masked.size
+        first = forward(model, part(batch, 0, cut))
+        return _joined(first, cut, forward(model, part(batch, cut, count)), count - cut)
     model.cache.positions[sequences.input_slots] = positions
     outputs = _output_rows(batch)
     images = model.embeds.images(batch.inputs)
@@ -182,6 +186,14 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     if outputs.size:
         model.embeds.write(targets, hidden, positions if every_row else positions[computed])
     return None if observed is None else observed.result()
+
+
+def _first_of_another_kind(model: ServedModel, batch: Forward, sequences: Sequences) -> int | None:
+    """Where a batch is to be cut so that how a sequence is computed does not depend on others."""
+    if model.fused_steps is None or not model.fused_steps.prompts:
+        return None
+    changes = np.flatnonzero(np.diff(model.fused_steps.takes(batch, sequences)))
+    return int(changes[0]) + 1 if changes.size else None
 
 
 def writes_outputs(model: ServedModel, batch: Forward) -> Clear:

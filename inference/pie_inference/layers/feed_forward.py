@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
+from pie_inference.layers.fixed_rows import by_rows
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows, adapted
@@ -97,10 +98,14 @@ class GatedMlp(FeedForward):
         activation: Activation,
         clamp: Clamp | None = None,
         gated: bool = True,
+        fixed: bool = False,
     ) -> None:
-        """Takes the products: hidden to twice the inner size, gate first, and inner to hidden."""
+        """Takes the products: hidden to twice the inner size, gate first, and inner to hidden; and
+        whether rows are to be independent (`fixed_rows.py`).
+        """
         self._gate_up = gate_up
         self._down = down
+        self._fixed = fixed
         self._gate = Gate(activation, clamp, gated)
 
     def use(self, kernels: Kernels) -> None:
@@ -114,15 +119,19 @@ class GatedMlp(FeedForward):
 
     def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
         """`y` `[t, hidden]`."""
-        inner = self._gate(adapted(self._gate_up, x, adapters))
+        inner = self._inner(adapted(self._gate_up, x, adapters))
         return adapted(self._down, inner, adapters)
 
     def add_to(
         self, residual: torch.Tensor, x: torch.Tensor, adapters: AdapterRows | None = None
     ) -> torch.Tensor:
         """`residual + y`, in one product."""
-        inner = self._gate(adapted(self._gate_up, x, adapters))
+        inner = self._inner(adapted(self._gate_up, x, adapters))
         y = self._down.add_to(residual, inner)
         if adapters is not None:
             adapters.add_(y, inner, self._down)
         return y
+
+    def _inner(self, both: torch.Tensor) -> torch.Tensor:
+        # What PyTorch computes without vectors, at the end of a tensor, has other last bits.
+        return by_rows(self._gate, both) if self._fixed else self._gate(both)

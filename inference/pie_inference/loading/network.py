@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -160,9 +160,37 @@ def _network(
         if found.packed or quantization(checkpoint):
             log.info("weights in few bits", kept=len(found.packed), widened_or_plain=len(found))
     with torch.inference_mode():
+        if config.deterministic:
+            spec = _fixed(architecture, checkpoint, config, device, ranks)
+            return Decoder(spec, tensors, dtype, device)
         if divided is None:
             return architecture.build(checkpoint, tensors, dtype, device, folder)
         return Decoder(sharded(divided, ranks.size), tensors, dtype, device, ranks)
+
+
+def _fixed(
+    architecture: Architecture,
+    checkpoint: dict[str, Any],
+    config: ModelConfig,
+    device: torch.device,
+    ranks: Ranks,
+) -> DecoderSpec:
+    """The decoder whose rows do not depend on each other. Raises `LoadError` if it has parts for
+    which there is no such way.
+    """
+    spec = None if architecture.decoder is None else architecture.decoder(checkpoint)
+    for there, what in (
+        (device.type != "cpu", "a GPU: its kernels choose the order of sums by the batch"),
+        (ranks.size > 1, "tensor_parallel_size above 1"),
+        (bool(config.adapters), "adapters"),
+        (spec is None, "models that read images"),
+        (spec is not None and spec.shape.recurrent is not None, "layers with a state"),
+        (spec is not None and bool(spec.shape.latent), "attention to latents"),
+    ):
+        if there:
+            raise LoadError(f"deterministic: not with {what}; leave it away")
+    assert spec is not None
+    return replace(spec, fixed_rows=True)
 
 
 def arranged(architecture: Architecture, checkpoint: dict[str, Any], stored: Sources) -> Sources:

@@ -43,7 +43,9 @@ def with_pools(
         embeds = EmbedPool(sizes.embeds, shape.hidden, loaded.dtype, device, shape.image_layers)
         samplers = SamplerPool(network.shape.vocab_size, device)
         fused_sampling: FusedSampling | None = None
-        steps = fused_steps(network, cache, embeds) if device.type == "cpu" else None
+        # With other kernels prompts would have other last bits than steps.
+        alike = loaded.config.deterministic
+        steps = fused_steps(network, cache, embeds, alike) if device.type == "cpu" else None
         if device.type == "cuda":
             from pie_inference.cuda.fused_sampling import fused_sampling_for
 
@@ -97,7 +99,8 @@ def _attention(
     shape = network.shape
     if loaded.flashinfer is None:
         if (r := shape.recurrent) is None:
-            return TorchAttention(cache, shape.heads, shape.attention), None
+            fixed = config.deterministic
+            return TorchAttention(cache, shape.heads, shape.attention, fixed=fixed), None
         pool = States(cache, (r.layers, r.heads, r.key_dim, r.value_dim), states)
         return TorchAttention(cache, shape.heads, shape.attention, pool, r.history), None
     from pie_inference.attention.flashinfer import FlashInferAttention

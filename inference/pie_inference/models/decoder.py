@@ -11,7 +11,7 @@ from pie_inference.attention.base import PreparedAttention
 from pie_inference.layers.experts import Experts, Router, Stacked, WithShared, groups
 from pie_inference.layers.feed_forward import Clamp, FeedForward, GatedMlp
 from pie_inference.layers.kernels import Kernels
-from pie_inference.layers.linear import Linear, linear, multiplies_int8
+from pie_inference.layers.linear import Linear, multiplies_int8
 from pie_inference.layers.lora import AdapterRows
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.memory.embeds import ImageInputs
@@ -21,7 +21,7 @@ from pie_inference.models.mixer import GroupedQueryAttention, Mixer
 from pie_inference.models.shape import Turn
 from pie_inference.models.sharding import divides_head
 from pie_inference.models.spec import Block, DecoderSpec, ExpertsSpec, MlpSpec
-from pie_inference.models.weights import Norm, Weights
+from pie_inference.models.weights import Norm, Weights, product
 from pie_inference.parallel.ranks import ALONE, Ranks, SummedFeedForward, SummedLinear
 from pie_inference.vision.images import ImageEncoder
 
@@ -70,7 +70,8 @@ class Decoder:
             Rope(*rope.turning(), rope.positions, dtype, device, spec.interleaved)
             for rope in spec.ropes
         ]
-        taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype, spec.layer_norm)
+        form = (spec.layer_norm, spec.fixed_rows)
+        taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype, *form)
         self.few_bits = taken.few_bits  # of weights that are kept so
         self.layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
         self.norm = taken.norm(f"{spec.prefix}norm")
@@ -148,9 +149,9 @@ class Decoder:
         if not block.routing.sigmoid:
             return Router(weights.linear(name), block.routing)
         # As it is trained: in float32, which no adapter changes.
-        product = linear(weights.tensor(f"{name}.weight").float())
+        made = product(weights.tensor(f"{name}.weight").float(), None, self.spec.fixed_rows)
         correction = weights.optional(f"{name}.e_score_correction_bias")
-        return Router(product, block.routing, None if correction is None else correction.float())
+        return Router(made, block.routing, None if correction is None else correction.float())
 
     def _groups(self, block: ExpertsSpec) -> bool:
         return groups(self._dtype, self._device, self.shape.hidden, block.inner)
@@ -177,6 +178,7 @@ class Decoder:
             self.spec.activation,
             clamp,
             block.gated,
+            self.spec.fixed_rows,
         )
 
     @property

@@ -39,8 +39,12 @@ MOST_INPUTS = 4  # of a sequence
 Int32 = NDArray[np.int32]
 
 
-def fused_steps(network: Decoder, cache: KvCache, embeds: EmbedPool) -> FusedSteps | None:
-    """Steps of a network over its pools; None if it is none of those that can be fused."""
+def fused_steps(
+    network: Decoder, cache: KvCache, embeds: EmbedPool, prompts: bool = False
+) -> FusedSteps | None:
+    """Steps of a network over its pools, and `prompts` if they are to be computed alike; None if it
+    is none of those that can be fused.
+    """
     if not _plain(network.spec) or cache.stored != cache.dtype:
         return None
     layers = [_step_layer(network, number, cache) for number in range(len(network.layers))]
@@ -57,7 +61,8 @@ def fused_steps(network: Decoder, cache: KvCache, embeds: EmbedPool) -> FusedSte
         interleaved=network.spec.interleaved,
         epsilon=network.spec.epsilon,
     )
-    return FusedSteps(network, DecodeStep(sizes, whole, network.norm), cache, embeds)
+    step = DecodeStep(sizes, whole, network.norm)
+    return FusedSteps(network, step, cache, embeds, prompts)
 
 
 def _plain(spec: DecoderSpec) -> bool:
@@ -104,18 +109,24 @@ class FusedSteps:
     """Runs forwards that it can."""
 
     def __init__(
-        self, network: Decoder, step: DecodeStep, cache: KvCache, embeds: EmbedPool
+        self,
+        network: Decoder,
+        step: DecodeStep,
+        cache: KvCache,
+        embeds: EmbedPool,
+        prompts: bool = False,
     ) -> None:
-        """Takes a network, its step and its pools."""
+        """Takes a network, its step and its pools, and whether prompts are steps, too."""
         self._network, self._step = network, step
+        self.prompts = prompts
         self._cache, self._embeds = cache, embeds
 
     def run(self, batch: Forward, sequences: Sequences, positions: Int32) -> bool:
         """Runs a checked forward and writes its outputs, if it is a step."""
         inputs = np.diff(batch.input_starts)
-        if inputs.max() > MOST_INPUTS or sequences.visible:
+        if not self.prompts and inputs.max() > MOST_INPUTS:
             return False
-        if batch.observed.any() or (batch.adapters >= 0).any():
+        if not self.takes(batch, sequences).all():
             return False
         self._cache.stamp(sequences.input_slots)
         found = self._step.run(
@@ -128,6 +139,17 @@ class FusedSteps:
         outputs = ranges(batch.input_starts[1:] - counts, counts)
         self._embeds.write(batch.outputs, found[outputs], positions[outputs])
         return True
+
+    @staticmethod
+    def takes(batch: Forward, sequences: Sequences) -> NDArray[np.bool_]:
+        """Of which sequences it can be a step, if they have few inputs: `[n]`."""
+        able = np.ones(batch.has_masked.size, np.bool_)
+        able[list(sequences.visible)] = False
+        if batch.observed.size:
+            able &= batch.observed == 0
+        if batch.adapters.size:
+            able &= batch.adapters < 0
+        return able
 
     def _rows(self, s: Sequences) -> StepRows:
         """What each input sees: what is before it in its sequence."""

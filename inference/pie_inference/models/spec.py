@@ -199,6 +199,7 @@ class DecoderSpec:
     qkv_bias: bool = False
     output_bias: bool = False  # of the attention
     layer_norm: bool = False  # norms are LayerNorm, not RMSNorm
+    fixed_rows: bool = False  # rows of products are independent (layers/fixed_rows.py)
     norm_bias: bool = False
     parallel: bool = False  # the feed-forward block has the attention's input
     query_key_norm: bool = False  # of every head's query and key

@@ -6,6 +6,7 @@ from collections.abc import MutableMapping
 
 import torch
 
+from pie_inference.layers.fixed_rows import FixedRows
 from pie_inference.layers.grouped import GroupedLinear, Packed
 from pie_inference.layers.layer_norm import LayerNorm
 from pie_inference.layers.linear import Int8Linear, Linear, linear, worth_int8
@@ -27,9 +28,11 @@ class Tensors(dict[str, torch.Tensor]):
 class Table:
     """The rows of a weight `[n, in]`, which may also be that of a product."""
 
-    def __init__(self, weight: torch.Tensor | Packed, dtype: torch.dtype) -> None:
-        """Takes the weight, and the dtype of rows."""
-        self.weight, self._dtype = weight, dtype
+    def __init__(
+        self, weight: torch.Tensor | Packed, dtype: torch.dtype, fixed: bool = False
+    ) -> None:
+        """Takes the weight, the dtype of rows, and whether a product's are to be independent."""
+        self.weight, self._dtype, self._fixed = weight, dtype, fixed
 
     def rows(self, wanted: torch.Tensor) -> torch.Tensor:
         """Those of numbers `[m]`, int64: `[m, in]`."""
@@ -41,12 +44,18 @@ class Table:
         """That with the weight, and the bias `[n]`."""
         if isinstance(self.weight, Packed):
             return GroupedLinear([self.weight], bias)
-        return linear(self.weight, bias)
+        return product(self.weight, bias, self._fixed)
 
     def part(self, count: int, number: int) -> Table:
         """One of so many parts of a weight, which is not packed."""
         assert isinstance(self.weight, torch.Tensor)
         return Table(self.weight.chunk(count, 0)[number], self._dtype)
+
+
+def product(weight: torch.Tensor, bias: torch.Tensor | None, fixed: bool) -> Linear:
+    """That with a weight, whose rows are independent if `fixed`."""
+    made = linear(weight, bias)
+    return FixedRows(made, weight.shape[1], weight.dtype) if fixed else made
 
 
 class Weights:
@@ -59,13 +68,15 @@ class Weights:
         offset: float,
         dtype: torch.dtype,
         layer_norm: bool = False,
+        fixed: bool = False,
     ) -> None:
         """Takes the tensors, of norms the epsilon and what is added to their weights, the dtype to
-        which int8 weights are widened, and whether norms are layer norms.
+        which int8 weights are widened, whether norms are layer norms, and whether the rows of
+        products are to be independent (`fixed_rows.py`).
         """
         self._tensors = tensors
         self._epsilon, self._offset = epsilon, offset
-        self._dtype, self._layer_norm = dtype, layer_norm
+        self._dtype, self._layer_norm, self._fixed = dtype, layer_norm, fixed
         self._packed = tensors.packed if isinstance(tensors, Tensors) else {}
         self.few_bits = sorted({weight.bits for weight in self._packed.values()})
         self.sites: dict[str, LinearSite] = {}  # what adapters may change
@@ -86,7 +97,7 @@ class Weights:
         if name in self._packed:
             return Table(self._packed.pop(name), self._dtype)
         found = self.optional(name)
-        return None if found is None else Table(found, self._dtype)
+        return None if found is None else Table(found, self._dtype, self._fixed)
 
     def norm(self, name: str, epsilon: float | None = None, offset: float | None = None) -> Norm:
         """The norm of that name; of another epsilon or offset, if one is given."""
@@ -116,7 +127,10 @@ class Weights:
         parts = [take(f"{name}.weight") for name in names]
         bias = self._bias(names, [len(part) for part in parts], bias_into)
         weight = torch.cat(parts, out=into)
-        made = linear(weight, bias) if scale is None else Int8Linear(weight, scale, bias)
+        if scale is None:
+            made = product(weight, bias, self._fixed)
+        else:  # whose sums are exact
+            made = Int8Linear(weight, scale, bias)
         return self._placed(made, names, [(len(part), part.shape[1]) for part in parts])
 
     def _grouped(self, names: tuple[str, ...], parts: list[Packed]) -> Linear:
