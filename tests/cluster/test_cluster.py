@@ -37,7 +37,8 @@ from support.traps import set_traps, trapped
 
 from benchmarks.documents import blocks
 from pie_cluster.machines import operate
-from pie_cluster.machines.settings import Token
+from pie_cluster.machines.keepers import keeper
+from pie_cluster.machines.settings import ClusterProblem, Names, Token
 from pie_cluster.machines.token import free_ports
 from pie_cluster.wire.messages import Fenced, decode_to_node, encode
 from pie_cluster.wire.sockets import member_dealer
@@ -975,3 +976,36 @@ def test_quotas_are_counted_by_each_node(cluster: Cluster) -> None:
         assert kinds["n1: instances"]["may"] == kinds["n2: instances"]["may"] == 1000
         assert kinds["bytes of programs"]["has"] > 0
         assert [user["user"] for user in client.quota(all_users=True)] == ["local"]
+
+
+def test_a_machine_that_left_takes_nobodys_place(cluster: Cluster) -> None:
+    """Ray would start its nodes where there is room for others."""
+    third, fourth = cluster.folder / "third", cluster.folder / "fourth"
+    (gone,) = cluster.join(third)
+    cluster.leave(third)
+    (node,) = cluster.join(fourth)
+    assert cluster.state(node) == "ready"
+    assert cluster.state(gone) not in ("ready", "starting")
+    cluster.leave(fourth)
+
+
+def test_a_head_whose_keeper_was_killed_starts_again_and_its_nodes_go_on(cluster: Cluster) -> None:
+    before = {name: node.incarnation for name, node in cluster.nodes().items()}
+    alive = Names(cluster.folder / "nodes").read()
+    assert alive
+    kept = keeper(cluster.folder)
+    assert kept is not None
+    kept.kill()
+    kept.wait()
+    assert cluster.token is not None
+    ports = [cluster.endpoint, cluster.token.directory, f"tcp://{cluster.token.ray}"]
+    wait_for(lambda: not any(answers(parse_endpoint(port)) for port in ports))
+    with pytest.raises(ClusterProblem, match="run still, and it had another address"):
+        operate.up(cluster.config, lambda text: None)
+    config = cluster.config.model_copy(update={"endpoint": cluster.endpoint})
+    cluster.token = operate.up(config, lambda text: None)
+    after = cluster.nodes()
+    assert [after[name].incarnation for name in alive] == [before[name] for name in alive]
+    assert [after[name].state for name in alive] == ["ready"] * len(alive)
+    with cluster.client() as client:
+        assert echoes(client.launch(client.upload(ECHO, name="echo")))

@@ -468,9 +468,10 @@ class _Member:
 
     def __init__(self, world: WorldOfNodes, two: list[Node], topic: str, node: Node) -> None:
         self._world, self._topic, self._node = world, topic, node
-        self._one, self._other = (world.puppet(on, "ann") for on in two)
+        self._one, self._other = (world.puppet(on, "fay") for on in two)
         self._one.call("subscribe", topic)  # so the owner is one of the two
-        self._lost = world.puppet(node, "ann")
+        assert world.owner("fay") in [each.life for each in two]
+        self._lost = world.puppet(node, "fay")
         self._lost.call("subscribe", topic)
         assert self._other.call("broadcast", topic, "x") == 2
         self._one.call("push", topic, "message")

@@ -2,7 +2,8 @@
 are on several machines, one for each of the others, which keeps the host of the ranks there.
 
 `python -m pie_cluster.machines.actors FOLDER` has Ray place the nodes of a machine's folder that
-it does not have yet. It may be run again at any time.
+it does not have yet, and with `forget` behind it end those that are on the machine, which leaves.
+Both may be run again at any time.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ NAMESPACE = "pie"
 PREFIX = "node-"
 RANKS_PREFIX = "ranks-"
 DROP_SECONDS = 1.0  # before another try to note that a node is drained
+PLACE_SECONDS = 2.0  # for an actor to say where it is
 HOST_SECONDS = 10.0  # without an answer, after which an actor's machine is taken for lost
 AGAIN_SECONDS = 1.0  # between two questions to it
 NODE_ROOM = {"pie_node": 1}
@@ -67,15 +69,16 @@ class NodeActor:
         self._keeper = NodeKeeper(node, self._folder, find, ACTOR_ENDED if is_another else "")
         threading.Thread(target=self._keep, daemon=True).start()
 
+    def folder(self) -> str:
+        """That of the machine where it is."""
+        return str(self._folder)
+
     def _keep(self) -> None:
         self._keeper.run()
         # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
         while not self._dropped():
             time.sleep(DROP_SECONDS)
-        for number in range(1, self._machines):
-            _end(_ranks_name(self._node, number))
-        if (group := _group(self._node)) is not None:
-            ray.util.remove_placement_group(group)
+        _end_others(self._node, self._machines)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     def _dropped(self) -> bool:
@@ -236,6 +239,29 @@ def give_up_node(name: str) -> None:
     _end(PREFIX + name)
 
 
+def forget_nodes(names: list[str], folder: Path, machines: int) -> None:
+    """Ends the nodes of a machine that leaves, each of so many machines: Ray would keep them, and
+    start them where there is room for others. Those that are elsewhere stay.
+    """
+    for name in names:
+        with suppress(ValueError):  # Ray does not know it any more
+            actor: Any = ray.get_actor(PREFIX + name, namespace=NAMESPACE)
+            place = ""
+            with suppress(RayError):  # it is nowhere
+                place = str(ray.get(actor.folder.remote(), timeout=PLACE_SECONDS))
+            if place in ("", str(folder)):
+                ray.kill(actor, no_restart=True)
+                _end_others(name, machines)
+
+
+def _end_others(node: str, machines: int) -> None:
+    """What a node has beside its own actor."""
+    for number in range(1, machines):
+        _end(_ranks_name(node, number))
+    if (group := _group(node)) is not None:
+        ray.util.remove_placement_group(group)
+
+
 def _end(name: str) -> None:
     with suppress(ValueError):  # Ray does not know it any more
         ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
@@ -284,13 +310,16 @@ def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
 
 
 def main() -> int:
-    """Places the nodes of a machine."""
+    """Places the nodes of a machine, or ends them."""
     exit_with_parent()
     folder = Path(sys.argv[1])
     token = Token.read(folder / "token.json")
     machine = Machine.model_validate_json((folder / "machine.json").read_text())
     gpus = token.local_ranks if machine.gpus else 0
     connect(token, machine.host, folder)
+    if sys.argv[2:] == ["forget"]:
+        forget_nodes(Names(folder).read(), folder, token.rank_machines)
+        return 0
     try:
         if token.rank_machines > 1:
             names = wanted_nodes(token, machine, folder)

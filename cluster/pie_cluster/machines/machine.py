@@ -29,6 +29,7 @@ log = logging.getLogger("pie.machine")
 LOOK_SECONDS = 0.05
 FIRST_PAUSE, MOST_PAUSE = 0.05, 5.0  # before a process is started again
 STOP_SECONDS = 15.0  # for Ray's processes to end
+FORGET_SECONDS = 10.0  # for Ray to end this machine's nodes; its head may be away
 RECONNECT_SECONDS = 600  # that Ray's agents wait for a head that is away
 
 
@@ -60,6 +61,8 @@ class MachineKeeper:
         end = time.monotonic() + STOP_SECONDS
         if self._placing is not None:
             self._placing.kill()
+        if self._machine.role != "head":
+            self._forget_nodes()
         for other in reversed(others):
             other.ask_to_end()
         if self._machine.role == "head":
@@ -98,6 +101,15 @@ class MachineKeeper:
 
     def _placer(self) -> Child:
         return self._of_ray("placing", "pie_cluster.machines.actors", str(self._folder))
+
+    def _forget_nodes(self) -> None:
+        """Has Ray end this machine's nodes, if its head is there."""
+        with suppress(OSError):
+            module, folder = "pie_cluster.machines.actors", str(self._folder)
+            leaving, end = self._of_ray("leaving", module, folder, "forget"), time.monotonic()
+            while leaving.status is None and time.monotonic() < end + FORGET_SECONDS:
+                time.sleep(LOOK_SECONDS)
+            leaving.kill()
 
     def _write_pids(self, supervisors: Sequence[Supervisor[Child]]) -> None:
         """Writes which processes run, for `pie-py cluster` and for tests."""

@@ -45,16 +45,23 @@ FORGET_SECONDS = 4.0  # in which the directory notices that a machine was ended
 
 
 def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
-    """Starts a cluster on this machine, with its first nodes.
+    """Starts a cluster on this machine, with its first nodes; those that run already, for their
+    head has died, go on.
 
     Raises:
-        ClusterProblem: if it cannot; then nothing of it runs.
+        ClusterProblem: if it cannot; then nothing of it runs but what ran before.
     """
     _check_ray()
     folder = config.folder.absolute()
     with _locked(folder):
         _check_none_runs(folder)
         token = make_token(config, folder)
+        runs = keeper(folder / "nodes") is not None
+        if runs and Token.read(folder / "nodes" / TOKEN_FILE) != token:
+            raise ClusterProblem(
+                "nodes of the cluster that was here run still, and it had another address or other"
+                f" settings; `pie-py cluster down --folder {folder}` ends them"
+            )
         machine = _first_machine(config, token)
         http = http_gateway.chosen(config.gateway)
         say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
@@ -74,10 +81,10 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
         try:
             start_keeper(folder)
             _wait_for_head(folder, token, {"http"} if http else set())
-            if config.nodes:
+            if config.nodes or runs:
                 _add_nodes(folder / "nodes", token, machine, say)
         except BaseException:
-            down(folder)
+            down(folder, nodes=not runs)
             raise
     return token
 
@@ -165,14 +172,15 @@ def drain(token: Token, folder: Path, node: str, seconds: float) -> None:
         directory.ask(Drain(directory.next_number, node, seconds))
 
 
-def down(folder: Path) -> bool:
-    """Ends what this machine runs of a cluster. Returns whether anything ran.
+def down(folder: Path, nodes: bool = True) -> bool:
+    """Ends what this machine runs of a cluster, a head's own `nodes` too. Returns whether anything
+    ran.
 
     Raises:
         ClusterProblem: if something does not end.
     """
     ran = False
-    for each in (folder / "nodes", folder):
+    for each in (folder / "nodes", folder) if nodes else (folder,):
         kept = keeper(each)
         if kept is None:
             continue
@@ -286,18 +294,22 @@ def _add_nodes(
     folder.mkdir(parents=True, exist_ok=True)
     with _directory(token, folder) as directory:
         names = Names(folder).read()
-        if len(names) == machine.nodes:
+        runs = keeper(folder) is not None
+        if not runs and len(names) == machine.nodes:
             _check_not_elsewhere(directory, names)
-        else:
+        elif not runs:
             allot = Allot(directory.next_number, machine.nodes, token.models)
             answer = directory.ask(allot)
             assert isinstance(answer, Allotted)
             names = answer.names
             Names(folder).write(names)
         write_private(folder / "token.json", token.model_dump_json(indent=1))  # it is let in
-        _write_machine(folder, machine)
-        start_keeper(folder)
-        say(f"starting {', '.join(names) or 'an agent of Ray'}")
+        if runs:
+            say(f"{', '.join(names) or 'an agent of Ray'} runs already")
+        else:
+            _write_machine(folder, machine)
+            start_keeper(folder)
+            say(f"starting {', '.join(names) or 'an agent of Ray'}")
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
