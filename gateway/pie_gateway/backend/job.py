@@ -49,6 +49,15 @@ class Job(msgspec.Struct, omit_defaults=True):
     grammar: Grammar | None = None
 
 
+class EmbeddingJob(msgspec.Struct, omit_defaults=True):
+    """Texts of which vectors are made (`inferlets/embedding/main.py`)."""
+
+    model: str
+    inputs: list[str | list[int]]
+    adapter: str | None = None
+    most: int | None = None  # tokens that are read of each; -1: as many as the model takes
+
+
 class Prompt(msgspec.Struct, tag="prompt", array_like=True):
     """The first event: the prompt has been read."""
 
@@ -78,7 +87,14 @@ class End(msgspec.Struct, tag="end", array_like=True):
     cached: int = 0  # tokens of the prompt that the prefix cache had
 
 
-Event: TypeAlias = Prompt | Piece | End
+class Vector(msgspec.Struct, tag="vector", array_like=True):
+    """The next text's vector."""
+
+    tokens: int
+    data: bytes  # float32, in base64
+
+
+Event: TypeAlias = Prompt | Piece | End | Vector
 
 
 decode_event = msgspec.json.Decoder(Event).decode
