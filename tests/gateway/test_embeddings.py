@@ -17,7 +17,6 @@ import openai
 import pytest
 import torch
 from gateway.conftest import EMBEDDED
-from numpy.testing import assert_allclose
 from support.gateways import Gateway
 from support.servers import Server
 from transformers import AutoModel, AutoTokenizer
@@ -57,7 +56,7 @@ def http(gateway: Gateway) -> Iterator[httpx2.Client]:
         yield http
 
 
-def states(text: str | list[int]) -> Any:
+def states(text: Any) -> Any:
     """What `transformers` makes of a text, `[tokens, hidden]`."""
     torch.set_num_threads(1)
     model = AutoModel.from_pretrained(EMBEDDED, dtype=torch.float32).eval()
@@ -71,12 +70,17 @@ def unit(vector: Any) -> Any:
     return vector / np.linalg.norm(vector)
 
 
+def near(found: Any, wanted: Any, atol: float = 1e-4) -> bool:
+    return bool(np.allclose(found, wanted, rtol=0, atol=atol))
+
+
 def test_vectors_are_pooled_hidden_states(client: openai.OpenAI) -> None:
     wanted = [states(text) for text in TEXTS]
-    for model, pool in (("pie-tiny", lambda s: s[-1]), ("mean", lambda s: s.mean(0))):
+    pools: dict[str, Any] = {"pie-tiny": lambda s: s[-1], "mean": lambda s: s.mean(0)}
+    for model, pool in pools.items():
         answer = client.embeddings.create(model=model, input=TEXTS)
         for each, state in zip(answer.data, wanted, strict=True):
-            assert_allclose(each.embedding, unit(pool(state)), atol=1e-4)
+            assert near(each.embedding, unit(pool(state)), atol=1e-4)
         assert answer.usage.total_tokens == sum(map(len, wanted))
         assert len(wanted[-1]) > 256  # runs in parts
 
@@ -88,11 +92,11 @@ def test_forms_of_inputs_and_answers(client: openai.OpenAI) -> None:
         found = client.embeddings.create(model="mean", input=given, encoding_format="float")
         assert found.data[0].embedding == pytest.approx(plain.embedding)
     [short] = client.embeddings.create(model="mean", input=TEXTS[0], dimensions=8).data
-    assert_allclose(short.embedding, unit(np.array(plain.embedding[:8])), atol=1e-6)
+    assert near(short.embedding, unit(np.array(plain.embedding[:8])), atol=1e-6)
     [cut] = client.embeddings.create(
         model="mean", input=TEXTS[0], extra_body={"truncate_prompt_tokens": 4}
     ).data
-    assert_allclose(cut.embedding, unit(states(tokens[:4]).mean(0)), atol=1e-4)
+    assert near(cut.embedding, unit(states(tokens[:4]).mean(0)), atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_forms_of_inputs_and_answers(client: openai.OpenAI) -> None:
         ({"input": [99999]}, None),
         ({"input": ["a", 1]}, "input"),
         ({"dimensions": 4096}, "dimensions"),
-        ({"model": "dense"}, "model"),
+        ({"model": "dense"}, None),
     ],
 )
 def test_what_cannot_be_embedded(
@@ -117,12 +121,12 @@ def test_ollamas_forms(http: httpx2.Client) -> None:
     wanted = [unit(states(text)[-1]) for text in TEXTS[:2]]
     body: dict[str, Any] = {"model": "pie-tiny", "input": TEXTS[:2]}
     answer = http.post("/api/embed", json=body).json()
-    assert_allclose(answer["embeddings"], wanted, atol=1e-4)
+    assert near(answer["embeddings"], wanted, atol=1e-4)
     assert answer["prompt_eval_count"] == sum(len(states(text)) for text in TEXTS[:2])
     [one] = http.post("/api/embed", json=body | {"input": TEXTS[0]}).json()["embeddings"]
-    assert_allclose(one, wanted[0], atol=1e-4)
+    assert near(one, wanted[0], atol=1e-4)
     older = http.post("/api/embeddings", json={"model": "pie-tiny", "prompt": TEXTS[0]}).json()
-    assert_allclose(unit(older["embedding"]), wanted[0], atol=1e-4)
+    assert near(unit(older["embedding"]), wanted[0], atol=1e-4)
     assert http.post("/api/embed", json=body | {"input": ""}).json()["embeddings"] == []
     long = body | {"input": "word " * 5000}
     assert len(http.post("/api/embed", json=long).json()["embeddings"]) == 1

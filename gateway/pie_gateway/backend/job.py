@@ -50,7 +50,9 @@ class Job(msgspec.Struct, omit_defaults=True):
 
 
 class EmbeddingJob(msgspec.Struct, omit_defaults=True):
-    """Texts of which vectors are made (`inferlets/embedding/main.py`)."""
+    """Texts of which vectors are made (`inferlets/embedding/main.py`): float32 numbers in base64
+    are the text of a piece, whose choice is the text's number.
+    """
 
     model: str
     inputs: list[str | list[int]]
@@ -87,14 +89,7 @@ class End(msgspec.Struct, tag="end", array_like=True):
     cached: int = 0  # tokens of the prompt that the prefix cache had
 
 
-class Vector(msgspec.Struct, tag="vector", array_like=True):
-    """The next text's vector."""
-
-    tokens: int
-    data: bytes  # float32, in base64
-
-
-Event: TypeAlias = Prompt | Piece | End | Vector
+Event: TypeAlias = Prompt | Piece | End
 
 
 decode_event = msgspec.json.Decoder(Event).decode

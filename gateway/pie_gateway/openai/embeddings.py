@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from starlette.responses import Response
 
 from pie_gateway.backend.catalog import ModelName
-from pie_gateway.backend.job import EmbeddingJob, Vector
+from pie_gateway.backend.job import EmbeddingJob, Piece
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, while_asked
 from pie_gateway.openai.completions import prompts_of
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import unsupported
 from pie_gateway.schemas.embeddings import (
     MAX_TEXTS,
     DocumentText,
@@ -99,27 +99,19 @@ async def embed(
     backend = exchange.backend
     name = await backend.catalog.find(model)
     described = await backend.catalog.describe(name.model)
-    if described["pooling"] is None:
-        raise Problem(
-            400,
-            f"`model`: the checkpoint of {name.id} makes embeddings in a way that is not served",
-            param="model",
-            code="unsupported_model",
-        )
     width = described["hidden_size"]
     if dimensions is not None and dimensions > width:
         raise unsupported("dimensions", f"{name.id} has {width}")
     job = EmbeddingJob(name.model, [*texts], name.adapter, most)
     generation = exchange.generation("embeddings", job)
 
-    async def read() -> list[Vector]:
+    async def read() -> tuple[int, list[str]]:
         async with generation as running:
-            await running.prompt()
-            return [event async for event in running.events() if isinstance(event, Vector)]
+            count = (await running.prompt()).tokens
+            return count, [each.text async for each in running.events() if isinstance(each, Piece)]
 
-    found = await while_asked(exchange, read)
-    count = sum(each.tokens for each in found)
-    vectors = np.stack([np.frombuffer(each.data, "<f4") for each in found])
+    count, found = await while_asked(exchange, read)
+    vectors = np.stack([np.frombuffer(b64decode(text), "<f4") for text in found])
     return name, vectors[:, :dimensions], EmbeddingsUsage(count, count)
 
 

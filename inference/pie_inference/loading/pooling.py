@@ -19,6 +19,8 @@ def pooling(folder: Path, facts: Mapping[str, Any]) -> str | None:
     """`last` or `mean`, by `modules.json` of sentence-transformers or a GGUF; `last` where a
     checkpoint says nothing, and None where it wants what is not computed here.
     """
+    if facts.get("is_causal") is False or facts.get("use_bidirectional_attention"):
+        return None
     if "pooling_type" in facts:
         return _GGUF.get(facts["pooling_type"])
     found: str | None = "last"
