@@ -12,22 +12,18 @@ from pie_gateway import watching
 from pie_gateway.anthropic import messages
 from pie_gateway.http.admission import Exchange
 from pie_gateway.inferlets import instances, programs, running
+from pie_gateway.ollama import embedding as ollama_embedding
 from pie_gateway.ollama import generating
 from pie_gateway.ollama import models as ollama_models
 from pie_gateway.openai import stored, tokens
 from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
-from pie_gateway.openai.models import (
-    EmbeddingsRequest,
-    ModelCard,
-    ModelList,
-    embeddings,
-    model,
-    models,
-)
+from pie_gateway.openai.embeddings import embeddings, rerank, score
+from pie_gateway.openai.models import ModelCard, ModelList, model, models
 from pie_gateway.openai.responses import responses
 from pie_gateway.problems import ErrorBody
 from pie_gateway.schemas import anthropic, chat, inferlets, ollama
+from pie_gateway.schemas import embeddings as embedding
 from pie_gateway.schemas.completions import CompletionAnswer, CompletionRequest
 from pie_gateway.schemas.responses import ResponsesAnswer, ResponsesRequest
 
@@ -107,7 +103,20 @@ OPERATIONS = (
     Operation(
         "POST", "/detokenize", tokens.detokenize, tokens.Detokenized, tokens.DetokenizeRequest
     ),
-    Operation("POST", "/v1/embeddings", embeddings, ANY, EmbeddingsRequest),
+    *(
+        Operation("POST", path, answer, kind, body, more=(504,))
+        for path, answer, kind, body in (
+            (
+                "/v1/embeddings",
+                embeddings,
+                embedding.EmbeddingsAnswer,
+                embedding.EmbeddingsRequest,
+            ),
+            ("/v1/score", score, embedding.ScoreAnswer, embedding.ScoreRequest),
+            ("/v1/rerank", rerank, embedding.RerankAnswer, embedding.RerankRequest),
+            ("/v2/rerank", rerank, embedding.RerankAnswer, embedding.RerankRequest),
+        )
+    ),
     Operation(
         "POST",
         "/api/chat",
@@ -134,13 +143,22 @@ OPERATIONS = (
         ollama.OllamaShowRequest,
         error=ollama.OllamaError,
     ),
-    Operation(
-        "POST",
-        "/api/embed",
-        ollama_models.embed,
-        ANY,
-        ollama.OllamaEmbedRequest,
-        error=ollama.OllamaError,
+    *(
+        Operation("POST", path, answer, kind, body, more=(504,), error=ollama.OllamaError)
+        for path, answer, kind, body in (
+            (
+                "/api/embed",
+                ollama_embedding.embed,
+                ollama.OllamaEmbeddings,
+                ollama.OllamaEmbedRequest,
+            ),
+            (
+                "/api/embeddings",
+                ollama_embedding.embed_one,
+                ollama.OllamaEmbedding,
+                ollama.OllamaEmbedOneRequest,
+            ),
+        )
     ),
     *(
         Operation("GET", path, answer, kind, error=ollama.OllamaError)

@@ -15,7 +15,7 @@ NO_USERS = (
     "HTTP that other machines reach wants API keys, and no user has one: `pie-py keys add USER`"
     " makes one"
 )
-Route = Literal["chat", "completions", "responses", "messages", "async"]
+Route = Literal["chat", "completions", "responses", "messages", "async", "embeddings"]
 
 
 class GatewayConfig(Section):

@@ -33,11 +33,13 @@ from pie_py.wire.plan import (
     EmbedText,
     Forward,
     Hello,
+    Hidden,
     MaskKv,
     ModelDescription,
     NextDist,
     Plan,
     PlanResult,
+    ReadHidden,
     Sample,
     Samples,
     ShiftKv,
@@ -112,6 +114,9 @@ class Replayer:
                 self._copy(batch.hosts.tolist(), self._hosts, batch.pages.tolist(), self._slots)
             case NextDist():
                 return BatchResult(distributions=self._distributions(batch))
+            case ReadHidden():  # of a script nothing is known
+                means = np.ones((batch.starts.size - 1, self.model.hidden_size), np.float32)
+                return BatchResult(hidden=Hidden(means))
             case Sample():
                 return self._sample(batch)
             case Clear():

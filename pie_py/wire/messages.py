@@ -25,6 +25,7 @@ from pie_py.wire.plan import (
     Doing,
     Failed,
     Hello,
+    Hidden,
     LoadAdapter,
     Message,
     ModelDescription,
@@ -55,6 +56,7 @@ def encode(message: Message) -> bytes:
                     None if r.samples is None else _put(r.samples, arrays),
                     r.refused,
                     None if r.attention is None else _put(r.attention, arrays),
+                    None if r.hidden is None else _put(r.hidden, arrays),
                 )
                 for r in message.results
             ]
@@ -109,8 +111,9 @@ def decode(frame: bytes) -> Message:
                             None if s is None else arrays.take(Samples, s),
                             refused,
                             None if a is None else arrays.take(Attention, a),
+                            None if h is None else arrays.take(Hidden, h),
                         )
-                        for error, nanoseconds, d, s, refused, a in results
+                        for error, nanoseconds, d, s, refused, a, h in results
                     ],
                     *part,
                 )
@@ -139,7 +142,7 @@ _WORDS = np.dtype("<i4")
 _DTYPES = {"Int32": _WORDS, "Uint32": np.dtype("<u4"), "Float32": np.dtype("<f4")}
 _LAYOUTS: dict[type[Any], list[tuple[str, np.dtype[Any]]]] = {
     record: [(f.name, _DTYPES[str(f.type)]) for f in fields(record)]
-    for record in (*BATCH_TYPES.values(), Distributions, Samples, Attention)
+    for record in (*BATCH_TYPES.values(), Distributions, Samples, Attention, Hidden)
 }
 
 

@@ -133,6 +133,15 @@ class NextDist:
 
 
 @dataclass(slots=True)
+class ReadHidden:
+    """Reads `n` means of hidden states."""
+
+    kind: ClassVar[str] = "read_hidden"
+    starts: Int32  # [n + 1] offsets into embeds, no range empty
+    embeds: Int32
+
+
+@dataclass(slots=True)
 class SetSampler:
     """Puts new samplers into `n` slots of the sampler pool."""
 
@@ -250,6 +259,7 @@ Batch: TypeAlias = (
     | MaskKv
     | ShiftKv
     | NextDist
+    | ReadHidden
     | SetSampler
     | FeedSampler
     | KeepLogits
@@ -271,6 +281,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
         MaskKv,
         ShiftKv,
         NextDist,
+        ReadHidden,
         SetSampler,
         FeedSampler,
         KeepLogits,
@@ -309,6 +320,13 @@ class Distributions:
 
 
 @dataclass(slots=True)
+class Hidden:
+    """Result of a `ReadHidden`."""
+
+    means: Float32  # [n, hidden]
+
+
+@dataclass(slots=True)
 class Samples:
     """Result of a `Sample`. Log-probabilities are those of the model's own distribution."""
 
@@ -340,11 +358,13 @@ class BatchResult:
     samples: Samples | None = None
     refused: dict[int, str] | None = None  # rows that could not be carried out, the others were
     attention: Attention | None = None
+    hidden: Hidden | None = None
 
     @property
     def has_values(self) -> bool:
         """Whether a program may wait for values in it, not only for its batch to end."""
-        return not (self.samples is None and self.distributions is None and self.attention is None)
+        values = self.samples, self.distributions, self.attention, self.hidden
+        return any(found is not None for found in values)
 
 
 @dataclass(slots=True)
@@ -391,6 +411,7 @@ class ModelDescription:
     adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...
     quantized: str | None = None  # method of the checkpoint
     few_bits: list[int] = field(default_factory=list)  # of weights that are kept so; else widened
+    pooling: str | None = "last"  # of embeddings: the last hidden state, "mean", or not known
     kv_costs: dict[str, Any] | None = None  # what the worker measured, see `calibration/costs.py`
 
 

@@ -25,12 +25,20 @@ def take_dist(instance: Any, future: int) -> Any:
     return [], []
 
 
+def get_hidden(instance: Any, queue: int, embeds: Any) -> int:
+    return 1
+
+
+def take_hidden(instance: Any, future: int) -> Any:
+    return []
+
+
 def embed_txt(instance: Any, queue: int, tokens: Any, positions: Any, embeds: Any) -> None:
     """Named as the contract has it."""
 
 
 def test_names_and_types_are_those_of_the_contract() -> None:
-    first, second = implement("output-text", HERE, suspends=("take-dist",))
+    first, second, *_ = implement("output-text", HERE, suspends=("take-dist",))
     assert (first.interface, first.name, first.call) == (
         "output-text",
         "get-next-dist",
@@ -48,13 +56,14 @@ def test_arrays_instead_of_lists() -> None:
 
 
 def test_a_function_is_missing() -> None:
-    with pytest.raises(BindingError, match=r"`output-text`: missing \['take-dist'\]"):
-        implement("output-text", SimpleNamespace(get_next_dist=get_next_dist))
+    some = {name: getattr(HERE, name) for name in ("get_next_dist", "take_dist", "get_hidden")}
+    with pytest.raises(BindingError, match=r"`output-text`: missing \['take-hidden'\]"):
+        implement("output-text", SimpleNamespace(**some))
 
 
 def test_the_first_source_that_has_a_function_gives_it() -> None:
     other = SimpleNamespace(take_dist=lambda instance, future: None)
-    first, second = implement("output-text", other, HERE)
+    first, second, *_ = implement("output-text", other, HERE)
     assert (first.call, second.call) == (get_next_dist, other.take_dist)
 
 

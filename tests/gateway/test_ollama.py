@@ -94,7 +94,7 @@ def test_what_is_served(http: httpx2.Client) -> None:
         ("chat", {"messages": ASK, "options": {"mirostat": 1}}, "mirostat"),
         ("chat", {"messages": ASK, "think": True}, "`think`"),
         ("generate", {"prompt": "x", "suffix": "y"}, "suffix"),
-        ("embed", {"input": "x"}, "gives no embeddings"),
+        ("embed", {"input": "x", "dimensions": 4096}, "`dimensions`"),
         ("pull", {"model": "x"}, "there is nothing at"),
     ],
 )

@@ -206,8 +206,10 @@ def test_all_of_a_file(tmp_path: Path) -> None:
 
 def test_the_end_of_a_turn_ends_an_answer(tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", "llama", head_dim=16)
-    description = Rig(write_gguf(folder, "llama", eot_token_id=7)).model.description
+    more = {"pooling_type": gguf.PoolingType.MEAN}
+    description = Rig(write_gguf(folder, "llama", eot_token_id=7, **more)).model.description
     assert 7 in description.stop_tokens
+    assert description.pooling == "mean"
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def test_ends_and_templates(tmp_path: Path) -> None:
     assert GgufTokenizer(metadata, "model.gguf").ends == [2, 300]
     found = codec(metadata, tmp_path)
     assert found.end_token == 2
-    assert found.first_token == 1
+    assert found.around[0][0] == 1
     asked = {"messages": [{"role": "user", "content": "x"}]}
     assert found.apply_chat_template(json.dumps(asked), False) == "plain x</s>"
     with_tools = asked | {"tools": [{"type": "function", "function": {"name": "f"}}]}

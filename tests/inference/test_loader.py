@@ -19,6 +19,7 @@ from pie_inference.checkpoints.loader import choose_dtype, cpu_has_bfloat16, sto
 from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.loading.choices import choose_device
+from pie_inference.loading.pooling import pooling
 from pie_inference.loading.sizing import free_memory
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
@@ -251,6 +252,42 @@ def test_a_tied_checkpoint_that_stores_another_head_uses_it(tmp_path: Path) -> N
         logits[name] = rig.forward(Step(rig.sequence(8), list(range(5, 13))))[0]
     assert torch.equal(logits["same"], logits["plain"])
     assert torch.equal(logits["other"], -logits["plain"])
+
+
+def test_a_decoder_that_was_saved_by_itself_gives_the_same_hidden_states(tmp_path: Path) -> None:
+    """As models for embeddings are: without a head, and without `model.` before names."""
+    whole = make_llama(tmp_path / "whole")
+    bare = tmp_path / "bare"
+    shutil.copytree(whole, bare)
+    edit_config(architectures=["LlamaModel"])(bare)
+    weights = load_file(bare / "model.safetensors")
+    weights = {name[6:]: each for name, each in weights.items() if name.startswith("model.")}
+    save_file(weights, bare / "model.safetensors", {"format": "pt"})
+    found = []
+    for folder in (whole, bare):
+        rig = Rig(folder)
+        assert rig.model.description.pooling == "last"
+        rig.forward(Step(rig.sequence(8), list(range(5, 13))))
+        found.append(rig.model.embeds.hidden[:2048].clone())
+    assert torch.equal(*found)
+
+
+def test_pooling_is_the_checkpoints_own(tmp_path: Path) -> None:
+    assert pooling(tmp_path, {}) == "last"
+    assert [pooling(tmp_path, {"pooling_type": kind}) for kind in range(4)] == [
+        *("last", "mean", None, "last")
+    ]
+    assert pooling(tmp_path, {"is_causal": False}) is None
+    (tmp_path / "modules.json").write_text('[{"type": "st.Pooling", "path": "1_Pooling"}]')
+    (tmp_path / "1_Pooling").mkdir()
+    for config, wanted in (
+        ({"pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode_lasttoken": True, "pooling_mode_mean_tokens": False}, "last"),
+        ({"pooling_mode_cls_token": True}, None),
+        ({"pooling_mode": "mean"}, "mean"),
+    ):
+        (tmp_path / "1_Pooling/config.json").write_text(json.dumps(config))
+        assert pooling(tmp_path, {}) == wanted
 
 
 def test_stop_tokens_of_the_generation_config_come_first(tmp_path: Path) -> None:

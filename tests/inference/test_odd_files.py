@@ -190,7 +190,7 @@ def test_an_odd_file_is_right_or_refused(name: str, tmp_path: Path) -> None:
     theirs = AutoTokenizer.from_pretrained(folder)
     for text in TEXTS:
         assert codec.encode(text) == theirs.encode(text, add_special_tokens=False)
-    assert codec.first_token == next(iter(theirs.encode("")), None)
+    assert codec.around[0][:1] == theirs.encode("")[:1]
     config = read_config(folder)
     wanted = config["eos_token_id"]
     if (folder / "generation_config.json").is_file():

@@ -135,6 +135,7 @@ TEXTS: list[tuple[str, str, list[str], str]] = [
     ("async_function_calling", "asynchronous.py", ["--max-tokens", "48"], "  -> a"),
     ("async_function_calling", "sync.py", ["--max-tokens", "48"], "  -> a"),
     ("ask", "main.py", ["--question", JAPAN, *COLD, *SHORT], "Tokyo"),
+    ("embedding", "main.py", ['{"inputs": ["Paris"]}'], '["piece", 0, '),
     ("http_answer", "http_answer.wasm", [json.dumps(SMALL_TASK)], " Paris"),
 ]
 

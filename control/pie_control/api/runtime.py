@@ -144,7 +144,7 @@ class RuntimeCalls:
 
 def _describe(facts: ModelDescription, codec: TextCodec) -> str:
     # Some models name a BOS token that their tokenizers do not add: the tokenizer decides.
-    begins = facts.bos_token is not None and codec.first_token == facts.bos_token
+    begins = facts.bos_token is not None and codec.around[0][:1] == [facts.bos_token]
     return json.dumps(
         {
             "name": facts.name,
@@ -157,6 +157,8 @@ def _describe(facts: ModelDescription, codec: TextCodec) -> str:
             "heads": facts.heads,
             "bos_token": facts.bos_token if begins else None,
             "stop_tokens": facts.stop_tokens,
+            "around": codec.around,
+            "pooling": facts.pooling,
             "has_chat_template": codec.has_chat_template,
             "chat_arguments": codec.chat_arguments,
             "generation_defaults": codec.generation_defaults,

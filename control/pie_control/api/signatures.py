@@ -279,6 +279,8 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
     "output-text": {
         "get-next-dist": Signature({"queue": U32, "embed": U32, "k": U32}, U32, fallible=True),
         "take-dist": Signature({"future": U32}, Tuple(U32_LIST, List(F32)), fallible=True),
+        "get-hidden": Signature({"queue": U32, "embeds": U32_LIST}, U32, fallible=True),
+        "take-hidden": Signature({"future": U32}, List(F32), fallible=True),
     },
     "sample": {
         "create-sampler": Signature({"queue": U32, "parameters": STRING}, U32, fallible=True),

@@ -6,7 +6,7 @@ from typing import Any
 
 from pie_control.api.binder import queue_of
 from pie_control.commands.embeds import EmbedTextCommand
-from pie_control.commands.sample import NextDistCommand
+from pie_control.commands.sample import NextDistCommand, ReadHiddenCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -93,6 +93,27 @@ def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
     width = min(k, target.model.description.vocab_size)
     target.scheduler.enqueue(target.queue, NextDistCommand(row, width, future))
     return future.handle
+
+
+def get_hidden(instance: Instance, queue: int, embeds: list[int]) -> int:
+    """Queues the mean of hidden states and opens a future of it."""
+    target = queue_of(instance, queue, "output-text")
+    pool = target.space.embed_pool
+    rows = target.space.embeds.find_list(embeds, pool.size)
+    most = target.model.description.max_batch_tokens
+    if len(rows) > most:
+        raise ApiError("limit-exceeded", f"a mean of {len(rows)} embeds; {most} at most")
+    if not rows or not pool.written[rows].all():
+        raise ApiError("invalid-argument", "no embed, or one that holds nothing yet")
+    target.queue.check_room()
+    future = instance.futures.create(FutureKind.HIDDEN)
+    target.scheduler.enqueue(target.queue, ReadHiddenCommand(rows, future))
+    return future.handle
+
+
+def take_hidden(instance: Instance, future: int) -> Any:
+    """Consumes a future of a hidden state: its numbers."""
+    return instance.futures.take(future, FutureKind.HIDDEN)
 
 
 def take_dist(instance: Instance, future: int) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -31,6 +32,7 @@ from pie_py.wire.plan import (
     Int32,
     KeepLogits,
     NextDist,
+    ReadHidden,
     Sample,
     Uint32,
 )
@@ -230,12 +232,37 @@ class EmbedSampledCommand(Command):
         scrub.embeds.add(self.embed)
 
 
+class Question(Command):
+    """Asks for what follows from embeds. Only its future depends on it."""
+
+    __slots__ = ()
+    is_withdrawn_if_cancelled: ClassVar[bool] = True
+    future: Future
+
+    def trace(self, provenance: object) -> None:
+        """It writes nothing."""
+
+    def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:
+        """It is taken out when its future is cancelled."""
+        self.future.on_cancel = partial(withdraw, self)
+
+    def fail(self, error: ApiError) -> None:
+        """Fails its future."""
+        self.future.fail(error)
+
+    def fail_as_dependant(self) -> None:
+        """Fails its future, unless that was cancelled or has a value."""
+        self.queue.fail_dependant(self.future)
+
+    def scrub(self, scrub: Scrub) -> None:
+        """Nothing."""
+
+
 @dataclass(slots=True, eq=False)
-class NextDistCommand(Command):
-    """Asks for the next-token distribution of an embed. Only its future depends on it."""
+class NextDistCommand(Question):
+    """Asks for the next-token distribution of an embed."""
 
     kind: ClassVar[str] = NextDist.kind
-    is_withdrawn_if_cancelled: ClassVar[bool] = True
     embed: int
     k: int
     future: Future
@@ -274,23 +301,36 @@ class NextDistCommand(Command):
                 command.future.on_cancel = None
                 command.future.resolve((tokens[i, :k], probabilities[i, :k]))
 
-    def trace(self, provenance: object) -> None:
-        """It writes nothing."""
 
-    def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:
-        """It is taken out when its future is cancelled."""
-        self.future.on_cancel = partial(withdraw, self)
+@dataclass(slots=True, eq=False)
+class ReadHiddenCommand(Question):
+    """Asks for the mean of hidden states."""
 
-    def fail(self, error: ApiError) -> None:
-        """Fails its future."""
-        self.future.fail(error)
+    kind: ClassVar[str] = ReadHidden.kind
+    counted: ClassVar[str | None] = "embeds"
+    takes_tokens: ClassVar[bool] = True
+    embeds: Numbers
+    future: Future
 
-    def fail_as_dependant(self) -> None:
-        """Fails its future, unless that was cancelled or has a value."""
-        self.queue.fail_dependant(self.future)
+    def read(self) -> Touched:
+        """The embeds."""
+        return [], self.embeds
 
-    def scrub(self, scrub: Scrub) -> None:
-        """Nothing."""
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> ReadHidden:
+        """One batch."""
+        starts = [0, *accumulate(len(command.embeds) for command in commands)]
+        return ReadHidden(int32(starts), int32([e for c in commands for e in c.embeds]))
+
+    @classmethod
+    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
+        """Gives every command its own mean."""
+        if answer.hidden is None:
+            return
+        for command, mean in zip(commands, answer.hidden.means, strict=True):
+            if command.queue.failure is None:
+                command.future.on_cancel = None
+                command.future.resolve(mean)
 
 
 @dataclass(slots=True, eq=False)

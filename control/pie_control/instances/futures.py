@@ -22,6 +22,7 @@ class FutureKind(StrEnum):
     GRAMMAR = "take-grammar"
     RESPONSE = "take-response"
     ATTENTION = "take-attention"
+    HIDDEN = "take-hidden"
 
 
 class Outside:

@@ -71,10 +71,12 @@ class TextCodec:
         return found
 
     @cached_property
-    def first_token(self) -> int | None:
-        """The token that the tokenizer itself puts before every text, if it does so."""
-        bare: list[int] = self._tokenizer.encode("", add_special_tokens=True).ids
-        return bare[0] if bare else None
+    def around(self) -> tuple[list[int], list[int]]:
+        """Tokens that the tokenizer itself puts before and behind every text."""
+        text = self.encode("a")
+        whole: list[int] = self._tokenizer.encode("a", add_special_tokens=True).ids
+        at = next((i for i in range(len(whole)) if whole[i : i + len(text)] == text), 0)
+        return whole[:at], whole[at + len(text) :]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens in it are recognised, none is added."""

@@ -20,6 +20,7 @@ from pie_control.commands.sample import (
     EmbedSampledCommand,
     KeepLogitsCommand,
     NextDistCommand,
+    ReadHiddenCommand,
     SampleCommand,
 )
 from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
@@ -35,6 +36,7 @@ KINDS: tuple[type[Command], ...] = (
     MaskKvCommand,
     ShiftKvCommand,
     NextDistCommand,
+    ReadHiddenCommand,
     SetSamplerCommand,
     FeedSamplerCommand,
     KeepLogitsCommand,

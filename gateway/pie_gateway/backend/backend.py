@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from pie_gateway.backend.catalog import Catalog, Snapshots
 from pie_gateway.backend.generation import Generation
-from pie_gateway.backend.job import Job
+from pie_gateway.backend.job import EmbeddingJob, Job
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
 from pie_gateway.problems import Problem, asked, of_client
 from pie_py.build.library import library_source
@@ -25,8 +25,14 @@ from pie_py.config.shipped_files import shipped_folder
 # The library's programs: what each is called when it is uploaded, and its file.
 CHAT = ("gateway-chat", "http_answer/http_answer.wasm")
 ASYNCHRONOUS = ("gateway-async", "async_function_calling/chat.py")
+EMBEDDING = ("gateway-embedding", "embedding/main.py")
+_OTHERS: dict[Route, tuple[str, str]] = {"async": ASYNCHRONOUS, "embeddings": EMBEDDING}
 # Fields of requests that have the prompt, where it is not `messages`.
-_PROMPTS: dict[Route, str] = {"completions": "prompt", "responses": "input"}
+_PROMPTS: dict[Route, str] = {
+    "completions": "prompt",
+    "responses": "input",
+    "embeddings": "input",
+}
 IDLE_SECONDS = 600.0  # after which a user's connection is closed
 
 
@@ -64,7 +70,9 @@ class Backend:
         """The name of its user."""
         return self.client.user
 
-    def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
+    def generation(
+        self, route: Route, job: Job | EmbeddingJob, images: Sequence[bytes] = ()
+    ) -> Generation:
         """An instance for a job, which `async with` launches."""
         field = _PROMPTS.get(route, "messages")
         return Generation(partial(self._launch, route), job, images, field)
@@ -98,7 +106,7 @@ class Backend:
         """
         if own := self._programs.get(route):
             return await self.client.launch(own, [argument])
-        name, file = ASYNCHRONOUS if route == "async" else CHAT
+        name, file = _OTHERS.get(route, CHAT)
         try:
             return await self.client.launch(await self._library(name, file), [argument])
         except RpcError as error:

@@ -10,7 +10,15 @@ from types import TracebackType
 import anyio
 import msgspec
 
-from pie_gateway.backend.job import End, Event, Job, Piece, Prompt, decode_event
+from pie_gateway.backend.job import (
+    EmbeddingJob,
+    End,
+    Event,
+    Job,
+    Piece,
+    Prompt,
+    decode_event,
+)
 from pie_gateway.problems import Problem, of_client
 from pie_py.client import ClientError, Instance, RpcError
 
@@ -46,7 +54,7 @@ class Generation:
     def __init__(
         self,
         launch: Callable[[str], Awaitable[Instance]],
-        job: Job,
+        job: Job | EmbeddingJob,
         images: Sequence[bytes],
         field: str = "messages",
     ) -> None:

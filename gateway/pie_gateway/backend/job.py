@@ -49,6 +49,17 @@ class Job(msgspec.Struct, omit_defaults=True):
     grammar: Grammar | None = None
 
 
+class EmbeddingJob(msgspec.Struct, omit_defaults=True):
+    """Texts of which vectors are made (`inferlets/embedding/main.py`): float32 numbers in base64
+    are the text of a piece, whose choice is the text's number.
+    """
+
+    model: str
+    inputs: list[str | list[int]]
+    adapter: str | None = None
+    most: int | None = None  # tokens that are read of each; -1: as many as the model takes
+
+
 class Prompt(msgspec.Struct, tag="prompt", array_like=True):
     """The first event: the prompt has been read."""
 

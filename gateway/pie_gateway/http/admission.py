@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection, Request
 
 from pie_gateway.backend.backend import Backend, Backends
 from pie_gateway.backend.generation import Generation, Observer
-from pie_gateway.backend.job import Job, Piece, Prompt
+from pie_gateway.backend.job import EmbeddingJob, Job, Piece, Prompt
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.limits import UserLimits
 from pie_gateway.http.reading import read_json
@@ -52,12 +52,15 @@ class Exchange:
         """The body, as a structure; see `reading.read_json` for errors."""
         return await read_json(self.request, self.config, kind)
 
-    def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
+    def generation(
+        self, route: Route, job: Job | EmbeddingJob, images: Sequence[bytes] = ()
+    ) -> Generation:
         """An instance for a job, which `async with` launches; its tokens count for the user."""
         generation = self.backend.generation(route, job, images)
         generation.observers.append(_Accounts(self))
         if self.config.metrics:
-            measured = self.metrics.generation(job.model, self.user, streams=job.stream)
+            streams = isinstance(job, Job) and job.stream
+            measured = self.metrics.generation(job.model, self.user, streams=streams)
             generation.observers.append(measured)
         return generation
 

@@ -16,6 +16,7 @@ from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, stream_response, while_asked
 from pie_gateway.ollama.requests import chat_request, generate_request
+from pie_gateway.openai.infill import fill_in
 from pie_gateway.openai.talk import Talk, prepare
 from pie_gateway.problems import Problem
 from pie_gateway.schemas.ollama import (
@@ -47,10 +48,14 @@ async def generate(exchange: Exchange) -> Response:
         return await _loaded(exchange, asked.model, None)
     wanted = generate_request(asked)
     talk = await prepare(exchange, wanted, effort_field="think", clamp=True)
-    if asked.raw:
+    if asked.raw or asked.suffix:
         if asked.system or asked.images or wanted.reasoning_effort not in (None, "none"):
-            raise Problem(400, "`raw`: the prompt is taken as it is", param="raw")
+            raise Problem(400, "`raw`, `suffix`: the prompt is taken as it is", param="raw")
         job = msgspec.structs.replace(talk.job, messages=None, template=None, text=asked.prompt)
+        if asked.suffix:
+            stop_tokens = (await exchange.backend.catalog.describe(job.model))["stop_tokens"]
+            words = await exchange.backend.vocabulary(job.model)
+            fill_in([job], asked.suffix, wanted.model, stop_tokens, words)
         talk.generation = exchange.generation("completions", job)
     return await _Answer(talk, is_chat=False).response(exchange)
 

@@ -1,4 +1,4 @@
-"""`/api/tags`, `/api/ps`, `/api/show`, `/api/version` and `/api/embed`."""
+"""`/api/tags`, `/api/ps`, `/api/show` and `/api/version`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response
-from pie_gateway.openai.models import STARTED, refuse_embeddings
+from pie_gateway.openai.models import STARTED
 from pie_gateway.schemas.ollama import (
     OllamaDetails,
-    OllamaEmbedRequest,
     OllamaModel,
     OllamaModels,
     OllamaShown,
@@ -64,12 +63,6 @@ async def show(exchange: Exchange) -> Response:
 async def version(exchange: Exchange) -> Response:
     """The version of the server."""
     return json_response({"version": __version__})
-
-
-async def embed(exchange: Exchange) -> Response:
-    """Refuses by the model's name, as `/v1/embeddings`."""
-    asked = await exchange.read(OllamaEmbedRequest)
-    return await refuse_embeddings(exchange, asked.model)
 
 
 def _details(model: dict[str, Any]) -> OllamaDetails:

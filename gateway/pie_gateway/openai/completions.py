@@ -17,6 +17,7 @@ from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
 from pie_gateway.openai.choices import Whole, completion_logprobs, prompt_logprobs
+from pie_gateway.openai.infill import fill_in
 from pie_gateway.openai.sampling import (
     check_stream_options,
     fill_ends,
@@ -52,6 +53,8 @@ async def completions(exchange: Exchange) -> Response:
     answer.jobs = [
         _job(asked, name, prompt, model["stop_tokens"], words) for prompt in answer.prompts
     ]
+    if asked.suffix:
+        fill_in(answer.jobs, asked.suffix, name.id, model["stop_tokens"], words)
     if asked.stream:
         return stream_response(exchange, answer.stream(with_usage))
     return json_response(await while_asked(exchange, answer.whole))
@@ -70,6 +73,8 @@ def _check(asked: CompletionRequest) -> None:
         raise unsupported("best_of", "the best is not known while texts are streamed")
     if asked.max_tokens == 0 and not asked.echo:
         raise unsupported("max_tokens", "0 goes with `echo`")
+    if asked.suffix and asked.echo:
+        raise unsupported("echo", "the text stands between `prompt` and `suffix`")
 
 
 def _job(
@@ -104,7 +109,7 @@ class _Answer:
     """The answer to one request."""
 
     def __init__(self, exchange: Exchange, asked: CompletionRequest, words: Vocabulary) -> None:
-        self.prompts = prompts_of(asked.prompt)
+        self.prompts = prompts_of(asked.prompt, "prompt", MAX_PROMPTS)
         self.jobs: list[Job] = []  # one for each prompt
         self._exchange = exchange
         self._asked = asked
@@ -211,8 +216,8 @@ class _Answer:
         return CompletionAnswer(name, self._created, self._asked.model, choices, usage=UNSET)
 
 
-def prompts_of(given: str | list[str | int | list[int]]) -> list[Prompt]:
-    """The prompts of a request.
+def prompts_of(given: str | list[str | int | list[int]], field: str, most: int) -> list[Prompt]:
+    """The prompts of a request, in the named field, so many at most.
 
     Raises:
         Problem: 400 if they are of different kinds, empty, or too many.
@@ -224,11 +229,11 @@ def prompts_of(given: str | list[str | int | list[int]]) -> list[Prompt]:
         return [tokens]
     found: list[Prompt] = [each for each in given if not isinstance(each, int)]
     if len(found) != len(given) or len({type(each) for each in found}) > 1:
-        raise _wrong("texts, token ids and lists of token ids cannot be mixed")
+        raise _wrong(field, "texts, token ids and lists of token ids cannot be mixed")
     if not all(isinstance(each, str) or each for each in found):
-        raise _wrong("a list of token ids is empty")
-    if len(found) > MAX_PROMPTS:
-        raise _wrong(f"{len(found)} prompts; {MAX_PROMPTS} at most")
+        raise _wrong(field, "a list of token ids is empty")
+    if len(found) > most:
+        raise _wrong(field, f"{len(found)} prompts; {most} at most")
     return found
 
 
@@ -239,5 +244,5 @@ def text_of(prompt: Prompt, words: Vocabulary) -> str:
     return b"".join(words.bytes_of(token) for token in prompt).decode(errors="replace")
 
 
-def _wrong(why: str) -> Problem:
-    return Problem(400, f"`prompt`: {why}", param="prompt", code="invalid_value")
+def _wrong(field: str, why: str) -> Problem:
+    return Problem(400, f"`{field}`: {why}", param=field, code="invalid_value")

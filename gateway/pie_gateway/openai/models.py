@@ -1,9 +1,9 @@
-"""`/v1/models`; and `/v1/embeddings`, for models that give embeddings, which none does yet."""
+"""`/v1/models`."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 from starlette.responses import Response
@@ -11,8 +11,6 @@ from starlette.responses import Response
 from pie_gateway.backend.catalog import Catalog, ModelName
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response
-from pie_gateway.problems import Problem
-from pie_gateway.schemas.sampling import Name, TokenId
 
 STARTED = int(time.time())
 
@@ -39,16 +37,6 @@ class ModelList(msgspec.Struct):
     has_more: bool = False
 
 
-class EmbeddingsRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A request for the embeddings of texts."""
-
-    model: Name
-    input: str | Annotated[list[str | TokenId | list[TokenId]], msgspec.Meta(min_length=1)]
-    encoding_format: Literal["float", "base64"] | None = None
-    dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    user: str | None = None
-
-
 async def models(exchange: Exchange) -> Response:
     """All names that requests may give as `model`."""
     catalog = exchange.backend.catalog
@@ -66,24 +54,3 @@ async def _card(catalog: Catalog, name: ModelName) -> ModelCard:
     longest = (await catalog.describe(name.model))["max_position"]
     parent = None if name.adapter is None else name.model
     return ModelCard(name.id, STARTED, name.model, parent, longest, name.id)
-
-
-async def embeddings(exchange: Exchange) -> Response:
-    """Refuses by the model's name: the served families generate text, and give no hidden states."""
-    asked = await exchange.read(EmbeddingsRequest)
-    return await refuse_embeddings(exchange, asked.model)
-
-
-async def refuse_embeddings(exchange: Exchange, model: str) -> Response:
-    """Refuses embeddings of a model.
-
-    Raises:
-        Problem: 400, or 404 if there is no such model.
-    """
-    name = await exchange.backend.catalog.find(model)
-    raise Problem(
-        400,
-        f"`model`: {name.id} generates text and gives no embeddings",
-        param="model",
-        code="unsupported_model",
-    )

@@ -28,7 +28,7 @@ class CompletionRequest(SamplingRequest, kw_only=True):
     echo: bool | None = None
     logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
-    suffix: None = None
+    suffix: str | None = None  # what follows the text
 
 
 class CompletionLogprobs(msgspec.Struct):

@@ -95,8 +95,8 @@ class OllamaGenerateRequest(OllamaRequest, kw_only=True):
     system: str | None = None
     images: list[str] | None = None
     raw: bool | None = None
+    suffix: str | None = None  # what follows the text
     # Refused.
-    suffix: None = None
     template: None = None
     context: None = None
 
@@ -171,6 +171,31 @@ class OllamaEmbedRequest(msgspec.Struct, forbid_unknown_fields=True):
     dimensions: int | None = None
     options: dict[str, Any] | None = None
     keep_alive: str | float | None = None
+
+
+class OllamaEmbeddings(msgspec.Struct):
+    """Embeddings; times are nanoseconds."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int
+    load_duration: int
+    prompt_eval_count: int
+
+
+class OllamaEmbedOneRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Asks for one embedding."""
+
+    model: str = ""
+    prompt: str = ""
+    options: dict[str, Any] | None = None
+    keep_alive: str | float | None = None
+
+
+class OllamaEmbedding(msgspec.Struct):
+    """An embedding."""
+
+    embedding: list[float]
 
 
 class OllamaError(msgspec.Struct):

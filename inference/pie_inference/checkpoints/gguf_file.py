@@ -34,7 +34,7 @@ log = structlog.get_logger("pie.worker.load")
 
 FILE = "model.gguf"  # in the folder made of it: a link to it
 SUMS = "sums"  # beside it: of the other files, to notice that one is damaged
-MADE = 3  # goes up when other files are made of a GGUF: those in the cache are made again then
+MADE = 4  # goes up when other files are made of a GGUF: those in the cache are made again then
 _OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 WIDE = torch.float32  # of norms and biases, with which there are sums before they are rounded
 _NO_WEIGHTS = {FACTORS, LONG, SHORT}  # are in config.json
@@ -97,6 +97,8 @@ def gguf_files(file: GgufFile) -> dict[str, str]:
     tokenizer = GgufTokenizer(file, str(file.file))
     if len(tokenizer.tokens) > config["vocab_size"]:
         raise LoadError(f"{file.file} has more tokens than rows of token_embd.weight")
+    if facts.has("pooling_type"):
+        config["pooling_type"] = facts.whole("pooling_type")
     config |= {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.ends}
     return {"config.json": json.dumps(config, indent=1), **tokenizer.files()}
 

@@ -14,7 +14,7 @@ from pie_inference.handlers.pages import (
     swap_out,
     writes_pages,
 )
-from pie_inference.handlers.sample import keep_logits, next_dist, sample
+from pie_inference.handlers.sample import keep_logits, next_dist, read_hidden, sample
 from pie_inference.handlers.samplers import feed_sampler, set_sampler
 from pie_py.wire import plan
 
@@ -32,6 +32,7 @@ __all__ = [
     "keep_logits",
     "mask_kv",
     "next_dist",
+    "read_hidden",
     "sample",
     "set_sampler",
     "shift_kv",
@@ -49,6 +50,7 @@ HANDLERS: dict[type[object], Handler] = {
     plan.MaskKv: Handler(mask_kv),
     plan.ShiftKv: Handler(shift_kv, lambda _, batch: plan.Clear(batch.slots, NONE, NONE)),
     plan.NextDist: Handler(next_dist),
+    plan.ReadHidden: Handler(read_hidden),
     plan.SetSampler: Handler(set_sampler),
     plan.FeedSampler: Handler(feed_sampler),
     plan.KeepLogits: Handler(keep_logits),

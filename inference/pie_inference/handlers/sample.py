@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pie_inference.device import DeviceFuture, completed, upload, upload_index
 from pie_inference.errors import BadBatch
-from pie_inference.handlers.base import ServedModel, require_below, require_lengths
+from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
 from pie_inference.sampling.choose import choose, top_tokens
 from pie_inference.sampling.operations import adjust
 from pie_inference.sampling.pool import Choices, allowed
@@ -18,9 +18,11 @@ from pie_py.wire.operations import LOGIT_ROWS, OTHERS
 from pie_py.wire.plan import (
     BatchResult,
     Distributions,
+    Hidden,
     Int32,
     KeepLogits,
     NextDist,
+    ReadHidden,
     Sample,
     Samples,
 )
@@ -228,6 +230,21 @@ def next_dist(model: ServedModel, batch: NextDist) -> DeviceFuture[BatchResult]:
         [tokens.to(torch.int32), probabilities],
         lambda arrays: BatchResult(distributions=Distributions(*arrays)),
     )
+
+
+def read_hidden(model: ServedModel, batch: ReadHidden) -> DeviceFuture[BatchResult]:
+    """Means of hidden states, in float32."""
+    counts = np.diff(batch.starts)
+    require_offsets("read_hidden: starts", batch.starts, counts.size, batch.embeds.size)
+    require_below("read_hidden: embed", batch.embeds, model.embeds.size)
+    if not counts.all():
+        raise BadBatch("read_hidden: a mean of nothing")
+    owners = upload_index(np.repeat(np.arange(counts.size), counts).astype(np.int32), model.device)
+    states = model.embeds.read(batch.embeds).float()
+    means = states.new_zeros((counts.size, states.shape[1])).index_reduce_(
+        0, owners, states, "mean", include_self=False
+    )
+    return DeviceFuture([means], lambda arrays: BatchResult(hidden=Hidden(*arrays)))
 
 
 def keep_logits(model: ServedModel, batch: KeepLogits) -> None:

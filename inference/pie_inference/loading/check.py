@@ -9,7 +9,7 @@ from functools import partial
 from pie_inference.checkpoints.loader import checked_sources, checkpoint_folder, read_config
 from pie_inference.errors import LoadError
 from pie_inference.loading.network import arranged
-from pie_inference.models.registry import ARCHITECTURES, architecture_of
+from pie_inference.models.registry import ARCHITECTURES, architecture_of, with_head
 from pie_py.config.logs import LogConfig, set_up_logs
 
 
@@ -18,7 +18,7 @@ def check(source: str) -> None:
     Raises `LoadError` if it cannot be served.
     """
     folder = checkpoint_folder(source)
-    checkpoint = read_config(folder)
+    checkpoint = with_head(read_config(folder))
     architecture = ARCHITECTURES[architecture_of(checkpoint)]
     arrange = partial(arranged, architecture, checkpoint)
     with ExitStack() as opened:

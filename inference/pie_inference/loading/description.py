@@ -8,6 +8,7 @@ from pathlib import Path
 from pie_inference.checkpoints.loader import stop_tokens
 from pie_inference.checkpoints.quantized import quantization
 from pie_inference.loading.network import LoadedNetwork
+from pie_inference.loading.pooling import pooling
 from pie_inference.loading.sizing import PoolSizes
 from pie_inference.memory.host_memory import HostMemory
 from pie_inference.sampling.pool import SamplerPool
@@ -66,6 +67,7 @@ def describe_model(
         adapters=list(config.adapters),
         quantized=quantization(loaded.facts),
         few_bits=loaded.network.few_bits,
+        pooling=pooling(loaded.folder, loaded.facts),
     )
 
 

@@ -30,7 +30,7 @@ from pie_inference.loading.choices import choose_device, flashinfer_for, stored_
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.few_bits import keeper
 from pie_inference.models.kept_weights import KeptWeights
-from pie_inference.models.registry import ARCHITECTURES, Architecture, architecture_of
+from pie_inference.models.registry import ARCHITECTURES, Architecture, architecture_of, with_head
 from pie_inference.models.sharding import part_of, sharded
 from pie_inference.models.spec import LONGEST, DecoderSpec
 from pie_inference.models.weights import Tensors
@@ -88,7 +88,7 @@ def load_network(config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
 
 def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedNetwork:
     folder = checkpoint_folder(config.source)
-    checkpoint = _limited(read_config(folder), config.max_length)
+    checkpoint = _limited(with_head(read_config(folder)), config.max_length)
     name = architecture_of(checkpoint)
     architecture = ARCHITECTURES[name]
     facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
@@ -117,7 +117,7 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
     )
 
 
-def _limited(checkpoint: dict[str, Any], longest: int | None) -> dict[str, Any]:
+def _limited(checkpoint: Mapping[str, Any], longest: int | None) -> Mapping[str, Any]:
     """A config.json that says how long the texts may be, of a model within another one too."""
     if longest is None:
         return checkpoint
@@ -128,7 +128,7 @@ def _limited(checkpoint: dict[str, Any], longest: int | None) -> dict[str, Any]:
 
 def _network(
     architecture: Architecture,
-    checkpoint: dict[str, Any],
+    checkpoint: Mapping[str, Any],
     config: ModelConfig,
     folder: Path,
     dtype: torch.dtype,
@@ -170,7 +170,7 @@ def _network(
 
 def _fixed(
     architecture: Architecture,
-    checkpoint: dict[str, Any],
+    checkpoint: Mapping[str, Any],
     config: ModelConfig,
     device: torch.device,
     ranks: Ranks,
@@ -193,8 +193,13 @@ def _fixed(
     return replace(spec, fixed_rows=True)
 
 
-def arranged(architecture: Architecture, checkpoint: dict[str, Any], stored: Sources) -> Sources:
+def arranged(architecture: Architecture, checkpoint: Mapping[str, Any], stored: Sources) -> Sources:
     """The tensors of a checkpoint by the names, and in the form, that the architecture expects."""
+    if "embed_tokens.weight" in stored:  # a decoder that was saved by itself
+        stored = {
+            name if name.startswith("lm_head") else f"model.{name}": source
+            for name, source in stored.items()
+        }
     rename = architecture.rename(checkpoint)
     renamed = ((rename(name), source) for name, source in dequantized(checkpoint, stored).items())
     return architecture.arrange(
@@ -203,7 +208,7 @@ def arranged(architecture: Architecture, checkpoint: dict[str, Any], stored: Sou
 
 
 def _divided(
-    architecture: Architecture, checkpoint: dict[str, Any], config: ModelConfig, size: int
+    architecture: Architecture, checkpoint: Mapping[str, Any], config: ModelConfig, size: int
 ) -> DecoderSpec:
     """The whole decoder that is to be divided among so many ranks. Raises `LoadError` if it cannot
     be divided.

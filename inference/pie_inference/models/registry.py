@@ -153,6 +153,18 @@ ARCHITECTURES = {
 }
 
 
+def with_head(config: Config) -> Config:
+    """A model that was saved without a head (`Qwen3Model`), as models for embeddings are, as one
+    whose head is its embedding.
+    """
+    names = config.get("architectures")
+    for name in names if isinstance(names, list) else []:
+        whole = str(name).removesuffix("Model") + "ForCausalLM"
+        if whole in ARCHITECTURES and name not in ARCHITECTURES:
+            return {**config, "architectures": [whole], "tie_word_embeddings": True}
+    return config
+
+
 def architecture_of(config: Config) -> str:
     """The architecture that a config.json names: a key of `ARCHITECTURES`. Raises `LoadError` if it
     names none that is supported, or its quantization is not.

@@ -374,6 +374,18 @@ export async function getNextDist(queue: number, embed: number, k: number): Prom
 }
 
 /**
+ * The mean of the hidden states in embeds (spans), of one embed its own. Those that a forward
+ * has written are after the model's final norm.
+ * @throws PieError `invalid-handle`, `invalid-argument` (no embed, or one that holds nothing yet),
+ * `limit-exceeded` (more embeds than `max_batch_tokens`, too many queued commands).
+ */
+export async function getHidden(queue: number, embeds: ReadonlyArray<number>): Promise<number[]> {
+  const future = raw.getHidden(queue, embeds);
+  await ready(future);
+  return raw.takeHidden(future);
+}
+
+/**
  * Chooses a token that follows an output embed. The sampler moves on even if the future is
  * cancelled.
  * @throws PieError `invalid-handle`, `invalid-argument`, `limit-exceeded`.

@@ -142,6 +142,8 @@ declare module "pie:inferlet/tokenize@0.1.0" {
 declare module "pie:inferlet/output-text@0.1.0" {
   export function getNextDist(queue: number, embed: number, k: number): number;
   export function takeDist(future: number): unknown;
+  export function getHidden(queue: number, embeds: Uint32Array): number;
+  export function takeHidden(future: number): unknown;
 }
 
 declare module "pie:inferlet/sample@0.1.0" {

@@ -80,7 +80,9 @@ export function availableTraits(model: string): string[] {
  * Properties of a model, a JSON object so that keys can be added without breaking a component:
  * `name`, `architecture`, `page_size` (tokens), `vocab_size`, `max_position` (tokens),
  * `max_batch_tokens` (largest forward), `layers`, `heads` (of queries, in each layer),
- * `bos_token` (or null: texts start without one), `stop_tokens` (token ids),
+ * `bos_token` (or null: texts start without one), `stop_tokens` (token ids), `around` (token
+ * ids that the tokenizer itself puts before and behind a text), `pooling` (of embeddings:
+ * `last`, `mean`, or null: what the checkpoint wants is not known),
  * `has_chat_template`, `chat_arguments` (what the template reads beside messages, such as
  * `tools`), `generation_defaults` (parameters of `createSampler` that the
  * checkpoint recommends, possibly none).
@@ -1304,6 +1306,33 @@ export function getNextDist(queue: number, embed: number, k: number): number {
 export function takeDist(future: number): [number[], number[]] {
   try {
     return plain(_outputText.takeDist(asU32(future))) as [number[], number[]];
+  } catch (error) {
+    throw called(error);
+  }
+}
+
+/**
+ * The mean of the hidden states in embeds (spans), of one embed its own. Those that a forward
+ * has written are after the model's final norm.
+ * Gives: numbers, by `takeHidden`.
+ * Errors: `invalid-handle`, `invalid-argument` (no embed, or one that holds nothing yet),
+ * `limit-exceeded` (more embeds than `max_batch_tokens`, too many queued commands).
+ */
+export function getHidden(queue: number, embeds: Iterable<number>): number {
+  try {
+    return _outputText.getHidden(asU32(queue), asU32s(embeds));
+  } catch (error) {
+    throw called(error);
+  }
+}
+
+/**
+ * Consumes a ready future of a hidden state: its numbers.
+ * Errors: `invalid-handle`, `not-ready`, or the error of the operation.
+ */
+export function takeHidden(future: number): number[] {
+  try {
+    return plain(_outputText.takeHidden(asU32(future))) as number[];
   } catch (error) {
     throw called(error);
   }

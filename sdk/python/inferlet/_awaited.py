@@ -375,6 +375,17 @@ async def get_next_dist(queue: int, embed: int, k: int) -> tuple[list[int], list
     return raw.take_dist(future)
 
 
+async def get_hidden(queue: int, embeds: Sequence[int]) -> list[float]:
+    """The mean of the hidden states in embeds (spans), of one embed its own. Those that a forward
+    has written are after the model's final norm.
+    Errors: `invalid-handle`, `invalid-argument` (no embed, or one that holds nothing yet),
+    `limit-exceeded` (more embeds than `max_batch_tokens`, too many queued commands).
+    """
+    future = raw.get_hidden(queue, embeds)
+    await ready(future)
+    return raw.take_hidden(future)
+
+
 async def sample(queue: int, embed: int, sampler: int) -> tuple[int, float, list[int], list[float]]:
     """Chooses a token that follows an output embed. The sampler moves on even if the future is
     cancelled.

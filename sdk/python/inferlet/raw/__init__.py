@@ -79,6 +79,7 @@ __all__ = [
     "forward_with_adapter",
     "forward_with_attention",
     "get_arg",
+    "get_hidden",
     "get_next_dist",
     "get_vocabs",
     "grammar_forced",
@@ -152,6 +153,7 @@ __all__ = [
     "take_blob",
     "take_dist",
     "take_grammar",
+    "take_hidden",
     "take_response",
     "take_run_text",
     "take_sample",
@@ -221,7 +223,9 @@ def model_info(model: str) -> str:
     """Properties of a model, a JSON object so that keys can be added without breaking a component:
     `name`, `architecture`, `page_size` (tokens), `vocab_size`, `max_position` (tokens),
     `max_batch_tokens` (largest forward), `layers`, `heads` (of queries, in each layer),
-    `bos_token` (or null: texts start without one), `stop_tokens` (token ids),
+    `bos_token` (or null: texts start without one), `stop_tokens` (token ids), `around` (token
+    ids that the tokenizer itself puts before and behind a text), `pooling` (of embeddings:
+    `last`, `mean`, or null: what the checkpoint wants is not known),
     `has_chat_template`, `chat_arguments` (what the template reads beside messages, such as
     `tools`), `generation_defaults` (parameters of `create_sampler` that the
     checkpoint recommends, possibly none).
@@ -1464,7 +1468,7 @@ def apply_chat_template(model: str, messages: str, add_generation_prompt: bool) 
 
 
 # Interface `output-text`
-# Output embeds into distributions over tokens.
+# Output embeds into distributions over tokens, or into numbers.
 
 
 def get_next_dist(queue: int, embed: int, k: int) -> int:
@@ -1488,6 +1492,31 @@ def take_dist(future: int) -> tuple[list[int], list[float]]:
     """
     try:
         answer: tuple[list[int], list[float]] = _output_text.take_dist(as_u32(future))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def get_hidden(queue: int, embeds: Iterable[int]) -> int:
+    """The mean of the hidden states in embeds (spans), of one embed its own. Those that a forward
+    has written are after the model's final norm.
+    Gives: numbers, by `take_hidden`.
+    Errors: `invalid-handle`, `invalid-argument` (no embed, or one that holds nothing yet),
+    `limit-exceeded` (more embeds than `max_batch_tokens`, too many queued commands).
+    """
+    try:
+        answer: int = _output_text.get_hidden(as_u32(queue), as_u32s(embeds))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
+
+
+def take_hidden(future: int) -> list[float]:
+    """Consumes a ready future of a hidden state: its numbers.
+    Errors: `invalid-handle`, `not-ready`, or the error of the operation.
+    """
+    try:
+        answer: list[float] = _output_text.take_hidden(as_u32(future))
     except Err as error:
         raise PieError(error.value) from None
     return answer

@@ -110,7 +110,9 @@ pub mod runtime {
     /// Properties of a model, a JSON object so that keys can be added without breaking a component:
     /// `name`, `architecture`, `page_size` (tokens), `vocab_size`, `max_position` (tokens),
     /// `max_batch_tokens` (largest forward), `layers`, `heads` (of queries, in each layer),
-    /// `bos_token` (or null: texts start without one), `stop_tokens` (token ids),
+    /// `bos_token` (or null: texts start without one), `stop_tokens` (token ids), `around` (token
+    /// ids that the tokenizer itself puts before and behind a text), `pooling` (of embeddings:
+    /// `last`, `mean`, or null: what the checkpoint wants is not known),
     /// `has_chat_template`, `chat_arguments` (what the template reads beside messages, such as
     /// `tools`), `generation_defaults` (parameters of `create_sampler` that the
     /// checkpoint recommends, possibly none).
@@ -1712,7 +1714,7 @@ pub mod tokenize {
     }
 }
 
-/// Output embeds into distributions over tokens.
+/// Output embeds into distributions over tokens, or into numbers.
 pub mod output_text {
     use crate::abi::call;
     use crate::error::Result;
@@ -1725,6 +1727,15 @@ pub mod output_text {
             pub fn get_next_dist(queue: u32, embed: u32, k: u32, area: *mut usize);
             #[link_name = "take-dist"]
             pub fn take_dist(future: u32, area: *mut usize);
+            #[link_name = "get-hidden"]
+            pub fn get_hidden(
+                queue: u32,
+                embeds: *const u32,
+                embeds_length: usize,
+                area: *mut usize,
+            );
+            #[link_name = "take-hidden"]
+            pub fn take_hidden(future: u32, area: *mut usize);
         }
     }
 
@@ -1754,6 +1765,23 @@ pub mod output_text {
         let taken = call::<Result<_>>(|area| unsafe { imports::take_dist(future, area) })?;
         let (tokens, probabilities) = taken;
         Ok(Distribution { tokens, probabilities })
+    }
+
+    /// The mean of the hidden states in embeds (spans), of one embed its own. Those that a forward
+    /// has written are after the model's final norm.
+    /// Gives: numbers, by `take_hidden`.
+    /// Errors: `invalid-handle`, `invalid-argument` (no embed, or one that holds nothing yet),
+    /// `limit-exceeded` (more embeds than `max_batch_tokens`, too many queued commands).
+    pub fn get_hidden(queue: u32, embeds: &[u32]) -> HostFuture<Vec<f32>> {
+        let started =
+            call(|area| unsafe { imports::get_hidden(queue, embeds.as_ptr(), embeds.len(), area) });
+        HostFuture::new(started, take_hidden)
+    }
+
+    /// Consumes a ready future of a hidden state: its numbers.
+    /// Errors: `invalid-handle`, `not-ready`, or the error of the operation.
+    pub fn take_hidden(future: u32) -> Result<Vec<f32>> {
+        call(|area| unsafe { imports::take_hidden(future, area) })
     }
 }
 

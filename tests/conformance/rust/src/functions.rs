@@ -113,6 +113,8 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "apply-chat-template" => text::apply_chat_template(a.text(0)?, a.text(1)?, a.bool(2)?).reply(),
         "get-next-dist" => text::get_next_dist(a.u32(0)?, a.u32(1)?, a.u32(2)?).reply(),
         "take-dist" => text::take_dist(a.u32(0)?).reply(),
+        "get-hidden" => text::get_hidden(a.u32(0)?, &a.u32s(1)?).reply(),
+        "take-hidden" => text::take_hidden(a.u32(0)?).reply(),
         "create-sampler" => sample::create_sampler(a.u32(0)?, a.text(1)?).reply(),
         "destroy-sampler" => sample::destroy_sampler(a.u32(0)?, a.u32(1)?).reply(),
         "feed-sampler" => sample::feed_sampler(a.u32(0)?, a.u32(1)?, &a.u32s(2)?, a.bool(3)?).reply(),
