@@ -1326,6 +1326,9 @@ export function takeDist(future: number): [number[], number[]] {
  * - `presence_penalty` (0): taken off tokens generated, once
  * - `frequency_penalty` (0): taken off tokens generated, each time
  * - `no_repeat_ngram`: `no_repeat_ngram_size` (0): no sequence of so many tokens comes twice
+ * - `banned_sequences`: lists of token ids, 64 at most in each, that do not come as a whole
+ * - `min_tokens`: `min_tokens` (0): so many tokens are chosen before `end_tokens`;
+ * `end_tokens`: token ids that end the text
  * - `dry`: `dry_multiplier` (0): `multiplier * base ** (n - allowed_length)` is taken off a
  * token that goes on with a repetition of n tokens, 64 at most; `dry_base` (1.75): the base
  * of this power; `dry_allowed_length` (2): tokens that may be repeated;

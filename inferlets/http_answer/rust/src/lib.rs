@@ -47,8 +47,8 @@ async fn main(args: Vec<String>) -> Result {
     let (mut context, tail) = prompt::context(&request).await?;
     check_length(&request, &context)?;
     let logprobs = match request.prompt_logprobs {
-        true => prompt::logprobs(&request, &mut context).await?,
-        false => String::new(),
+        Some(top) => prompt::logprobs(&request, &mut context, top).await?,
+        None => String::new(),
     };
     report::prompt(&request, &context, &tail, &logprobs).await?;
     run(&request, &mut context).await
@@ -61,6 +61,7 @@ async fn run(request: &Request, context: &mut Context) -> Result {
     context.flush().await?;
     let forks = (1..request.choices).map(|_| context.fork()).collect::<Result<Vec<Context>>>();
     let mut forks = forks?;
+    forks.iter().try_for_each(|fork| prompt::rank(request, fork))?;
     let contexts = std::iter::once(context).chain(forks.iter_mut());
     let runs = contexts.enumerate().map(|(index, each)| choice::run(index, each, request));
     join_all(runs).await.into_iter().collect()
