@@ -20,7 +20,7 @@ from starlette.routing import Route, WebSocketRoute
 from pie_gateway import page, watching
 from pie_gateway.anthropic.messages import problem_answer
 from pie_gateway.backend.backend import Backends
-from pie_gateway.http.admission import Admission
+from pie_gateway.http.admission import MAX_TOKENS_HEADER, Admission
 from pie_gateway.http.answers import json_response, problem_response
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.middleware import Origins, RequestIds
@@ -107,7 +107,7 @@ def _cors(gateway: GatewayConfig) -> list[Middleware]:
             allow_origins=gateway.cors_origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=["x-request-id", "retry-after"],
+            expose_headers=["x-request-id", "retry-after", MAX_TOKENS_HEADER],
         )
     ]
 

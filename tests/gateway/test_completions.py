@@ -108,7 +108,11 @@ def test_what_is_wrong_is_named(
 
 
 def test_models(client: openai.OpenAI) -> None:
-    card, other = client.models.list()
+    card, other, alias, caller = client.models.list()
+    assert (alias.id, alias.root) == ("gpt-4o", MODEL)  # type: ignore[attr-defined]
+    assert (caller.id, caller.root) == ("caller", "tools")  # type: ignore[attr-defined]
+    answer = client.completions.create(model="gpt-4o", prompt="Thessel is", max_tokens=1)
+    assert answer.model == "gpt-4o"
     assert other.id == "tools"
     assert (card.id, card.object) == (MODEL, "model")
     assert client.models.retrieve(MODEL) == card

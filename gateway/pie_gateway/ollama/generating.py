@@ -51,7 +51,7 @@ async def generate(exchange: Exchange) -> Response:
         if asked.system or asked.images or wanted.reasoning_effort not in (None, "none"):
             raise Problem(400, "`raw`: the prompt is taken as it is", param="raw")
         job = msgspec.structs.replace(talk.job, messages=None, template=None, text=asked.prompt)
-        talk.generation = exchange.generation("completions", job)
+        talk.generation = await exchange.generation("completions", job)
     return await _Answer(talk, is_chat=False).response(exchange)
 
 

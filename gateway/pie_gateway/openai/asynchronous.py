@@ -62,7 +62,7 @@ async def prepare(exchange: Exchange, asked: ChatRequest) -> Talk:
     )
     words = await backend.vocabulary(name.model)
     dialect = dialect_of(words, marked=False)  # the inferlet sends no calls
-    return Talk(asked, job, exchange.generation("async", job), words, dialect)
+    return Talk(asked, job, await exchange.generation("async", job), words, dialect)
 
 
 def _check(asked: ChatRequest) -> None:

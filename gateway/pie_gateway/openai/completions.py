@@ -126,7 +126,7 @@ class _Answer:
 
     async def _events(self) -> AsyncGenerator[Event, None]:
         """The events of all prompts; counts tokens."""
-        generations = [self._exchange.generation("completions", job) for job in self.jobs]
+        generations = [await self._exchange.generation("completions", job) for job in self.jobs]
         async for number, each in merged(generations, self.jobs[0].choices):
             match each:
                 case PromptRead():

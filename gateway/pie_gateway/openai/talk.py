@@ -180,7 +180,7 @@ async def prepare(
         grammar=form,
     )
     fill_ends(job, asked, model, words, [*dialect.marks.values()])
-    return Talk(asked, job, exchange.generation(route, job, images), words, dialect)
+    return Talk(asked, job, await exchange.generation(route, job, images), words, dialect)
 
 
 def _continued(asked: ChatRequest) -> str | None:
