@@ -1600,8 +1600,8 @@ export function endRun(queue: number, run: number, count: number): number[] {
  * over the whole text), `lark` (EBNF in Lark's syntax, with the rule `start`), or `ebnf`
  * (llama.cpp's GBNF, with the rule `root`). The same text is compiled once.
  *
- * A schema's keys come in its order. Its `x-guidance` is an object of options: `strict`
- * (false; objects and lists have nothing but what is named, where the schema does not say),
+ * A schema's keys come in its order, also of one within `lark` (`%json {...}`). Its
+ * `x-guidance` is an object of options: `strict` (false; objects and lists have nothing but what is named, where the schema does not say),
  * `any_whitespace` (false: as Python's `json` writes it), `any_key_order` (false). What a
  * grammar cannot hold a text to is refused by its name.
  *
