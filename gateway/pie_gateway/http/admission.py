@@ -55,6 +55,7 @@ class Exchange:
 
     async def generation(self, route: Route, job: Job, images: Sequence[bytes] = ()) -> Generation:
         """An instance for a job, which `async with` launches; its tokens count for the user."""
+        job.priority = min(job.priority, self.connection.scope["state"].get("priority", 0))
         generation = self.backend.generation(route, job, images)
         generation.observers.append(_Accounts(self))
         if job.clamp:
