@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import openai
@@ -305,3 +306,16 @@ def test_minus_one_is_no_bound(client: openai.OpenAI) -> None:
             extra_body={"max_tokens": -1, "response_format": response_format},
         )
         assert chat.choices[0].message.content == '{"a": 1}'
+
+
+def test_fewer_tokens_than_a_form_forces_are_refused_with_their_number(
+    client: openai.OpenAI,
+) -> None:
+    fields: dict[str, Any] = {"extra_body": {"guided_regex": "Argon is a city of Thessel(s?)"}}
+    with pytest.raises(openai.BadRequestError, match="at least") as caught:
+        ask(client, **fields)
+    assert caught.value.param == "max_tokens"
+    least = int(re.findall("at least (\\d+)", str(caught.value))[0])
+    assert ask(client, max_tokens=least, **fields).choices[0].text.startswith("Argon is a city")
+    with pytest.raises(openai.BadRequestError, match="at least"):
+        ask(client, max_tokens=least - 1, **fields)
