@@ -136,10 +136,10 @@ def test_a_batch_is_given_up_or_left_by_its_server(server: Server) -> None:
             assert given_up.request_counts.completed < 400
             with pytest.raises(openai.ConflictError):
                 client.batches.cancel(given_up.id)
-            live = client.completions.create(model="pie-tiny", prompt="x", max_tokens=2)
+            live: Any = client.completions.create(model="pie-tiny", prompt="x", max_tokens=2)
             assert live.usage.completion_tokens == 2
         with Gateway(server, folder) as gateway:
             client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
-            left = client.batches.retrieve(left.id)
+            left = ended(client, left, "failed")
             assert (left.status, left.errors.data[0].code) == ("failed", "server_stopped")
             assert client.files.retrieve(file).bytes > 10_000

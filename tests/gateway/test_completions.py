@@ -239,7 +239,7 @@ def test_log_probabilities_of_prompts_as_vllm_has_them(client: openai.OpenAI) ->
         assert len(top) <= 2  # the likeliest, and the token itself
         ranks = {entry["rank"] for entry in each.values()}
         assert {1, 2, 3} <= ranks <= {1, 2, 3, None}
-    chat = client.chat.completions.create(
+    chat: Any = client.chat.completions.create(
         model=MODEL,
         messages=[{"role": "user", "content": "Hi"}],
         max_tokens=1,
@@ -295,7 +295,10 @@ def test_what_other_servers_have_is_checked(
 
 def test_minus_one_is_no_bound(client: openai.OpenAI) -> None:
     assert ask(client, extra_body={"max_tokens": -1}, stop="e").choices[0].finish_reason == "stop"
-    form = {"type": "json_object", "schema": {"properties": {"a": {"const": 1}}, "required": ["a"]}}
+    form: Any = {
+        "type": "json_object",
+        "schema": {"properties": {"a": {"const": 1}}, "required": ["a"]},
+    }
     for response_format in (
         form,
         {"type": "json_schema", "json_schema": {"schema": {"type": "object", **form["schema"]}}},

@@ -153,12 +153,12 @@ def _page(exchange: Exchange) -> Page:
 
 
 def _listing(found: Iterable[Any], page: Page) -> Listing:
-    if page.after is not None:
+    if page.after:
         found = islice(dropwhile(lambda each: each.id != page.after, found), 1, None)
     some = list(islice(found, page.limit + 1))
     shown = some[: page.limit]
-    ends = (shown[0].id, shown[-1].id) if shown else (None, None)
-    return Listing(shown, *ends, len(some) > len(shown))
+    first, last = (shown[0].id, shown[-1].id) if shown else (None, None)
+    return Listing(shown, first, last, len(some) > len(shown))
 
 
 def _name(exchange: Exchange) -> str:

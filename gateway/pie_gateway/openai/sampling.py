@@ -113,10 +113,8 @@ def grammar(asked: SamplingRequest) -> Grammar | None:
     """
     outputs = _structured(_outputs(asked))
     match asked.response_format:
-        case JsonObject(None):
-            found = Grammar("json-schema", '{"type": "object"}')
         case JsonObject(schema):
-            found = schema_grammar({"type": "object", **schema}, strict=True)
+            found = schema_grammar({"type": "object", **(schema or {})}, strict=True)
         case JsonSchema(named):
             found = schema_grammar(named.schema or {}, strict=named.strict is not False)
         case _:
