@@ -144,8 +144,6 @@ class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     truncate_prompt_tokens: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
     add_special_tokens: bool | None = None
     priority: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None  # the more, the later
-    use_beam_search: Literal[False] | None = None
-    length_penalty: Literal[1] | None = None  # of beams
     # Its older names for `structured_outputs`.
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
