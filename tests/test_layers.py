@@ -123,13 +123,14 @@ FOLDERS: dict[str, dict[str, str]] = {
         "anthropic": "problems schemas backend http dialects openai",
         "ollama": "problems schemas backend http dialects openai",
         "inferlets": "problems schemas backend http",
+        "batches": "problems http",
         "page": "",
         "live": "backend metrics",
         "watching": "problems metrics http live",
-        "operations": "problems schemas http openai anthropic ollama inferlets watching",
+        "operations": "problems schemas http openai anthropic ollama inferlets batches watching",
         "openapi": "operations",
-        "app": "problems schemas backend metrics telemetry http openai anthropic inferlets page"
-        " watching operations openapi listening",
+        "app": "problems schemas backend metrics telemetry http openai anthropic inferlets batches"
+        " page watching operations openapi listening",
         "__main__": "listening app",
     },
     "pie_cluster": {

@@ -20,7 +20,9 @@ from starlette.routing import Route, WebSocketRoute
 from pie_gateway import page, watching
 from pie_gateway.anthropic.messages import problem_answer
 from pie_gateway.backend.backend import Backends
-from pie_gateway.http.admission import Admission
+from pie_gateway.batches.running import Batches
+from pie_gateway.batches.store import Store
+from pie_gateway.http.admission import MAX_TOKENS_HEADER, Admission
 from pie_gateway.http.answers import json_response, problem_response
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.middleware import Origins, RequestIds
@@ -50,6 +52,7 @@ def make_app(config: ServerConfig) -> Starlette:
     backends = Backends(config.endpoint, gateway, time.monotonic)
     metrics = RequestMetrics(time.monotonic)
     telemetry = None if config.telemetry.endpoint is None else Telemetry(config.telemetry)
+    batches = Batches(Store(config.data_folder / "batches"))
     keys = Keys(config.endpoint, config.data_folder, gateway.is_local, time.monotonic)
     if keys.needed and not keys.has_users():
         raise CannotServe(NO_USERS)
@@ -58,6 +61,7 @@ def make_app(config: ServerConfig) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
             await tasks.start(backends.run)
+            await tasks.start(batches.run)
             if telemetry is not None:
                 tasks.start_soon(telemetry.run)
             yield
@@ -83,6 +87,7 @@ def make_app(config: ServerConfig) -> Starlette:
         lifespan=lifespan,
     )
     app.state.responses = Responses()
+    app.state.batches = batches
     app.state.admission = Admission(config, backends, keys, metrics, time.monotonic)
     return app
 
@@ -107,7 +112,7 @@ def _cors(gateway: GatewayConfig) -> list[Middleware]:
             allow_origins=gateway.cors_origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=["x-request-id", "retry-after"],
+            expose_headers=["x-request-id", "retry-after", MAX_TOKENS_HEADER],
         )
     ]
 

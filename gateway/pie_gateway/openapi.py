@@ -77,7 +77,8 @@ def _operation(each: Operation, of_kind: dict[str, Any]) -> dict[str, Any]:
         content: dict[str, Any] = {"application/octet-stream": {"schema": {}}}
         described["requestBody"] = {"required": True, "content": content}
     elif each.body is not None:
-        content = {"application/json": {"schema": of_kind[str(each.body)]}}
+        media = "multipart/form-data" if each.is_form else "application/json"
+        content = {media: {"schema": of_kind[str(each.body)]}}
         described["requestBody"] = {"required": True, "content": content}
     return described
 

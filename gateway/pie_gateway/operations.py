@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from pie_gateway import watching
 from pie_gateway.anthropic import messages
+from pie_gateway.batches import endpoints as batches
+from pie_gateway.batches.store import Batch, StoredFile
 from pie_gateway.http.admission import Exchange
 from pie_gateway.inferlets import instances, programs, running
 from pie_gateway.ollama import embedding as ollama_embedding
@@ -43,6 +45,7 @@ class Operation:
     query: tuple[tuple[str, dict[str, Any]], ...] = ()  # parameters and their JSON schemas
     status: int = 200
     error: Any = ErrorBody  # its type
+    is_form: bool = False  # the body is multipart
     streams: bool = False  # it may answer with server-sent events
     more: tuple[int, ...] = ()  # statuses, in addition to `statuses`
 
@@ -60,6 +63,8 @@ class Operation:
 _LISTED = (("all", {"type": "boolean", "default": False}),)
 _FORCED = (("force", {"type": "boolean", "default": False}),)
 _AFTER = (("after", {"type": "integer", "minimum": 0, "maximum": 10**15 - 1, "default": 0}),)
+_LIMIT = ("limit", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100})
+_PAGE = (_LIMIT, ("after", {"type": "string", "default": ""}))
 _NAMED = (("name", {"type": "string", "minLength": 1, "maxLength": 64}),)
 _CARD = inferlets.InstanceCard
 _INSTANCE = "/v1/instances/{instance}"
@@ -117,6 +122,19 @@ OPERATIONS = (
             ("/v2/rerank", rerank, embedding.RerankAnswer, embedding.RerankRequest),
         )
     ),
+    Operation(
+        "POST", "/v1/files", batches.upload_file, StoredFile, batches.UploadedFile, is_form=True
+    ),
+    Operation("GET", "/v1/files", batches.files, batches.Listing, query=_PAGE),
+    Operation("GET", "/v1/files/{name}", batches.file, StoredFile),
+    Operation("DELETE", "/v1/files/{name}", batches.delete_file, ANY),
+    Operation("GET", "/v1/files/{name}/content", batches.file_content, bytes),
+    Operation(
+        "POST", "/v1/batches", batches.create_batch, Batch, batches.BatchRequest, more=(404,)
+    ),
+    Operation("GET", "/v1/batches", batches.batches, batches.Listing, query=_PAGE),
+    Operation("GET", "/v1/batches/{name}", batches.batch, Batch),
+    Operation("POST", "/v1/batches/{name}/cancel", batches.cancel_batch, Batch, more=(409,)),
     Operation(
         "POST",
         "/api/chat",

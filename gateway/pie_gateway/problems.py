@@ -82,7 +82,7 @@ _STATUS = {
     "worker-lost": 503,
     "timed-out": 504,
 }
-_CONTEXT_LENGTH = "context-length: "
+_CONTEXT_LENGTH, _MAX_TOKENS = "context-length: ", "max-tokens: "
 
 
 def unsupported(field: str, why: str) -> Problem:
@@ -127,6 +127,9 @@ def of_text(text: str, prompt: str = "messages") -> Problem:
     if message.startswith(_CONTEXT_LENGTH):
         text = message.removeprefix(_CONTEXT_LENGTH)
         return Problem(400, text, param=prompt, code="context_length_exceeded")
+    if message.startswith(_MAX_TOKENS):
+        text = message.removeprefix(_MAX_TOKENS)
+        return Problem(400, text, param="max_tokens", code="max_tokens_too_few")
     return _of_code(code, message)
 
 

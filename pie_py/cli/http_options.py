@@ -17,8 +17,16 @@ _FIELDS = {
     "tls_certificate": "tls_certificate",
     "http": "http",
 }
+_NAMES = "served_model_names"
 _FILE = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path)
 _OPTIONS = (
+    click.option(
+        "--served-model-name",
+        _NAMES,
+        multiple=True,
+        metavar="ALIAS[=MODEL]",
+        help="A further name of the first model, or of MODEL, over HTTP. Repeatable.",
+    ),
     click.option(
         "--cors-origin",
         "cors_origins",
@@ -51,6 +59,9 @@ def gateway_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         click.UsageError: if they do not go together.
     """
     fields = {field: given[name] for name, field in _FIELDS.items() if name in given}
+    if _NAMES in given:
+        pairs = (name.partition("=")[::2] for name in given[_NAMES])
+        fields[_NAMES] = dict(pairs)
     if ("tls_key" in fields) != ("tls_certificate" in fields):
         raise click.UsageError("--tls-certificate and --tls-key go together")
     if given.get("no_http"):

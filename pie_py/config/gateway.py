@@ -26,6 +26,8 @@ class GatewayConfig(Section):
     tls_certificate: Path | None = None  # PEM, with its chain
     tls_key: Path | None = None  # PEM, of that certificate
     cors_origins: tuple[str, ...] = ()  # pages of these origins may call; "*" for all
+    # Further names of models, as clients ask for them: of "" that of the first model.
+    served_model_names: dict[str, str] = Field(default_factory=dict)
     # Programs that serve a route instead of the library's `http_answer`: names or hashes of
     # uploaded ones.
     programs: dict[Route, str] = Field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from typing import Any
 
@@ -32,6 +32,7 @@ class Kind(Enum):
     KEY = auto()  # a whole number of 48 bits: two numbers, its lower half and its upper one
     WEIGHTS = auto()  # a list of numbers, `ARGUMENTS - 1` at most
     TOKENS = auto()  # a list of token ids
+    SEQUENCES = auto()  # lists of token ids
     BIASES = auto()  # token ids to numbers; None rules a token out
 
 
@@ -71,17 +72,19 @@ class Operation(IntEnum):
     PRESENCE_PENALTY = 4
     FREQUENCY_PENALTY = 5
     NO_REPEAT_NGRAM = 6
-    DRY = 7
-    WATERMARK = 8
-    MASK = 9
-    TEMPERATURE = 10
-    TOP_K = 11
-    TOP_P = 12
-    MIN_P = 13
-    TYPICAL_P = 14
-    EPSILON_CUTOFF = 15
-    ETA_CUTOFF = 16
-    XTC = 17
+    BANNED_SEQUENCES = 7
+    MIN_TOKENS = 8
+    DRY = 9
+    WATERMARK = 10
+    MASK = 11
+    TEMPERATURE = 12
+    TOP_K = 13
+    TOP_P = 14
+    MIN_P = 15
+    TYPICAL_P = 16
+    EPSILON_CUTOFF = 17
+    ETA_CUTOFF = 18
+    XTC = 19
 
     @property
     def label(self) -> str:
@@ -148,6 +151,30 @@ PARAMETERS: dict[Operation, tuple[Parameter, ...]] = {
             Kind.COUNT,
             0,
             most=MATCH,
+        ),
+    ),
+    Operation.BANNED_SEQUENCES: (
+        Parameter(
+            "banned_sequences",
+            f"lists of token ids, {MATCH} at most in each, that do not come as a whole",
+            Kind.SEQUENCES,
+            default=[],
+            most=256,
+            http=False,  # there they are `bad_words`
+        ),
+    ),
+    Operation.MIN_TOKENS: (
+        Parameter(
+            "min_tokens", "so many tokens are chosen before `end_tokens`", Kind.COUNT, 0, most=2**24
+        ),
+        Parameter(
+            "end_tokens",
+            "token ids that end the text",
+            Kind.TOKENS,
+            default=[],
+            most=256,
+            tunes=True,
+            http=False,
         ),
     ),
     Operation.DRY: (
@@ -260,7 +287,14 @@ DEFAULT_ORDER = tuple(Operation)
 COUNTING = frozenset(
     (Operation.REPETITION_PENALTY, Operation.PRESENCE_PENALTY, Operation.FREQUENCY_PENALTY)
 )
-LOOKING_BACK = frozenset((Operation.NO_REPEAT_NGRAM, Operation.DRY, Operation.WATERMARK))
+LOOKING_BACK = frozenset(
+    (
+        Operation.NO_REPEAT_NGRAM,
+        Operation.BANNED_SEQUENCES,
+        Operation.DRY,
+        Operation.WATERMARK,
+    )
+)
 # What the choice itself does, in this order: the end of a sampler's operations may be left to it.
 CHOICE = (Operation.TEMPERATURE, Operation.TOP_K, Operation.TOP_P, Operation.MIN_P)
 
@@ -271,7 +305,7 @@ class Step:
 
     operation: Operation
     arguments: Sequence[float] = ()
-    tokens: Mapping[int, float] = field(default_factory=dict)  # with their numbers
+    tokens: Sequence[tuple[int, float]] = ()  # with their numbers
 
 
 def step(operation: Operation, values: Mapping[str, Any]) -> Step | None:
@@ -286,7 +320,7 @@ def step(operation: Operation, values: Mapping[str, Any]) -> Step | None:
     if deciding and all(values[p.name] == p.default for p in deciding):
         return None
     arguments: list[float] = []
-    tokens: dict[int, float] = {}
+    tokens: list[tuple[int, float]] = []
     for parameter in parameters:
         value = values[parameter.name]
         match parameter.kind:
@@ -297,9 +331,11 @@ def step(operation: Operation, values: Mapping[str, Any]) -> Step | None:
             case Kind.WEIGHTS:
                 arguments += value
             case Kind.TOKENS:
-                tokens = dict.fromkeys(value, 0.0)
+                tokens = [(token, 0.0) for token in value]
+            case Kind.SEQUENCES:
+                tokens = [(token, n) for n, sequence in enumerate(value) for token in sequence]
             case Kind.BIASES:
-                tokens = {int(t): -math.inf if bias is None else bias for t, bias in value.items()}
+                tokens = [(int(t), -math.inf if b is None else b) for t, b in value.items()]
     return Step(operation, arguments, tokens)
 
 
@@ -316,6 +352,6 @@ def packed(programs: Sequence[Sequence[Step]]) -> dict[str, Any]:
         "operations": np.array([each.operation for each in steps], np.int32),
         "arguments": arguments,
         "token_starts": np.cumsum([0, *(len(each.tokens) for each in steps)], dtype=np.int32),
-        "tokens": np.array([token for each in steps for token in each.tokens], np.int32),
-        "values": np.array([n for each in steps for n in each.tokens.values()], np.float32),
+        "tokens": np.array([token for each in steps for token, _ in each.tokens], np.int32),
+        "values": np.array([n for each in steps for _, n in each.tokens], np.float32),
     }

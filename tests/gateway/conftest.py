@@ -11,6 +11,8 @@ import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
+from pie_py.cli.http_options import gateway_fields
+
 EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
 TEMPLATE = (
     "{{ bos_token }}{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}"
@@ -45,7 +47,11 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def gateway(server: Server) -> Iterator[Gateway]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name, Gateway(server, Path(name)) as gateway:
+    names = gateway_fields({"served_model_names": ["gpt-4o", "caller=tools"]})
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as name,
+        Gateway(server, Path(name), **names) as gateway,
+    ):
         yield gateway
 
 

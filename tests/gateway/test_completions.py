@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import openai
@@ -94,7 +95,7 @@ def test_the_likeliest_of_several(client: openai.OpenAI) -> None:
         ({"temperature": -1}, "temperature"),
         ({"nonsense": 1}, "nonsense"),
         ({"typical_p": 0}, "typical_p"),
-        ({"min_tokens": 3}, "min_tokens"),
+        ({"min_tokens": 9, "max_tokens": 8}, "min_tokens"),
         ({"no_repeat_ngram_size": 1, "allowed_token_ids": [60]}, None),  # nothing is left
     ],
     ids=str,
@@ -108,7 +109,11 @@ def test_what_is_wrong_is_named(
 
 
 def test_models(client: openai.OpenAI) -> None:
-    card, other = client.models.list()
+    card, other, alias, caller = client.models.list()
+    assert (alias.id, alias.root) == ("gpt-4o", MODEL)  # type: ignore[attr-defined]
+    assert (caller.id, caller.root) == ("caller", "tools")  # type: ignore[attr-defined]
+    answer = client.completions.create(model="gpt-4o", prompt="Thessel is", max_tokens=1)
+    assert answer.model == "gpt-4o"
     assert other.id == "tools"
     assert (card.id, card.object) == (MODEL, "model")
     assert client.models.retrieve(MODEL) == card
@@ -181,3 +186,140 @@ def test_other_names_of_what_a_text_looks_like(
         ask(client, extra_body={**fields, "structured_outputs": {"choice": ["a"]}})
     few = ask(client, max_tokens=openai.omit, extra_body={"n_predict": 3, "ignore_eos": True})
     assert few.usage.completion_tokens == 3
+
+
+def told(client: openai.OpenAI, prompt: Any = "Thessel is", **fields: Any) -> Any:
+    """The choice with its tokens; fields are vLLM's and llama.cpp's."""
+    max_tokens = fields.pop("max_tokens", 6)
+    body = {"return_token_ids": True, **fields}
+    return ask(client, prompt, max_tokens=max_tokens, extra_body=body).choices[0]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_end_comes_before_min_tokens(client: openai.OpenAI, stream: bool) -> None:
+    plain = told(client)
+    end, text = plain.token_ids[1], plain.text
+    assert told(client, stop_token_ids=[end]).token_ids == plain.token_ids[:1]
+    longer = told(client, stop_token_ids=[end], min_tokens=4).token_ids
+    assert len(longer) >= 4
+    assert end not in longer[:4]
+    fields = {"stop": text[1:3], "stream": stream}
+    assert len(told(client, min_tokens=6, stop=text[1:3]).token_ids) == 6
+    body = {"min_tokens": 6, "include_stop_str_in_output": True}
+    answer = ask(client, extra_body=body, **fields)
+    whole = "".join(part.choices[0].text for part in (answer if stream else [answer]))
+    assert whole == text
+    answer = ask(client, extra_body={"include_stop_str_in_output": True}, **fields)
+    whole = "".join(part.choices[0].text for part in (answer if stream else [answer]))
+    assert whole == text[:3]
+
+
+def test_bad_words_do_not_come(client: openai.OpenAI) -> None:
+    plain = told(client, max_tokens=12)
+    for word in (plain.text.split()[0], " ".join(plain.text.split()[:2])):
+        assert word not in told(client, max_tokens=12, bad_words=[word]).text
+    within = told(client, max_tokens=12, bad_words=["".join(plain.text.split()[:2]), "zzz"])
+    assert within.text == plain.text
+
+
+def test_log_probabilities_of_prompts_as_vllm_has_them(client: openai.OpenAI) -> None:
+    ids = told(client).prompt_token_ids
+    echoed = ask(client, ids, echo=True, logprobs=1, extra_body={"prompt_logprobs": 3}).choices[0]
+    first, *rest = echoed.prompt_logprobs
+    assert first is None
+    assert len(rest) == len(ids) - 1
+    for token, each, own, top in zip(
+        ids[1:],
+        rest,
+        echoed.logprobs.token_logprobs[1 : len(ids)],
+        echoed.logprobs.top_logprobs[1 : len(ids)],
+        strict=True,
+    ):
+        assert each[str(token)]["logprob"] == own
+        assert len(top) <= 2  # the likeliest, and the token itself
+        ranks = {entry["rank"] for entry in each.values()}
+        assert {1, 2, 3} <= ranks <= {1, 2, 3, None}
+    chat: Any = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "Hi"}],
+        max_tokens=1,
+        extra_body={"prompt_logprobs": 0, "return_token_ids": True},
+    )
+    assert [len(each) for each in chat.prompt_logprobs[1:]] == [1] * (
+        len(chat.prompt_token_ids) - 1
+    )
+
+
+def test_the_end_of_a_prompt_is_kept_and_its_beginning_left_out(client: openai.OpenAI) -> None:
+    ids = told(client).prompt_token_ids
+    assert told(client, truncate_prompt_tokens=2).prompt_token_ids == ids[-2:]
+    assert told(client, truncate_prompt_tokens=-1).prompt_token_ids == ids
+    assert told(client, add_special_tokens=False).prompt_token_ids == ids[1:]
+    assert told(client, priority=3).prompt_token_ids == ids
+
+
+def test_each_part_of_a_stream_has_the_usage_so_far(client: openai.OpenAI) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {"stream_options": options}
+    chat = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "Hi"}],
+        max_tokens=6,
+        stream=True,
+        extra_body=body,
+    )
+    for parts in (list(ask(client, stream=True, extra_body=body)), list(chat)):
+        counts = [part.usage.completion_tokens for part in parts if part.usage]
+        assert counts == sorted(counts)
+        assert counts[-1] == 6 or parts[-1].choices == []
+        assert len(counts) >= len(parts) - 1  # not that of the role
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("min_tokens", 7, "more than `max_tokens`"),
+        ("max_tokens", 0, "goes with `echo`"),
+        ("priority", -1, ">= 0"),
+        ("use_beam_search", True, "is not supported"),
+        ("prompt_logprobs", 21, "<= 20"),
+    ],
+)
+def test_what_other_servers_have_is_checked(
+    client: openai.OpenAI, field: str, value: Any, why: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=why) as caught:
+        told(client, **{field: value})
+    assert caught.value.param == field
+
+
+def test_minus_one_is_no_bound(client: openai.OpenAI) -> None:
+    assert told(client, length_penalty=1.0, mirostat=0, detokenize=True, id_slot=-1).text
+    assert ask(client, extra_body={"max_tokens": -1}, stop="e").choices[0].finish_reason == "stop"
+    form: Any = {
+        "type": "json_object",
+        "schema": {"properties": {"a": {"const": 1}}, "required": ["a"]},
+    }
+    for response_format in (
+        form,
+        {"type": "json_schema", "json_schema": {"schema": {"type": "object", **form["schema"]}}},
+    ):
+        chat = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "Hi"}],
+            extra_body={"max_tokens": -1, "response_format": response_format},
+        )
+        assert chat.choices[0].message.content == '{"a": 1}'
+
+
+def test_fewer_tokens_than_a_form_forces_are_refused_with_their_number(
+    client: openai.OpenAI,
+) -> None:
+    fields: dict[str, Any] = {"extra_body": {"guided_regex": "Argon is a city of Thessel(s?)"}}
+    with pytest.raises(openai.BadRequestError, match="at least") as caught:
+        ask(client, **fields)
+    assert caught.value.param == "max_tokens"
+    least = int(re.findall("at least (\\d+)", str(caught.value))[0])
+    assert ask(client, max_tokens=least, **fields).choices[0].text.startswith("Argon is a city")
+    with pytest.raises(openai.BadRequestError, match="at least"):
+        ask(client, max_tokens=least - 1, **fields)

@@ -211,3 +211,17 @@ def test_an_address_that_is_taken(gateway: Gateway, server: Server, tmp_path: Pa
     assert second.error is not None
     assert "--http" in second.error
     assert second.stop() == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_header_tells_what_clamped_tokens_are(gateway: Gateway, stream: bool) -> None:
+    body = {"model": "pie-tiny", "stream": stream, "messages": [{"role": "user", "content": "Hi"}]}
+    with gateway.http() as http:
+        longest = http.get("/v1/models/pie-tiny").json()["max_model_len"]
+        ended = {"max_tokens": 10**6, "stop_sequences": ["e"]}
+        with http.stream("POST", "/v1/messages", json={**body, **ended}) as answer:
+            answer.read()
+            left = int(answer.headers["x-pie-max-tokens"])
+            assert 0 < longest - left < 40
+        fitting = http.post("/v1/messages", json={**body, "max_tokens": 2})
+        assert "x-pie-max-tokens" not in fitting.headers

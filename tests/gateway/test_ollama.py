@@ -80,7 +80,7 @@ def test_calls_and_their_results(http: httpx2.Client) -> None:
 def test_what_is_served(http: httpx2.Client) -> None:
     for path in ("tags", "ps"):
         names = [each["model"] for each in http.get(f"/api/{path}").json()["models"]]
-        assert names == ["pie-tiny", "tools"]
+        assert names == ["pie-tiny", "tools", "gpt-4o", "caller"]
     shown = http.post("/api/show", json={"model": "tools"}).json()
     assert shown["capabilities"] == ["completion", "tools", "thinking"]
     assert shown["model_info"]["llama.context_length"] > 100

@@ -79,7 +79,7 @@ def put(
 def adjusting(
     repetition: float, presence: float, frequency: float, row: int, bias: dict[int, float]
 ) -> list[Step]:
-    steps = [Step(Operation.LOGIT_BIAS, (), bias)] if bias else []
+    steps = [Step(Operation.LOGIT_BIAS, (), list(bias.items()))] if bias else []
     if row >= 0:
         steps += [
             Step(Operation.REPETITION_PENALTY, [repetition]),

@@ -75,10 +75,10 @@ def plain(row: Row, step: Step, text: Text) -> Row:
         mixed = a[1] * row + sum(w * o for w, o in zip(a[2:], text.others, strict=False))
         return keep(mixed, [t for t in range(len(row)) if row[t] >= row.max() + math.log(a[0])])
     if op is Operation.LOGIT_BIAS:
-        for token, value in step.tokens.items():
+        for token, value in step.tokens:
             row[token] += value
     elif op is Operation.ALLOWED_TOKENS:
-        row = keep(row, list(step.tokens))
+        row = keep(row, [token for token, _ in step.tokens])
     elif op is Operation.REPETITION_PENALTY:
         for token in set(text.tokens):
             row[token] = row[token] / a[0] if row[token] > 0 else row[token] * a[0]
@@ -93,11 +93,21 @@ def plain(row: Row, step: Step, text: Text) -> Row:
         for i in range(size, len(text.tokens)):
             if text.tokens[i - size : i] == last:
                 row[text.tokens[i]] = -np.inf
+    elif op is Operation.BANNED_SEQUENCES:
+        banned: dict[float, list[int]] = {}
+        for token, number in step.tokens:
+            banned.setdefault(number, []).append(token)
+        for *before, last_one in banned.values():
+            if text.tokens[len(text.tokens) - len(before) :] == before:
+                row[last_one] = -np.inf
+    elif op is Operation.MIN_TOKENS:
+        row[[token for token, _ in step.tokens if len(text.chosen) < a[0]]] = -np.inf
     elif op is Operation.DRY:
+        breakers = {token for token, _ in step.tokens}
         taken: dict[int, float] = {}
         for i in range(1, len(text.tokens)):
-            length = matched(text.tokens, i, set(step.tokens))
-            if length and length >= a[2] and text.tokens[i] not in step.tokens:
+            length = matched(text.tokens, i, breakers)
+            if length and length >= a[2] and text.tokens[i] not in breakers:
                 penalty = a[0] * a[1] ** (length - a[2])
                 taken[text.tokens[i]] = max(penalty, taken.get(text.tokens[i], 0))
         for token, penalty in taken.items():
@@ -159,7 +169,8 @@ class Bench:
         for row, step in zip(arguments, steps, strict=True):
             row[: len(step.arguments)] = step.arguments
         tokens = [
-            (ints(list(s.tokens)), np.array(list(s.tokens.values()), np.float32)) for s in steps
+            (ints([t for t, _ in s.tokens]), np.array([n for _, n in s.tokens], np.float32))
+            for s in steps
         ]
         program = Program(tuple(step.operation for step in steps), arguments, tokens)
         numbers = np.array([[1, 1, 0]], np.float32)
@@ -213,6 +224,7 @@ def step_of(operation: Operation) -> st.SearchStrategy[Step]:
         Operation.PRESENCE_PENALTY: [amount],
         Operation.FREQUENCY_PENALTY: [amount],
         Operation.NO_REPEAT_NGRAM: [st.integers(1, 4).map(float)],
+        Operation.MIN_TOKENS: [st.integers(1, 15).map(float)],
         Operation.DRY: [amount, st.sampled_from([1.5, 2.0]), st.integers(0, 3).map(float)],
         Operation.WATERMARK: [amount, share, *[st.integers(0, 2**24 - 1).map(float)] * 2],
         Operation.TEMPERATURE: [st.sampled_from([0.5, 1.0, 3.0])],
@@ -221,11 +233,15 @@ def step_of(operation: Operation) -> st.SearchStrategy[Step]:
         Operation.ETA_CUTOFF: [st.sampled_from([0.001, 0.02, 0.9])],
         Operation.XTC: [st.sampled_from([0.0, 0.02, 0.1]), st.sampled_from([0.0, 0.5, 1.0])],
     }
-    tokens: st.SearchStrategy[dict[int, float]] = st.just({})
-    if operation in (Operation.ALLOWED_TOKENS, Operation.DRY):
-        tokens = few.map(lambda ids: dict.fromkeys(sorted(ids), 0.0))
+    tokens: st.SearchStrategy[list[tuple[int, float]]] = st.just([])
+    if operation in (Operation.ALLOWED_TOKENS, Operation.MIN_TOKENS, Operation.DRY):
+        tokens = few.map(lambda ids: [(token, 0.0) for token in sorted(ids)])
+    elif operation is Operation.BANNED_SEQUENCES:
+        sequences = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), min_size=1)
+        tokens = sequences.map(lambda all_: [(t, n) for n, each in enumerate(all_) for t in each])
     elif operation is Operation.LOGIT_BIAS:
-        tokens = st.dictionaries(ids, st.floats(-4, 4, width=32), max_size=4)
+        biases = st.dictionaries(ids, st.floats(-4, 4, width=32), max_size=4)
+        tokens = biases.map(lambda given: list(given.items()))
     numbers = arguments.get(operation, [share] if operation > Operation.TOP_K else [])
     return st.builds(lambda a, t: Step(operation, a, t), st.tuples(*numbers), tokens)
 
@@ -308,7 +324,7 @@ def test_sets_of_steps_are_those_of_transformers() -> None:
         for operation in (one for one in DEFAULT_ORDER if one in chosen):
             value = STEPS[operation][0](draw)
             if operation is Op.LOGIT_BIAS:
-                steps.append(Step(operation, [], {3: value, 9: -value}))
+                steps.append(Step(operation, [], [(3, value), (9, -value)]))
                 theirs.append(G.SequenceBiasLogitsProcessor({(3,): value, (9,): -value}))
             else:
                 steps.append(Step(operation, [value]))

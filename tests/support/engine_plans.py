@@ -85,11 +85,11 @@ def samplers(count: int) -> SetSampler:
         Step(Operation.PRESENCE_PENALTY, [0.2]),
         Step(Operation.FREQUENCY_PENALTY, [0.1]),
     ]
-    steps[6] = [Step(Operation.LOGIT_BIAS, (), {9: 50.0, 11: 49.0})]
+    steps[6] = [Step(Operation.LOGIT_BIAS, (), [(9, 50.0), (11, 49.0)])]
     steps[7] = [
         Step(Operation.MIX, [0.01, 1.5, -0.5]),
         Step(Operation.NO_REPEAT_NGRAM, [3]),
-        Step(Operation.DRY, [0.8, 1.75, 2], {13: 0.0}),
+        Step(Operation.DRY, [0.8, 1.75, 2], [(13, 0.0)]),
         Step(Operation.WATERMARK, [2, 0.5, 7, 9]),
         Step(Operation.MASK),
         Step(Operation.TEMPERATURE, [0.7]),

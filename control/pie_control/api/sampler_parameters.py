@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import (
@@ -26,6 +27,7 @@ from pie_py.wire.operations import (
     DEFAULT_ORDER,
     LARGEST,
     LOOKING_BACK,
+    MATCH,
     Kind,
     Operation,
     Parameter,
@@ -74,6 +76,9 @@ def _field(parameter: Parameter) -> tuple[Any, Any]:
             kind = Annotated[list[_Token], Field(min_length=1, max_length=longest)] | None
         case Kind.TOKENS:
             kind = Annotated[list[_Token], Field(max_length=longest)]
+        case Kind.SEQUENCES:
+            sequence = Annotated[list[_Token], Field(min_length=1, max_length=MATCH)]
+            kind = Annotated[list[sequence], Field(max_length=longest)]
         case Kind.BIASES:
             kind = Annotated[
                 dict[str, float | None],
@@ -202,9 +207,12 @@ def _parse(text: str, vocabulary: int) -> SamplerParameters:
     except ValidationError as error:
         raise ApiError("invalid-argument", f"sampler parameters: {_explain(error)}") from None
     for name, parameter in ALL_PARAMETERS.items():
-        if parameter.kind not in (Kind.TOKENS, Kind.BIASES):
+        tokens = getattr(parameters, name) or ()
+        if parameter.kind is Kind.SEQUENCES:
+            tokens = chain.from_iterable(tokens)
+        elif parameter.kind not in (Kind.TOKENS, Kind.BIASES):
             continue
-        for token in getattr(parameters, name) or ():
+        for token in tokens:
             if len(str(token)) > 10 or int(token) >= vocabulary:
                 raise ApiError(
                     "invalid-argument",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -37,24 +39,40 @@ def schema_grammar(text: str) -> str:
     Raises:
         ApiError: `invalid-argument` if it is wrong, or asks for what no grammar can hold it to.
     """
+    return _styled(text, LLMatcher.grammar_from_json_schema)
+
+
+def lark_grammar(text: str) -> str:
+    """The grammar of a text in Lark's syntax, whose schemas (`%json`) are as those alone.
+
+    Raises:
+        ApiError: as `schema_grammar`.
+    """
+    parts, at = [], 0
+    for place in (found.end() for found in re.finditer(r"%json\s*(?=\{)", text)):
+        with suppress(json.JSONDecodeError, RecursionError):  # llguidance says what is wrong
+            _, end = json.JSONDecoder().raw_decode(text, place)
+            parts += [text[at:place], _styled(text[place:end], str)]
+            at = end
+    return str(LLMatcher.grammar_from_lark("".join([*parts, text[at:]])))
+
+
+def _styled(text: str, finish: Callable[[str], str]) -> str:
+    """What `finish` makes of a schema once llguidance knows it; see `schema_grammar`."""
     try:
         schema = json.loads(text)
         options = _taken_options(schema)
-        style = _ANY_SPACE if options.pop("any_whitespace", False) else _ONE_SPACE
-        schema = rewritten(
-            schema, options.pop("strict", False), options.pop("any_key_order", False)
-        )
-        if schema is False:
+        style = _ANY_SPACE if options.get("any_whitespace") else _ONE_SPACE
+        found = rewritten(schema, options.get("strict", False), options.get("any_key_order", False))
+        if found is False:
             raise ApiError("invalid-argument", "the grammar: no text satisfies it")
-        grammar: str = LLMatcher.grammar_from_json_schema(
-            json.dumps({} if schema is True else schema),
-            defaults=style,  # type: ignore[arg-type]
-        )
+        found = {} if found is True else found
+        found["x-guidance"] = {**style, **found.get("x-guidance", {})}
+        return finish(json.dumps(found))
     except RecursionError:
         raise ApiError("invalid-argument", "the JSON schema: nested too deep") from None
     except (ValueError, TypeError, AttributeError) as error:
         raise ApiError("invalid-argument", f"the JSON schema: {error}") from None
-    return grammar
 
 
 def ebnf_grammar(text: str) -> str:
@@ -86,7 +104,7 @@ def _taken_options(schema: Any) -> dict[str, bool]:
 KINDS: dict[str, Callable[[str], str]] = {
     "json-schema": schema_grammar,
     "regex": LLMatcher.grammar_from_regex,
-    "lark": LLMatcher.grammar_from_lark,
+    "lark": lark_grammar,
     "ebnf": ebnf_grammar,
 }
 

@@ -39,16 +39,14 @@ IDLE_SECONDS = 600.0  # after which a user's connection is closed
 class Backend:
     """What a user's requests go through."""
 
-    def __init__(
-        self, client: Client, programs: dict[Route, str], clock: Callable[[], float]
-    ) -> None:
-        """Takes a connected client, and which programs serve routes instead of the library's."""
+    def __init__(self, client: Client, config: GatewayConfig, clock: Callable[[], float]) -> None:
+        """Takes a connected client, and the names of models and programs."""
         self.client = client
-        self.catalog = Catalog(client, clock)
+        self.catalog = Catalog(client, config.served_model_names, clock)
         self.snapshots = Snapshots(client, clock)
         self.requests = 0  # under way
         self.used_at = clock()
-        self._programs = programs
+        self._programs = config.programs
         self._clock = clock
         self._uploaded: dict[str, str] = {}  # hashes by name
         self._vocabularies: dict[str, Vocabulary] = {}
@@ -180,7 +178,7 @@ class Backends:
     async def _keep(self, key: ClientKey | None, *, task_status: TaskStatus[None]) -> None:
         """Connects, and stays connected until it is not used, or lost for good."""
         async with Client(self._endpoint, key) as client:
-            backend = Backend(client, self._config.programs, self._clock)
+            backend = Backend(client, self._config, self._clock)
             self._open[key] = backend
             task_status.started()
             try:

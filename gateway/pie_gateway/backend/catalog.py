@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from pie_gateway.problems import Problem, asked, unknown_model
 from pie_py.client import Client
@@ -28,8 +29,11 @@ class ModelName(msgspec.Struct, frozen=True):
 class Catalog:
     """The served models, asked for every few seconds."""
 
-    def __init__(self, client: Client, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, client: Client, aliases: Mapping[str, str], clock: Callable[[], float]
+    ) -> None:
         self._client = client
+        self._aliases = aliases
         self._clock = clock
         self._models: list[dict[str, Any]] = []
         self._read_at = float("-inf")
@@ -46,7 +50,7 @@ class Catalog:
         return self._models
 
     async def names(self, age: float = FRESH_SECONDS) -> list[ModelName]:
-        """All names: the models, then their adapters."""
+        """All names: the models, then their adapters, then the operator's further ones."""
         models = await self.models(age)
         found = [ModelName(str(model["name"]), str(model["name"])) for model in models]
         taken = {name.id for name in found}
@@ -56,6 +60,9 @@ class Catalog:
                 plain = adapter if adapter not in taken else f"{model['name']}:{adapter}"
                 taken.add(plain)
                 found.append(ModelName(plain, str(model["name"]), str(adapter)))
+        for alias, name in self._aliases.items():
+            of = [each for each in found if each.id == (name or found[0].id)]
+            found += [replace(each, id=alias) for each in of if alias not in taken]
         return found
 
     async def find(self, name: str) -> ModelName:

@@ -25,10 +25,6 @@ You get its result in the next message. Call none if none helps. The functions a
 """
 
 
-# As Python's json writes it.
-_TIGHT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-
-
 def tell(messages: Messages, tools: Sequence[dict[str, Any]]) -> Messages:
     """Messages of plain text: what tools there are, what was called, and what calls have given."""
     plain: Messages = []
@@ -80,7 +76,7 @@ def told_calls(calls: Grammar, *, parallel: bool) -> Grammar:
         calls: a list of calls, by `required_calls`.
         parallel: whether there may be several.
     """
-    one = {**_closed(json.loads(calls.text)["items"]), "x-guidance": _TIGHT}
+    one = {**json.loads(calls.text)["items"], "x-guidance": {"strict": True}}
     several = "+" if parallel else ""
     return Grammar(
         "lark",
@@ -90,15 +86,3 @@ def told_calls(calls: Grammar, *, parallel: bool) -> Grammar:
         'call: "<tool_call>\\n" arguments "\\n</tool_call>" "\\n"?\n'
         f"arguments: %json {json.dumps(one)}\n",
     )
-
-
-def _closed(schema: Any) -> Any:
-    """A schema whose objects have nothing but what it names, where it does not say."""
-    if isinstance(schema, list):
-        return [_closed(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {"additionalProperties": False} if schema.get("type") == "object" else {}
-    # A constant or an enumeration is data.
-    kept = {name: each for name, each in schema.items() if name in ("const", "enum", "default")}
-    return {**closed, **{name: _closed(each) for name, each in schema.items()}, **kept}

@@ -21,6 +21,7 @@ from pie_py.config.gateway import GatewayConfig, Route
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
 
+MAX_TOKENS_HEADER = "x-pie-max-tokens"
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
@@ -52,12 +53,18 @@ class Exchange:
         """The body, as a structure; see `reading.read_json` for errors."""
         return await read_json(self.request, self.config, kind)
 
-    def generation(
+    async def generation(
         self, route: Route, job: Job | EmbeddingJob, images: Sequence[bytes] = ()
     ) -> Generation:
         """An instance for a job, which `async with` launches; its tokens count for the user."""
+        if isinstance(job, Job):
+            lowest = self.connection.scope["state"].get("priority", 0)
+            job.priority = min(job.priority, lowest)
         generation = self.backend.generation(route, job, images)
         generation.observers.append(_Accounts(self))
+        if isinstance(job, Job) and job.clamp:
+            longest = (await self.backend.catalog.describe(job.model))["max_position"]
+            generation.observers.append(_Clamped(self, job.max_tokens or 0, longest))
         if self.config.metrics:
             streams = isinstance(job, Job) and job.stream
             measured = self.metrics.generation(job.model, self.user, streams=streams)
@@ -96,6 +103,19 @@ class _Accounts(Observer):
     def piece(self, event: Piece) -> None:
         """Counts what is generated."""
         self._limits.take_tokens(event.tokens)
+
+
+class _Clamped(Observer):
+    """Tells the client in a header that its `max_tokens` are more than the context has left."""
+
+    def __init__(self, exchange: Exchange, wanted: int, longest: int) -> None:
+        self._exchange, self._wanted, self._longest = exchange, wanted, longest
+
+    def prompt(self, event: Prompt) -> None:
+        """Sees how much is left."""
+        left = self._longest - event.tokens
+        if self._wanted > left:
+            self._exchange.connection.state.headers[MAX_TOKENS_HEADER] = str(left)
 
 
 class Admission:

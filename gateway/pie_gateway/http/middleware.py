@@ -49,9 +49,12 @@ class RequestIds:
         given = headers.get("x-request-id", "")
         found = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
         instances: list[str] = []
+        more: dict[str, str] = {}
         telemetry = self._telemetry
         span = None if telemetry is None else telemetry.request(method, headers, found)
-        scope.setdefault("state", {}).update(request_id=found, instances=instances, span=span)
+        scope.setdefault("state", {}).update(
+            request_id=found, instances=instances, span=span, headers=more
+        )
         started = time.perf_counter()
         status = 0
 
@@ -61,6 +64,7 @@ class RequestIds:
                 status = message.get("status", SWITCHING)
                 headers: list[Any] = list(message.get("headers", ()))
                 headers.append((b"x-request-id", found.encode("ascii")))
+                headers += [(name.encode(), text.encode()) for name, text in more.items()]
                 message = {**message, "headers": headers}
             elif message["type"] == "websocket.close":
                 status = status or FORBIDDEN  # which is what a client gets before it is accepted

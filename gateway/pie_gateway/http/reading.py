@@ -19,6 +19,17 @@ from pie_gateway.problems import Problem
 from pie_py.config.gateway import GatewayConfig
 
 Body = TypeVar("Body", bound=msgspec.Struct)
+# Fields of vLLM, SGLang and llama.cpp that are not had here, with what happens anyway: their
+# clients send them as they are by default.
+USUAL: dict[str, Any] = {
+    **dict.fromkeys(("use_beam_search", "early_stopping", "return_tokens_as_token_ids"), False),
+    **dict.fromkeys(("timings_per_token", "no_stop_trim", "return_hidden_states"), False),
+    **dict.fromkeys(("spaces_between_special_tokens", "detokenize", "include_reasoning"), True),
+    **dict.fromkeys(("separate_reasoning", "stream_reasoning", "parse_tool_calls"), True),
+    **dict.fromkeys(("mirostat", "n_keep", "n_probs", "dynatemp_range"), 0),
+    **dict.fromkeys(("top_n_sigma", "id_slot"), -1),
+    "length_penalty": 1,
+}
 # The place comes last; what precedes it may have a client's words in it.
 _PLACE = r"(?: - at `\$([^`]*)`)?"
 _UNKNOWN = re.compile(f"Object contains unknown field `(.*?)`{_PLACE}", re.DOTALL)
@@ -165,7 +176,7 @@ def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:
     for name in value.keys() - {kind.tag_field}:
         field = fields.get(name)
         if field is None or isinstance(field.type, NoneType):
-            if asks_for_nothing(value[name]):
+            if asks_for_nothing(value[name]) or USUAL.get(name, ()) == value[name]:
                 del value[name]
         elif value[name] is None and not field.required:
             del value[name]

@@ -56,7 +56,7 @@ async def generate(exchange: Exchange) -> Response:
             stop_tokens = (await exchange.backend.catalog.describe(job.model))["stop_tokens"]
             words = await exchange.backend.vocabulary(job.model)
             fill_in([job], asked.suffix, wanted.model, stop_tokens, words)
-        talk.generation = exchange.generation("completions", job)
+        talk.generation = await exchange.generation("completions", job)
     return await _Answer(talk, is_chat=False).response(exchange)
 
 

@@ -10,7 +10,7 @@ from pie_gateway.backend.job import Job
 from pie_gateway.dialects.dialect import dialect_of
 from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render
-from pie_gateway.openai.sampling import sampling
+from pie_gateway.openai.sampling import most_tokens, sampling
 from pie_gateway.openai.talk import Talk
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.chat import ChatRequest, Tool
@@ -21,8 +21,14 @@ PREFIX = "async/"
 # What cannot be had with calls in the middle of a text, and the values that do not ask for it.
 REFUSED: dict[str, Any] = {
     "add_generation_prompt": True,
+    "add_special_tokens": False,
+    "bad_words": [],
     "ignore_eos": False,
+    "include_stop_str_in_output": False,
     "logprobs": False,
+    "min_tokens": 0,
+    "priority": 0,
+    "prompt_logprobs": None,
     "response_format": PlainText(),
     "return_token_ids": False,
     "skip_special_tokens": True,
@@ -32,6 +38,7 @@ REFUSED: dict[str, Any] = {
     **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar")),
     **dict.fromkeys(("json_schema", "grammar")),
     "top_logprobs": 0,
+    "truncate_prompt_tokens": None,
 }
 
 
@@ -50,12 +57,12 @@ async def prepare(exchange: Exchange, asked: ChatRequest) -> Talk:
         sampler=sampling(asked),
         messages=msgspec.json.encode(render(asked.messages)[0]).decode(),
         tools=msgspec.json.encode(_tools(asked)).decode(),
-        max_tokens=asked.max_completion_tokens or asked.max_tokens,
+        max_tokens=most_tokens(asked.max_completion_tokens, asked.max_tokens),
         stream=bool(asked.stream),
     )
     words = await backend.vocabulary(name.model)
     dialect = dialect_of(words, marked=False)  # the inferlet sends no calls
-    return Talk(asked, job, exchange.generation("async", job), words, dialect)
+    return Talk(asked, job, await exchange.generation("async", job), words, dialect)
 
 
 def _check(asked: ChatRequest) -> None:

@@ -15,8 +15,8 @@ from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
 from pie_gateway.openai import asynchronous
-from pie_gateway.openai.choices import Whole, chat_logprobs, gather
-from pie_gateway.openai.sampling import check_stream_options
+from pie_gateway.openai.choices import Whole, chat_logprobs, gather, prompt_logprobs
+from pie_gateway.openai.sampling import stream_options
 from pie_gateway.openai.talk import Talk, TextSplitter, prepare
 from pie_gateway.schemas.chat import (
     AnswerMessage,
@@ -30,16 +30,16 @@ from pie_gateway.schemas.chat import (
     ToolCallDelta,
 )
 from pie_gateway.schemas.messages import CalledFunction, ToolCall
-from pie_gateway.schemas.sampling import usage
+from pie_gateway.schemas.sampling import StreamOptions, usage
 
 
 async def chat_completions(exchange: Exchange) -> Response:
     """The next message of a conversation."""
     asked = await exchange.read(ChatRequest)
-    with_usage = check_stream_options(asked)
+    usage_told = stream_options(asked)
     answer = _Answer(f"chatcmpl-{exchange.id}", await _prepared(exchange, asked))
     if asked.stream:
-        return stream_response(exchange, answer.stream(with_usage))
+        return stream_response(exchange, answer.stream(usage_told))
     return json_response(await while_asked(exchange, answer.whole))
 
 
@@ -76,6 +76,9 @@ class _Answer:
                 sum(whole.cached for whole in wholes),
             ),
             prompt_token_ids=prompt.ids if self._job.ids else UNSET,
+            prompt_logprobs=UNSET
+            if self._job.prompt_logprobs is None
+            else prompt_logprobs(prompt, self._words, self._job.prompt_logprobs),
         )
 
     def _choice(self, at: int, whole: Whole, prompt: Prompt) -> ChatChoice:
@@ -97,7 +100,7 @@ class _Answer:
         ids = whole.ids if self._job.ids else UNSET
         return ChatChoice(at, message, splitter.reason(whole.reason), logprobs, whole.stop, ids)
 
-    async def stream(self, with_usage: bool) -> AsyncGenerator[bytes, None]:
+    async def stream(self, told: StreamOptions) -> AsyncGenerator[bytes, None]:
         """Its parts as server-sent events; the first one only once text comes."""
         async with self._talk.generation as generation:
             prompt = await generation.prompt()
@@ -115,8 +118,11 @@ class _Answer:
                     first = ChunkChoice(each.choice, Delta(role="assistant", content=""))
                     yield event(self._chunk([first], prompt))
                 for choice in self._parts(each, splitters[each.choice]):
-                    yield event(self._chunk([choice]))
-            if with_usage:
+                    chunk = self._chunk([choice])
+                    if told.continuous_usage_stats:
+                        chunk.usage = usage(prompt.tokens, tokens, cached)
+                    yield event(chunk)
+            if told.include_usage:
                 last = self._chunk([])
                 last.usage = usage(prompt.tokens, tokens, cached)
                 yield event(last)

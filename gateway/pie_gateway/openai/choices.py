@@ -10,6 +10,7 @@ from pie_gateway.backend.job import End, Event, Piece, Prompt, TokenLogprobs
 from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.schemas.chat import ChatLogprobs, TokenLogprob, TopLogprob
 from pie_gateway.schemas.completions import CompletionLogprobs
+from pie_gateway.schemas.sampling import PromptLogprob, PromptLogprobs
 
 
 @dataclass
@@ -69,18 +70,31 @@ def chat_logprobs(piece: Piece, words: Vocabulary) -> ChatLogprobs:
     return ChatLogprobs(logprobs)
 
 
-def prompt_logprobs(read: Prompt, words: Vocabulary, echo: str) -> CompletionLogprobs:
+def prompt_logprobs(read: Prompt, words: Vocabulary, most: int) -> PromptLogprobs:
+    """The tokens of a prompt and `most` of the likeliest, as vLLM has it; none of the first."""
+    found: PromptLogprobs = [None]
+    for token, (own, top) in zip(read.ids[1:], read.logprobs, strict=True):
+        entries = {token: PromptLogprob(own, None, words.text_of(token))}
+        for rank, (other, value) in enumerate(top[:most], 1):
+            entries[other] = PromptLogprob(value, rank, words.text_of(other))
+        found.append({str(each): entry for each, entry in entries.items()})
+    return found
+
+
+def echoed_logprobs(read: Prompt, words: Vocabulary, echo: str, most: int) -> CompletionLogprobs:
     """The tokens of a prompt; nothing is known of how likely the first was.
 
     Args:
         read: the prompt.
         words: the model's tokens.
         echo: the prompt as text, which lacks the token that begins every text.
+        most: so many of the likeliest are told.
     """
     first, *rest = read.ids
     text = words.text_of(first)
     alone = CompletionLogprobs([0], [None], [text], [None])
-    piece = Piece(0, "", len(rest), rest, read.logprobs)
+    logprobs = [(own, top[:most]) for own, top in read.logprobs]
+    piece = Piece(0, "", len(rest), rest, logprobs)
     offset = len(text) if echo.startswith(text) else 0
     return alone.followed_by(completion_logprobs(piece, words, offset))
 

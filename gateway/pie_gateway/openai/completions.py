@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, TypeAlias
 
 from msgspec import UNSET
 from starlette.responses import Response
@@ -16,14 +16,19 @@ from pie_gateway.backend.job import Prompt as PromptRead
 from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
-from pie_gateway.openai.choices import Whole, completion_logprobs, prompt_logprobs
+from pie_gateway.openai.choices import (
+    Whole,
+    completion_logprobs,
+    echoed_logprobs,
+    prompt_logprobs,
+)
 from pie_gateway.openai.infill import fill_in
 from pie_gateway.openai.sampling import (
-    check_stream_options,
     fill_ends,
     grammar,
-    predicted,
+    most_tokens,
     sampling,
+    stream_options,
 )
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.completions import (
@@ -33,7 +38,7 @@ from pie_gateway.schemas.completions import (
     CompletionLogprobs,
     CompletionRequest,
 )
-from pie_gateway.schemas.sampling import MAX_CHOICES, Usage, usage
+from pie_gateway.schemas.sampling import MAX_CHOICES, StreamOptions, Usage, usage
 
 DEFAULT_TOKENS = 16
 Prompt: TypeAlias = str | list[int]
@@ -42,7 +47,7 @@ Prompt: TypeAlias = str | list[int]
 async def completions(exchange: Exchange) -> Response:
     """The texts that follow prompts."""
     asked = await exchange.read(CompletionRequest)
-    with_usage = check_stream_options(asked)
+    usage_told = stream_options(asked)
     _check(asked)
     backend = exchange.backend
     name = await backend.catalog.find(asked.model)
@@ -50,13 +55,11 @@ async def completions(exchange: Exchange) -> Response:
     model = await backend.catalog.describe(name.model)
     words = await backend.vocabulary(name.model)
     answer = _Answer(exchange, asked, words)
-    answer.jobs = [
-        _job(asked, name, prompt, model["stop_tokens"], words) for prompt in answer.prompts
-    ]
+    answer.jobs = [_job(asked, name, prompt, model, words) for prompt in answer.prompts]
     if asked.suffix:
         fill_in(answer.jobs, asked.suffix, name.id, model["stop_tokens"], words)
     if asked.stream:
-        return stream_response(exchange, answer.stream(with_usage))
+        return stream_response(exchange, answer.stream(usage_told))
     return json_response(await while_asked(exchange, answer.whole))
 
 
@@ -75,18 +78,22 @@ def _check(asked: CompletionRequest) -> None:
         raise unsupported("max_tokens", "0 goes with `echo`")
     if asked.suffix and asked.echo:
         raise unsupported("echo", "the text stands between `prompt` and `suffix`")
+    if asked.truncate_prompt_tokens is not None and asked.echo:
+        raise unsupported("truncate_prompt_tokens", "it does not go with `echo`")
 
 
 def _job(
     asked: CompletionRequest,
     name: ModelName,
     prompt: Prompt,
-    stop_tokens: list[int],
+    model: Mapping[str, Any],
     words: Vocabulary,
 ) -> Job:
     choices = asked.best_of or asked.n or 1
     picks = choices > (asked.n or 1)
-    most = asked.max_tokens if asked.max_tokens is not None else predicted(asked) or DEFAULT_TOKENS
+    most = asked.max_tokens and most_tokens(asked.max_tokens)
+    if asked.max_tokens is None:
+        most = most_tokens(asked.n_predict, DEFAULT_TOKENS)
     job = Job(
         model=name.model,
         adapter=name.adapter,
@@ -96,12 +103,13 @@ def _job(
         choices=choices,
         max_tokens=most,
         logprobs=asked.logprobs is not None or picks,
-        prompt_logprobs=bool(asked.echo) and asked.logprobs is not None,
+        prompt_logprobs=asked.logprobs if asked.echo else None,
+        bare=asked.add_special_tokens is False,
         ids=bool(asked.return_token_ids),
         stream=bool(asked.stream),
         grammar=grammar(asked),
     )
-    fill_ends(job, asked, stop_tokens, words)
+    fill_ends(job, asked, model, words)
     return job
 
 
@@ -123,7 +131,7 @@ class _Answer:
 
     async def _events(self) -> AsyncGenerator[Event, None]:
         """The events of all prompts; counts tokens."""
-        generations = [self._exchange.generation("completions", job) for job in self.jobs]
+        generations = [await self._exchange.generation("completions", job) for job in self.jobs]
         async for number, each in merged(generations, self.jobs[0].choices):
             match each:
                 case PromptRead():
@@ -164,9 +172,12 @@ class _Answer:
             choice.logprobs = self._echoed_logprobs(number).followed_by(choice.logprobs)
         if self._asked.return_token_ids:
             choice.token_ids, choice.prompt_token_ids = whole.ids, self._read[number].ids
+        if self._asked.prompt_logprobs is not None:
+            read = self._read[number]
+            choice.prompt_logprobs = prompt_logprobs(read, self._words, self._asked.prompt_logprobs)
         return choice
 
-    async def stream(self, with_usage: bool) -> AsyncGenerator[bytes, None]:
+    async def stream(self, told: StreamOptions) -> AsyncGenerator[bytes, None]:
         """Parts of the texts as server-sent events."""
         lengths: dict[int, int] = {}  # characters of choices so far
         async for each in self._events():
@@ -179,8 +190,11 @@ class _Answer:
                 if self._asked.logprobs is not None:
                     first.logprobs = self._echoed_logprobs(each.choice // self.jobs[0].choices)
                 yield event(self._answer([first]))
-            yield event(self._answer([self._part(each, lengths)]))
-        if with_usage:
+            part = self._answer([self._part(each, lengths)])
+            if told.continuous_usage_stats:
+                part.usage = self._usage()
+            yield event(part)
+        if told.include_usage:
             last = self._answer([])
             last.usage = self._usage()
             yield event(last)
@@ -206,7 +220,8 @@ class _Answer:
 
     def _echoed_logprobs(self, number: int) -> CompletionLogprobs:
         """Those of a prompt, whose first token has none."""
-        return prompt_logprobs(self._read[number], self._words, self._echo(number))
+        read, most = self._read[number], self._asked.logprobs or 0
+        return echoed_logprobs(read, self._words, self._echo(number), most)
 
     def _echo(self, number: int) -> str:
         return text_of(self.prompts[number], self._words) if self._asked.echo else ""

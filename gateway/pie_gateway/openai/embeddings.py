@@ -103,7 +103,7 @@ async def embed(
     if dimensions is not None and dimensions > width:
         raise unsupported("dimensions", f"{name.id} has {width}")
     job = EmbeddingJob(name.model, [*texts], name.adapter, most)
-    generation = exchange.generation("embeddings", job)
+    generation = await exchange.generation("embeddings", job)
 
     async def read() -> tuple[int, list[str]]:
         async with generation as running:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pie_gateway.backend.job import Grammar, Job
@@ -15,6 +15,7 @@ from pie_gateway.schemas.sampling import (
     JsonObject,
     JsonSchema,
     SamplingRequest,
+    StreamOptions,
     StructuredOutputs,
 )
 
@@ -44,34 +45,62 @@ def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if value is not None}
 
 
-def predicted(asked: SamplingRequest) -> int | None:
-    """`max_tokens` by llama.cpp's name."""
-    return None if asked.n_predict is None or asked.n_predict < 1 else asked.n_predict
+def most_tokens(*given: int | None) -> int | None:
+    """`max_tokens`, the first of its names that is given; None if there is no bound, as -1 says.
+
+    Raises:
+        Problem: 400 if it is 0.
+    """
+    found = next((count for count in given if count is not None), -1)
+    if not found:
+        raise unsupported("max_tokens", "at least 1, or -1 for no bound")
+    return None if found == -1 else found
 
 
 def fill_ends(
     job: Job,
     asked: SamplingRequest,
-    stop_tokens: list[int],
+    model: Mapping[str, Any],
     words: Vocabulary,
     shown: Sequence[str] = (),
 ) -> None:
-    """Sets what ends a job's text, and what is left out of it.
+    """Sets what ends a job's text and its prompt, what is left out of it, and when it is its turn.
 
     Args:
         job: gets it.
         asked: the request.
-        stop_tokens: the model's own.
+        model: its description.
         words: the model's tokens.
         shown: special tokens that are sent nevertheless: calls are recognised by them.
+
+    Raises:
+        Problem: 400 if fields do not go together.
     """
     if isinstance(asked.stop, str):
         job.stop = [asked.stop] if asked.stop else []
     else:
         job.stop = asked.stop or []
+    ends = [*([] if asked.ignore_eos else model["stop_tokens"]), *(asked.stop_token_ids or [])]
     if asked.ignore_eos or asked.stop_token_ids:
-        own = [] if asked.ignore_eos else stop_tokens
-        job.stop_tokens = [*own, *(asked.stop_token_ids or [])]
+        job.stop_tokens = ends
+    if least := getattr(asked, "min_tokens"):  # noqa: B009 - the table of operations declares it
+        if job.max_tokens is not None and least > job.max_tokens:
+            raise unsupported("min_tokens", f"{least} is more than `max_tokens`, {job.max_tokens}")
+        job.sampler["end_tokens"] = ends
+    job.include_stop = bool(asked.include_stop_str_in_output)
+    job.bad_words = asked.bad_words or []
+    job.priority = -(asked.priority or 0)
+    if asked.prompt_logprobs is not None:
+        if asked.stream:
+            raise unsupported("prompt_logprobs", "they do not go with `stream: true`")
+        if job.images:
+            raise unsupported("prompt_logprobs", "they do not go with images")
+        job.prompt_logprobs = max(asked.prompt_logprobs, job.prompt_logprobs or 0)
+    if asked.truncate_prompt_tokens is not None:
+        if job.images:
+            raise unsupported("truncate_prompt_tokens", "it does not go with images")
+        room = model["max_position"] - (job.max_tokens or 1)
+        job.truncate = room if asked.truncate_prompt_tokens == -1 else asked.truncate_prompt_tokens
     if asked.skip_special_tokens is not False:
         job.hidden = words.hidden(shown)
 
@@ -84,8 +113,8 @@ def grammar(asked: SamplingRequest) -> Grammar | None:
     """
     outputs = _structured(_outputs(asked))
     match asked.response_format:
-        case JsonObject():
-            found = Grammar("json-schema", '{"type": "object"}')
+        case JsonObject(schema):
+            found = schema_grammar({"type": "object", **(schema or {})}, strict=True)
         case JsonSchema(named):
             found = schema_grammar(named.schema or {}, strict=named.strict is not False)
         case _:
@@ -152,17 +181,18 @@ def _literal(text: str) -> str:
     return re.sub(r"[^\w]", lambda found: f"\\x{{{ord(found[0]):x}}}", text)
 
 
-def check_stream_options(asked: SamplingRequest) -> bool:
-    """Whether the stream ends with the usage.
+def stream_options(asked: SamplingRequest) -> StreamOptions:
+    """What the stream tells of the usage.
 
     Raises:
         Problem: 400 if there is no stream.
     """
-    if asked.stream_options is None or not asked.stream_options.include_usage:
-        return False
+    found = asked.stream_options
+    if found is None or not found.include_usage:
+        return StreamOptions()
     if not asked.stream:
         raise unsupported("stream_options", "it goes with `stream: true`")
-    return True
+    return found
 
 
 def _biases(asked: dict[str, float]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from pie_gateway.dialects.splitter import Said
 from pie_gateway.dialects.told import tell, told_calls
 from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render, text_of, with_ids
-from pie_gateway.openai.sampling import fill_ends, grammar, predicted, sampling
+from pie_gateway.openai.sampling import fill_ends, grammar, most_tokens, sampling
 from pie_gateway.openai.template import template_arguments
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.chat import AllowedTools, ChatRequest, NamedTool, Tool
@@ -132,6 +132,8 @@ async def prepare(
     asked.model = name.id
     model = await backend.catalog.describe(name.model)
     words = await backend.vocabulary(name.model)
+    if asked.add_special_tokens:
+        raise unsupported("add_special_tokens", "the chat template writes them")
     if asked.top_logprobs and not asked.logprobs:
         raise unsupported("top_logprobs", "it goes with `logprobs: true`")
     known = _functions(asked)
@@ -169,7 +171,7 @@ async def prepare(
         continued=continued,
         images=len(images),
         choices=asked.n or 1,
-        max_tokens=asked.max_completion_tokens or asked.max_tokens or predicted(asked),
+        max_tokens=most_tokens(asked.max_completion_tokens, asked.max_tokens, asked.n_predict),
         clamp=clamp,
         logprobs=bool(asked.logprobs),
         ids=bool(asked.return_token_ids),
@@ -177,8 +179,8 @@ async def prepare(
         marks=[*dialect.marks.items()],
         grammar=form,
     )
-    fill_ends(job, asked, model["stop_tokens"], words, [*dialect.marks.values()])
-    return Talk(asked, job, exchange.generation(route, job, images), words, dialect)
+    fill_ends(job, asked, model, words, [*dialect.marks.values()])
+    return Talk(asked, job, await exchange.generation(route, job, images), words, dialect)
 
 
 def _continued(asked: ChatRequest) -> str | None:

@@ -63,7 +63,7 @@ async def tokenize(exchange: Exchange) -> Response:
     if (asked.prompt is None) == (asked.messages is None):
         raise unsupported("prompt", "give it or `messages`")
     if asked.messages is None:
-        generation = exchange.generation(
+        generation = await exchange.generation(
             "completions", Job(name.model, {}, text=asked.prompt, max_tokens=1, ids=True)
         )
     else:

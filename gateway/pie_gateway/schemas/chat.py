@@ -11,8 +11,8 @@ from pie_gateway.schemas.messages import CalledFunction, Messages, ToolCall
 from pie_gateway.schemas.sampling import (
     FINGERPRINT,
     MAX_TOP_LOGPROBS,
-    Count,
     Name,
+    PromptLogprobs,
     SamplingRequest,
     Usage,
 )
@@ -68,6 +68,7 @@ class AllowedTools(msgspec.Struct, forbid_unknown_fields=True, tag="allowed_tool
     allowed_tools: Allowed
 
 
+MostTokens = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]  # -1: no bound
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
@@ -77,8 +78,8 @@ class ChatRequest(SamplingRequest, kw_only=True):
     messages: Messages
     logprobs: bool | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
+    max_tokens: MostTokens | None = None
+    max_completion_tokens: MostTokens | None = None
     tools: list[Tool | ServerTools] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
@@ -157,6 +158,7 @@ class ChatAnswer(msgspec.Struct):
     object: Literal["chat.completion"] = "chat.completion"
     system_fingerprint: str = FINGERPRINT
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class FunctionDelta(msgspec.Struct):

@@ -11,6 +11,7 @@ from pie_gateway.schemas.sampling import (
     FINGERPRINT,
     MAX_TOP_LOGPROBS,
     Choices,
+    PromptLogprobs,
     SamplingRequest,
     TokenId,
     Usage,
@@ -27,7 +28,7 @@ class CompletionRequest(SamplingRequest, kw_only=True):
     best_of: Choices | None = None
     echo: bool | None = None
     logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    max_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
     suffix: str | None = None  # what follows the text
 
 
@@ -59,6 +60,7 @@ class CompletionChoice(msgspec.Struct):
     stop_reason: str | None = None
     token_ids: list[int] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class CompletionAnswer(msgspec.Struct):

@@ -30,6 +30,7 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """Of a streamed answer."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None  # vLLM's: each part has the usage so far
     include_obfuscation: Literal[False] | None = None  # nothing is added to hide lengths
 
 
@@ -40,11 +41,13 @@ class PlainText(msgspec.Struct, forbid_unknown_fields=True, tag="text"):
 class JsonObject(msgspec.Struct, forbid_unknown_fields=True, tag="json_object"):
     """A JSON object."""
 
+    schema: dict[str, Any] | None = None  # llama.cpp's
+
 
 class NamedSchema(msgspec.Struct, forbid_unknown_fields=True):
     """A JSON schema and its name."""
 
-    name: str
+    name: str | None = None  # OpenAI wants one
     schema: dict[str, Any] | None = None
     description: str | None = None
     strict: bool | None = None
@@ -135,6 +138,12 @@ class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     return_token_ids: bool | None = None
     structured_outputs: StructuredOutputs | None = None
     allowed_token_ids: Annotated[list[TokenId], msgspec.Meta(min_length=1)] | None = None
+    bad_words: Annotated[list[StopText], msgspec.Meta(max_length=MAX_SEQUENCES)] | None = None
+    include_stop_str_in_output: bool | None = None
+    prompt_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    truncate_prompt_tokens: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
+    add_special_tokens: bool | None = None
+    priority: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None  # the more, the later
     # Its older names for `structured_outputs`.
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
@@ -146,6 +155,17 @@ class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     repeat_penalty: Annotated[float, msgspec.Meta(gt=0, le=100)] | None = None
     n_predict: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None  # -1: no bound
     cache_prompt: bool | None = None  # every prefix is cached
+
+
+class PromptLogprob(msgspec.Struct):
+    """How likely a token of a prompt was, as vLLM has it."""
+
+    logprob: float
+    rank: int | None  # 1: the likeliest; not known of one that is not among those asked for
+    decoded_token: str
+
+
+PromptLogprobs: TypeAlias = list[dict[str, PromptLogprob] | None]  # by token id
 
 
 class PromptDetails(msgspec.Struct):

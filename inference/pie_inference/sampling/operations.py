@@ -67,6 +67,26 @@ class Known:
             row[program.tokens[self.place][0]] = True
         return upload(found, self._pool.device)
 
+    def sequences(self) -> torch.Tensor:
+        """The operation's sequences, each at the end of its row, with -2 before it: int64
+        `[n, s, m]`.
+        """
+        found = []
+        for program in self._programs:
+            tokens, numbers = program.tokens[self.place]
+            ends = np.flatnonzero(np.diff(numbers)) + 1
+            found.append(np.split(tokens, ends))
+        shape = (len(found), max(map(len, found)), max(len(s) for all_ in found for s in all_))
+        table = np.full(shape, -2, np.int64)
+        for row, sequences in zip(table, found, strict=True):
+            for place, sequence in zip(row, sequences, strict=False):
+                place[-len(sequence) :] = sequence
+        return upload_index(table, self._pool.device)
+
+    def early(self) -> torch.Tensor:
+        """Whether fewer tokens than the first argument were chosen: bool `[n, 1]`."""
+        return self._column(self._choices.steps[self._rows] < self._arguments(0))
+
     def counts(self) -> torch.Tensor:
         """`RememberedTokens.counts`."""
         if self._counts is None:
@@ -180,6 +200,22 @@ def _no_repeat_ngram(values: torch.Tensor, known: Known) -> torch.Tensor:
     found = torch.zeros_like(values, dtype=torch.uint8)
     found.scatter_reduce_(1, newest.clamp(min=0), banned.to(torch.uint8), "amax")
     return values.masked_fill(found > 0, _NONE)
+
+
+def _banned_sequences(values: torch.Tensor, known: Known) -> torch.Tensor:
+    """Rules out what would complete a sequence."""
+    sequences = known.sequences()
+    before = sequences[:, :, :-1]
+    newest = known.newest(before.shape[2])[:, None] if before.shape[2] else before
+    banned = ((before == newest) | (before == -2)).all(2) & (sequences[:, :, -1] >= 0)
+    found = torch.zeros_like(values, dtype=torch.uint8)
+    last = sequences[:, :, -1].clamp(min=0)
+    found.scatter_reduce_(1, last, banned.to(torch.uint8), "amax")
+    return values.masked_fill(found > 0, _NONE)
+
+
+def _min_tokens(values: torch.Tensor, known: Known) -> torch.Tensor:
+    return values.masked_fill(known.tokens() & known.early(), _NONE)
 
 
 def _dry(values: torch.Tensor, known: Known) -> torch.Tensor:
@@ -303,6 +339,8 @@ OPERATIONS: dict[Operation, Callable[[torch.Tensor, Known], torch.Tensor]] = {
     Operation.PRESENCE_PENALTY: _presence_penalty,
     Operation.FREQUENCY_PENALTY: _frequency_penalty,
     Operation.NO_REPEAT_NGRAM: _no_repeat_ngram,
+    Operation.BANNED_SEQUENCES: _banned_sequences,
+    Operation.MIN_TOKENS: _min_tokens,
     Operation.DRY: _dry,
     Operation.WATERMARK: _watermark,
     Operation.MASK: _mask,

@@ -24,6 +24,7 @@ _PYTHON = {
     Kind.KEY: "int",
     Kind.WEIGHTS: "Sequence[float]",
     Kind.TOKENS: "Sequence[int]",
+    Kind.SEQUENCES: "Sequence[Sequence[int]]",
     Kind.BIASES: "Mapping[int, float | None]",
 }
 _RUST = {
@@ -32,11 +33,13 @@ _RUST = {
     Kind.KEY: "u64",
     Kind.WEIGHTS: "Vec<f32>",
     Kind.TOKENS: "Vec<u32>",
+    Kind.SEQUENCES: "Vec<Vec<u32>>",
     Kind.BIASES: "Vec<(u32, Option<f32>)>",
 }
 _JAVASCRIPT = {
     Kind.WEIGHTS: "number[]",
     Kind.TOKENS: "number[]",
+    Kind.SEQUENCES: "number[][]",
     Kind.BIASES: "Record<number, number | null>",
 }
 
@@ -225,12 +228,16 @@ def _deciding(operations: Iterable[Operation]) -> list[Parameter]:
 
 
 def _python_any(operations: Iterable[Operation]) -> str:
-    return " or ".join(f"self.{p.name} != {p.default!r}" for p in _deciding(operations))
+    return " or ".join(
+        f"bool(self.{p.name})" if p.default == [] else f"self.{p.name} != {p.default!r}"
+        for p in _deciding(operations)
+    )
 
 
 def _rust_any(operations: Iterable[Operation]) -> str:
     return "\n            || ".join(
-        f"self.{p.name} != {p.default!r}" for p in _deciding(operations)
+        f"!self.{p.name}.is_empty()" if p.default == [] else f"self.{p.name} != {p.default!r}"
+        for p in _deciding(operations)
     )
 
 

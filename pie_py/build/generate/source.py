@@ -114,5 +114,5 @@ def number(value: object) -> str:
 
 
 def _default(parameter: Parameter) -> str:
-    listed = parameter.kind in (Kind.TOKENS, Kind.BIASES)
+    listed = parameter.kind in (Kind.TOKENS, Kind.SEQUENCES, Kind.BIASES)
     return "" if listed else f" ({number(parameter.default)})"

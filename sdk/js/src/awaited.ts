@@ -456,10 +456,11 @@ export async function runText(queue: number, run: number, before: ReadonlyArray<
  * over the whole text), `lark` (EBNF in Lark's syntax, with the rule `start`), or `ebnf`
  * (llama.cpp's GBNF, with the rule `root`). The same text is compiled once.
  *
- * A schema's keys come in its order. Its `x-guidance` is an object of options: `strict`
- * (false; objects and lists have nothing but what is named, where the schema does not say),
- * `any_whitespace` (false: as Python's `json` writes it), `any_key_order` (false). What a
- * grammar cannot hold a text to is refused by its name.
+ * A schema's keys come in its order, also of one within `lark` (`%json {...}`). Its
+ * `x-guidance` is an object of options: `strict` (false; objects and lists have nothing but
+ * what is named, where the schema does not say), `any_whitespace` (false: as Python's `json`
+ * writes it), `any_key_order` (false). What a grammar cannot hold a text to is refused by its
+ * name.
  *
  * In `lark` and `ebnf` a terminal, a rule of texts and regular expressions alone, takes as much
  * text as it can.

@@ -18,6 +18,12 @@ export interface SamplerParameters {
   frequencyPenalty?: number;
   /** No sequence of so many tokens comes twice. */
   noRepeatNgramSize?: number;
+  /** Lists of token ids, 64 at most in each, that do not come as a whole. */
+  bannedSequences?: number[][];
+  /** So many tokens are chosen before `end_tokens`. */
+  minTokens?: number;
+  /** Token ids that end the text. */
+  endTokens?: number[];
   /** `multiplier * base ** (n - allowed_length)` is taken off a token that goes on with a repetition of n tokens, 64 at most. */
   dryMultiplier?: number;
   /** The base of this power. */
@@ -56,4 +62,4 @@ export interface SamplerParameters {
 export const COUNTING: SamplerParameters = { repetitionPenalty: 1, presencePenalty: 0, frequencyPenalty: 0 };
 
 /** Those that look back at the tokens of the context. */
-export const LOOKING_BACK: SamplerParameters = { noRepeatNgramSize: 0, dryMultiplier: 0, watermarkBias: 0 };
+export const LOOKING_BACK: SamplerParameters = { noRepeatNgramSize: 0, bannedSequences: [], dryMultiplier: 0, watermarkBias: 0 };

@@ -22,6 +22,10 @@ class SamplerParameters:
         presence_penalty: taken off tokens generated, once.
         frequency_penalty: taken off tokens generated, each time.
         no_repeat_ngram_size: no sequence of so many tokens comes twice.
+        banned_sequences: lists of token ids, 64 at most in each, that do not come as a
+            whole.
+        min_tokens: so many tokens are chosen before `end_tokens`.
+        end_tokens: token ids that end the text.
         dry_multiplier: `multiplier * base ** (n - allowed_length)` is taken off a token
             that goes on with a repetition of n tokens, 64 at most.
         dry_base: the base of this power.
@@ -53,6 +57,9 @@ class SamplerParameters:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     no_repeat_ngram_size: int = 0
+    banned_sequences: Sequence[Sequence[int]] = ()
+    min_tokens: int = 0
+    end_tokens: Sequence[int] = ()
     dry_multiplier: float = 0.0
     dry_base: float = 1.75
     dry_allowed_length: int = 2
@@ -85,6 +92,7 @@ class SamplerParameters:
         return (
             self.counts
             or self.no_repeat_ngram_size != 0
+            or bool(self.banned_sequences)
             or self.dry_multiplier != 0.0
             or self.watermark_bias != 0.0
         )

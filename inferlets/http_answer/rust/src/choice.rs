@@ -31,7 +31,10 @@ pub async fn run(index: usize, context: &mut Context, request: &Request) -> Resu
         if request.hides(token) {
             continue;
         }
-        let (text, found) = stops.feed(request.marked(token, decoder.feed(token)?));
+        let text = request.marked(token, decoder.feed(token)?);
+        // No text ends before it has its least tokens.
+        let early = generator.tokens_generated() <= request.sampler.min_tokens as usize;
+        let (text, found) = if early { (text, false) } else { stops.feed(text) };
         piece.text.push_str(&text);
         if found {
             stopped = true;
@@ -50,6 +53,9 @@ pub async fn run(index: usize, context: &mut Context, request: &Request) -> Resu
         piece.text.push_str(&text);
         piece.text.push_str(&stops.finish());
         stopped = found;
+    }
+    if request.include_stop {
+        piece.text.push_str(stops.found().unwrap_or_default());
     }
     let reason = if cut && !stopped && !complete { "length" } else { "stop" };
     report::piece(&mut piece, request).await?;

@@ -18,6 +18,9 @@ use inferlet::json;
 use inferlet::{join_all, session, Context, Error, ErrorCode, Result};
 use request::Request;
 
+/// Of fewer tokens it is asked whether what the grammar forces has room in them.
+const FEW: usize = 256;
+
 /// Pages that every pool has.
 const SMALL: usize = 16;
 
@@ -46,9 +49,10 @@ async fn main(args: Vec<String>) -> Result {
     let request = Request::read(&asked)?;
     let (mut context, tail) = prompt::context(&request).await?;
     check_length(&request, &context)?;
+    check_form(&request).await?;
     let logprobs = match request.prompt_logprobs {
-        true => prompt::logprobs(&request, &mut context).await?,
-        false => String::new(),
+        Some(top) => prompt::logprobs(&request, &mut context, top).await?,
+        None => String::new(),
     };
     report::prompt(&request, &context, &tail, &logprobs).await?;
     run(&request, &mut context).await
@@ -61,6 +65,7 @@ async fn run(request: &Request, context: &mut Context) -> Result {
     context.flush().await?;
     let forks = (1..request.choices).map(|_| context.fork()).collect::<Result<Vec<Context>>>();
     let mut forks = forks?;
+    forks.iter().try_for_each(|fork| prompt::rank(request, fork))?;
     let contexts = std::iter::once(context).chain(forks.iter_mut());
     let runs = contexts.enumerate().map(|(index, each)| choice::run(index, each, request));
     join_all(runs).await.into_iter().collect()
@@ -92,6 +97,26 @@ fn check_length(request: &Request, context: &Context) -> Result {
         "context-length: a prompt of {prompt} tokens and {} answers take {pages} pages of KV \
          memory; {name} has {all} of {page} tokens",
         request.choices
+    );
+    Err(Error::new(ErrorCode::InvalidArgument, message))
+}
+
+/// Refuses a bound that no text within the grammar keeps to: at least what is forced comes. A token
+/// whose log-probability is told is chosen, and may be a longer one.
+async fn check_form(request: &Request) -> Result {
+    let (Some(grammar), Some(most @ ..FEW)) = (&request.grammar, request.max_tokens) else {
+        return Ok(());
+    };
+    let mut matcher = grammar.matcher(&request.model).await?;
+    let forced = matcher.forced()?;
+    matcher.advance(&forced)?;
+    let least = forced.len() + usize::from(!matcher.is_accepting()?);
+    if request.logprobs || least <= most {
+        return Ok(());
+    }
+    let message = format!(
+        "max-tokens: a text of the form that is asked for has at least {least} tokens, and {most} \
+         are allowed"
     );
     Err(Error::new(ErrorCode::InvalidArgument, message))
 }

@@ -1,6 +1,6 @@
 //! The context that the choices continue.
 
-use inferlet::{session, text, Context, Error, ErrorCode, Result, DISTRIBUTION_SIZE};
+use inferlet::{runtime, session, text, Context, Error, ErrorCode, Result, DISTRIBUTION_SIZE};
 
 use crate::report;
 use crate::request::{Messages, Prompt, Request};
@@ -22,9 +22,13 @@ pub async fn context(request: &Request) -> Result<(Context, String)> {
         Some(name) => Context::with_adapter(&request.model, name)?,
         None => Context::new(&request.model)?,
     };
+    rank(request, &context)?;
     match &request.prompt {
         Prompt::Text(prompt) => {
-            context.fill(prompt)?;
+            match request.bare {
+                true => context.append(&request.model.tokenizer().encode(prompt)?)?,
+                false => context.fill(prompt)?,
+            };
         }
         Prompt::Tokens(tokens) => {
             check_tokens(request, tokens)?;
@@ -40,7 +44,21 @@ pub async fn context(request: &Request) -> Result<(Context, String)> {
     if context.is_empty() {
         return Err(Error::new(ErrorCode::InvalidArgument, "the prompt has no tokens"));
     }
+    let tokens = context.buffer();
+    if let Some(before) = request.truncate.and_then(|most| tokens.len().checked_sub(most)) {
+        let kept = tokens[before..].to_vec();
+        context.truncate(0)?;
+        context.append(&kept)?;
+    }
     Ok((context, tail))
+}
+
+/// Gives the request's priority to the queue of a context.
+pub fn rank(request: &Request, context: &Context) -> Result {
+    match request.priority {
+        0 => Ok(()),
+        priority => runtime::set_queue_priority(context.queue(), priority),
+    }
 }
 
 /// What the chat template writes, up to the end of a message that is to be continued.
@@ -90,10 +108,9 @@ async fn fill(request: &Request, context: &mut Context, rendered: &str) -> Resul
 
 /// The log-probabilities of a prompt that has not run, in JSON. It runs in parts: each token of one
 /// brings a distribution.
-pub async fn logprobs(request: &Request, context: &mut Context) -> Result<String> {
+pub async fn logprobs(request: &Request, context: &mut Context, top: usize) -> Result<String> {
     let tokens = context.buffer().to_vec();
     context.truncate(0)?;
-    let top = request.sampler.logprobs as usize;
     let mut out = String::new();
     for start in (0..tokens.len()).step_by(PART) {
         let part = &tokens[start..tokens.len().min(start + PART)];

@@ -65,7 +65,7 @@ pub fn of_prompt(tokens: &[u32], before: &[Distribution], top: usize) -> String 
 /// Tells how long the prompt is, its tokens if these are wanted, how its text ends, and its
 /// log-probabilities in JSON.
 pub async fn prompt(request: &Request, context: &Context, tail: &str, logprobs: &str) -> Result {
-    let ids: Vec<u32> = if request.ids || request.prompt_logprobs {
+    let ids: Vec<u32> = if request.ids || request.prompt_logprobs.is_some() {
         context.tokens().iter().chain(context.buffer()).copied().collect()
     } else {
         Vec::new()

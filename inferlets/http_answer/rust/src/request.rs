@@ -39,13 +39,21 @@ pub struct Request {
     pub sampler: DeviceSampler,
     /// Log-probabilities are told.
     pub logprobs: bool,
-    /// Log-probabilities of the prompt's tokens are told.
-    pub prompt_logprobs: bool,
+    /// How many likeliest tokens are told with the log-probability of each of the prompt's tokens.
+    pub prompt_logprobs: Option<usize>,
+    /// Tokens at the end of the prompt that are kept; all by default.
+    pub truncate: Option<usize>,
+    /// Whether a text has no token before it that begins every text.
+    pub bare: bool,
+    /// Of the queues.
+    pub priority: i32,
     /// Token ids are told.
     pub ids: bool,
     /// Text is told as it comes.
     pub stream: bool,
     pub stop: Vec<String>,
+    /// Whether the stop string that was found belongs to the text.
+    pub include_stop: bool,
     /// Tokens that end a choice; the model's own by default.
     pub stop_tokens: Option<Vec<u32>>,
     /// Ranges of tokens that have no text in the answer: first and last.
@@ -63,20 +71,27 @@ pub fn model_of(asked: &Value) -> Result<Model> {
 impl Request {
     pub fn read(asked: &Value) -> Result<Request> {
         let sampler = asked.get("sampler").ok_or_else(|| wrong("sampler"))?;
+        let mut sampler = DeviceSampler::from_json(sampler)?;
+        let model = model_of(asked)?;
+        sampler.banned_sequences = banned(&model, &texts(asked, "bad_words"))?;
         Ok(Request {
-            model: model_of(asked)?,
+            model,
             adapter: text(asked, "adapter"),
             prompt: prompt(asked)?,
             images: number(asked, "images").unwrap_or(0.0) as usize,
             choices: number(asked, "choices").unwrap_or(1.0) as usize,
             max_tokens: number(asked, "max_tokens").map(|count| count as usize),
             clamp: flag(asked, "clamp"),
-            sampler: DeviceSampler::from_json(sampler)?,
+            sampler,
             logprobs: flag(asked, "logprobs"),
-            prompt_logprobs: flag(asked, "prompt_logprobs"),
+            prompt_logprobs: number(asked, "prompt_logprobs").map(|count| count as usize),
+            truncate: number(asked, "truncate").map(|count| count as usize),
+            bare: flag(asked, "bare"),
+            priority: number(asked, "priority").unwrap_or(0.0) as i32,
             ids: flag(asked, "ids"),
             stream: flag(asked, "stream"),
             stop: texts(asked, "stop"),
+            include_stop: flag(asked, "include_stop"),
             stop_tokens: asked.get("stop_tokens").map(numbers).transpose()?,
             hidden: pairs(asked.get("hidden"))?,
             marks: marks(asked.get("marks")),
@@ -116,6 +131,18 @@ impl Request {
             None => generator,
         }
     }
+}
+
+/// The tokens of words, at the start of a text and behind a space.
+fn banned(model: &Model, words: &[String]) -> Result<Vec<Vec<u32>>> {
+    let mut found = Vec::new();
+    for word in words {
+        let word = word.trim_start();
+        found.push(model.tokenizer().encode(word)?);
+        found.push(model.tokenizer().encode(&format!(" {word}"))?);
+    }
+    found.retain(|each| !each.is_empty());
+    Ok(found)
 }
 
 fn prompt(asked: &Value) -> Result<Prompt> {

@@ -28,6 +28,12 @@ pub struct DeviceSampler {
     pub frequency_penalty: f32,
     /// No sequence of so many tokens comes twice.
     pub no_repeat_ngram_size: u32,
+    /// Lists of token ids, 64 at most in each, that do not come as a whole.
+    pub banned_sequences: Vec<Vec<u32>>,
+    /// So many tokens are chosen before `end_tokens`.
+    pub min_tokens: u32,
+    /// Token ids that end the text.
+    pub end_tokens: Vec<u32>,
     /// `multiplier * base ** (n - allowed_length)` is taken off a token that goes on with a
     /// repetition of n tokens, 64 at most.
     pub dry_multiplier: f32,
@@ -80,6 +86,9 @@ impl Default for DeviceSampler {
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             no_repeat_ngram_size: 0,
+            banned_sequences: Vec::new(),
+            min_tokens: 0,
+            end_tokens: Vec::new(),
             dry_multiplier: 0.0,
             dry_base: 1.75,
             dry_allowed_length: 2,
@@ -117,6 +126,9 @@ impl DeviceSampler {
         read(given, "presence_penalty", &mut sampler.presence_penalty)?;
         read(given, "frequency_penalty", &mut sampler.frequency_penalty)?;
         read(given, "no_repeat_ngram_size", &mut sampler.no_repeat_ngram_size)?;
+        read(given, "banned_sequences", &mut sampler.banned_sequences)?;
+        read(given, "min_tokens", &mut sampler.min_tokens)?;
+        read(given, "end_tokens", &mut sampler.end_tokens)?;
         read(given, "dry_multiplier", &mut sampler.dry_multiplier)?;
         read(given, "dry_base", &mut sampler.dry_base)?;
         read(given, "dry_allowed_length", &mut sampler.dry_allowed_length)?;
@@ -150,6 +162,9 @@ impl DeviceSampler {
         self.presence_penalty.write("presence_penalty", &mut out);
         self.frequency_penalty.write("frequency_penalty", &mut out);
         self.no_repeat_ngram_size.write("no_repeat_ngram_size", &mut out);
+        self.banned_sequences.write("banned_sequences", &mut out);
+        self.min_tokens.write("min_tokens", &mut out);
+        self.end_tokens.write("end_tokens", &mut out);
         self.dry_multiplier.write("dry_multiplier", &mut out);
         self.dry_base.write("dry_base", &mut out);
         self.dry_allowed_length.write("dry_allowed_length", &mut out);
@@ -183,6 +198,7 @@ impl DeviceSampler {
     pub(crate) fn looks_back(&self) -> bool {
         self.counts()
             || self.no_repeat_ngram_size != 0
+            || !self.banned_sequences.is_empty()
             || self.dry_multiplier != 0.0
             || self.watermark_bias != 0.0
     }

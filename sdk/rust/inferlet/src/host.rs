@@ -1927,6 +1927,9 @@ pub mod sample {
     /// - `presence_penalty` (0): taken off tokens generated, once
     /// - `frequency_penalty` (0): taken off tokens generated, each time
     /// - `no_repeat_ngram`: `no_repeat_ngram_size` (0): no sequence of so many tokens comes twice
+    /// - `banned_sequences`: lists of token ids, 64 at most in each, that do not come as a whole
+    /// - `min_tokens`: `min_tokens` (0): so many tokens are chosen before `end_tokens`;
+    /// `end_tokens`: token ids that end the text
     /// - `dry`: `dry_multiplier` (0): `multiplier * base ** (n - allowed_length)` is taken off a
     /// token that goes on with a repetition of n tokens, 64 at most; `dry_base` (1.75): the base
     /// of this power; `dry_allowed_length` (2): tokens that may be repeated;
@@ -2261,10 +2264,11 @@ pub mod grammar {
     /// over the whole text), `lark` (EBNF in Lark's syntax, with the rule `start`), or `ebnf`
     /// (llama.cpp's GBNF, with the rule `root`). The same text is compiled once.
     ///
-    /// A schema's keys come in its order. Its `x-guidance` is an object of options: `strict`
-    /// (false; objects and lists have nothing but what is named, where the schema does not say),
-    /// `any_whitespace` (false: as Python's `json` writes it), `any_key_order` (false). What a
-    /// grammar cannot hold a text to is refused by its name.
+    /// A schema's keys come in its order, also of one within `lark` (`%json {...}`). Its
+    /// `x-guidance` is an object of options: `strict` (false; objects and lists have nothing but
+    /// what is named, where the schema does not say), `any_whitespace` (false: as Python's `json`
+    /// writes it), `any_key_order` (false). What a grammar cannot hold a text to is refused by its
+    /// name.
     ///
     /// In `lark` and `ebnf` a terminal, a rule of texts and regular expressions alone, takes as much
     /// text as it can.

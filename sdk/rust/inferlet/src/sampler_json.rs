@@ -86,6 +86,16 @@ impl Parameter for Vec<String> {
     }
 }
 
+impl Parameter for Vec<Vec<u32>> {
+    fn from_value(given: &Value) -> Option<Self> {
+        given.as_list()?.iter().map(Vec::from_value).collect()
+    }
+
+    fn write(&self, name: &str, out: &mut String) {
+        let _ = write!(out, ",\"{name}\":{self:?}");
+    }
+}
+
 /// Tokens with a number each; none rules a token out.
 impl Parameter for Vec<(u32, Option<f32>)> {
     fn from_value(given: &Value) -> Option<Self> {

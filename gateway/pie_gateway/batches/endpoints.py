@@ -1,0 +1,175 @@
+"""`/v1/files` and `/v1/batches`."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from itertools import dropwhile, islice
+from typing import Annotated, Any, Literal
+
+import msgspec
+from anyio import to_thread
+from starlette.responses import FileResponse, Response
+
+from pie_gateway.batches.running import Batches
+from pie_gateway.batches.store import Batch, StoredFile, new_id
+from pie_gateway.http.admission import Exchange
+from pie_gateway.http.answers import json_response
+from pie_gateway.http.reading import convert, read_body
+from pie_gateway.problems import Problem, unsupported
+
+
+class UploadedFile(msgspec.Struct):
+    """A form with a file."""
+
+    file: bytes
+    purpose: Literal["batch"]
+
+
+class BatchRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A request for a batch."""
+
+    input_file_id: str
+    endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"]
+    # Hours or days, after which what was not its turn has failed.
+    completion_window: Annotated[str, msgspec.Meta(pattern=r"^[1-9]\d{0,2}[hd]$")]
+    metadata: dict[str, str] | None = None
+
+
+class Listing(msgspec.Struct):
+    """Some files or batches, the newest first."""
+
+    data: list[Any]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: Literal["list"] = "list"
+
+
+class Page(msgspec.Struct):
+    """Which ones of a list."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+    after: str | None = None
+    purpose: str | None = None
+    order: Literal["asc", "desc"] = "desc"
+
+
+async def upload_file(exchange: Exchange) -> Response:
+    """Keeps a file of requests, a line of JSON each, for batches."""
+    body = await read_body(exchange.request, exchange.config)
+    form = _form(exchange.request.headers.get("content-type", ""), body)
+    if "file" not in form:
+        raise Problem(400, "`file` is missing from the form (multipart/form-data)", param="file")
+    if form.get("purpose", ("", b""))[1] != b"batch":
+        raise unsupported("purpose", "`batch` is the only one")
+    name, content = form["file"]
+    store, user = _batches(exchange).store, exchange.user
+    return json_response(await to_thread.run_sync(store.add, user, name, "batch", content))
+
+
+def _form(kind: str, body: bytes) -> dict[str, tuple[str, bytes]]:
+    """The file names and contents of a form's fields."""
+    found = re.search(r'boundary="?([^";]+)', kind)
+    parts = (b"\r\n" + body).split(b"\r\n--" + found[1].encode())[1:-1] if found else []
+    form = {}
+    for head, _, content in (part.partition(b"\r\n\r\n") for part in parts):
+        facts = dict(re.findall(r'\b(name|filename)="([^"]*)"', head.decode(errors="replace")))
+        form[facts.get("name", "")] = (facts.get("filename", "file"), content)
+    return form
+
+
+async def files(exchange: Exchange) -> Response:
+    """The files of the user."""
+    page = _page(exchange)
+    found = _batches(exchange).store.all(exchange.user, StoredFile)
+    kept = [each for each in found if page.purpose in (None, each.purpose)]
+    return json_response(_listing(kept if page.order == "desc" else kept[::-1], page))
+
+
+async def file(exchange: Exchange) -> Response:
+    """What is known of a file."""
+    return json_response(_file(exchange))
+
+
+async def file_content(exchange: Exchange) -> Response:
+    """The bytes of a file."""
+    path = _batches(exchange).store.path(exchange.user, _file(exchange).id)
+    return FileResponse(path, media_type="application/octet-stream")
+
+
+async def delete_file(exchange: Exchange) -> Response:
+    """Removes a file; a batch that runs has read it."""
+    name = _file(exchange).id
+    _batches(exchange).store.remove(exchange.user, name)
+    return json_response({"id": name, "object": "file", "deleted": True})
+
+
+async def create_batch(exchange: Exchange) -> Response:
+    """Has the requests of a file answered, behind all that are asked directly."""
+    asked = await exchange.read(BatchRequest)
+    running, user = _batches(exchange), exchange.user
+    running.store.find(user, asked.input_file_id, StoredFile, "input_file_id")
+    number, unit = int(asked.completion_window[:-1]), asked.completion_window[-1]
+    now = int(time.time())
+    batch = Batch(
+        new_id("batch_"),
+        asked.endpoint,
+        asked.input_file_id,
+        asked.completion_window,
+        now,
+        now + number * (3600 if unit == "h" else 86400),
+        metadata=asked.metadata,
+    )
+    running.start(exchange.connection.app, user, batch, exchange.request.headers)
+    return json_response(batch)
+
+
+async def batches(exchange: Exchange) -> Response:
+    """The batches of the user."""
+    running = _batches(exchange)
+    found = running.store.all(exchange.user, Batch)
+    current = (running.find(exchange.user, each.id) for each in found)
+    return json_response(_listing(current, _page(exchange)))
+
+
+async def batch(exchange: Exchange) -> Response:
+    """How far a batch is."""
+    return json_response(_batches(exchange).find(exchange.user, _name(exchange)))
+
+
+async def cancel_batch(exchange: Exchange) -> Response:
+    """Gives a batch up; what has been answered stays."""
+    return json_response(_batches(exchange).cancel(exchange.user, _name(exchange)))
+
+
+def _page(exchange: Exchange) -> Page:
+    given: dict[str, Any] = dict(exchange.request.query_params)
+    if str(given.get("limit", "")).isdecimal():
+        given["limit"] = int(given["limit"])
+    page: Page = convert(given, Page)
+    return page
+
+
+def _listing(found: Iterable[Any], page: Page) -> Listing:
+    if page.after:
+        found = islice(dropwhile(lambda each: each.id != page.after, found), 1, None)
+    some = list(islice(found, page.limit + 1))
+    shown = some[: page.limit]
+    first, last = (shown[0].id, shown[-1].id) if shown else (None, None)
+    return Listing(shown, first, last, len(some) > len(shown))
+
+
+def _name(exchange: Exchange) -> str:
+    name: str = exchange.request.path_params["name"]
+    return name
+
+
+def _file(exchange: Exchange) -> StoredFile:
+    return _batches(exchange).store.find(exchange.user, _name(exchange), StoredFile)
+
+
+def _batches(exchange: Exchange) -> Batches:
+    found: Batches = exchange.connection.app.state.batches
+    return found

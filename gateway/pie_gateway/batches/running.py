@@ -1,0 +1,220 @@
+"""Batches under way: each line is a request to this very application, behind all live ones."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any, Literal
+
+import anyio
+import msgspec
+import structlog
+from anyio import to_thread
+from anyio.abc import TaskGroup, TaskStatus
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message
+
+from pie_gateway.batches.store import Batch, Store, new_id
+from pie_gateway.problems import Problem
+
+log = structlog.get_logger("pie.http")
+AT_ONCE = 8  # requests, of all batches
+BATCHES = 4  # that are read and run at once
+MOST_LINES = 50_000
+PRIORITY = -100  # the lowest there is
+_STOPPED = "the server ended before the batch; what was done is in its files: ask for the rest"
+_CREDENTIALS = (b"authorization", b"x-api-key", b"host")
+
+
+class Line(msgspec.Struct):
+    """A request of a batch."""
+
+    custom_id: str
+    method: Literal["POST"]
+    url: str
+    body: dict[str, Any]
+
+
+class Batches:
+    """The batches that this process runs."""
+
+    def __init__(self, store: Store) -> None:
+        """Takes where they are kept."""
+        self.store = store
+        self._running: dict[str, tuple[Batch, anyio.CancelScope]] = {}
+        self._requests = anyio.Semaphore(AT_ONCE)
+        self._turns = anyio.Semaphore(BATCHES)
+        self._tasks: TaskGroup | None = None
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Runs what is started, until cancelled."""
+        async with anyio.create_task_group() as self._tasks:
+            task_status.started()
+            await anyio.sleep_forever()
+
+    def start(self, app: ASGIApp, user: str, batch: Batch, headers: Headers) -> None:
+        """Runs a batch with the credentials of a request."""
+        assert self._tasks is not None
+        self.store.save(user, batch)
+        self._running[batch.id] = (batch, anyio.CancelScope())
+        client = _Client(app, [each for each in headers.raw if each[0] in _CREDENTIALS])
+        self._tasks.start_soon(self._run, client, user, batch)
+
+    def find(self, user: str, name: str) -> Batch:
+        """A batch of a user; one whose process has ended has failed.
+
+        Raises:
+            Problem: 404.
+        """
+        found = self.store.find(user, name, Batch)
+        if name in self._running:
+            return self._running[name][0]
+        if not found.has_ended:
+            with self.store.running(user, name) as is_mine:
+                if is_mine:
+                    found.become("failed", {"code": "server_stopped", "message": _STOPPED})
+                    self.store.save(user, found)
+        return found
+
+    def cancel(self, user: str, name: str) -> Batch:
+        """Gives a batch up.
+
+        Raises:
+            Problem: 404; 409 if it has ended, or another process runs it.
+        """
+        batch = self.find(user, name)
+        if name not in self._running:
+            why = batch.status if batch.has_ended else "run by another server"
+            raise Problem(409, f"the batch {name} is {why}", code="batch_ended")
+        batch.become("cancelling")
+        self._running[name][1].cancel()
+        return batch
+
+    async def _run(self, client: _Client, user: str, batch: Batch) -> None:
+        with self.store.running(user, batch.id):
+            try:
+                with self._running[batch.id][1] as scope:
+                    async with self._turns:
+                        await self._answer(client, user, batch)
+                if scope.cancelled_caught:
+                    batch.become("cancelled")
+            except* Exception as group:
+                log.exception("a batch has failed")
+                batch.become("failed", {"code": "server_error", "message": str(group.exceptions)})
+            finally:
+                del self._running[batch.id]
+                with suppress(OSError):  # the disk is full, as has been logged
+                    self.store.save(user, batch)
+
+    async def _answer(self, client: _Client, user: str, batch: Batch) -> None:
+        content = await to_thread.run_sync(self.store.path(user, batch.input_file_id).read_bytes)
+        lines, wrong = await to_thread.run_sync(_read, content, batch.endpoint)
+        batch.request_counts["total"] = len(lines)
+        if wrong:
+            batch.become("failed", *wrong)
+            return
+        batch.become("in_progress")
+        self.store.save(user, batch)
+        waiting = iter(lines)
+
+        async def work() -> None:
+            for line in waiting:
+                name, seconds = new_id("batch_req_"), 0.0
+                told: dict[str, Any] = {"id": name, "custom_id": line.custom_id, "response": None}
+                told["error"] = {"code": "batch_expired", "message": "it was not its turn in time"}
+                status = 503
+                while status in (429, 503) and time.time() < batch.expires_at:
+                    await anyio.sleep(seconds)
+                    async with self._requests:
+                        status, seconds, body = await client.post(line, name)
+                    facts = {"status_code": status, "request_id": name, "body": msgspec.Raw(body)}
+                    told.update(response=facts, error=None)
+                self._tell(user, batch, told, "error" if status >= 400 else "output")
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.start_soon(work)
+        batch.become("finalizing")
+        batch.become("completed" if time.time() < batch.expires_at else "expired")
+
+    def _tell(self, user: str, batch: Batch, told: dict[str, Any], kind: str) -> None:
+        """Adds a line to the file of results, or to that of errors."""
+        field = f"{kind}_file_id"
+        if getattr(batch, field) is None:
+            file = self.store.add(user, f"{batch.id}_{kind}.jsonl", "batch_output")
+            setattr(batch, field, file.id)
+        with self.store.path(user, getattr(batch, field)).open("ab") as out:
+            out.write(msgspec.json.encode(told) + b"\n")
+        batch.request_counts["completed" if kind == "output" else "failed"] += 1
+        self.store.save(user, batch)
+
+
+def _read(content: bytes, endpoint: str) -> tuple[list[Line], list[dict[str, Any]]]:
+    """The requests of a file, and what is wrong with it."""
+    lines: dict[str, Line] = {}
+    wrong: list[dict[str, Any]] = []
+
+    def note(code: str, message: str, number: int | None = None, param: str | None = None) -> None:
+        wrong.append({"code": code, "message": message, "line": number, "param": param})
+
+    for number, text in enumerate(content.split(b"\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            line = msgspec.json.decode(text, type=Line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            note("invalid_line", str(error), number)
+            continue
+        if line.custom_id in lines:
+            note("duplicate_custom_id", line.custom_id[:100], number, "custom_id")
+        if line.url != endpoint:
+            note("invalid_url", f"not the batch's, {endpoint}", number, "url")
+        if line.body.get("stream"):
+            note("invalid_line", "nothing is streamed", number, "body.stream")
+        lines[line.custom_id] = line
+    if not wrong and not MOST_LINES >= len(lines) > 0:
+        note("invalid_file", f"the file has {len(lines)} requests; 1 to {MOST_LINES} are taken")
+    return [*lines.values()], wrong[:100]
+
+
+class _Client:
+    """Asks the application itself."""
+
+    def __init__(self, app: ASGIApp, headers: list[tuple[bytes, bytes]]) -> None:
+        self._app, self._headers = app, headers
+
+    async def post(self, line: Line, name: str) -> tuple[int, float, bytes]:
+        """The status, seconds after which to ask again, and the body."""
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": line.url,
+            "raw_path": line.url.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "headers": [*self._headers, (b"x-request-id", name.encode())],
+            "state": {"priority": PRIORITY},
+        }
+        bodies = [msgspec.json.encode(line.body)]
+        heads: list[Message] = []
+        parts: list[bytes] = []
+
+        async def receive() -> Message:
+            if not bodies:
+                await anyio.sleep_forever()  # this client does not leave
+            return {"type": "http.request", "body": bodies.pop()}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                heads.append(message)
+            parts.append(message.get("body", b""))
+
+        try:
+            await self._app(scope, receive, send)
+        except Exception:  # a fault, which is logged, and is an answer with the status 500
+            if not heads:
+                raise
+        seconds = float(Headers(raw=list(heads[0]["headers"])).get("retry-after", 1))
+        return heads[0]["status"], seconds, b"".join(parts)

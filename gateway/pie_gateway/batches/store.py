@@ -1,0 +1,154 @@
+"""Files and batches of users, below the data folder: of each its facts in JSON, `ID.json`, and of a
+file its bytes, `ID`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from pie_gateway.problems import Problem
+
+MOST_BYTES = 1 << 30  # of one user's files
+
+
+class StoredFile(msgspec.Struct):
+    """What is known of a file."""
+
+    id: str
+    created_at: int
+    filename: str
+    purpose: str
+    bytes: int = 0
+    object: Literal["file"] = "file"
+    status: Literal["processed"] = "processed"
+
+
+def _no_requests() -> dict[str, int]:
+    return {"total": 0, "completed": 0, "failed": 0}
+
+
+class Batch(msgspec.Struct):
+    """A batch; times are seconds since 1970."""
+
+    id: str
+    endpoint: str
+    input_file_id: str
+    completion_window: str
+    created_at: int
+    expires_at: int
+    status: str = "validating"
+    request_counts: dict[str, int] = msgspec.field(default_factory=_no_requests)
+    errors: dict[str, Any] | None = None
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    in_progress_at: int | None = None
+    finalizing_at: int | None = None
+    completed_at: int | None = None
+    failed_at: int | None = None
+    expired_at: int | None = None
+    cancelling_at: int | None = None
+    cancelled_at: int | None = None
+    metadata: dict[str, str] | None = None
+    object: Literal["batch"] = "batch"
+
+    def become(self, status: str, *errors: dict[str, Any]) -> None:
+        """Sets the status, and since when it has it; and what was wrong."""
+        self.status = status
+        setattr(self, f"{status}_at", int(time.time()))
+        if errors:
+            self.errors = {"object": "list", "data": list(errors)}
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it does not change any more."""
+        return self.status in ("completed", "failed", "expired", "cancelled")
+
+
+Kept = TypeVar("Kept", StoredFile, Batch)
+_PREFIX: dict[type, str] = {StoredFile: "file-", Batch: "batch_"}
+
+
+class Store:
+    """Files and batches on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        """Takes the folder, which need not exist."""
+        self._folder = folder
+
+    def path(self, user: str, name: str) -> Path:
+        """Where the bytes of a file are, in the folder of its user."""
+        return self._folder / f"of-{quote(user, safe='')}" / name
+
+    def save(self, user: str, kept: StoredFile | Batch) -> None:
+        """Writes the facts, all or nothing."""
+        path = self.path(user, f"{kept.id}.json")
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        written = path.with_suffix(".new")
+        written.write_bytes(msgspec.json.encode(kept))
+        written.replace(path)
+
+    def find(self, user: str, name: str, kind: type[Kept], param: str | None = None) -> Kept:
+        """The facts of a file or a batch.
+
+        Raises:
+            Problem: 404, naming the field of the request if the name stands in one.
+        """
+        try:
+            if not re.fullmatch(_PREFIX[kind] + r"[0-9a-f]{1,99}", name):
+                raise FileNotFoundError
+            found = msgspec.json.decode(self.path(user, f"{name}.json").read_bytes(), type=kind)
+            if isinstance(found, StoredFile):
+                found.bytes = self.path(user, name).stat().st_size
+            return found
+        except FileNotFoundError:
+            what = "file" if kind is StoredFile else "batch"
+            raise Problem(404, f"no {what} is called {name[:100]!r}", param=param) from None
+
+    def all(self, user: str, kind: type[Kept]) -> Iterator[Kept]:
+        """Those of a user, the newest first."""
+        paths = self.path(user, "").glob(f"{_PREFIX[kind]}*.json")
+        return (self.find(user, path.stem, kind) for path in sorted(paths, reverse=True))
+
+    def add(self, user: str, filename: str, purpose: str, content: bytes = b"") -> StoredFile:
+        """A new file.
+
+        Raises:
+            Problem: 413 if the user's files are too large then.
+        """
+        if sum(each.bytes for each in self.all(user, StoredFile)) + len(content) > MOST_BYTES:
+            text = f"a user's files have {MOST_BYTES >> 20} MiB at most: delete some"
+            raise Problem(413, text, code="files_too_large")
+        found = StoredFile(new_id("file-"), int(time.time()), filename, purpose, len(content))
+        self.save(user, found)
+        self.path(user, found.id).write_bytes(content)
+        return found
+
+    def remove(self, user: str, name: str) -> None:
+        """Removes a file of this name."""
+        for path in (self.path(user, f"{name}.json"), self.path(user, name)):
+            path.unlink(missing_ok=True)
+
+    @contextmanager
+    def running(self, user: str, batch: str) -> Iterator[bool]:
+        """Marks a batch as running for as long as this process runs it; False if it is marked."""
+        with self.path(user, f"{batch}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield True
+            except BlockingIOError:
+                yield False
+
+
+def new_id(prefix: str) -> str:
+    """A name whose order is that of time."""
+    return f"{prefix}{time.time_ns():x}{uuid.uuid4().hex[:8]}"

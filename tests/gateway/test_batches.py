@@ -1,0 +1,145 @@
+"""`/v1/files` and `/v1/batches`, as OpenAI's own client sees them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from support.gateways import Gateway
+from support.servers import Server
+
+CHAT = "/v1/chat/completions"
+
+
+def line(name: str, url: str = CHAT, **fields: Any) -> dict[str, Any]:
+    body = {"model": "pie-tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+    return {"custom_id": name, "method": "POST", "url": url, "body": {**body, **fields}}
+
+
+def upload(client: openai.OpenAI, *lines: dict[str, Any]) -> str:
+    text = "\n".join(json.dumps(each, ensure_ascii=False) for each in lines)
+    return client.files.create(file=("ä.jsonl", text.encode()), purpose="batch").id
+
+
+def start(client: openai.OpenAI, file: str, endpoint: Any = CHAT) -> Any:
+    return client.batches.create(
+        input_file_id=file, endpoint=endpoint, completion_window="24h", metadata={"for": "test"}
+    )
+
+
+def ended(client: openai.OpenAI, batch: Any, *states: str) -> Any:
+    states = states or ("completed", "failed", "cancelled", "expired")
+    until = time.monotonic() + 60
+    while batch.status not in states:
+        assert time.monotonic() < until, batch
+        time.sleep(0.05)
+        batch = client.batches.retrieve(batch.id)
+    return batch
+
+
+def results(client: openai.OpenAI, file: str) -> dict[str, Any]:
+    return {
+        each["custom_id"]: each
+        for each in map(json.loads, client.files.content(file).text.splitlines())
+    }
+
+
+def test_requests_of_a_file_are_answered(client: openai.OpenAI) -> None:
+    lines = [
+        line(f"r{i}", temperature=0, messages=[{"role": "user", "content": f"ä{i}"}])
+        for i in range(9)
+    ]
+    file = upload(client, *lines, line("wrong", nonsense=1))
+    assert client.files.retrieve(file).filename == "ä.jsonl"
+    batch = start(client, file)
+    assert batch.status == "validating"
+    batch = ended(client, batch)
+    assert (batch.status, batch.metadata) == ("completed", {"for": "test"})
+    counts = batch.request_counts
+    assert (counts.total, counts.completed, counts.failed) == (10, 9, 1)
+    found = results(client, batch.output_file_id)
+    live = client.chat.completions.create(**lines[3]["body"])
+    response = found["r3"]["response"]
+    assert response["status_code"] == 200
+    assert response["body"]["choices"][0]["message"]["content"] == live.choices[0].message.content
+    wrong = results(client, batch.error_file_id)["wrong"]["response"]
+    assert (wrong["status_code"], wrong["body"]["error"]["param"]) == (400, "nonsense")
+    assert client.files.delete(file).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.files.content(file)
+
+
+def test_other_endpoints_and_lists(client: openai.OpenAI) -> None:
+    bodies = {
+        "/v1/completions": {"model": "pie-tiny", "prompt": "Thessel is", "max_tokens": 2},
+        "/v1/responses": {"model": "pie-tiny", "input": "Hi", "max_output_tokens": 2},
+    }
+    made = []
+    for url, body in bodies.items():
+        file = upload(client, {"custom_id": "a", "method": "POST", "url": url, "body": body})
+        batch = ended(client, start(client, file, url))
+        assert (batch.status, batch.request_counts.completed) == ("completed", 1), batch
+        made.append(batch.id)
+    first = client.batches.list(limit=1)
+    assert [each.id for each in first.data] == made[1:]
+    assert first.has_more
+    assert [each.id for each in client.batches.list(limit=1)][:2] == made[::-1]  # page by page
+    assert file in [each.id for each in client.files.list(purpose="batch")]
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "where"),
+    [
+        ([line("a"), line("a")], "duplicate_custom_id", 2),
+        ([line("a", "/v1/completions")], "invalid_url", 1),
+        ([line("a", stream=True)], "invalid_line", 1),
+        ([line("a"), {"custom_id": "b"}], "invalid_line", 2),
+        ([], "invalid_file", None),
+    ],
+)
+def test_a_wrong_file_fails(
+    client: openai.OpenAI, lines: list[dict[str, Any]], code: str, where: int | None
+) -> None:
+    batch = ended(client, start(client, upload(client, *lines)))
+    assert batch.status == "failed"
+    assert [(each.code, each.line) for each in batch.errors.data] == [(code, where)]
+
+
+def test_what_there_is_not(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        start(client, "file-none")
+    assert caught.value.param == "input_file_id"
+    for name in ("batch_x", "file-x", "file-a%2f..%2fb"):
+        with pytest.raises(openai.NotFoundError):
+            client.files.retrieve(name)
+    with pytest.raises(openai.BadRequestError, match="purpose"):
+        client.files.create(file=b"x", purpose="fine-tune")
+
+
+def test_a_batch_is_given_up_or_left_by_its_server(server: Server) -> None:
+    long = [line(f"{i}", ignore_eos=True, max_tokens=200) for i in range(400)]
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        with Gateway(server, folder) as gateway:
+            client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
+            file = upload(client, *long)
+            given_up, left = start(client, file), start(client, file)
+            ended(client, left, "in_progress")
+            assert client.batches.cancel(given_up.id).status == "cancelling"
+            given_up = ended(client, given_up)
+            assert given_up.status == "cancelled"
+            assert given_up.request_counts.completed < 400
+            with pytest.raises(openai.ConflictError):
+                client.batches.cancel(given_up.id)
+            live: Any = client.completions.create(model="pie-tiny", prompt="x", max_tokens=2)
+            assert live.usage.completion_tokens == 2
+        with Gateway(server, folder) as gateway:
+            client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
+            left = ended(client, left, "failed")
+            assert (left.status, left.errors.data[0].code) == ("failed", "server_stopped")
+            assert client.files.retrieve(file).bytes > 10_000
