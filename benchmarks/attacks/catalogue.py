@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +75,17 @@ def instances(count: int, *args: str) -> Act:
         return told
 
     return act
+
+
+def by_two(act: Act) -> Act:
+    """The same by two users at once, who share what they attack with."""
+
+    def both(client: Client, place: Place, end: float) -> list[str]:
+        with place.client(EVE) as other, ThreadPoolExecutor(1) as pool:
+            beside = pool.submit(act, other, place, end)
+            return act(client, place, end) + beside.result()
+
+    return both
 
 
 def _repeat(call: Callable[[Client, int], object]) -> Act:
@@ -237,11 +249,12 @@ def _tokenizing(count: int, text: str, size: int) -> Act:
     return instances(count, "tokenize", text, str(size))
 
 
-TIME, MODEL, NATIVE, COUNTS, MESSAGES, DOOR, OUTSIDE = (
+TIME, MODEL, NATIVE, COUNTS, PAGES, MESSAGES, DOOR, OUTSIDE = (
     "time of the control thread",
     "time of the worker",
     "native code",
     "counts",
+    "pages and what else is scarce",
     "messages and disk",
     "the door",
     "outside",
@@ -278,10 +291,21 @@ ATTACKS = [
     Attack(NATIVE, "components, one after the other", _repeat(_component), short=True),
     Attack(COUNTS, "1000 launches", instances(1000, "memory")),
     Attack(COUNTS, "16 fill their memory", instances(16, "memory")),
-    Attack(COUNTS, "all KV pages, held", instances(2, "pages"), short=True),
-    Attack(COUNTS, "all embeds", instances(4, "embeds")),
-    Attack(COUNTS, "all samplers", instances(20, "samplers")),
-    Attack(COUNTS, "exports", instances(2, "exports")),
+    Attack(PAGES, "all KV pages, asleep", instances(2, "hoard", "pages", "sleeps")),
+    Attack(PAGES, "all KV pages, never waits", instances(2, "hoard", "pages", "waits"), short=True),
+    Attack(PAGES, "all KV pages, spins", instances(40, "hoard", "pages", "spins")),
+    Attack(PAGES, "all KV pages, as in a tool", instances(2, "hoard", "pages", "receives")),
+    Attack(PAGES, "all KV pages, commands queued", instances(8, "hoard", "pages", "queues")),
+    Attack(PAGES, "all KV pages, filled, never waits", instances(4, "hoard", "filled", "waits")),
+    Attack(PAGES, "all KV pages, filled, asleep", instances(4, "hoard", "filled", "sleeps")),
+    Attack(PAGES, "host memory and all pages", instances(4, "hoard", "host", "queues")),
+    Attack(PAGES, "exports and all pages", instances(2, "hoard", "exports", "waits")),
+    Attack(PAGES, "all queues and pages", instances(40, "hoard", "queues", "sleeps")),
+    Attack(PAGES, "all embeds, never waits", instances(4, "hoard", "embeds", "waits")),
+    Attack(PAGES, "all samplers, spins", instances(20, "hoard", "samplers", "spins")),
+    Attack(PAGES, "pages, by two users", by_two(instances(4, "hoard", "pages", "queues"))),
+    Attack(PAGES, "embeds, by two users", by_two(instances(4, "hoard", "embeds", "sleeps"))),
+    Attack(PAGES, "samplers, by two users", by_two(instances(20, "hoard", "samplers", "sleeps"))),
     Attack(MESSAGES, "20 send blobs of 1.9 MB", instances(20, "send_blobs")),
     Attack(MESSAGES, "40 send short lines", instances(40, "send_lines")),
     Attack(MESSAGES, "20 broadcast 100 kB to each other", instances(20, "broadcast")),

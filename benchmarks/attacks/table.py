@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks.attacks.bystander import Bystander, Gaps
 from benchmarks.attacks.catalogue import ATTACKS, Attack, acts
-from benchmarks.attacks.place import MALLORY, VICTIM, Place, place
+from benchmarks.attacks.place import EVE, MALLORY, VICTIM, Place, place
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
@@ -56,7 +56,8 @@ def undergo(attack: Attack, where: Place, bystander: Bystander, seconds: float) 
     except ClientError as error:
         told = [str(error)[:60]]
     end = time.monotonic()
-    clean_up(where, MALLORY)
+    for user in (MALLORY, EVE):
+        clean_up(where, user)
     problems = where.problems()
     if not problems:
         bystander.wait(3, 60.0)
