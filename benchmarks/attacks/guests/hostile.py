@@ -271,6 +271,21 @@ def attack_masks() -> None:
             raw.dealloc_emb(line, embeds)
 
 
+def attack_masks_that_are_refused() -> None:
+    """Of as many numbers as there may be, in a forward that may be no more."""
+    line, count = queue(), 512
+    embeds, pages = filled(line, count), 256
+    first = tries(raw.alloc_kvpage, line, pages)
+    if embeds is None or not isinstance(first, int):
+        return
+    tries(raw.forward, line, [], embeds, [first, pages], [], [])
+    wait_for(line)
+    mask = [n for _ in range(count) for n in (2 * count + 1, 0, *[1] * (2 * count))]
+    while True:
+        tries(raw.forward, line, [first, pages], embeds, [], [], mask)
+        raw.wait([])
+
+
 def attack_steps(priority: str = "0") -> None:
     line = queue()
     tries(raw.set_queue_priority, line, int(priority))
@@ -283,7 +298,7 @@ def attack_steps(priority: str = "0") -> None:
 
 
 def attack_hoard(what: str, then: str) -> None:
-    """Takes all that can be had of something, and goes on in some way, for ever."""
+    """Takes all that can be had of something, and goes on in some way, without end."""
     line = queue()
     globals()[f"_take_{what}"](line)
     tell("hoards: it has all that it can have")

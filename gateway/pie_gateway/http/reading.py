@@ -19,6 +19,7 @@ from pie_gateway.problems import Problem
 from pie_py.config.gateway import GatewayConfig
 
 Body = TypeVar("Body", bound=msgspec.Struct)
+MOST_OBJECTS, MOST_ITEMS = 65_536, 1_000_000  # of a body
 # The place comes last; what precedes it may have a client's words in it.
 _PLACE = r"(?: - at `\$([^`]*)`)?"
 _UNKNOWN = re.compile(f"Object contains unknown field `(.*?)`{_PLACE}", re.DOTALL)
@@ -64,8 +65,9 @@ def parse(body: bytes, kind: type[Body]) -> Body:
     """JSON as a structure.
 
     Raises:
-        Problem: 400 naming the field that is wrong.
+        Problem: 400 naming the field that is wrong; 413 if it has too many parts.
     """
+    _check_parts(body)
     try:
         try:
             found: Body = _decoder(kind).decode(body)
@@ -76,6 +78,20 @@ def parse(body: bytes, kind: type[Body]) -> Body:
         raise Problem(400, f"the body is no JSON: {error}") from None
     except RecursionError:
         raise Problem(400, "the body is nested too deep") from None
+
+
+def _check_parts(body: bytes) -> None:
+    """Refuses what would take long to parse, in which nothing is streamed to others.
+
+    The marks of a text count, too, for nothing is parsed yet.
+    """
+    for marks, most in ((b"{[", MOST_OBJECTS), (b",", MOST_ITEMS)):
+        if len(body) > most and sum(body.count(mark) for mark in marks) > most:
+            raise Problem(
+                413,
+                f"the body has more than {most} of the characters {marks.decode()}: send less",
+                code="body_too_large",
+            )
 
 
 def convert(value: Any, kind: Any, place: str = "") -> Any:
