@@ -220,7 +220,7 @@ def test_bodies_of_too_many_parts_are_refused_before_they_are_parsed(
 ) -> None:
     gateway, key = keyed
     with gateway.http() as http:
-        for body in (b"[" * 100_000, b'{"prompt":[' + b"1," * 1_200_000 + b"1]}"):
+        for body in (b"[" + b'"",' * 300_000 + b"0]", b'{"prompt":[' + b"1," * 1_200_000 + b"1]}"):
             answer = http.post("/v1/completions", content=body, headers={"x-api-key": key})
             assert answer.status_code == 413
             assert "send less" in answer.json()["error"]["message"]

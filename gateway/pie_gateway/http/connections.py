@@ -8,12 +8,14 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 from websockets.http11 import Request
 
 from pie_gateway.http.door import REQUEST_SECONDS, Door
 
 HEAD_BYTES = 64 << 10
 PIPELINED = 16  # requests that wait for the answer of another one
+FRAGMENTS = 1024  # of a message of a WebSocket, which may be empty
 READ_BYTES = 32 << 10  # at once from the socket
 HEAD_PIECE, PIECE = 1 << 10, 8 << 10  # of that to the parser, which stops for nothing
 # A chunked body has its sizes beside it, and trailers behind it: bytes of it for each of these.
@@ -168,6 +170,12 @@ class WebSocketConnection(Bounded, WebSocketsSansIOProtocol):
         if not self.close_sent:
             self.scope["state"][STATE] = self
         self.door.spend(self, REQUEST_SECONDS)
+
+    def handle_cont(self, event: Frame) -> None:
+        """As uvicorn says."""
+        super().handle_cont(event)
+        if len(self.frames) > FRAGMENTS:
+            self.drop()
 
     def admit(self, user: str, *, alone: bool) -> bool:
         """As for a request; nothing has to come at a time any more."""
