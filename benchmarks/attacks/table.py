@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.attacks.bystander import Bystander, Gaps
 from benchmarks.attacks.catalogue import ATTACKS, HTTP, Attack, acts
-from benchmarks.attacks.place import EVE, MALLORY, VICTIM, Place, place
+from benchmarks.attacks.place import MALLORY, VICTIM, Place, place
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
@@ -57,8 +57,7 @@ def undergo(attack: Attack, where: Place, bystander: Bystander, seconds: float) 
     except ClientError as error:
         told = [str(error)[:60]]
     end = time.monotonic()
-    for user in (MALLORY, EVE):
-        clean_up(where, user)
+    clean_up(where, MALLORY)
     problems = where.problems()
     if not problems:
         bystander.wait(3, 60.0)
