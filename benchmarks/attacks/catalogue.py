@@ -258,12 +258,9 @@ def _launches(count: int, program: bytes) -> Act:
         uploaded = client.upload(program, name="loop")
         launched = [client.launch(uploaded) for _ in range(count)]
         time.sleep(max(0.0, end - time.monotonic()))
-        told = []
         for instance in launched:
             client.kill(instance.id)
-            with suppress(ClientError, TimeoutError):
-                instance.result(30)
-        return told
+        return []
 
     return act
 

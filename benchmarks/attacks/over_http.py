@@ -169,7 +169,7 @@ def messages(client: Client, place: Place, end: float) -> list[str]:
     body = json.dumps(chat).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\n" + HOST + _key(place)
     head += b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
-    told = {}
+    told: dict[str, None] = {}
     while time.monotonic() < end:
         with suppress(OSError), socket.create_connection(place.http, 30.0) as made:
             made.sendall(head + body)

@@ -6,12 +6,15 @@ import asyncio
 import time
 from typing import Any
 
+import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
 
 from pie_gateway.http.door import REQUEST_SECONDS, Door
+
+log = structlog.get_logger("pie.http")
 
 HEAD_BYTES = 64 << 10
 PIPELINED = 16  # requests that wait for the answer of another one
@@ -63,7 +66,11 @@ class Bounded(asyncio.Protocol):
         """Reads what was kept during a rest, and then more."""
         data = b"".join(self._kept)
         self._kept.clear()
-        self._read(data)
+        try:
+            self._read(data)
+        except Exception:  # as asyncio does, which has not called it
+            log.exception("a connection failed")
+            self.drop()
         if not (self._kept or self.is_paused or self.transport.is_closing()):
             self.transport.resume_reading()
 
