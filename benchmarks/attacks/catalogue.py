@@ -250,16 +250,15 @@ def _in_memory(count: int, instruction: str) -> Act:
     """So many instances that do one thing with 190 MB in a loop, which nothing interrupts."""
     body = "(drop (memory.grow (i32.const 3000)))"
     body += f"(loop $again ({instruction} (i32.const 190000000)) (br $again))"
-    return _launches(count, _wasm(body))
+    program = _wasm(body)
 
-
-def _launches(count: int, program: bytes) -> Act:
     def act(client: Client, place: Place, end: float) -> list[str]:
         uploaded = client.upload(program, name="loop")
         launched = [client.launch(uploaded) for _ in range(count)]
         time.sleep(max(0.0, end - time.monotonic()))
         for instance in launched:
-            client.kill(instance.id)
+            with suppress(ClientError):
+                client.kill(instance.id)
         return []
 
     return act
