@@ -131,7 +131,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "openapi": "operations",
         "app": "problems schemas backend metrics telemetry http openai anthropic inferlets batches"
         " page watching operations openapi listening",
-        "__main__": "listening app",
+        "__main__": "http listening app",
     },
     "pie_cluster": {
         "config": "",

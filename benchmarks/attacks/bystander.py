@@ -7,11 +7,13 @@ says each thing that happens in a line: the machine's monotonic clock, a tab, an
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +22,7 @@ from typing import Self
 from pie_py.bench.report import percentile
 from pie_py.client.errors import ClientError
 from pie_py.client.sync import Client
+from pie_py.config.keys import ClientKey, api_key
 
 GUEST = Path(__file__).parent / "guests" / "bystander.py"
 TOKENS = 26  # the model is sure of all of them; then the next instance is launched
@@ -114,6 +117,22 @@ def _generate(client: Client, program: str) -> str:
     return instance.result()
 
 
+def _complete(connection: HTTPConnection, key: str) -> str:
+    """The same over HTTP, as pieces of a stream."""
+    body = {"model": "pie-tiny", "prompt": "Once upon a time", "max_tokens": TOKENS}
+    body |= {"temperature": 0, "stream": True}
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    connection.request("POST", "/v1/completions", json.dumps(body), headers)
+    answer, text = connection.getresponse(), ""
+    if answer.status != 200:
+        raise HTTPException(f"{answer.status} {answer.read()[:150]!r}")
+    for line in answer:
+        if line.startswith(b"data: {"):
+            _say("piece")
+            text += json.loads(line[6:])["choices"][0]["text"]
+    return text
+
+
 def _wrong(text: str, right: str) -> str:
     """Where a text differs from the right one, and how."""
     pairs = zip(text, right, strict=False)
@@ -136,5 +155,21 @@ def main(endpoint: str, key: str) -> None:
             _say(f"{type(error).__name__}: {str(error)[:200]!r}")
 
 
+def main_over_http(url: str, key: str) -> None:
+    """The same through the gateway; each text has a connection of its own, as a newcomer's has."""
+    right: str | None = None
+    while True:
+        connection = HTTPConnection(url.removeprefix("http://"), timeout=60.0)
+        try:
+            text = _complete(connection, api_key(ClientKey.read(Path(key))))
+            right = right or text
+            _say("right" if text == right else _wrong(text, right))
+        except (OSError, HTTPException) as error:
+            _say(f"{type(error).__name__}: {str(error)[:200]!r}")
+            time.sleep(0.05)
+        finally:
+            connection.close()
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    (main_over_http if sys.argv[1].startswith("http:") else main)(*sys.argv[1:])

@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import zmq
 from wasmtime import wat2wasm
 
+from benchmarks.attacks import over_http
 from benchmarks.attacks.place import EVE, MALLORY, Place
 from pie_py.client.errors import ClientError
 from pie_py.client.sync import Client
@@ -74,6 +76,17 @@ def instances(count: int, *args: str) -> Act:
         return told
 
     return act
+
+
+def by_two(act: Act) -> Act:
+    """The same by two users at once, who share what they attack with."""
+
+    def both(client: Client, place: Place, end: float) -> list[str]:
+        with place.client(EVE) as other, ThreadPoolExecutor(1) as pool:
+            beside = pool.submit(act, other, place, end)
+            return act(client, place, end) + beside.result()
+
+    return both
 
 
 def _repeat(call: Callable[[Client, int], object]) -> Act:
@@ -214,18 +227,47 @@ def _component(client: Client, number: int) -> object:
         f" (i32.const {number * 100 + each}))"
         for each in range(150)
     )
+    return client.launch(client.upload(_wasm("", extra), name="component")).result()
+
+
+def _wasm(body: str, extra: str = "") -> bytes:
+    """A component whose `run` does something, and gives an empty text."""
     text = f"""(component
       (core module $main
         (memory (export "memory") 1)
         (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
         {extra}
-        (func (export "run") (param i32 i32) (result i32) (i32.const 512)))
+        (func (export "run") (param i32 i32) (result i32) {body} (i32.const 512)))
       (core instance $main (instantiate $main))
       (alias core export $main "memory" (core memory $memory))
       (alias core export $main "realloc" (core func $realloc))
       (func (export "run") (param "args" (list string)) (result (result string (error string)))
         (canon lift (core func $main "run") (memory $memory) (realloc $realloc))))"""
-    return client.launch(client.upload(bytes(wat2wasm(text)), name="component")).result()
+    return bytes(wat2wasm(text))
+
+
+def _in_memory(count: int, instruction: str) -> Act:
+    """So many instances that do one thing with 190 MB in a loop, which nothing interrupts."""
+    body = "(drop (memory.grow (i32.const 3000)))"
+    body += f"(loop $again ({instruction} (i32.const 190000000)) (br $again))"
+    program = _wasm(body)
+
+    def act(client: Client, place: Place, end: float) -> list[str]:
+        uploaded = client.upload(program, name="loop")
+        launched = [client.launch(uploaded) for _ in range(count)]
+        time.sleep(max(0.0, end - time.monotonic()))
+        for instance in launched:
+            with suppress(ClientError):
+                client.kill(instance.id)
+        return []
+
+    return act
+
+
+def _patterns(client: Client, number: int) -> object:
+    lines = [f"    case {'[' * 40}x{']' * 40}: return '{each}'" for each in range(1500)]
+    source = "\n".join(["async def main(args):", "  match args:", *lines, f"  return {number}", ""])
+    return client.launch(client.upload(source.encode(), name="patterns")).result()
 
 
 def _uploads(client: Client, number: int) -> object:
@@ -237,13 +279,15 @@ def _tokenizing(count: int, text: str, size: int) -> Act:
     return instances(count, "tokenize", text, str(size))
 
 
-TIME, MODEL, NATIVE, COUNTS, MESSAGES, DOOR, OUTSIDE = (
+TIME, MODEL, NATIVE, COUNTS, PAGES, MESSAGES, DOOR, HTTP, OUTSIDE = (
     "time of the control thread",
     "time of the worker",
     "native code",
     "counts",
+    "pages and what else is scarce",
     "messages and disk",
     "the door",
+    "the door of HTTP",
     "outside",
 )
 ATTACKS = [
@@ -258,6 +302,10 @@ ATTACKS = [
     Attack(TIME, "fork bomb", instances(4, "fork_bomb", "PROGRAM"), short=True),
     Attack(TIME, "60 measure images of 2 MB of markers", instances(60, "image_size")),
     Attack(TIME, "20 take random bytes", instances(20, "random_bytes")),
+    Attack(TIME, "copies 190 MB", _in_memory(1, "memory.copy (i32.const 1) (i32.const 0)")),
+    Attack(TIME, "5 copy 190 MB", _in_memory(5, "memory.copy (i32.const 1) (i32.const 0)")),
+    Attack(TIME, "20 copy 190 MB", _in_memory(20, "memory.copy (i32.const 1) (i32.const 0)")),
+    Attack(TIME, "20 fill 190 MB", _in_memory(20, "memory.fill (i32.const 1) (i32.const 0)")),
     Attack(TIME, "20 log long lines", instances(20, "log")),
     Attack(MODEL, "8 × prompts of 2000 tokens", instances(8, "prompts"), short=True),
     Attack(MODEL, "8 × the same, priority 100", instances(8, "prompts", "2000", "100")),
@@ -265,6 +313,7 @@ ATTACKS = [
     Attack(MODEL, "60 × the same, priority 100", instances(60, "steps", "100")),
     Attack(MODEL, "forwards that keep nothing", instances(4, "forwards_that_keep_nothing")),
     Attack(MODEL, "4 × masks of 600 × 600", instances(4, "masks")),
+    Attack(MODEL, "6 × masks that are refused", instances(6, "masks_that_are_refused")),
     Attack(NATIVE, "7000 chained Lark rules", instances(2, "grammar", "lark", "rules"), short=True),
     Attack(NATIVE, "2500 chained $ref", instances(2, "grammar", "json-schema", "references")),
     Attack(NATIVE, "repeats of repeats", instances(2, "grammar", "regex", "repeats")),
@@ -275,13 +324,25 @@ ATTACKS = [
     Attack(NATIVE, "chat templates of 1 MB", instances(8, "chat_template")),
     Attack(NATIVE, "18 nested finally", _repeat(_nested_finally), short=True),
     Attack(NATIVE, "200 000 unary minus", _repeat(_long_source)),
+    Attack(NATIVE, "1500 patterns, 40 deep", _repeat(_patterns)),
     Attack(NATIVE, "components, one after the other", _repeat(_component), short=True),
     Attack(COUNTS, "1000 launches", instances(1000, "memory")),
     Attack(COUNTS, "16 fill their memory", instances(16, "memory")),
-    Attack(COUNTS, "all KV pages, held", instances(2, "pages"), short=True),
-    Attack(COUNTS, "all embeds", instances(4, "embeds")),
-    Attack(COUNTS, "all samplers", instances(20, "samplers")),
-    Attack(COUNTS, "exports", instances(2, "exports")),
+    Attack(PAGES, "all KV pages, asleep", instances(2, "hoard", "pages", "sleeps")),
+    Attack(PAGES, "all KV pages, never waits", instances(2, "hoard", "pages", "waits"), short=True),
+    Attack(PAGES, "all KV pages, spins", instances(40, "hoard", "pages", "spins")),
+    Attack(PAGES, "all KV pages, as in a tool", instances(2, "hoard", "pages", "receives")),
+    Attack(PAGES, "all KV pages, commands queued", instances(8, "hoard", "pages", "queues")),
+    Attack(PAGES, "all KV pages, filled, never waits", instances(4, "hoard", "filled", "waits")),
+    Attack(PAGES, "all KV pages, filled, asleep", instances(4, "hoard", "filled", "sleeps")),
+    Attack(PAGES, "host memory and all pages", instances(4, "hoard", "host", "queues")),
+    Attack(PAGES, "exports and all pages", instances(2, "hoard", "exports", "waits")),
+    Attack(PAGES, "all queues and pages", instances(40, "hoard", "queues", "sleeps")),
+    Attack(PAGES, "all embeds, never waits", instances(4, "hoard", "embeds", "waits")),
+    Attack(PAGES, "all samplers, spins", instances(20, "hoard", "samplers", "spins")),
+    Attack(PAGES, "pages, by two users", by_two(instances(4, "hoard", "pages", "queues"))),
+    Attack(PAGES, "embeds, by two users", by_two(instances(4, "hoard", "embeds", "sleeps"))),
+    Attack(PAGES, "samplers, by two users", by_two(instances(20, "hoard", "samplers", "sleeps"))),
     Attack(MESSAGES, "20 send blobs of 1.9 MB", instances(20, "send_blobs")),
     Attack(MESSAGES, "40 send short lines", instances(40, "send_lines")),
     Attack(MESSAGES, "20 broadcast 100 kB to each other", instances(20, "broadcast")),
@@ -294,6 +355,17 @@ ATTACKS = [
     Attack(DOOR, "answers that are not read", _unread(confirms=False)),
     Attack(DOOR, "answers that are confirmed and not read", _unread(confirms=True)),
     Attack(DOOR, "requests as fast as they go", _requests),
+    Attack(HTTP, "4200 idle connections", over_http.idle),
+    Attack(HTTP, "4200 heads that do not end", over_http.half_heads),
+    Attack(HTTP, "heads without an end", over_http.endless_head),
+    Attack(HTTP, "pipelined requests", over_http.pipelined, short=True),
+    Attack(HTTP, "requests on 400 connections", over_http.requests),
+    Attack(HTTP, "wrong keys", over_http.wrong_keys),
+    Attack(HTTP, "connects and leaves", over_http.connects),
+    Attack(HTTP, "bodies without a key", over_http.bodies),
+    Attack(HTTP, "control frames", over_http.pings, short=True),
+    Attack(HTTP, "400 live pages", over_http.live),
+    Attack(HTTP, "chats of 300 000 messages", over_http.messages),
     Attack(OUTSIDE, "private URLs", instances(10, "http")),
     Attack(OUTSIDE, "launch what there is not", instances(20, "launch_unknown")),
 ]

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from benchmarks.attacks.bystander import Bystander
-from benchmarks.attacks.catalogue import ATTACKS, acts
+from benchmarks.attacks.catalogue import ATTACKS, HTTP, acts
 from benchmarks.attacks.place import EVE, MALLORY, VICTIM, Place, place
 from benchmarks.attacks.table import clean_up
 from pie_py.bench import options
@@ -31,7 +31,7 @@ class _Attacker(threading.Thread):
 
     def run(self) -> None:
         while time.monotonic() < self._end:
-            attack = self._chance.choice(ATTACKS)
+            attack = self._chance.choice([each for each in ATTACKS if each.cause != HTTP])
             try:
                 with self._where.client(self._user) as client:
                     acts(attack, client, self._where, self._chance.uniform(1, 4))

@@ -11,7 +11,13 @@ import trio
 
 from pie_control import process
 from pie_control.worker.process import start_worker
-from pie_py.config.child import configured, read_arguments, report_error, report_ready
+from pie_py.config.child import (
+    allow_open_files,
+    configured,
+    read_arguments,
+    report_error,
+    report_ready,
+)
 
 
 def main() -> int:
@@ -23,7 +29,7 @@ def main() -> int:
     """
     gc.disable()  # until it serves: nothing of what is imported is ever freed
     process.set_up_memory()
-    process.allow_open_files()
+    allow_open_files()
     given, with_parent = read_arguments("pie_control")
     ready = trio.Event()
     try:

@@ -1,4 +1,4 @@
-"""Resources of this process: memory that goes back to the system, and open files.
+"""Memory of this process that goes back to the system.
 
 Nothing uses some of the memory that the C library holds. glibc's allocator has several arenas, and
 returns only what is free at an arena's end. After a flood of requests the process would stay at its
@@ -16,7 +16,6 @@ take: this process has none.
 from __future__ import annotations
 
 import ctypes
-import resource
 import sys
 
 import trio
@@ -29,8 +28,6 @@ _PR_SET_THP_DISABLE = 41  # Linux's prctl.h
 
 _glibc = ctypes.CDLL(None) if sys.platform == "linux" else None
 _has_trim = hasattr(_glibc, "malloc_trim")  # another C library has its own ways
-
-MOST_FILES = 16_384
 
 
 def set_up_memory() -> None:
@@ -56,15 +53,3 @@ async def trim_now_and_then() -> None:
     while True:
         await trio.sleep(TRIM_SECONDS)
         await trio.to_thread.run_sync(trim)
-
-
-def allow_open_files(most: int = MOST_FILES) -> None:
-    """Has this process open as many files as it needs, if the system lets it.
-
-    Connections are files, too. A system's usual limit is 1 024, and a stranger without a key can
-    open as many connections.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 
 from pie_gateway.app import make_app
-from pie_gateway.listening import BACKLOG, CannotServe, listen
-from pie_py.config.child import read_options, report_error, report_ready
+from pie_gateway.http.connections import HttpConnection, WebSocketConnection
+from pie_gateway.http.door import Door
+from pie_gateway.listening import ACCEPTED, BACKLOG, CannotServe, listen
+from pie_py.config.child import allow_open_files, read_options, report_error, report_ready
 from pie_py.config.server import ServerConfig
 
 GRACE_SECONDS = 2  # for requests under way when the server stops
@@ -30,26 +36,40 @@ async def serve(
         CannotServe: the address is wrong or in use, or no user has the key that is needed.
     """
     gateway = config.gateway
-    listening = listen(gateway.http)
-    server = uvicorn.Server(_uvicorn_config(config))
+    allow_open_files()
+    door = Door(gateway.connections, time.monotonic)
+    listening = listen(gateway.http, door.takes)
+    server = _Server(_uvicorn_config(config, door))
     if with_parent:
         asyncio.get_running_loop().add_reader(sys.stdin, _stop, server)
     scheme = "https" if gateway.tls_certificate else "http"
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     on_ready(f"{scheme}://{shown}:{port}")
+    watch = asyncio.create_task(door.run())
     await server.serve(sockets=[listening])
+    watch.cancel()
 
 
-def _uvicorn_config(config: ServerConfig) -> uvicorn.Config:
+class _Server(uvicorn.Server):
+    """Accepts few connections at once, so that many that come do not keep the streams waiting."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn says."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)  # the system may keep more
+
+
+def _uvicorn_config(config: ServerConfig, door: Door) -> uvicorn.Config:
     gateway = config.gateway
     return uvicorn.Config(
         make_app(config),
         log_config=None,
         access_log=False,
-        http="httptools",
-        ws="websockets-sansio",
-        backlog=BACKLOG,
+        http=cast(Any, partial(HttpConnection, door)),
+        ws=cast(Any, partial(WebSocketConnection, door)),
+        backlog=ACCEPTED,
         limit_concurrency=gateway.connections,
         timeout_graceful_shutdown=GRACE_SECONDS,
         server_header=False,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from typing import Any
 
 from pie_py.config.gateway import DEFAULT_HTTP, parse_address
 
-BACKLOG = 2048
+BACKLOG, ACCEPTED = 2048, 16  # connections that wait, and that are accepted at once
+REFUSED = 64  # for each that is accepted
 # Bytes that the operating system keeps for a client that does not read. By itself it would keep
 # megabytes for each, all of a long answer.
 SEND_BYTES = 128 << 10
@@ -16,8 +19,31 @@ class CannotServe(Exception):
     """The gateway cannot serve as it is configured; the text says why."""
 
 
-def listen(address: str | None) -> socket.socket:
+class Listening(socket.socket):
+    """A socket that closes what it does not take at once, before anything is made for it."""
+
+    takes: Callable[[str], bool]  # whether a connection from an address is taken
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection that is taken.
+
+        Raises:
+            BlockingIOError: there is none for now.
+        """
+        for _ in range(REFUSED):
+            made, address = super().accept()
+            if self.takes(address[0]):
+                return made, address
+            made.close()
+        raise BlockingIOError
+
+
+def listen(address: str | None, takes: Callable[[str], bool]) -> Listening:
     """A socket that listens at HOST:PORT; without one at the default, or at any free port.
+
+    Args:
+        address: HOST:PORT.
+        takes: whether a connection from an address is taken.
 
     Raises:
         CannotServe: if it cannot.
@@ -28,7 +54,9 @@ def listen(address: str | None) -> socket.socket:
             family = socket.getaddrinfo(host, attempt, type=socket.SOCK_STREAM)[0][0]
             listening = socket.create_server((host, attempt), family=family, backlog=BACKLOG)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
-            return listening
+            found = Listening(fileno=listening.detach())
+            found.takes = takes
+            return found
         except OSError as error:
             if address is not None:
                 raise CannotServe(

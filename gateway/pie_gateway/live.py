@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pie_gateway.backend.catalog import Snapshot
@@ -16,11 +16,18 @@ PERCENTILES = (50, 90, 99)
 
 
 class View:
-    """The server as one viewer sees it."""
+    """The server as the viewers of one user see it: all get what was made for the first."""
 
     def __init__(self, requests: RequestMetrics) -> None:
         self._requests = requests
         self._before: Snapshot | None = None
+        self._shown = b""
+
+    def event(self, snapshot: Snapshot, encode: Callable[[Any], bytes]) -> bytes:
+        """What is shown of a snapshot, encoded as all viewers get it."""
+        if snapshot is not self._before:
+            self._shown = encode(self.of(snapshot))
+        return self._shown
 
     def of(self, snapshot: Snapshot) -> dict[str, Any]:
         """What is shown of a snapshot, with rates since the one before."""

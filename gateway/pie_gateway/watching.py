@@ -37,9 +37,10 @@ async def live(exchange: Exchange) -> Response:
 
 
 async def _views(exchange: Exchange) -> AsyncGenerator[bytes, None]:
-    view = View(exchange.metrics)
+    backend = exchange.backend
+    backend.view = view = backend.view or View(exchange.metrics)
     while True:
-        yield event(view.of(await exchange.backend.snapshots.newest()))
+        yield view.event(await backend.snapshots.newest(), event)
         await anyio.sleep(VIEW_SECONDS)
 
 

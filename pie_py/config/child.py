@@ -9,6 +9,7 @@ import argparse
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
 
 LEAVE_SECONDS = 5.0  # for an event loop to end in order when the parent has gone
+MOST_FILES = 16_384
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
@@ -52,6 +54,18 @@ def configured(given: dict[str, Any]) -> ServerConfig:
     config = ServerConfig.model_validate(given)
     set_up_logs(config.log)
     return config
+
+
+def allow_open_files(most: int = MOST_FILES) -> None:
+    """Has this process open as many files as it needs, if the system lets it.
+
+    Connections are files, too. A system's usual limit is 1 024, and a stranger without a key can
+    open as many connections.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def report(message: dict[str, object]) -> None:

@@ -13,7 +13,7 @@ from conformance.calls import Calls, corpus
 from conformance.values import argument
 
 from benchmarks.attacks.bystander import Bystander
-from benchmarks.attacks.catalogue import ATTACKS
+from benchmarks.attacks.catalogue import ATTACKS, HTTP
 from benchmarks.attacks.frames import Fuzzer
 from benchmarks.attacks.kills import kill
 from benchmarks.attacks.place import MALLORY, VICTIM, place
@@ -24,10 +24,14 @@ from pie_py.testing.plugin import replaying
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_attacks_of_every_cause_leave_a_bystander_his_text() -> None:
-    with place() as where, Bystander(where.server.endpoint, where.keys[VICTIM]) as bystander:
+@pytest.mark.parametrize("over_http", [False, True])
+def test_attacks_of_every_cause_leave_a_bystander_his_text(over_http: bool) -> None:
+    with (
+        place(http=over_http) as where,
+        Bystander(where.url, where.keys[VICTIM]) as bystander,
+    ):
         for attack in ATTACKS:
-            if attack.short:
+            if attack.short and (attack.cause == HTTP) is over_http:
                 outcome = undergo(attack, where, bystander, 0.4)
                 assert not outcome.problems, attack.name
                 assert not outcome.gaps.wrong, attack.name

@@ -789,10 +789,14 @@ def hoarder(end: str, leave: int = 0) -> Callable[[Guest], Any]:
             allocate.export_kvpage(instance, queue, [pages[0], pool.size // 2], "x", False)
         if end == "asks":
             yield from call(allocate.alloc_kvpage, instance, queue, leave + 1)
-        if end == "queues":
-            embeds = guest.embeds(1)
-            for _ in range(200):
+        if end.endswith("swaps"):
+            with suppress(ApiError):  # of what one user may have of host memory
+                guest.swap_out([pages[0], count // 2])
+        embeds = guest.embeds(1) if end == "queues" else []
+        while end == "queues":
+            for _ in range(200 - instance.queued_commands):
                 guest.embed([1], 0, embeds)
+            yield SPIN
         if end.endswith("sleeps"):
             yield from pause(guest)
         while True:
@@ -819,7 +823,7 @@ def turns(machine: Machine, count: int) -> None:
             machine.run_step()
 
 
-WAYS = ["spins", "sleeps", "fills, spins", "fills, sleeps", "asks", "exports"]
+WAYS = ["spins", "sleeps", "fills, spins", "fills, sleeps", "asks", "exports", "fills, swaps"]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -849,7 +853,7 @@ def test_queued_commands_of_one_above_his_part_keep_nobody_long() -> None:
     machine.turn()
     machine.turn()
     assert hog.ended is victim.ended is None
-    machine.clock.seconds += 1.5
+    machine.clock.seconds += 0.2
     machine.turn()
     machine.turn()
     assert hog.ended is not None
@@ -904,34 +908,43 @@ def test_what_a_user_exports_counts_as_his() -> None:
     assert victim.ended.text == "has them"
 
 
-@settings(max_examples=60)
+@settings(max_examples=80)
 @given(
     users=st.lists(
-        st.lists(st.tuples(st.sampled_from(WAYS), st.integers(0, 8)), min_size=1, max_size=3),
+        st.tuples(
+            st.lists(st.sampled_from([*WAYS, *["queues"] * 5]), min_size=1, max_size=2),
+            st.lists(st.sampled_from([0, 0, 3, 8]), min_size=1, max_size=3),
+        ),
         min_size=1,
         max_size=3,
     ),
     host_pages=st.sampled_from([1, 8, 60]),
     order=st.randoms(use_true_random=False),
+    busy=st.booleans(),  # the worker, so that what is queued stays so
 )
 def test_who_stays_within_his_part_gets_it_and_is_never_ended(
-    users: list[list[tuple[str, int]]], host_pages: int, order: random.Random
+    users: list[tuple[list[str], list[int]]], host_pages: int, order: random.Random, busy: bool
 ) -> None:
     machine = Machine(kv_pages=24, host_pages=host_pages)
     part = 24 // (len(users) + 1)
-    starts = [(f"hog{n}", way) for n, ways in enumerate(users) for way in ways]
+    starts = [
+        (f"hog{n}", order.choice(ways), leave)
+        for n, (ways, leaves) in enumerate(users)
+        for leave in leaves
+    ]
     order.shuffle(starts)
     keeper = machine.start(hoarder("spins", leave=24 - part // 2), Spinner, user="eve")
     turns(machine, 3)
-    for user, (way, leave) in starts:
+    for user, way, leave in starts:
         left = min(leave, machine.service.pages.free)
         if machine.service.pages.free > left and way != "exports":
             machine.start(hoarder(way, leave=left), Spinner, user=user)
         turns(machine, 30)
     victim = machine.start(asks(part - part // 2), user="eve")
-    for _ in range(3):
-        turns(machine, 20)
-        machine.clock.seconds += 1.0
+    for _ in range(5):
+        for _ in range(20):
+            machine.turn() if busy else turns(machine, 1)
+        machine.clock.seconds += 0.05
     assert victim.ended is not None, machine.counts
     assert victim.ended.text == "has them"
     assert keeper.ended is None

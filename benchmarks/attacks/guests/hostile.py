@@ -271,6 +271,21 @@ def attack_masks() -> None:
             raw.dealloc_emb(line, embeds)
 
 
+def attack_masks_that_are_refused() -> None:
+    """Of as many numbers as there may be, in a forward that may be no more."""
+    line, count = queue(), 512
+    embeds, pages = filled(line, count), 256
+    first = tries(raw.alloc_kvpage, line, pages)
+    if embeds is None or not isinstance(first, int):
+        return
+    tries(raw.forward, line, [], embeds, [first, pages], [], [])
+    wait_for(line)
+    mask = [n for _ in range(count) for n in (2 * count + 1, 0, *[1] * (2 * count))]
+    while True:
+        tries(raw.forward, line, [first, pages], embeds, [], [], mask)
+        raw.wait([])
+
+
 def attack_steps(priority: str = "0") -> None:
     line = queue()
     tries(raw.set_queue_priority, line, int(priority))
@@ -282,41 +297,108 @@ def attack_steps(priority: str = "0") -> None:
     hold()
 
 
-def attack_pages() -> None:
-    line, size = queue(), 1024
-    while size:
-        if tries(raw.alloc_kvpage, line, size) is None:
-            size //= 2
-    hold()
-
-
-def attack_embeds() -> None:
-    line, size = queue(), 1024
-    while size:
-        if tries(raw.alloc_emb, line, size) is None:
-            size //= 2
-    hold()
-
-
-def attack_samplers() -> None:
+def attack_hoard(what: str, then: str) -> None:
+    """Takes all that can be had of something, and goes on in some way, without end."""
     line = queue()
+    globals()[f"_take_{what}"](line)
+    tell("hoards: it has all that it can have")
+    globals()[f"_then_{then}"](line)
+
+
+def _most(take: Callable[..., object], line: int, largest: int = 1024) -> list[int]:
+    """Spans of all that can be had."""
+    spans, size = [], largest
+    while size:
+        first = tries(take, line, size)
+        if isinstance(first, int):
+            spans += [first, size]
+        else:
+            size //= 2
+    return spans
+
+
+def _take_pages(line: int) -> None:
+    _most(raw.alloc_kvpage, line)
+
+
+def _take_filled(line: int) -> list[int]:
+    """Pages with something in each of them, so that they have to be moved."""
+    size = page_size()
+    embeds = filled(line, size) or [0, 0]
+    spans = _most(raw.alloc_kvpage, line, 64)
+    for first, count in zip(spans[::2], spans[1::2], strict=True):
+        for page in range(first, first + count):
+            tries(raw.forward, line, [], embeds, [page, 1], [], [])
+    wait_for(line)
+    return spans
+
+
+def _take_host(line: int) -> None:
+    """Pages of host memory, and then those of the pool."""
+    while spans := _take_filled(line):
+        before = len(TOLD)
+        for at in range(0, len(spans), 2):
+            tries(raw.swap_out, line, spans[at : at + 2])
+        wait_for(line)
+        if len(TOLD) > before:
+            break
+
+
+def _take_exports(line: int) -> None:
+    mine, number = raw.instance_id(), 0
+    while isinstance(first := tries(raw.alloc_kvpage, line, 64), int):
+        number += 1
+        tries(raw.export_kvpage, line, [first, 64], f"{mine}-{number}", False)
+        if TOLD:
+            break
+        raw.dealloc_kvpage(line, [first, 64])
+    _take_pages(line)
+
+
+def _take_embeds(line: int) -> None:
+    _most(raw.alloc_emb, line)
+
+
+def _take_samplers(line: int) -> None:
     while tries(raw.create_sampler, line, "{}") is not None:
         pass
+
+
+def _take_queues(line: int) -> None:
+    while tries(raw.create_queue, model()) is not None:
+        pass
+    _take_pages(line)
+
+
+def _then_sleeps(line: int) -> None:
     hold()
 
 
-def attack_exports() -> None:
-    line, number = queue(), 0
-    mine = raw.instance_id()
+def _then_waits(line: int) -> None:
     while True:
-        number += 1
-        first = tries(raw.alloc_kvpage, line, 64)
-        while not isinstance(first, int):
-            pause(1000)
-        tries(raw.export_kvpage, line, [first, 64], f"{mine}-{number}", False)
-        raw.dealloc_kvpage(line, [first, 64])
-        if TOLD:
-            hold()
+        raw.wait([])
+
+
+def _then_spins(line: int) -> None:
+    while True:
+        pass
+
+
+def _then_receives(line: int) -> None:
+    """As in a tool that never answers."""
+    raw.wait([raw.receive()])
+
+
+def _then_queues(line: int) -> None:
+    """Has commands queued always."""
+    embeds = filled(line, 16)
+    if embeds is None:
+        hold()
+        return
+    while True:
+        for _ in range(64):
+            tries(raw.forward, line, [], embeds, [], [embeds[0], 1], [])
+        raw.wait([])
 
 
 def attack_memory() -> None:

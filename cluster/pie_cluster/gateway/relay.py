@@ -23,9 +23,9 @@ from pie_cluster.gateway.tickets import BadTicket, Tickets
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.wire.messages import NodeAddress, Where
 from pie_cluster.wire.relayed import SIGNATURE_BYTES, TICKET_BYTES, NoTicket, parted
-from pie_control import process
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.endpoint import EndpointRefused
+from pie_py.config.child import allow_open_files
 from pie_py.config.endpoint import BadEndpoint, parse_endpoint
 from pie_py.config.keys import KeyStore
 from pie_py.config.limits import Quotas
@@ -75,7 +75,7 @@ class Relay:
         self._splicing = Splicing()
         self._without_ticket = 0
         self._of_user: Counter[str] = Counter()  # passages
-        process.allow_open_files(MOST_FILES)
+        allow_open_files(MOST_FILES)
 
     def ticket(self, life: str, user: str) -> dict[str, Any]:
         """What a user's client needs to be connected to a life.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Users who hold more than their part have so long to send what they have queued, so that their
 # pages can move; then instances of theirs are ended.
-GRACE_SECONDS = 1.0
+GRACE_SECONDS = 0.15
 EXTRA_PAGES = 32  # evicted beyond what a call needs, so that not every call has to look for pages
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import anyio
 from anyio import to_thread
@@ -44,6 +45,7 @@ class Backend:
         self.client = client
         self.catalog = Catalog(client, config.served_model_names, clock)
         self.snapshots = Snapshots(client, clock)
+        self.view: Any = None  # what its live pages show, made by the first of them
         self.requests = 0  # under way
         self.used_at = clock()
         self._programs = config.programs

@@ -13,10 +13,12 @@ from starlette.requests import HTTPConnection, Request
 from pie_gateway.backend.backend import Backend, Backends
 from pie_gateway.backend.generation import Generation, Observer
 from pie_gateway.backend.job import EmbeddingJob, Job, Piece, Prompt
+from pie_gateway.http.connections import STATE
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.limits import UserLimits
 from pie_gateway.http.reading import read_json
 from pie_gateway.metrics.requests import RequestMetrics
+from pie_gateway.problems import Problem
 from pie_py.config.gateway import GatewayConfig, Route
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
@@ -147,6 +149,7 @@ class Admission:
         """
         key = self._keys.key_of(connection.headers)
         user = LOCAL_USER if key is None else key.user
+        self._claim(connection, user)
         limits = self._limits_of(user)
         limits.take_request()
         backend = await self.backends.of(self._keys.rpc_key(key))
@@ -154,6 +157,18 @@ class Admission:
         with backend.used():
             yield Exchange(
                 connection, backend, self._config, limits, self._metrics, user, is_operator
+            )
+
+    def _claim(self, connection: HTTPConnection, user: str) -> None:
+        """The connection is the user's from now on, not a stranger's."""
+        bounded = getattr(connection.state, STATE, None)  # none under another server
+        if bounded is not None and not bounded.admit(user, alone=not self._keys.needed):
+            raise Problem(
+                429,
+                "half of the server's connections are yours: close some, or use one for several"
+                " requests",
+                code="connections_per_user",
+                retry_after=1,
             )
 
     def _limits_of(self, user: str) -> UserLimits:

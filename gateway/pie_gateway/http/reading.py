@@ -30,6 +30,7 @@ USUAL: dict[str, Any] = {
     **dict.fromkeys(("top_n_sigma", "id_slot"), -1),
     "length_penalty": 1,
 }
+MOST_STRINGS, MOST_ITEMS = 262_144, 1_000_000  # of a body
 # The place comes last; what precedes it may have a client's words in it.
 _PLACE = r"(?: - at `\$([^`]*)`)?"
 _UNKNOWN = re.compile(f"Object contains unknown field `(.*?)`{_PLACE}", re.DOTALL)
@@ -75,8 +76,9 @@ def parse(body: bytes, kind: type[Body]) -> Body:
     """JSON as a structure.
 
     Raises:
-        Problem: 400 naming the field that is wrong.
+        Problem: 400 naming the field that is wrong; 413 if it has too many parts.
     """
+    _check_parts(body)
     try:
         try:
             found: Body = _decoder(kind).decode(body)
@@ -87,6 +89,22 @@ def parse(body: bytes, kind: type[Body]) -> Body:
         raise Problem(400, f"the body is no JSON: {error}") from None
     except RecursionError:
         raise Problem(400, "the body is nested too deep") from None
+
+
+def _check_parts(body: bytes) -> None:
+    """Refuses what would take long to parse, in which nothing is streamed to others.
+
+    Nothing is parsed yet: commas within strings count, quotes within strings do not.
+    """
+    if len(body) < min(MOST_STRINGS, MOST_ITEMS):
+        return
+    strings = (body.count(b'"') - body.count(b'\\"')) // 2
+    if strings > MOST_STRINGS or body.count(b",") > MOST_ITEMS:
+        raise Problem(
+            413,
+            f"the body has more than {MOST_STRINGS} strings, or {MOST_ITEMS} commas: send less",
+            code="body_too_large",
+        )
 
 
 def convert(value: Any, kind: Any, place: str = "") -> Any:
