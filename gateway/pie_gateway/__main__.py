@@ -31,13 +31,15 @@ async def serve(
     """
     gateway = config.gateway
     listening = listen(gateway.http)
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    # Whether keys are needed is decided by the address at which it listens, not by a name of it.
+    config = config.model_copy(update={"gateway": gateway.model_copy(update={"http": shown})})
     server = uvicorn.Server(_uvicorn_config(config))
     if with_parent:
         asyncio.get_running_loop().add_reader(sys.stdin, _stop, server)
     scheme = "https" if gateway.tls_certificate else "http"
-    host, port = listening.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    on_ready(f"{scheme}://{shown}:{port}")
+    on_ready(f"{scheme}://{shown}")
     await server.serve(sockets=[listening])
 
 

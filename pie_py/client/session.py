@@ -27,6 +27,7 @@ from pie_py.wire.rpc import (
     Items,
     Message,
     Ping,
+    Pong,
     Probe,
     Probed,
     Refused,
@@ -37,6 +38,24 @@ from pie_py.wire.rpc import (
 )
 
 DEFAULT_HEARTBEAT = 2.0  # seconds, until the server tells its own
+
+
+# What a welcome has to say in numbers, and how large they may be: seconds, and bytes.
+_NUMBERS = {
+    "heartbeat": (0.01, 3600.0),
+    "dead": (0.01, 36000.0),
+    "frame_bytes": (1, 1 << 40),
+    "message_bytes": (1, 1 << 40),
+    "program_bytes": (1, 1 << 40),
+    "window_bytes": (1, 1 << 40),
+}
+
+
+def _check(facts: dict[str, Any]) -> None:
+    for name, (least, most) in _NUMBERS.items():
+        value = facts.get(name)
+        if type(value) not in (int, float) or not least <= value <= most:
+            raise ValueError(f"a welcome's {name!r} is {value!r:.100}")
 
 
 class State(Enum):
@@ -250,8 +269,13 @@ class Session:
                 self.lose(f"node-lost: node {self.life} has ended: {reason}")
             case Bye(reason):
                 self.die(ConnectionLost(f"{self._server} has ended the session: {reason}"))
+            case Pong():
+                pass
+            case _:
+                raise ValueError(f"a server says {type(message).__name__}")
 
     def _welcomed(self, welcome: Welcome) -> None:
+        _check(welcome.facts)
         life = welcome.facts.get("life")
         if self.life not in (None, life):  # a later life, that listens at the same address
             self.lose(f"node-lost: node {self.life} has ended; {life} has begun")
