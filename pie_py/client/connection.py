@@ -17,13 +17,12 @@ from zmq.utils.monitor import parse_monitor_message
 
 from pie_py.client import handshake
 from pie_py.client.calls import Reader
-from pie_py.client.errors import ClientError, ConnectionLost, ServerUnreachable, unreadable
+from pie_py.client.errors import ClientError, ServerUnreachable, unreadable
 from pie_py.client.session import Session
 from pie_py.config.endpoint import Endpoint
 from pie_py.config.keys import ClientKey
-from pie_py.config.printable import printable
 from pie_py.wire.methods import Method, Value, answer_of, name_of
-from pie_py.wire.rpc import SESSION_BYTES, decode
+from pie_py.wire.rpc import SESSION_BYTES
 from pie_py.wire.zmq_socket import Socket
 
 RECONNECT_MS = 50
@@ -189,17 +188,8 @@ class Connection:
                 frame = self._socket.receive()
                 if frame is None:
                     break
-                self._handle(frame)
+                self.session.receive_frame(frame)
             await self._socket.wait()
-
-    def _handle(self, frame: bytes) -> None:
-        try:
-            self.session.receive(decode(frame))
-        except Exception as error:  # whatever a server may send
-            text = f"{self.endpoint.text} does not speak as agreed: {printable(error)}"
-            problem = ConnectionLost(text)
-            problem.__cause__ = error
-            self.session.die(problem)
 
     async def _monitor(self) -> None:
         while True:

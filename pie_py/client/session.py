@@ -18,6 +18,7 @@ from pie_py import __version__
 from pie_py.client.calls import Call, Calls, Reader
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
 from pie_py.client.stream import Stream
+from pie_py.config.printable import printable
 from pie_py.wire.rpc import (
     PROTOCOL,
     Bye,
@@ -34,6 +35,7 @@ from pie_py.wire.rpc import (
     Response,
     Welcome,
     Who,
+    decode,
     encode,
 )
 
@@ -239,8 +241,21 @@ class Session:
 
     # Messages in
 
+    def receive_frame(self, frame: bytes | memoryview) -> None:
+        """Handles a message's frame; whatever else it is ends the session by a named error."""
+        try:
+            self.receive(decode(frame))
+        except Exception as error:
+            problem = ConnectionLost(f"{self._server} does not speak as agreed: {printable(error)}")
+            problem.__cause__ = error
+            self.die(problem)
+
     def receive(self, message: Message) -> None:
-        """Handles a message."""
+        """Handles a message.
+
+        Raises:
+            Exception: of any kind, if it has not what it should.
+        """
         self._heard = self._clock()
         if self.error is not None:
             return

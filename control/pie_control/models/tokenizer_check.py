@@ -25,6 +25,7 @@ log = structlog.get_logger("pie.tokenizer")
 
 MAX_ID = 1 << 24  # what ids are below: there is a list with a place for each
 _SECONDS = 3.0  # of the CPU, to read one
+_LIBRARIES, _TIMES = 160 << 20, 24  # bytes of the process, and for each byte of the file
 _MOST_STEPS = 32
 _MOST_ADDED = 1 << 13
 _MOST_TEXT = 256  # characters of a token that is looked for, and of what a step puts in
@@ -61,7 +62,7 @@ def read_codec(folder: Path, confined: ConfinedConfig) -> TextCodec:
         log.info("the tokenizer is not of a known form: it works in confined processes", at=str(folder))
         try:
             first = call_alone(
-                "reading it", confined.memory, examined, str(folder), seconds=_SECONDS
+                "reading it", _memory(folder, confined), examined, str(folder), seconds=_SECONDS
             )
         except (JobStopped, ApiError) as error:
             raise UnusableTokenizer(f"{folder / TOKENIZER}: {error.message}") from None
@@ -70,6 +71,13 @@ def read_codec(folder: Path, confined: ConfinedConfig) -> TextCodec:
     if not trusted:
         codec.first_token = first
     return codec
+
+
+def _memory(folder: Path, confined: ConfinedConfig) -> int:
+    """Bytes that reading a tokenizer may take: it is in proportion to the file."""
+    file = folder / TOKENIZER
+    needed = _LIBRARIES + _TIMES * file.stat().st_size if file.is_file() else confined.memory
+    return min(needed, confined.memory)
 
 
 def examined(folder: str) -> int | None:
