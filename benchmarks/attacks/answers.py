@@ -29,14 +29,16 @@ from pie_py.cli import main
 from pie_py.client.errors import ClientError
 from pie_py.client.session import Session
 from pie_py.client.stream import Stream
+from pie_py.config.printable import printable
 from pie_py.wire.rpc import NotAMessage, decode
 
 EACH = 12  # frames, about, that a session gets before the next one
 LONGEST_SECONDS = 10.0  # of a command, on a machine that is busy with others
 INSTANCES = ("one-00000000", "two-00000000", "x")
 COMMANDS = (
-    "ps --all", "ps --json", "models --json", "programs", "programs list --json", "quota",
-    "logs one-00000000", "logs --json one-00000000", "trace one-00000000", "top --once --interval 0.2",
+    "ps --all", "ps --json", "models --json", "programs", "programs --json", "quota",
+    "logs one-00000000", "logs --json one-00000000", "trace one-00000000",
+    "top --once --interval 0.2",
     "top --json", "kill one-00000000 x", "attach one-00000000", "launch one x", "send x hello",
     "adapters list", "mcp list", "status",
 )  # fmt: skip
@@ -47,10 +49,15 @@ _FACTS = {
 }  # fmt: skip
 _INSTANCE = {
     "id": "one-00000000", "instance": "one-00000000", "program": "one", "hash": "ab" * 32,
-    "user": "ann", "state": "running", "text": "done", "first": 0, "created_ns": 1, "ended_ns": None,
+    "user": "ann", "state": "running", "text": "done", "first": 0, "created_ns": 1,
+    "ended_ns": None,
     "cpu_ms": 1.5, "generated_tokens": 3, "most_pages": 2, "pages": 1, "attached": True,
     "args": ["x"], "waits": ["time"], "reason": None, "name": "one", "size": 10, "kind": "python",
     "uploaded_ns": 1, "traits": ["forward"], "model": "m", "own": True, "at": "http://x",
+}  # fmt: skip
+_KINDS = {
+    "response": 50, "failure": 5, "items": 30, "closed": 2, "welcome": 3, "who": 1, "probe": 2,
+    "pong": 2, "bye": 0.3, "refused": 0.3, "hello": 0.2, "ping": 0.2,
 }  # fmt: skip
 _LINE = {"time_ns": 1, "level": "info", "text": "hello"}
 _SPAN = {"track": "wait", "name": "x", "begin_ns": 1, "end_ns": 2, "size": 1, "device_ns": 1}
@@ -99,7 +106,20 @@ class Answers:
     def _message(self, number: int) -> list[Any]:
         chance = self._chance
         instance = chance.choice(INSTANCES)
-        kinds = "response failure items closed welcome who probe pong bye refused hello ping".split()
+        kinds = [
+            "response",
+            "failure",
+            "items",
+            "closed",
+            "welcome",
+            "who",
+            "probe",
+            "pong",
+            "bye",
+            "refused",
+            "hello",
+            "ping",
+        ]
         match kind := chance.choices(kinds, (50, 5, 30, 2, 3, 1, 2, 2, 0.3, 0.3, 0.2, 0.2))[0]:
             case "response":
                 return [kind, number, self.value()]
@@ -121,7 +141,9 @@ class Answers:
 
     def _items(self) -> list[Any]:
         chance = self._chance
-        found: list[Any] = [chance.choice(("x", b"y", *_HOSTILE[:5])) for _ in range(chance.randrange(4))]
+        found: list[Any] = [
+            chance.choice(("x", b"y", *_HOSTILE[:5])) for _ in range(chance.randrange(4))
+        ]
         if chance.random() < 0.2:
             found.append([chance.choice(("finished", "failed", "x")), chance.choice(_HOSTILE[:5])])
         return found
@@ -138,6 +160,16 @@ class Answers:
         if chance.random() < 0.15:
             del changed[at]
         return changed
+
+
+class Clock:
+    """Seconds, which pass when they are told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
 
 
 @dataclass
@@ -157,8 +189,8 @@ def to_sessions(count: int, seed: int, found: Found) -> None:
     chance = random.Random(seed)
     answers = Answers(chance)
     while found.frames < count and len(found.wrong) < 20:
-        now = [0.0]
-        session = Session(b"x" * 16, "tcp://127.0.0.1:1", 10.0, lambda now=now: now[0], lambda: None)
+        clock = Clock()
+        session = Session(b"x" * 16, "tcp://127.0.0.1:1", 10.0, clock, lambda: None)
         session.connected()
         session.receive_frame(answers.welcome())
         calls = [
@@ -175,7 +207,7 @@ def to_sessions(count: int, seed: int, found: Found) -> None:
             found.malformed += _is_malformed(frame)
             try:
                 session.receive_frame(frame)
-                now[0] += chance.choice((0.0, 0.5, 3.0, 11.0))
+                clock.now += chance.choice((0.0, 0.5, 3.0, 11.0))
                 session.tick()
                 session.take_outgoing()
                 while len(streams[0]) and chance.random() < 0.5:
@@ -241,7 +273,7 @@ class HostileServer:
             case ["request", number, *_]:
                 for _ in range(self._chance.randrange(3)):
                     yield self._answers.frame(number, 0.6)
-                # A server may be silent for ever, which is no fault of the client: patience ends it.
+                # One that says nothing at all is no fault of the client: it waits as it should.
                 yield msgpack.packb(["response", number, _packable(self._answers.value())])
                 ends = ["items", INSTANCES[0], 0, ["\x1b[2Jx", ["finished", "\x9b0c"]]]
                 yield msgpack.packb(ends)
@@ -272,27 +304,30 @@ def to_commands(count: int, seed: int, found: Found, tell: Any = lambda text: No
     """Runs commands against such a server."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        with HostileServer(Path(name), seed).running() as server:
+        server = HostileServer(Path(name), seed)
+        with server.running():
             for _ in range(count):
                 line = chance.choice(COMMANDS)
-                command = [*line.split(), "--endpoint", server.endpoint]
-                started = time.monotonic()
-                result = CliRunner().invoke(main, command, input="")
-                took = time.monotonic() - started
-                found.commands += 1
-                found.slowest = max(found.slowest, took)
-                error = result.exception
-                found.errors += result.exit_code == 1
-                if error is not None and not isinstance(error, SystemExit):
-                    found.wrong.append(f"{line}: {type(error).__name__}: {error!s:.200}")
-                if took > LONGEST_SECONDS:
-                    found.wrong.append(f"{line}: {took:.0f} s")
-                text = result.output.replace("\n", "").replace("\t", "")
-                if any(ord(c) < 32 or 127 <= ord(c) < 160 or c == "\u202e" for c in text):
-                    if not line.startswith(("attach", "launch")):  # their answers are data
-                        found.wrong.append(f"{line}: prints control characters: {text!r:.300}")
+                _run(line, server.endpoint, found)
                 tell(line)
-            found.frames += server.frames
+        found.frames += server.frames
+
+
+def _run(line: str, endpoint: str, found: Found) -> None:
+    started = time.monotonic()
+    result = CliRunner().invoke(main, [*line.split(), "--endpoint", endpoint], input="")
+    took = time.monotonic() - started
+    found.commands += 1
+    found.slowest = max(found.slowest, took)
+    found.errors += result.exit_code == 1
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        found.wrong.append(f"{line}: {result.exception!r:.200}")
+    if took > LONGEST_SECONDS:
+        found.wrong.append(f"{line}: {took:.0f} s")
+    # Standard output of `attach` and `launch` is an answer, and no terminal.
+    text = result.stderr if line.startswith(("attach", "launch")) else result.output
+    if text != printable(text, None, lines=True):
+        found.wrong.append(f"{line}: prints control characters: {text!r:.300}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,12 @@ NOISE = 12 << 20  # bytes: libraries that only some need, and what allocators ke
 _LIMIT = 3 << 30  # bytes beyond which a process of this is stopped
 _CHAT = '[{"role": "user", "content": "hello"}]'
 _peak = 0  # bytes, of the process that reads a checkpoint, until it is served
-_TEXTS = ("Once upon a time there was 12 a\n\n  b.", "a" * 200 + "b", " " * 300, "x\ufdd0é\U0001f600")
+_TEXTS = (
+    "Once upon a time there was 12 a\n\n  b.",
+    "a" * 200 + "b",
+    " " * 300,
+    "x\ufdd0é\U0001f600",
+)
 
 
 @dataclass(frozen=True)
@@ -132,12 +137,12 @@ def _read(source: Path) -> tuple[str, str]:
     import trio
 
     from pie_control.confined.pool import ConfinedPool
-    from pie_control.models.tokenizer import decode, encode, render
-    from pie_control.models.tokenizer_check import read_codec
-    from pie_control.models.tokenizer_files import UnusableTokenizer
     from pie_control.errors import ApiError
     from pie_control.fairness import Owner
     from pie_control.models.chat_template import INLINE_SECONDS
+    from pie_control.models.tokenizer import decode, encode, render
+    from pie_control.models.tokenizer_check import read_codec
+    from pie_control.models.tokenizer_files import UnusableTokenizer
     from pie_inference.errors import LoadError
     from pie_inference.loading.assembly import load_models
     from pie_py.config.model import ModelConfig
@@ -159,7 +164,7 @@ def _read(source: Path) -> tuple[str, str]:
         plain = text.isprintable() and len(text) < 2000
         return ("refused" if named and plain else "refused without its name, or at length"), text
 
-    at = str(codec.folder)
+    at, user = str(codec.folder), Owner("u", "i")
 
     async def use() -> None:
         pool = ConfinedPool(ConfinedConfig())
@@ -169,12 +174,14 @@ def _read(source: Path) -> tuple[str, str]:
                     if codec.trusted:
                         codec.decode(codec.encode(text))
                     else:
-                        packed = await pool.call(Owner("u", "i"), "a text", encode, at, text, seconds=0.3)
+                        packed = await pool.call(
+                            Owner("u", "i"), "a text", encode, at, text, seconds=0.3
+                        )
                         await pool.call(Owner("u", "i"), "a text", decode, at, packed, seconds=0.3)
             with suppress(ApiError):
                 codec.apply_chat_template(_CHAT, True, INLINE_SECONDS)
             with suppress(ApiError):
-                await pool.call(Owner("u", "i"), "the chat", render, at, _CHAT, True, seconds=0.3)
+                await pool.call(user, "the chat", render, at, _CHAT, True, seconds=0.3)
             codec.chat_arguments, codec.bytes_of(5), codec.end_token
         finally:
             pool.close()
@@ -188,8 +195,6 @@ def _prepare() -> None:
     import compressed_tensors.compressors  # noqa: F401
     import torch
 
-    import pie_control.confined.pool
-    import pie_control.models.tokenizer_check
     import pie_inference.loading.assembly  # noqa: F401
 
     torch.set_num_threads(1)

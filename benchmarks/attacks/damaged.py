@@ -42,7 +42,8 @@ _TEMPLATES = [
     "{{ range(10**9)|list|length }}", "{{ '%1000000000d' % 1 }}", "{{ ['a']*100000000 }}",
     "{{ '{0:>1000000000}'.format(1) }}", "{{ strftime_now('%1000000000d') }}", "{" * 100_000,
     "{%- macro f(n) -%}{{ f(n+1) }}{%- endmacro -%}{{ f(0) }}", "{% include '/etc/passwd' %}",
-    "{{ ('a'*1000000).replace('a','a'*1000)|length }}", "{{ " + "(" * 3000 + "1" + ")" * 3000 + "}}",
+    "{{ ('a'*1000000).replace('a','a'*1000)|length }}",
+    "{{ " + "(" * 3000 + "1" + ")" * 3000 + "}}",
     "{{ messages|tojson(indent=10**9) }}", "{{ 1" + "+1" * 30_000 + " }}", "\x1b]0;owned\a",
     "{% if a %}" * 300 + "{% endif %}" * 300, "{{ [[" * 2000, "{{ '\\ud800' }}", "{% set x %}",
     "{{ " + "a." * 20_000 + "a }}", "{{ x" + "|upper" * 20_000 + " }}", "{{ ~" * 10_000,
@@ -127,7 +128,9 @@ def _config(folder: Path, chance: random.Random) -> None:
             config["architectures"] = [chance.choice(sorted(ARCHITECTURES))]
             config["num_experts"] = config["num_local_experts"] = chance.choice(_BIG)
         case 1:
-            kind = chance.choice(("default", "linear", "yarn", "longrope", "llama3", "dynamic", "x"))
+            kind = chance.choice(
+                ("default", "linear", "yarn", "longrope", "llama3", "dynamic", "x")
+            )
             config["rope_parameters"] = {
                 "rope_type": kind,
                 "rope_theta": chance.choice(_ODD),
@@ -138,7 +141,11 @@ def _config(folder: Path, chance: random.Random) -> None:
         case 2:
             method = chance.choice(("awq", "gptq", "fp8", "mxfp4", "compressed-tensors", "x"))
             bits, size = chance.choice(_BIG), chance.choice(_BIG)
-            config["quantization_config"] = {"quant_method": method, "bits": bits, "group_size": size}
+            config["quantization_config"] = {
+                "quant_method": method,
+                "bits": bits,
+                "group_size": size,
+            }
         case 3:
             names = [name for name, value in config.items() if type(value) is int]
             for name in chance.sample(names, chance.choice((1, 2))):
@@ -157,7 +164,9 @@ def _settings(folder: Path, chance: random.Random) -> None:
         more = {str(chance.choice(_BIG)): chance.choice(_ODD), "7": {"content": "x", "special": 3}}
         (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": more}))
     else:
-        _rewrite(folder / chance.choice(("generation_config.json", "tokenizer_config.json")), chance)
+        _rewrite(
+            folder / chance.choice(("generation_config.json", "tokenizer_config.json")), chance
+        )
 
 
 def _tokenizer(folder: Path, chance: random.Random) -> None:
@@ -416,8 +425,9 @@ def _gguf_parts(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     parts = {
         "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate",
-        "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "post_attention_layernorm": "ffn_norm",
+        "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+        "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+        "post_attention_layernorm": "ffn_norm",
     }  # fmt: skip
     outside = {"embed_tokens": "token_embd", "norm": "output_norm"}
     tensors = {}

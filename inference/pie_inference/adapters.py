@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import Adapter, AdapterRows, LinearSite, LowRank
+from pie_py.models.checkpoint_files import BadFile, checkpoint_file, read_object
 
 # What changes nothing at inference, or is read below. Whatever else a config sets is refused:
 # variants of LoRA compute something else with the same tensors.

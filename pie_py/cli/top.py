@@ -61,8 +61,8 @@ def _screen(client: Client, before: dict[str, Any], stats: dict[str, Any], secon
 
     info = client.server_info()
     head = (
-        f"pie_py {printable(info['version'])}, up {info['uptime']:.0f} s: {info['instances']} of at most"
-        f" {info['max_instances']} instances, {info['launched']} launched"
+        f"pie_py {printable(info['version'])}, up {info['uptime']:.0f} s: {info['instances']} of at"
+        f" most {info['max_instances']} instances, {info['launched']} launched"
     )
     return Group(head, _models(before, stats, seconds), _instances(client.instances()))
 

@@ -44,7 +44,9 @@ def unreadable(what: str, error: Exception) -> ClientError:
 
     Whatever a server sends, a program that uses it gets an exception of this module.
     """
-    found = ClientError(f"the server has sent {what}, which cannot be read: {printable(repr(error))}")
+    found = ClientError(
+        f"the server has sent {what}, which cannot be read: {printable(repr(error))}"
+    )
     found.__cause__ = error
     return found
 

@@ -31,11 +31,12 @@ _MOST_ADDED = 1 << 13
 _MOST_TEXT = 256  # characters of a token that is looked for, and of what a step puts in
 _MOST_DATA = 1 << 21  # characters of a table in any step: those of SentencePiece have 300 000
 _MOST_GROWTH = 8  # times a text, by all replacements together
-_LINEAR = frozenset(
-    "Sequence ByteLevel Metaspace Digits Punctuation Whitespace WhitespaceSplit BertPreTokenizer"
-    " UnicodeScripts CharDelimiterSplit NFC NFD NFKC NFKD Lowercase Strip StripAccents Nmt"
-    " BertNormalizer Prepend Replace Split ByteFallback Fuse TemplateProcessing BertProcessing"
-    " RobertaProcessing".split()
+_LINEAR = (
+    *("Sequence", "ByteLevel", "Split", "Metaspace", "Digits", "Punctuation", "Whitespace"),
+    *("WhitespaceSplit", "BertPreTokenizer", "UnicodeScripts", "CharDelimiterSplit", "NFC", "NFD"),
+    *("NFKC", "NFKD", "Lowercase", "Strip", "StripAccents", "Nmt", "BertNormalizer", "Prepend"),
+    *("Replace", "ByteFallback", "Fuse", "TemplateProcessing", "BertProcessing"),
+    "RobertaProcessing",
 )
 _PARTS = {
     "normalizer": "normalizers",
@@ -59,7 +60,9 @@ def read_codec(folder: Path, confined: ConfinedConfig) -> TextCodec:
     trusted = described is not None and is_harmless(described)
     first: int | None = None
     if not trusted:
-        log.info("the tokenizer is not of a known form: it works in confined processes", at=str(folder))
+        log.info(
+            "the tokenizer is not of a known form: it works in confined processes", at=str(folder)
+        )
         try:
             first = call_alone(
                 "reading it", _memory(folder, confined), examined, str(folder), seconds=_SECONDS
@@ -130,7 +133,9 @@ def _is_linear(part: Any, inner: str) -> bool:
             old, new = (pattern or {}).get("String"), step.get("content")
             if not isinstance(old, str) or not old or not isinstance(new, str):
                 return False
-            growth *= max(1.0, len(new.encode(errors="replace")) / len(old.encode(errors="replace")))
+            growth *= max(
+                1.0, len(new.encode(errors="replace")) / len(old.encode(errors="replace"))
+            )
         if growth > _MOST_GROWTH or len(str(step.get("prepend", ""))) > _MOST_TEXT:
             return False
     return True

@@ -82,7 +82,7 @@ def special_texts(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
     """
     named = dict(settings)
     if "added_tokens_decoder" not in settings:
-        named |= (read_object(folder, "special_tokens_map.json") or {})
+        named |= read_object(folder, "special_tokens_map.json") or {}
     found = {}
     for name in SPECIAL_NAMES:
         token = named.get(name)
@@ -120,8 +120,8 @@ def _add_tokens(tokenizer: Any, folder: Path, settings: dict[str, Any]) -> None:
             tokenizer.add_tokens([added])
         if (found := tokenizer.token_to_id(facts["content"])) != i:
             raise UnusableTokenizer(
-                f"{folder}: {where} gives {quoted(facts['content'])} the id {i}, but tokenizer.json's"
-                f" vocabulary gives it {found}"
+                f"{folder}: {where} gives {quoted(facts['content'])} the id {i}, but"
+                f" tokenizer.json's vocabulary gives it {found}"
             )
 
 

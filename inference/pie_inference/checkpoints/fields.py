@@ -12,9 +12,9 @@ from pie_inference.errors import LoadError
 MOST = 1 << 31  # of any count
 # What is looped over, or has a tensor each, before a checkpoint's tensors are looked at.
 MOST_LOOPED = 1 << 12
-LOOPED = frozenset(
-    "num_hidden_layers depth num_experts num_local_experts n_routed_experts n_shared_experts"
-    " block_count expert_count max_window_layers sliding_window_pattern".split()
+LOOPED = (
+    *("num_hidden_layers", "depth", "block_count", "max_window_layers", "sliding_window_pattern"),
+    *("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts", "expert_count"),
 )
 
 MAX_EXPERTS = 1 << 16  # of all layers: twice those of the largest models

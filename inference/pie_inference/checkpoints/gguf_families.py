@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pie_inference.checkpoints.fields import Fields
+from pie_inference.checkpoints.fields import MAX_EXPERTS, Fields
 from pie_inference.checkpoints.gguf_reader import GgufFile
 from pie_inference.errors import LoadError
 

@@ -307,7 +307,9 @@ def _tensor_files(folder: Path) -> list[Path]:
             return [single]
         table = index.get("weight_map")
         if not isinstance(table, dict) or not all(isinstance(v, str) for v in table.values()):
-            raise LoadError(f"{folder / INDEX_FILE} lacks 'weight_map', a table of tensors and files")
+            raise LoadError(
+                f"{folder / INDEX_FILE} lacks 'weight_map', a table of tensors and files"
+            )
         names = sorted(set(table.values()))
         files = [checkpoint_file(folder, name) for name in names]
     except BadFile as error:

@@ -6,8 +6,8 @@ from functools import partial
 
 import torch
 
-from pie_inference.checkpoints.sources import Entry, Source, Sources
 from pie_inference.checkpoints.fields import MAX_EXPERTS
+from pie_inference.checkpoints.sources import Entry, Source, Sources
 from pie_inference.errors import LoadError
 from pie_inference.models.spec import (
     DecoderSpec,

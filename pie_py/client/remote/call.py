@@ -85,7 +85,6 @@ class Call:
             "failed", f"SystemExit: {self.instance.id} has ended without an answer"
         )
 
-
     def _understood(self, report: dict[str, Any]) -> tuple[str, Any]:
         """The kind of a report, and its value or exception; an empty kind of what is done with."""
         kind = report["kind"]
