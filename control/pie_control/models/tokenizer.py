@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from pie_control.errors import ApiError
 from pie_control.models.chat_template import LONGEST_SECONDS, ChatTemplates, read_sources
 from pie_control.models.control_tokens import breaker, drop_breaks
 from pie_control.models.tokenizer_files import TOKENIZER, load_tokenizer, reading, special_texts
+from pie_py.config.printable import printable
 from pie_py.models.checkpoint_files import read_object
 
 # Texts are encoded one at a time, so threads of the library's own are of no use. It warns in
@@ -91,7 +93,7 @@ class TextCodec:
 
     def decode(self, tokens: list[int]) -> str:
         """Text of token ids, special tokens included."""
-        [text] = self._tokenizer.decode_batch([tokens], skip_special_tokens=False)
+        [text] = _tried(self._tokenizer.decode_batch, [tokens], skip_special_tokens=False)
         return str(text)
 
     @cached_property
@@ -165,9 +167,20 @@ def _defaults(config: dict[str, Any]) -> dict[str, float]:
 def _encode(tokenizer: Any, text: str) -> list[int]:
     # The library holds the GIL while it encodes or decodes one text, however long, but not for a
     # list.
-    [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+    [encoding] = _tried(tokenizer.encode_batch_fast, [text], add_special_tokens=False)
     ids: list[int] = encoding.ids
     return ids
+
+
+def _tried(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Calls the library, whose patterns give up by a panic, which is no `Exception`."""
+    try:
+        return call(*args, **options)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        said = printable(error)
+    raise ApiError("limit-exceeded", f"the tokenizer does not come to an end with this: {said}")
 
 
 def _byte_of_character() -> dict[str, int]:
