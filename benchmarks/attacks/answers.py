@@ -237,7 +237,7 @@ def _is_malformed(frame: bytes) -> bool:
 
 
 class HostileServer:
-    """Listens, and answers whoever asks by whatever comes to its mind."""
+    """Listens, and answers each request by what chance says."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         """Takes an empty folder, and where its chances begin."""

@@ -56,7 +56,9 @@ _NUMBERS = {
 def _check(facts: dict[str, Any]) -> None:
     for name, (least, most) in _NUMBERS.items():
         value = facts.get(name)
-        if type(value) not in (int, float) or not least <= value <= most:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"a welcome's {name!r} is no number")
+        if not least <= value <= most:
             raise ValueError(f"a welcome's {name!r} is {value!r:.100}")
 
 

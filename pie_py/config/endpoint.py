@@ -37,9 +37,9 @@ class Endpoint:
         return is_loopback(self.host)
 
     def resolved(self) -> Endpoint:
-        """The same with an address in the place of a name or an interface, as libzmq finds it: who
-        listens decides by it whether keys are needed, and whoever is given the address later
-        decides alike.
+        """The same with an address in the place of a name or an interface, as libzmq finds it. The
+        server that listens there decides by it whether keys are needed, and so do processes that
+        get the address from the server.
         """
         if self.host is None or self.host in ("*", address := resolve_host(self.host)):
             return self

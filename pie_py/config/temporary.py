@@ -24,7 +24,7 @@ class TemporaryFolder:
         """Makes it. Raises `OSError` if there is no room."""
         _remove_left()
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        made = self.path / f"{_LOCK}.new"  # nobody looks at it before it is locked
+        made = self.path / f"{_LOCK}.new"  # of another name until it is locked
         self._lock = os.open(made, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         made.rename(self.path / _LOCK)

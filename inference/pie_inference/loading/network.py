@@ -75,7 +75,7 @@ def naming(config: ModelConfig) -> Iterator[None]:
         raise LoadError(f"model {name}: {printable(text, MOST_SAID)}") from error.__cause__
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise LoadError(f"model {name}: not enough memory: {error}") from error
-    except Exception as error:  # of a file that nobody thought of: it is named all the same
+    except Exception as error:  # of a file that no check foresees: it is named all the same
         log.warning("a checkpoint cannot be read", source=config.source, exc_info=error)
         said = f"{type(error).__name__}: {error}"
         raise LoadError(

@@ -40,10 +40,11 @@ def rebuilt(
         types: of the caller, by their names on the way.
         origin: the caller's file for a file of the inferlet.
     """
-    chain = []
-    while report is not None and len(chain) < MOST_CHAINED:
-        chain.append(report)
-        report = report["inner"]
+    chain: list[dict[str, Any]] = []
+    following: dict[str, Any] | None = report
+    while following is not None and len(chain) < MOST_CHAINED:
+        chain.append(following)
+        following = following["inner"]
     error: Exception | None = None
     for each in reversed(chain):
         inner, error = error, _error(each, types)
