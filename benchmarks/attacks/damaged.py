@@ -204,10 +204,10 @@ def _tokenizer(folder: Path, chance: random.Random) -> None:
                 "continuing_subword_prefix": "#", "max_input_chars_per_word": 10**9, "merges": [],
             }  # fmt: skip
         case 9:
-            several = {"type": "Sequence", "normalizers": []}
+            nested: dict[str, Any] = {"type": "Sequence", "normalizers": []}
             for _ in range(chance.choice((60, 5000))):
-                several = {"type": "Sequence", "normalizers": [several]}
-            file.write_text(_json_of(several, value))
+                nested = {"type": "Sequence", "normalizers": [nested]}
+            file.write_text(_json_of(nested, value))
             return
         case 10:
             charsmap = chance.choice(("", "AAAA", "//////////8=", "A" * 10_000))

@@ -20,10 +20,10 @@ LOOK_SECONDS = 0.3  # between two looks at what is followed
 
 def say(text: str) -> None:
     """Tells the user something, on standard error."""
-    show(text, err=True)
+    print_text(text, err=True)
 
 
-def show(text: str, *, err: bool = False, nl: bool = True) -> None:
+def print_text(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Prints what strangers may have written: a terminal acts on no character of it."""
     click.echo(printable(text, None, lines=True), err=err, nl=nl)
 
@@ -57,14 +57,14 @@ def run_to_end(command: Sequence[str]) -> int:
 def table(rows: Sequence[dict[str, Any]], columns: dict[str, str], as_json: bool) -> None:
     """Prints rows: as JSON with all they hold, or the columns (key to title) as text."""
     if as_json:
-        show(json.dumps(rows, indent=1, ensure_ascii=False))
+        print_text(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     cells = [list(columns.values())]
     cells += [[_cell(key, row.get(key)) for key in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for line in cells:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        show("  ".join(padded).rstrip())
+        print_text("  ".join(padded).rstrip())
 
 
 def _cell(key: str, value: Any) -> str:

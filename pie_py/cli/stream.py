@@ -17,8 +17,7 @@ import anyio
 
 from pie_py.build.modules import read_modules
 from pie_py.cli.connect import EXIT_INTERRUPTED
-from pie_py.cli.console import LOOK_SECONDS, say
-from pie_py.cli.console import show as show_text
+from pie_py.cli.console import LOOK_SECONDS, print_text, say
 from pie_py.cli.typed import StandardInput
 from pie_py.client import Client, ClientError, Instance
 from pie_py.config.printable import printable
@@ -230,7 +229,7 @@ async def converse(instance: Instance, message: bytes, source: StandardInput) ->
     """Does what a message of the debugger wants: shows a text, or sends the user's next line."""
     kind, _, text = message.removeprefix(MARK).partition(b" ")
     if kind == b"shows":
-        show_text(text.decode(errors="replace"), err=True, nl=False)
+        print_text(text.decode(errors="replace"), err=True, nl=False)
         return
     line = await source.line()
     await instance.send(b"" if line is None else f"{line}\n".encode())

@@ -292,6 +292,7 @@ def test_a_gateway_that_dies_is_replaced_at_its_address(tmp_path: Path) -> None:
         ]
         server.kill()
         assert process.wait(60) == 128 + signal.SIGKILL
+        assert process.stderr is not None
         assert "was ended by another process or the system: Killed" in process.stderr.read()
 
 
