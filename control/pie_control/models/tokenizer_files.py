@@ -27,7 +27,8 @@ _SPM_SPACE = "\u2581"
 _CONVERSION_SECONDS = 300
 # What the library converts where there is no tokenizer.json. It prints the file that lacks.
 _CONVERT = """
-import sys
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
 from transformers import AutoTokenizer
 sys.stdout.write(AutoTokenizer.from_pretrained(sys.argv[1]).backend_tokenizer.to_str())
 """
@@ -149,7 +150,7 @@ def _converted(folder: Path) -> str:
     log.info("converting a tokenizer", file=sources[0])
     try:
         done = subprocess.run(
-            python_command("-c", _CONVERT, str(folder)),
+            python_command("-I", "-c", _CONVERT, str(folder)),
             capture_output=True,
             text=True,
             timeout=_CONVERSION_SECONDS,
