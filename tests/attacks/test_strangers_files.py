@@ -10,6 +10,7 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click  # noqa: F401 - its exceptions can be named
@@ -28,7 +29,8 @@ from pie_inference.checkpoints.loader import read_config, stop_tokens
 from pie_inference.errors import LoadError
 from pie_inference.loading.check import check
 from pie_inference.loading.network import naming
-from pie_py.client.errors import InferletFailed
+from pie_py.client.errors import ClientError, InferletFailed
+from pie_py.client.functions import _object
 from pie_py.client.remote.raised import rebuilt
 from pie_py.client.remote.reach import Reach
 from pie_py.client.remote.values import dumps
@@ -57,7 +59,7 @@ def change(file: Path, **values: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_damaged_checkpoints_are_served_or_refused_by_name() -> None:
-    report = bench("attacks", "checkpoints", "--count", "20")
+    report = bench("attacks", "checkpoints", "--count", "12")
     assert not report["notes"]
 
 
@@ -261,6 +263,20 @@ def test_a_report_of_nonsense_is_an_exception_all_the_same(value: str | None) ->
     error = rebuilt(report("x", value=value, frames=frames), {}, str)
     shown = "".join(traceback.format_exception(error))
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[" * 100_000, "[]", "null", '{"type": "cancel"}', '{"type": "execute"}'),
+        '{"type": "execute", "number": [], "name": "x", "arguments": {}}',
+        '{"type": "execute", "number": 1, "name": "x", "arguments": [1]}',
+    ],
+)
+def test_events_of_nonsense_are_named_errors(text: str) -> None:
+    instance: Any = SimpleNamespace(id="x-1")
+    with pytest.raises(ClientError, match=r"a message of x-1, which cannot be read"):
+        _object(text, instance)
 
 
 def test_lines_come_from_files_that_were_sent_and_nowhere_else() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from pie_control.confined.pool import JobStopped, call_alone
+from pie_control.confined.pool import call_alone
 from pie_control.errors import ApiError
 from pie_control.models.tokenizer import TextCodec, codec_of
 from pie_control.models.tokenizer_files import TOKENIZER, UnusableTokenizer, reading
@@ -24,7 +24,9 @@ from pie_py.models.splits import PATTERNS
 log = structlog.get_logger("pie.tokenizer")
 
 MAX_ID = 1 << 24  # what ids are below: there is a list with a place for each
-_SECONDS = 3.0  # of the CPU, to read one
+_SECONDS, _SECONDS_A_BYTE = 2.0, 0.05e-6  # of the CPU, to read one
+# Of a file whose JSON is looked at in this process: in Python it takes many times its size.
+_INLINE_BYTES = 16 << 20
 _LIBRARIES, _TIMES = 160 << 20, 24  # bytes of the process, and for each byte of the file
 _MOST_STEPS = 32
 _MOST_ADDED = 1 << 13
@@ -52,47 +54,57 @@ def read_codec(folder: Path, confined: ConfinedConfig) -> TextCodec:
     Raises:
         UnusableTokenizer: if there is none, or it takes too much to be read.
     """
-    with reading(folder / TOKENIZER):
-        described = read_object(folder, TOKENIZER)
-        for part in _PARTS:
-            if _longest((described or {}).get(part)) > _MOST_DATA:
-                raise UnusableTokenizer(f"{folder / TOKENIZER}: the {part} is too large")
-    trusted = described is not None and is_harmless(described)
+    file = folder / TOKENIZER
+    size = file.stat().st_size if file.is_file() else 0
+    with reading(file):
+        trusted = 0 < size <= _INLINE_BYTES and _is_known(folder)
     first: int | None = None
     if not trusted:
-        log.info(
-            "the tokenizer is not of a known form: it works in confined processes", at=str(folder)
-        )
         try:
-            first = call_alone(
-                "reading it", _memory(folder, confined), examined, str(folder), seconds=_SECONDS
+            first, trusted = call_alone(
+                "reading it",
+                min(confined.memory, _LIBRARIES + _TIMES * size) if size else confined.memory,
+                examined,
+                str(folder),
+                size > _INLINE_BYTES,
+                seconds=_SECONDS + size * _SECONDS_A_BYTE,
             )
-        except (JobStopped, ApiError) as error:
-            raise UnusableTokenizer(f"{folder / TOKENIZER}: {error.message}") from None
+        except ApiError as error:
+            raise UnusableTokenizer(f"{file}: {error.message}") from None
     codec = TextCodec(folder)
     codec.trusted = trusted
     if not trusted:
+        log.info("no known form of tokenizer: it works in confined processes", at=str(folder))
         codec.first_token = first
     return codec
 
 
-def _memory(folder: Path, confined: ConfinedConfig) -> int:
-    """Bytes that reading a tokenizer may take: it is in proportion to the file."""
-    file = folder / TOKENIZER
-    needed = _LIBRARIES + _TIMES * file.stat().st_size if file.is_file() else confined.memory
-    return min(needed, confined.memory)
+def examined(folder: str, look: bool) -> tuple[int | None, bool]:
+    """Reads and tries a tokenizer, in a confined process.
 
+    Args:
+        folder: of the checkpoint.
+        look: whether it may be harmless.
 
-def examined(folder: str) -> int | None:
-    """Reads and tries a tokenizer, in a confined process; returns what it puts before a text."""
+    Returns:
+        The token that it puts before a text, and whether it is known to be harmless.
+    """
     try:
         codec = codec_of(folder)
         if codec.id_limit > MAX_ID:
             raise UnusableTokenizer(f"it gives a token the id {codec.id_limit - 1}")
         codec.encode("a b")
-        return codec.first_token
+        return codec.first_token, look and _is_known(Path(folder))
     except UnusableTokenizer as error:
         raise ApiError("invalid-argument", str(error)) from None
+
+
+def _is_known(folder: Path) -> bool:
+    described = read_object(folder, TOKENIZER) or {}
+    for part in _PARTS:
+        if _longest(described.get(part)) > _MOST_DATA:
+            raise UnusableTokenizer(f"{folder / TOKENIZER}: the {part} is too large")
+    return is_harmless(described)
 
 
 def is_harmless(described: dict[str, Any]) -> bool:
