@@ -76,7 +76,7 @@ def test_a_component_with_a_package(rig: Rig, tmp_path: Path) -> None:
     traps.mkdir()
     set_traps(traps)
     command = [sys.executable, "-m", "pie_py", "build", source, "-o", output, "--package", wheel]
-    subprocess.run(command, cwd=traps, check=True)
+    subprocess.run([*map(str, command)], cwd=traps, check=True)
     assert not trapped(traps)
     outcome = rig.run(output.read_bytes(), "hey")
     assert outcome.ok, outcome.text
