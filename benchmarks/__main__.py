@@ -36,7 +36,10 @@ MODULES = {
     "laptop": "benchmarks.laptop.compare",
 }
 ATTACKS = Benchmarks(
-    {name: f"benchmarks.attacks.{name}" for name in ("table", "frames", "kills", "soak")},
+    {
+        name: f"benchmarks.attacks.{name}"
+        for name in ("table", "frames", "kills", "soak", "answers", "checkpoints")
+    },
     name="attacks",
     help="Attack servers that are started here, and report what came of it.",
 )

@@ -71,8 +71,8 @@ FOLDERS: dict[str, dict[str, str]] = {
         "commands": "errors instances resources prefix",
         "scheduler": "errors fairness instances commands",
         "interception": "errors wasm instances resources scheduler",
-        "models": "errors data_folder shares timers instances resources prefix commands scheduler"
-        " interception",
+        "models": "errors confined data_folder shares timers instances resources prefix commands"
+        " scheduler interception",
         "grammar": "errors fairness confined commands models",
         "http": "errors instances",
         "mcp": "errors guest_json data_folder instances http",
@@ -155,7 +155,13 @@ FOLDERS: dict[str, dict[str, str]] = {
 
 # What each process may import of pie_py (the gateway is a client): dotted names begin with these.
 FLOOR = {
-    "pie_control": ("pie_py.config.", "pie_py.wire.", "pie_py.build.", "pie_py.__version__"),
+    "pie_control": (
+        "pie_py.config.",
+        "pie_py.wire.",
+        "pie_py.build.",
+        "pie_py.models.",
+        "pie_py.__version__",
+    ),
     "pie_inference": ("pie_py.config.", "pie_py.wire.", "pie_py.models.", "pie_py.__version__"),
     "pie_gateway": (
         "pie_py.config.",

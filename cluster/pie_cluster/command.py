@@ -222,7 +222,7 @@ def _terminated_in_order() -> Iterator[None]:
 
 
 def _fail(text: str) -> None:
-    click.echo(f"error: {text}", err=True)
+    say(f"error: {text}")
     sys.exit(EXIT_FAILED)
 
 

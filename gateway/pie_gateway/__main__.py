@@ -39,13 +39,15 @@ async def serve(
     allow_open_files()
     door = Door(gateway.connections, time.monotonic)
     listening = listen(gateway.http, door.takes)
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    # Whether keys are needed is decided by the address at which it listens, not by a name of it.
+    config = config.model_copy(update={"gateway": gateway.model_copy(update={"http": shown})})
     server = _Server(_uvicorn_config(config, door))
     if with_parent:
         asyncio.get_running_loop().add_reader(sys.stdin, _stop, server)
     scheme = "https" if gateway.tls_certificate else "http"
-    host, port = listening.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    on_ready(f"{scheme}://{shown}:{port}")
+    on_ready(f"{scheme}://{shown}")
     watch = asyncio.create_task(door.run())
     await server.serve(sockets=[listening])
     watch.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import Adapter, AdapterRows, LinearSite, LowRank
+from pie_py.models.checkpoint_files import BadFile, checkpoint_file, read_object
 
 # What changes nothing at inference, or is read below. Whatever else a config sets is refused:
 # variants of LoRA compute something else with the same tensors.
@@ -150,7 +150,7 @@ def load_adapter(
     """
     try:
         config = lora_config(_read_config(folder))
-        pairs = _read_pairs(folder / TENSOR_FILE)
+        pairs = _read_pairs(folder)
         return _assemble(config, pairs, sites, rename, dtype, device)
     except LoadError as error:
         raise LoadError(f"adapter {folder}: {error}") from None
@@ -158,19 +158,21 @@ def load_adapter(
 
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
-        value = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise LoadError(f"there is no {CONFIG_FILE}; name a folder that PEFT has saved") from None
-    except (OSError, ValueError) as error:
-        raise LoadError(f"{CONFIG_FILE} cannot be read: {error}") from None
-    if not isinstance(value, dict):
-        raise LoadError(f"{CONFIG_FILE} holds no JSON object")
+        value = read_object(folder, CONFIG_FILE)
+    except BadFile as error:
+        raise LoadError(str(error)) from None
+    if value is None:
+        raise LoadError(f"there is no {CONFIG_FILE}; name a folder that PEFT has saved")
     return value
 
 
-def _read_pairs(file: Path) -> dict[str, dict[str, torch.Tensor]]:
+def _read_pairs(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     """The matrices `A` `[r, in]` and `B` `[out, r]` of each module."""
-    if not file.is_file():
+    try:
+        file = checkpoint_file(folder, TENSOR_FILE)
+    except BadFile as error:
+        raise LoadError(str(error)) from None
+    if file is None:
         raise LoadError(f"there is no {TENSOR_FILE}; save the adapter with safetensors")
     pairs: dict[str, dict[str, torch.Tensor]] = {}
     try:

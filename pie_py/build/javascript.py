@@ -24,6 +24,7 @@ from typing import Any
 from pie_py.build import BUILD_SECONDS, BuildError
 from pie_py.build.folders import locked, put_in_place
 from pie_py.config.shipped_files import shipped_folder
+from pie_py.config.temporary import TemporaryFolder
 
 OLDEST_NODE = 20
 HOW_TO_MEND = f"""\
@@ -134,15 +135,15 @@ def build_program(source: Path, output: Path, cache_folder: Path) -> Path:
 def _build(job: dict[str, Any], target: Path, cache_folder: Path) -> None:
     """Runs `build.mjs`, and puts the component in place in one step."""
     tools = _tools(cache_folder)
-    with tempfile.TemporaryDirectory(prefix="pie-py-build-") as folder:
-        made = Path(folder) / "component.wasm"
+    with TemporaryFolder() as folder:
+        made = folder / "component.wasm"
         job |= {
             "output": str(made),
             "sdk": str(shipped_folder("js")),
             "wit": str(shipped_folder("wit") / "inferlet.wit"),
         }
         command = [find_node().node, str(tools / "build.mjs"), json.dumps(job)]
-        done = _run(command, Path(folder))
+        done = _run(command, folder)
         if done.returncode or not made.is_file():
             raise BuildError(_reason(done))
         put_in_place(made, target)

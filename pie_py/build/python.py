@@ -8,7 +8,6 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +19,7 @@ from pie_py.build.modules import read_modules, read_program
 from pie_py.config.kept_files import used
 from pie_py.config.processes import python_command
 from pie_py.config.shipped_files import shipped_folder
+from pie_py.config.temporary import TemporaryFolder
 from pie_py.wire.modules import MARK, BadProgram, pack
 
 _RUNTIME_APP = '''\
@@ -83,10 +83,10 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     if progress is not None:
         progress("building the Python runtime (once, about 10 s)")
     cache_folder.mkdir(parents=True, exist_ok=True)
-    with locked(cache_folder), tempfile.TemporaryDirectory(prefix="pie-py-build-") as folder:
+    with locked(cache_folder), TemporaryFolder() as folder:
         if not target.is_file():  # another may have built it
             app = _RUNTIME_APP.format(known=_library_programs())
-            _componentize(Path(folder), "source-runtime", app, [], target)
+            _componentize(folder, "source-runtime", app, [], target)
     return target
 
 
@@ -122,8 +122,7 @@ def build_component(source: Path, packages: list[str], output: Path) -> Path:
         raise BuildError(str(error)) from None
     except (SyntaxError, ValueError) as error:
         raise BuildError(f"{source} is not Python: {error}") from None
-    with tempfile.TemporaryDirectory(prefix="pie-py-build-") as name:
-        folder = Path(name)
+    with TemporaryFolder() as folder:
         site = folder / "site"
         if packages:
             _install(packages, site)

@@ -16,7 +16,7 @@ import click
 
 from pie_py.cli.ask import model_option
 from pie_py.cli.connect import errors_shown, server_options, told_of_builds
-from pie_py.cli.console import say
+from pie_py.cli.console import print_text, say
 from pie_py.cli.reached import talking_server
 from pie_py.cli.run import built
 from pie_py.cli.target import BadTarget, find_target
@@ -132,7 +132,7 @@ def _answer(instance: Instance, text: str) -> str:
         instance.send(text)
         while piece := instance.receive():  # an empty one is the end
             pieces.append(str(piece))
-            click.echo(piece, nl=False)
+            print_text(str(piece), nl=False)
         if piece is None:
             instance.result()  # raises why it has ended
     finally:

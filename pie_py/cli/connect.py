@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from pie_py.cli.console import LOOK_SECONDS, say
+from pie_py.config.printable import printable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -62,10 +64,16 @@ def errors_shown() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        click.echo(str(error), err=True)
+        say(str(error))
         sys.exit(EXIT_USAGE)
     except ClientError as error:
-        click.echo(f"error: {error}", err=True)
+        say(f"error: {error}")
+        sys.exit(EXIT_FAILED)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        # Commands look into answers, which a server of another version, or none, may give.
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        found = f"{type(error).__name__}: {printable(error)} ({where.name}:{where.lineno})"
+        say(f"error: this pie-py cannot read what the server answers ({found})")
         sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

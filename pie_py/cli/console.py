@@ -13,12 +13,19 @@ from typing import Any
 
 import click
 
+from pie_py.config.printable import printable
+
 LOOK_SECONDS = 0.3  # between two looks at what is followed
 
 
 def say(text: str) -> None:
     """Tells the user something, on standard error."""
-    click.echo(text, err=True)
+    print_text(text, err=True)
+
+
+def print_text(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Prints what strangers may have written: a terminal acts on no character of it."""
+    click.echo(printable(text, None, lines=True), err=err, nl=nl)
 
 
 @contextmanager
@@ -50,14 +57,14 @@ def run_to_end(command: Sequence[str]) -> int:
 def table(rows: Sequence[dict[str, Any]], columns: dict[str, str], as_json: bool) -> None:
     """Prints rows: as JSON with all they hold, or the columns (key to title) as text."""
     if as_json:
-        click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        print_text(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     cells = [list(columns.values())]
     cells += [[_cell(key, row.get(key)) for key in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for line in cells:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(padded).rstrip())
+        print_text("  ".join(padded).rstrip())
 
 
 def _cell(key: str, value: Any) -> str:
@@ -65,7 +72,7 @@ def _cell(key: str, value: Any) -> str:
         case _, None:
             return "-"
         case "hash", str():
-            return value[:12]
+            return printable(value, 12).removesuffix("…")
         case (("created_ns" | "ended_ns" | "uploaded_ns"), int()):
             return _ago(value)
         case "size", int():
@@ -76,7 +83,7 @@ def _cell(key: str, value: Any) -> str:
             return f"{value:.1f}"
         case _, list():
             return " ".join(map(str, value))
-    return " ".join(str(value).split())[:80]
+    return printable(" ".join(str(value).split()), 80)
 
 
 def _ago(then_ns: int) -> str:

@@ -19,7 +19,7 @@ from pie_py.cli.connect import (
     told_of_builds,
     with_client,
 )
-from pie_py.cli.console import LOOK_SECONDS, say, table
+from pie_py.cli.console import LOOK_SECONDS, print_text, say, table
 from pie_py.client import RpcError, sync
 
 COLUMNS = {
@@ -87,7 +87,7 @@ def launch(
                     program, given, detached=detach, restart=restart, keep=keep
                 )
             if detach:
-                click.echo(instance.id)
+                print_text(instance.id)
                 return 0
             return await show(client, instance, interrupt, cancel, logs=True)
 
@@ -145,7 +145,7 @@ def logs(client: sync.Client, instance: str, follow: bool, as_json: bool) -> Non
         while True:
             found = client.logs(instance, after)
             for line in found["lines"]:
-                click.echo(json.dumps(line, ensure_ascii=False) if as_json else _log_line(line))
+                print_text(json.dumps(line, ensure_ascii=False) if as_json else _log_line(line))
             after = found["next"]
             if not follow or found["ended"]:
                 return

@@ -66,7 +66,7 @@ def _check_users(config: ServerConfig) -> None:
     from pie_py.config.keys import KeyStore
 
     try:
-        local = config.gateway.is_local and parse_endpoint(config.endpoint).is_loopback
+        local = config.gateway.is_local and parse_endpoint(config.endpoint).resolved().is_loopback
     except BadEndpoint:  # the server's own message is the one
         return
     if not local and not KeyStore(config.data_folder).users():

@@ -18,7 +18,7 @@ from pie_py.cli.connect import (
     server_options,
     with_client,
 )
-from pie_py.cli.console import say, table
+from pie_py.cli.console import print_text, say, table
 from pie_py.cli.names import find_name
 from pie_py.client import ServerUnreachable, sync
 
@@ -74,7 +74,7 @@ def models(
         table(rows, MODEL_COLUMNS, as_json)
     elif rows:
         offered = rows[0]["traits"]
-        click.echo(json.dumps(offered) if as_json else "\n".join(offered))
+        print_text(json.dumps(offered) if as_json else "\n".join(offered))
 
 
 def _on_disk() -> Iterable[dict[str, Any]]:

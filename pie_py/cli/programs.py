@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pie_py.cli.connect import EXIT_FAILED, json_option, server_options, with_client
-from pie_py.cli.console import say, table
+from pie_py.cli.console import print_text, say, table
 from pie_py.cli.target import BadTarget, find_target, program_bytes, target_bytes
 from pie_py.client import sync
 
@@ -71,4 +71,4 @@ def upload(client: sync.Client, file: Path, name: str | None) -> None:
     except BuildError as error:
         say(f"error: {error}")
         sys.exit(EXIT_FAILED)
-    click.echo(client.upload(program, name or (target.name if target else file.absolute().stem)))
+    print_text(client.upload(program, name or (target.name if target else file.absolute().stem)))

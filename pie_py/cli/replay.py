@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from pie_py.cli.console import run_to_end
 from pie_py.cli.stream import with_debugger
 from pie_py.cli.target import BadTarget, find_target, program_bytes
 from pie_py.config.processes import python_command
+from pie_py.config.temporary import TemporaryFolder
 
 
 @click.command("replay")
@@ -32,9 +32,9 @@ def command(file: Path, calls: bool, source: str | None) -> None:
     the program fails or departs from the record.
     """
     arguments = [str(file), *(["--calls"] if calls else [])]
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+    with TemporaryFolder() as folder:
         if source is not None:
-            path = Path(folder, "source")
+            path = folder / "source"
             path.write_bytes(_source(source))
             arguments += ["--source", str(path)]
         status = run_to_end(python_command("-m", "pie_control.replaying", *arguments))

@@ -6,7 +6,6 @@ import json
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -31,6 +30,7 @@ from pie_py.cli.reached import prepare_at, started, use_running
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, Target, find_target, target_bytes
 from pie_py.cli.watch import watch_target
+from pie_py.config.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from pie_py.config.server_process import Tell
@@ -135,11 +135,11 @@ def _recording(file: Path) -> Iterator[Path]:
     """A folder for the records of one run; that of the instance that was launched is kept."""
     if not file.absolute().parent.is_dir():
         raise click.BadParameter(f"there is no folder {file.parent}", param_hint="--record")
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+    with TemporaryFolder() as folder:
         try:
-            yield Path(name)
+            yield folder
         finally:
-            for path in Path(name).glob("*.jsonl"):
+            for path in folder.glob("*.jsonl"):
                 with path.open(encoding="utf-8", errors="replace") as lines:
                     head = json.loads(lines.readline())
                 if head["parent"] is None:

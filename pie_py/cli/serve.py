@@ -5,6 +5,7 @@ With `--detach` this module is the process that runs on: `python -m pie_py.cli.s
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -109,7 +110,18 @@ def _serve(
             return EXIT_FAILED
         tell(f"ready at {endpoint}; Ctrl-C stops it")
         report({"ready": True, "endpoint": endpoint, **facts})
-        return server.wait()
+        return _ended(server.wait(), tell)
+
+
+def _ended(status: int, tell: Callable[[str], object]) -> int:
+    """The exit status for that of the control process, whose log says why unless it was killed."""
+    if status < 0:
+        reason = signal.strsignal(-status) or f"signal {-status}"
+        tell(f"error: the server was ended by another process or the system: {reason}")
+        return 128 - status
+    if status:
+        tell(f"error: the server ended with status {status}; its log says why")
+    return status
 
 
 def _detach(config: ServerConfig) -> None:

@@ -17,9 +17,10 @@ import anyio
 
 from pie_py.build.modules import read_modules
 from pie_py.cli.connect import EXIT_INTERRUPTED
-from pie_py.cli.console import LOOK_SECONDS, say
+from pie_py.cli.console import LOOK_SECONDS, print_text, say
 from pie_py.cli.typed import StandardInput
 from pie_py.client import Client, ClientError, Instance
+from pie_py.config.printable import printable
 from pie_py.wire.modules import pack
 
 DEBUGGER = Path(__file__).parent / "guests" / "pie_debugger.py"
@@ -31,9 +32,13 @@ class Output:
 
     def __init__(self) -> None:
         self._open_line = False
+        self._to_terminal = sys.stdout.isatty()
 
     def write(self, message: str | bytes) -> None:
-        """Writes a message as it is."""
+        """Writes a message, as it is unless a terminal shows it."""
+        if self._to_terminal:  # which acts on control characters
+            text = message if isinstance(message, str) else message.decode(errors="replace")
+            message = printable(text, None, lines=True)
         data = message.encode("utf-8", "replace") if isinstance(message, str) else message
         if data:
             sys.stdout.buffer.write(data)
@@ -224,7 +229,7 @@ async def converse(instance: Instance, message: bytes, source: StandardInput) ->
     """Does what a message of the debugger wants: shows a text, or sends the user's next line."""
     kind, _, text = message.removeprefix(MARK).partition(b" ")
     if kind == b"shows":
-        print(text.decode(), end="", file=sys.stderr, flush=True)
+        print_text(text.decode(errors="replace"), err=True, nl=False)
         return
     line = await source.line()
     await instance.send(b"" if line is None else f"{line}\n".encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pie_py.build.library import DESCRIPTION
 from pie_py.build.modules import MAIN, read_program
 from pie_py.cli.console import progress
 from pie_py.config.shipped_files import shipped_folder
+from pie_py.config.temporary import TemporaryFolder
 from pie_py.wire import javascript
 from pie_py.wire.modules import BadProgram
 
@@ -79,8 +79,8 @@ def target_bytes(
         return program_bytes(target.path, read)
     from pie_py.build.rust import build_crate
 
-    with tempfile.TemporaryDirectory() as folder, progress(f"building {target.path}"):
-        output = Path(folder) / f"{target.name}.wasm"
+    with TemporaryFolder() as folder, progress(f"building {target.path}"):
+        output = folder / f"{target.name}.wasm"
         return build_crate(target.path, output, lines=lines).read_bytes()
 
 

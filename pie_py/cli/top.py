@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pie_py.cli.connect import json_option, with_client
+from pie_py.config.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -60,14 +61,15 @@ def _screen(client: Client, before: dict[str, Any], stats: dict[str, Any], secon
 
     info = client.server_info()
     head = (
-        f"pie_py {info['version']}, up {info['uptime']:.0f} s: {info['instances']} of at most"
-        f" {info['max_instances']} instances, {info['launched']} launched"
+        f"pie_py {printable(info['version'])}, up {info['uptime']:.0f} s: {info['instances']} of at"
+        f" most {info['max_instances']} instances, {info['launched']} launched"
     )
     return Group(head, _models(before, stats, seconds), _instances(client.instances()))
 
 
 def _models(before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("model", "pages in use", "cached", "swapped", "queued", "tokens/s", "worker busy")
     for name, now in stats.items():
@@ -75,7 +77,7 @@ def _models(before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Ta
         tokens = now["generated_tokens"] - old["generated_tokens"]
         busy = (now["worker_ns"] - old["worker_ns"]) / 1e9
         table.add_row(
-            name,
+            Text(printable(name)),
             f"{now['kv_pages'] - now['kv_pages_free']} of {now['kv_pages']}",
             str(now["prefix_pages"]),
             str(now["host_pages"] - now["host_pages_free"]),
@@ -88,6 +90,10 @@ def _models(before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Ta
 
 def _instances(instances: list[dict[str, Any]]) -> Table:
     from rich.table import Column, Table
+    from rich.text import Text
+
+    def plain(text: str) -> Text:
+        return Text(printable(text))
 
     shown = sorted(instances, key=lambda one: -one["pages"])[:MOST_ROWS]
     # `pie-py kill` wants the whole of an id, which begins with the program's name; a very long one
@@ -99,9 +105,8 @@ def _instances(instances: list[dict[str, Any]]) -> Table:
     now = time.time_ns()
     for each in shown:
         table.add_row(
-            each["id"],
-            each["user"],
-            ", ".join(each["waits"]),
+            *(plain(each[key]) for key in ("id", "user")),
+            plain(", ".join(each["waits"])),
             str(each["generated_tokens"]),
             str(each["pages"]),
             f"{each['cpu_ms']:.1f}",

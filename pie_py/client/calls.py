@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from pie_py.client.errors import ClientError, RpcError
+from pie_py.client.errors import ClientError, RpcError, unreadable
 from pie_py.wire.rpc import Request, encode
 
 MAX_CALLS = 4000  # at once; the server allows a few more
@@ -32,7 +32,10 @@ class Call:
     def settle(self, answer: Any) -> None:
         """Gives the call its value or exception."""
         if not isinstance(answer, Exception) and self.read is not None:
-            answer = self.read(answer)
+            try:
+                answer = self.read(answer)
+            except Exception as error:
+                answer = unreadable("this answer", error)
         self.answer = answer
         self.done.set()
         if self.then is not None:

@@ -305,8 +305,7 @@ class Client:
             What was removed, as `programs` tells it.
 
         Raises:
-            RpcError: `not-found`; `busy` while instances run; `permission-denied` if the program is
-                another user's.
+            RpcError: `not-found`, also of another user's; `busy` while instances run.
         """
         return await self._connected.ask(methods.RemoveProgram(program=name, force=force))
 
@@ -613,6 +612,8 @@ class Client:
     async def _address(self) -> tuple[Endpoint, ClientKey | None]:
         try:
             endpoint = server_endpoint(self._endpoint)
+            if (found := await anyio.to_thread.run_sync(endpoint.resolved)).is_loopback:
+                endpoint = found  # another machine's stays a name, whose address may change
             key = self._key
             if key is None and (file := os.environ.get("PIE_PY_KEY")):
                 key = file if not endpoint.is_loopback or await encrypts(endpoint) else None

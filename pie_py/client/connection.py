@@ -17,15 +17,16 @@ from zmq.utils.monitor import parse_monitor_message
 
 from pie_py.client import handshake
 from pie_py.client.calls import Reader
-from pie_py.client.errors import ClientError, ConnectionLost, ServerUnreachable
+from pie_py.client.errors import ClientError, ServerUnreachable, unreadable
 from pie_py.client.session import Session
 from pie_py.config.endpoint import Endpoint
 from pie_py.config.keys import ClientKey
-from pie_py.wire.methods import Method, Value, name_of
-from pie_py.wire.rpc import SESSION_BYTES, decode
+from pie_py.wire.methods import Method, Value, answer_of, name_of
+from pie_py.wire.rpc import SESSION_BYTES
 from pie_py.wire.zmq_socket import Socket
 
 RECONNECT_MS = 50
+MOST_FRAME = 1 << 30  # bytes that a server may send at once
 LINGER_MS = 200  # that a good-bye has
 JOINED_FRAMES = 16  # sent at once; with more the server would wait for what it could do meanwhile
 TURN_MESSAGES = 1000  # handled before other tasks have their turn
@@ -147,8 +148,13 @@ class Connection:
 
     async def ask(self, asked: Method[Value]) -> Value:
         """As `request`, of a method and its parameters as the protocol declares them."""
-        value: Value = await self.request(name_of(type(asked)), **msgspec.structs.asdict(asked))
-        return value
+        method = type(asked)
+        value = await self.request(name_of(method), **msgspec.structs.asdict(asked))
+        try:
+            answer: Value = msgspec.convert(value, answer_of(method))
+        except msgspec.ValidationError as error:
+            raise unreadable(f"an answer to {name_of(method)}", error) from error
+        return answer
 
     # Frames out
 
@@ -182,17 +188,8 @@ class Connection:
                 frame = self._socket.receive()
                 if frame is None:
                     break
-                self._handle(frame)
+                self.session.receive_frame(frame)
             await self._socket.wait()
-
-    def _handle(self, frame: bytes) -> None:
-        try:
-            message = decode(frame)
-        except ValueError as error:
-            text = f"{self.endpoint.text} does not speak as agreed: {error}"
-            self.session.die(ConnectionLost(text))
-        else:
-            self.session.receive(message)
 
     async def _monitor(self) -> None:
         while True:
@@ -252,6 +249,7 @@ def _dealer(
     socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing queues for a connection that is not there
     socket.setsockopt(zmq.SNDHWM, 0)  # the session bounds what it sends, by requests and windows
     socket.setsockopt(zmq.RCVHWM, 0)
+    socket.setsockopt(zmq.MAXMSGSIZE, MOST_FRAME)
     if key is not None:
         socket.setsockopt(zmq.CURVE_SERVERKEY, key.server.encode())
         socket.setsockopt(zmq.CURVE_PUBLICKEY, key.public.encode())

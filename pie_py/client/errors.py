@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pie_py.config.printable import printable
+
 
 class ClientError(Exception):
     """Any error that the client raises on purpose."""
@@ -35,6 +37,18 @@ class InferletFailed(ClientError):
 
 class UsageError(InferletFailed):
     """An inferlet did not understand its arguments: its error begins with `usage:`."""
+
+
+def unreadable(what: str, error: Exception) -> ClientError:
+    """The exception for what a server has sent, and its client cannot take for what it should be.
+
+    Whatever a server sends, a program that uses it gets an exception of this module.
+    """
+    found = ClientError(
+        f"the server has sent {what}, which cannot be read: {printable(repr(error))}"
+    )
+    found.__cause__ = error
+    return found
 
 
 def instance_error(state: str, text: str) -> InferletFailed:

@@ -24,7 +24,7 @@ import anyio.abc
 import anyio.to_thread
 
 from pie_py.build.modules import read_program
-from pie_py.client.errors import ClientError
+from pie_py.client.errors import ClientError, unreadable
 from pie_py.client.instance import Instance, Launcher
 from pie_py.config.shipped_files import shipped_folder
 
@@ -214,10 +214,10 @@ async def _answered(
             group.start_soon(_tell, instance, tasks)
         try:
             async for message in instance:
-                event = json.loads(message)
+                event = _object(message, instance)
                 if not host.take(event, group) and on_event is not None:
                     on_event(event)
-            found = json.loads(await instance.result())
+            found = _object(await instance.result(), instance)
         except Exception as error:  # raised outside of the group, which would wrap it
             problem = error
         finally:
@@ -227,6 +227,26 @@ async def _answered(
                     await instance.cancel()
     if problem is not None:
         raise problem
+    return found
+
+
+def _object(text: str | bytes, instance: Instance) -> dict[str, Any]:
+    """What an inferlet has sent, which is data, and may be nonsense.
+
+    Raises:
+        ClientError: if it is no object, or asks for a call and does not say of what.
+    """
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise TypeError("no object")
+        if found.get("type") in ("execute", "cancel"):
+            hash(found["number"])
+        if found.get("type") == "execute":
+            dict(**found["arguments"])
+            hash(found["name"])
+    except Exception as error:
+        raise unreadable(f"a message of {instance.id}", error) from error
     return found
 
 

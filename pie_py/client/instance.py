@@ -152,8 +152,11 @@ async def read_log(
     found = await ask(Logs(instance, after))
     total, lines = found.pop("total"), found["lines"]
     while found["next"] < total:
-        found = await ask(Logs(instance, found["next"]))
+        after = found["next"]
+        found = await ask(Logs(instance, after))
         del found["total"]
+        if found["next"] <= after:
+            break
         lines += found["lines"]
     found["lines"] = lines
     return found

@@ -18,6 +18,7 @@ from pie_py import __version__
 from pie_py.client.calls import Call, Calls, Reader
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
 from pie_py.client.stream import Stream
+from pie_py.config.printable import printable
 from pie_py.wire.rpc import (
     PROTOCOL,
     Bye,
@@ -27,16 +28,38 @@ from pie_py.wire.rpc import (
     Items,
     Message,
     Ping,
+    Pong,
     Probe,
     Probed,
     Refused,
     Response,
     Welcome,
     Who,
+    decode,
     encode,
 )
 
 DEFAULT_HEARTBEAT = 2.0  # seconds, until the server tells its own
+
+
+# What a welcome has to say in numbers, and how large they may be: seconds, and bytes.
+_NUMBERS = {
+    "heartbeat": (0.01, 3600.0),
+    "dead": (0.01, 36000.0),
+    "frame_bytes": (1, 1 << 40),
+    "message_bytes": (1, 1 << 40),
+    "program_bytes": (1, 1 << 40),
+    "window_bytes": (1, 1 << 40),
+}
+
+
+def _check(facts: dict[str, Any]) -> None:
+    for name, (least, most) in _NUMBERS.items():
+        value = facts.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"a welcome's {name!r} is no number")
+        if not least <= value <= most:
+            raise ValueError(f"a welcome's {name!r} is {value!r:.100}")
 
 
 class State(Enum):
@@ -220,8 +243,21 @@ class Session:
 
     # Messages in
 
+    def receive_frame(self, frame: bytes | memoryview) -> None:
+        """Handles a message's frame; whatever else it is ends the session by a named error."""
+        try:
+            self.receive(decode(frame))
+        except Exception as error:
+            problem = ConnectionLost(f"{self._server} does not speak as agreed: {printable(error)}")
+            problem.__cause__ = error
+            self.die(problem)
+
     def receive(self, message: Message) -> None:
-        """Handles a message."""
+        """Handles a message.
+
+        Raises:
+            Exception: of any kind, if it has not what it should.
+        """
         self._heard = self._clock()
         if self.error is not None:
             return
@@ -250,8 +286,13 @@ class Session:
                 self.lose(f"node-lost: node {self.life} has ended: {reason}")
             case Bye(reason):
                 self.die(ConnectionLost(f"{self._server} has ended the session: {reason}"))
+            case Pong():
+                pass
+            case _:
+                raise ValueError(f"a server says {type(message).__name__}")
 
     def _welcomed(self, welcome: Welcome) -> None:
+        _check(welcome.facts)
         life = welcome.facts.get("life")
         if self.life not in (None, life):  # a later life, that listens at the same address
             self.lose(f"node-lost: node {self.life} has ended; {life} has begun")

@@ -12,6 +12,7 @@ from pie_py.wire.rpc import Ack, Ended, Items, Resume, size_of
 if TYPE_CHECKING:
     from pie_py.client.session import Session
 
+MOST_KEPT = 256 << 20  # bytes of messages that are not read
 WINDOW = 256  # messages that may be sent and not acknowledged
 
 
@@ -75,9 +76,15 @@ class Stream:
                 self.ended = item
                 self._session.close_stream(self.instance)
                 self._session.tell(Ack(self.instance, self._received))
-            else:
-                self._messages.append(item)
-                self._received_bytes += size_of(item)
+                break
+            self._messages.append(item)
+            self._received_bytes += size_of(item)
+        if self._received_bytes - self._consumed_bytes > MOST_KEPT and self.ended is None:
+            self._session.close_stream(self.instance)
+            self.close(
+                ClientError(f"{self.instance} has sent {MOST_KEPT >> 20} MB that nobody has read")
+            )
+            return
         if self._eager:
             self._acknowledge(self._received, self._received_bytes)
         self.on_news()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import re
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+_SIOCGIFADDR = 0x8915  # Linux: an interface's address
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:7743"
 
 
@@ -31,17 +34,48 @@ class Endpoint:
         if self.path is not None:
             return True
         assert self.host is not None
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
+
+    def resolved(self) -> Endpoint:
+        """The same with an address in the place of a name or an interface, as libzmq finds it. The
+        server that listens there decides by it whether keys are needed, and so do processes that
+        get the address from the server.
+        """
+        if self.host is None or self.host in ("*", address := resolve_host(self.host)):
+            return self
+        return Endpoint(f"tcp://{address}:{self.text.rpartition(':')[2]}", address, None)
 
     @property
     def is_ipv6(self) -> bool:
         """Whether the host is written as an IPv6 address. Host names are looked up as IPv4."""
         return self.host is not None and self.host.startswith("[")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name `localhost`, is of this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def resolve_host(host: str) -> str:
+    """The IPv4 address of a name, or of a network interface; what has none stays as it is."""
+    with suppress(ValueError):
+        ipaddress.ip_address(host.strip("[]"))
+        return host
+    try:
+        socket.if_nametoindex(host)
+    except (OSError, ValueError):
+        with suppress(OSError, UnicodeError):
+            return str(socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0])
+        return host
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        request = struct.pack("256s", host.encode()[:15])
+        return socket.inet_ntoa(fcntl.ioctl(asking, _SIOCGIFADDR, request)[20:24])
+    return host
 
 
 def parse_endpoint(text: str) -> Endpoint:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
+from pie_py.config.endpoint import is_loopback, resolve_host
 from pie_py.config.section import Section
 
 DEFAULT_HTTP = "127.0.0.1:8000"
@@ -50,7 +51,7 @@ class GatewayConfig(Section):
     def is_local(self) -> bool:
         """Whether only this machine reaches it."""
         host, _ = parse_address(self.http or DEFAULT_HTTP)
-        return host in ("localhost", "::1") or host.startswith("127.")
+        return is_loopback(resolve_host(host))
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
+from pie_py.config.printable import printable
 from pie_py.config.section import Section
 
 if TYPE_CHECKING:
     from structlog.types import Processor
+
+
+MOST_SAID = 4000  # characters of a value in a line
 
 
 class LogConfig(Section):
@@ -67,6 +72,16 @@ def set_up_logs(config: LogConfig) -> None:
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
 
 
+def _without_control_characters(
+    logger: object, name: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """What strangers wrote makes no second line, and does nothing to a terminal."""
+    return {
+        key: printable(value, MOST_SAID) if isinstance(value, str) and key != "exception" else value
+        for key, value in event.items()
+    }
+
+
 def _rendered(config: LogConfig) -> list[Processor]:
     import structlog
 
@@ -75,7 +90,8 @@ def _rendered(config: LogConfig) -> list[Processor]:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     # Plain tracebacks, for the same reason.
     return [
+        _without_control_characters,
         structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-        )
+        ),
     ]

@@ -5,13 +5,13 @@ benchmark.
 from __future__ import annotations
 
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pie_py.config.processes import Child
+from pie_py.config.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
@@ -93,9 +93,9 @@ def temporary_server(config: ServerConfig, *, verbose: bool = False) -> Iterator
         config: of the server; its endpoint does not matter.
         verbose: its log goes to standard error, and is not cut down to warnings.
     """
-    with tempfile.TemporaryDirectory(prefix="pie-", ignore_cleanup_errors=True) as name:
-        log = None if verbose else Path(name, "log")
-        with ServerProcess(private(config, Path(name), verbose=verbose), log) as server:
+    with TemporaryFolder() as folder:
+        log = None if verbose else folder / "log"
+        with ServerProcess(private(config, folder, verbose=verbose), log) as server:
             yield server
 
 

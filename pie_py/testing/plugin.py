@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pie_py.config.temporary import TemporaryFolder
 
 # What takes long to import is imported by the fixtures: every run of pytest loads this module.
 if TYPE_CHECKING:
@@ -172,8 +173,7 @@ class _Server:
 def _serving(prepare: Callable[[Path], dict[str, Any]]) -> Iterator[_Server]:
     from pie_py.client import sync
 
-    with tempfile.TemporaryDirectory(prefix="pie-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with TemporaryFolder() as folder:
         settings = {
             "data_folder": folder / "data",
             "stop_seconds": 0,

@@ -12,7 +12,8 @@ server.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+from functools import cache
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -34,6 +35,15 @@ class Method(msgspec.Struct, Generic[Value]):
 def name_of(method: type[Method[Any]]) -> str:
     """What a method is called in the protocol."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", method.__name__).lower()
+
+
+@cache
+def answer_of(method: type[Method[Any]]) -> Any:
+    """The type of a method's answers."""
+    for base in vars(method).get("__orig_bases__", ()):
+        if get_origin(base) in (Method, OfInstance):
+            return get_args(base)[0]
+    return Any
 
 
 # Of a server; a cluster's gateway answers them for all nodes.

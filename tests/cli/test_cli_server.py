@@ -285,7 +285,15 @@ def test_a_gateway_that_dies_is_replaced_at_its_address(tmp_path: Path) -> None:
             assert json.loads(lost)["reason"] == f"it exited with status {-signal.SIGKILL}"
             assert json.loads(again)["url"] == url
             assert httpx2.get(f"{url}/ready").status_code == 200
-    assert process.returncode == 0
+        (server,) = [
+            child
+            for child in psutil.Process(process.pid).children()
+            if "pie_control" in command_line(child)
+        ]
+        server.kill()
+        assert process.wait(60) == 128 + signal.SIGKILL
+        assert process.stderr is not None
+        assert "was ended by another process or the system: Killed" in process.stderr.read()
 
 
 @pytest.mark.slow

@@ -28,7 +28,9 @@ def test_programs_are_found_by_name_and_hash(store: ProgramStore) -> None:
     assert Path(program.path).read_bytes() == ONE
     assert store.find("one", "ann") == program
     assert store.find(program.hash[:8], "ann") == program
-    assert store.find(program.hash, "bob") == program  # who knows the hash knows the program
+    known = store.find(program.hash, "bob")  # who knows the hash may run it, and learns no name
+    assert (known.hash, known.path, known.kind) == (program.hash, program.path, program.kind)
+    assert (known.name, known.uploaded_by) == (program.hash[:12], "bob")
     for name in ("one", program.hash[:8], program.hash[:4]):
         with pytest.raises(ApiError, match="not-found"):
             store.find(name, "bob")

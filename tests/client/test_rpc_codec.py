@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pie_control.rpc.program_requests import ProgramRequests
 from pie_control.rpc.requests import Requests
 from pie_py.config.endpoint import BadEndpoint, parse_endpoint
+from pie_py.config.gateway import GatewayConfig
 from pie_py.wire import methods
 from pie_py.wire.rpc import (
     Ack,
@@ -99,6 +100,16 @@ def test_endpoints() -> None:
         assert parse_endpoint(good).is_loopback
     for good in ("tcp://0.0.0.0:7743", "tcp://*:1", "tcp://[::]:9", "tcp://example.org:80"):
         assert not parse_endpoint(good).is_loopback
+    # Who listens at a name decides by its address, and so does the gateway, which gets that.
+    resolved = {
+        text: parse_endpoint(text).resolved() for text in ("tcp://lo:9", "tcp://localhost:9")
+    }
+    assert {each.text for each in resolved.values()} == {"tcp://127.0.0.1:9"}
+    assert all(each.is_loopback for each in resolved.values())
+    for same in ("tcp://127.0.1.1:9", "tcp://[::1]:9", "tcp://*:9", "ipc:///tmp/x"):
+        assert parse_endpoint(same).resolved() == parse_endpoint(same)
+    assert GatewayConfig(http="localhost:80").is_local
+    assert not GatewayConfig(http="127.nothing.invalid:80").is_local
     for bad in ("", "7743", "tcp://a", "tcp://a:99999", "ipc://", "http://x", "ipc://" + "x" * 200):
         with pytest.raises(BadEndpoint):
             parse_endpoint(bad)

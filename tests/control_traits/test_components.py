@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import shutil
 import weakref
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import trio
 from support.wat_guests import HOLD, OK, WAITS, guest
 
 from pie_control.confined.pool import ConfinedPool
-from pie_control.errors import ProgramRejected
+from pie_control.errors import ApiError, ProgramRejected
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program
 from pie_control.wasm import (
@@ -51,6 +52,21 @@ def test_no_upload_builds_the_runtime_of_javascript(engine: Engine, tmp_path: Pa
     with pytest.raises(ProgramRejected, match="pie-py build --runtime javascript"):
         trio.run(components.load, wanted)
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_full_cache_is_an_error_by_name_at_once(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "a.py"
+    source.write_text("async def main(): pass")
+    wanted = Program("0" * 64, "a", "python", 22, "ann", 0, str(source))
+    components = Components(engine, tmp_path, lambda runtime: None, CONFINED)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
+    with pytest.raises(ApiError, match=f"no room for compiled code in {tmp_path}") as refused:
+        trio.run(components.load, wanted)
+    assert refused.value.code == "out-of-resources"
+    assert not components.doing
 
 
 def kept(engine: Engine, most: int) -> Components:

@@ -123,6 +123,8 @@ def test_pages_of_other_origins_are_kept_out(
         ):
             assert answer.status_code == 403
             assert "access-control-allow-origin" not in answer.headers
+        followed = {"sec-fetch-site": "cross-site"}  # an image or a link, which has no origin
+        assert http.get("/v1/models", headers=followed).status_code == 403
         rebound = {"host": "evil.example"}
         assert http.get("/v1/models", headers=rebound).status_code == 403
     page = {"origin": "https://page.example"}

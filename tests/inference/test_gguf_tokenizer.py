@@ -17,9 +17,9 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
 from pie_control.models.tokenizer import TextCodec
-from pie_inference.checkpoints.gguf_splits import SPLITS
 from pie_inference.checkpoints.gguf_tokenizer import MAX_TOKEN, GgufTokenizer
 from pie_inference.errors import LoadError
+from pie_py.models.splits import SPLITS
 
 ODD = random.Random(5)
 PARTS = [

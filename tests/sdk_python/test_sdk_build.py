@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 from support.sdk_rig import Rig
+from support.traps import set_traps, trapped
 from wasmtime import wat2wasm
 
 from pie_py.build import BuildError
@@ -68,8 +71,13 @@ def test_the_image_is_found_by_address() -> None:
 def test_a_component_with_a_package(rig: Rig, tmp_path: Path) -> None:
     source = tmp_path / "tool.py"
     source.write_text(PACKAGE)
-    wheel = make_wheel(tmp_path)
-    output = build_component(source, [str(wheel)], tmp_path / "out" / "tool.wasm")
+    wheel, output = make_wheel(tmp_path), tmp_path / "out" / "tool.wasm"
+    traps = tmp_path / "here"  # where one stands, which is on no process's import path
+    traps.mkdir()
+    set_traps(traps)
+    command = [sys.executable, "-m", "pie_py", "build", source, "-o", output, "--package", wheel]
+    subprocess.run([*map(str, command)], cwd=traps, check=True)
+    assert not trapped(traps)
     outcome = rig.run(output.read_bytes(), "hey")
     assert outcome.ok, outcome.text
     assert outcome.text.startswith("HEY!")

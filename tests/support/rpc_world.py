@@ -24,6 +24,8 @@ FACTS = {
     "heartbeat": TIMING.heartbeat,
     "dead": TIMING.dead,
     "frame_bytes": 1 << 20,
+    "message_bytes": 1 << 20,
+    "program_bytes": 1 << 20,
     "window_bytes": 64,
 }
 

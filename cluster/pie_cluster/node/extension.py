@@ -59,7 +59,7 @@ class ClusterNode(Role):
         super().__init__(wiring, programs)
         self._member = member
         self._reason = "it stops"
-        encrypted = not parse_endpoint(config.endpoint).is_loopback
+        encrypted = not parse_endpoint(config.endpoint).resolved().is_loopback
         self._public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
         self._directory = DirectoryLink(member)
         users = self.users = ClusterUsers(member, self._directory, wiring.clock)

@@ -47,7 +47,7 @@ class TokenizeCalls:
                 "limit-exceeded",
                 f"a text of {len(text)} characters; {MAX_CHARACTERS} at most a call",
             )
-        if len(text) <= INLINE_CHARACTERS:
+        if len(text) <= INLINE_CHARACTERS and codec.trusted:
             return codec.encode(text)
 
         async def work() -> list[int]:
@@ -67,7 +67,7 @@ class TokenizeCalls:
                 "invalid-argument",
                 f"token {max(tokens)} is outside the vocabulary (0 to {codec.id_limit - 1})",
             )
-        if len(tokens) <= INLINE_TOKENS:
+        if len(tokens) <= INLINE_TOKENS and codec.trusted:
             return codec.decode(tokens)
         packed = np.array(tokens, np.uint32).tobytes()
         return self._later(

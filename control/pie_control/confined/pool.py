@@ -150,20 +150,50 @@ class _Ended(Exception):
         self.status = status
 
 
+def call_alone(
+    what: str, memory: int, function: Callable[..., Any], *args: Any, seconds: float
+) -> Any:
+    """As `ConfinedPool.call`, of a process for this job alone, for which this one waits."""
+    try:
+        done = subprocess.run(
+            **_command(memory),
+            input=_job(function, args, seconds),
+            timeout=seconds * _WALL + 1,
+            stdout=subprocess.PIPE,
+            check=False,
+        )
+        kind, value, _ = msgpack.unpackb(done.stdout[LENGTH_BYTES:])
+    except subprocess.TimeoutExpired:
+        raise JobStopped(f"{what} takes more than {seconds:g} s") from None
+    except ValueError:
+        raise JobStopped(f"{what} {_why(done.returncode, seconds, memory)}") from None
+    return _result(what, kind, value, memory)
+
+
+def _command(memory: int) -> dict[str, Any]:
+    """How a process is started, but for its pipes."""
+    return {
+        "args": python_command("-I", "-S", "-c", _START, *sys.path),
+        "env": {
+            "PIE_PY_CONFINED_BYTES": str(memory),
+            "TOKENIZERS_PARALLELISM": "false",
+            "RAYON_NUM_THREADS": "1",
+        },
+        "process_group": 0,  # a terminal's signals are for the control process
+    }
+
+
+def _job(function: Callable[..., Any], args: tuple[Any, ...], seconds: float) -> bytes:
+    job: bytes = msgpack.packb((function.__module__, function.__name__, args, seconds))
+    return len(job).to_bytes(LENGTH_BYTES) + job
+
+
 class _Process:
     """One process, and its two pipes."""
 
     def __init__(self, memory: int) -> None:
         self._process = subprocess.Popen(
-            python_command("-I", "-S", "-c", _START, *sys.path),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={
-                "PIE_PY_CONFINED_BYTES": str(memory),
-                "TOKENIZERS_PARALLELISM": "false",
-                "RAYON_NUM_THREADS": "1",
-            },
-            process_group=0,  # a terminal's signals are for the control process
+            **_command(memory), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -186,9 +216,8 @@ class _Process:
         Raises:
             _Ended: if the process ends.
         """
-        job = msgpack.packb((function.__module__, function.__name__, args, seconds))
         try:
-            await self._input.send_all(len(job).to_bytes(LENGTH_BYTES) + job)
+            await self._input.send_all(_job(function, args, seconds))
             size = int.from_bytes(await self._receive(LENGTH_BYTES))
             if size > _MOST_ANSWER:
                 raise _Ended(-signal.SIGKILL)

@@ -56,7 +56,7 @@ def _answer(module: str, name: str, arguments: list[Any]) -> tuple[str, Any]:
         return "rejected", str(error)
     except (RecursionError, MemoryError):
         return "memory", ""
-    except Exception as error:
+    except BaseException as error:  # a panic in a library of Rust's is no Exception
         return "internal", f"{type(error).__name__}: {error}"
 
 

@@ -98,12 +98,14 @@ class _Tokens:
         self.eos_token_id = end
         self.bos_token_id = None
         self.tokenizer: LLTokenizer | None = None
-        self._encode = codec.plain_encoder()
+        self._encode = codec.plain_encoder() if codec.trusted else None
 
     def __call__(self, text: str) -> list[int]:
         """The tokens of a forced text, as the model would write it in the middle of another."""
         if not isinstance(text, str):  # llguidance tries bytes first
             raise TypeError("a text is wanted")
+        if self._encode is None:
+            return self._greedy(text)
         wanted = text.encode()
         tokens = self._encode(text)
         if self._bytes(tokens) == wanted:
@@ -113,6 +115,9 @@ class _Tokens:
         for start in range(1, min(4, len(tokens) + 1)):
             if self._bytes(tokens[start:]) == wanted:
                 return tokens[start:]
+        return self._greedy(text)
+
+    def _greedy(self, text: str) -> list[int]:
         return [] if self.tokenizer is None else self.tokenizer.greedy_tokenize(text)
 
     def _bytes(self, tokens: list[int]) -> bytes:

@@ -12,17 +12,16 @@ from __future__ import annotations
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import psutil
 
 from pie_control.instances.instance import PAGE_BYTES, Instance
 from pie_py.config.limits import Quotas
+from pie_py.config.memory import total_memory
 
 SEGMENT_NS = 500_000  # of guests' time, of which the pages are counted together
 CHECKED_BYTES = 64 << 20  # made since the last check
 _MACHINE_SHARE = 0.5  # of guests, if the operator says nothing
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _WHO = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
@@ -33,10 +32,7 @@ def pages_made() -> int:
 
 def default_bytes() -> int:
     """Memory for all guests together: half of the machine's, or of the container's."""
-    total = int(psutil.virtual_memory().total)
-    if _CGROUP_LIMIT.is_file() and (limit := _CGROUP_LIMIT.read_text().strip()) != "max":
-        total = min(total, int(limit))
-    return int(total * _MACHINE_SHARE)
+    return int(total_memory() * _MACHINE_SHARE)
 
 
 def process_bytes() -> int:

@@ -23,7 +23,7 @@ from pie_control.models.template_sandbox import (
     light,
     time_limit,
 )
-from pie_control.models.tokenizer_files import read_object
+from pie_py.models.checkpoint_files import checkpoint_file, read_object, read_text
 
 INLINE_SECONDS = 0.005  # on the control thread
 LONGEST_SECONDS = 2.0  # in a thread
@@ -170,7 +170,7 @@ def read_sources(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
 
     Raises:
         ValueError: for a template that is no text, or too long.
-        UnusableTokenizer: for a file that is no JSON object.
+        BadFile: for a file that is no JSON object, or not in the folder.
     """
     sources = next(filter(None, _choices(folder, settings)), {})
     for name, source in sources.items():
@@ -183,22 +183,23 @@ def read_sources(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
 
 def _choices(folder: Path, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What the files say, each all templates by name, and what counts most first."""
-    processor, alone = folder / "processor_config.json", folder / "chat_template.json"
-    if processor.is_file() or (folder / "preprocessor_config.json").is_file():
-        yield _named(read_object(processor))
-        yield _named(read_object(alone))
+    processor, alone = (
+        read_object(folder, f"{name}.json") for name in ("processor_config", "chat_template")
+    )
+    if processor is not None or checkpoint_file(folder, "preprocessor_config.json"):
+        yield _named(processor or {})
+        yield _named(alone or {})
     yield _of_files(folder)
     yield _named(settings)
-    yield _named(read_object(alone))
+    yield _named(alone or {})
 
 
 def _of_files(folder: Path) -> dict[str, str]:
-    files = {
-        file.stem: file for file in sorted((folder / "additional_chat_templates").glob("*.jinja"))
-    }
-    if (single := folder / "chat_template.jinja").is_file():
-        files["default"] = single
-    return {name: file.read_text(encoding="utf-8") for name, file in files.items()}
+    more = "additional_chat_templates"
+    files = {file.stem: f"{more}/{file.name}" for file in sorted((folder / more).glob("*.jinja"))}
+    files["default"] = "chat_template.jinja"
+    texts = {name: read_text(folder, file) for name, file in files.items()}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def _named(settings: Mapping[str, Any]) -> dict[str, Any]:

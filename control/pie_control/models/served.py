@@ -10,6 +10,7 @@ import trio
 from pie_control.errors import ApiError
 from pie_control.models.model import ModelParts, ModelService
 from pie_control.models.tokenizer import TextCodec
+from pie_control.models.tokenizer_check import read_codec
 from pie_control.resources.pools import FreeList
 from pie_py.wire.operations import LOGIT_ROWS
 
@@ -51,7 +52,9 @@ class ServedModels:
         self._logit_rows = FreeList(LOGIT_ROWS)
         for description in descriptions:
             if description.name not in self.codecs:
-                self.codecs[description.name] = TextCodec(Path(description.folder))
+                self.codecs[description.name] = read_codec(
+                    Path(description.folder), self._parts.config.confined
+                )
             end = self.codecs[description.name].end_token
             if end is not None and end not in description.stop_tokens:
                 # Some checkpoints name it in the tokenizer's configuration alone.

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from pie_control.errors import ApiError
 from pie_control.models.chat_template import LONGEST_SECONDS, ChatTemplates, read_sources
 from pie_control.models.control_tokens import breaker, drop_breaks
-from pie_control.models.tokenizer_files import (
-    UnusableTokenizer,
-    load_tokenizer,
-    read_object,
-    special_texts,
-)
+from pie_control.models.tokenizer_files import TOKENIZER, load_tokenizer, reading, special_texts
+from pie_py.config.printable import printable
+from pie_py.models.checkpoint_files import read_object
 
 # Texts are encoded one at a time, so threads of the library's own are of no use. It warns in
 # processes forked from this one unless this variable is set.
@@ -42,26 +40,29 @@ class TextCodec:
             UnusableTokenizer: if one lacks or is wrong; the text names it.
         """
         self.folder = folder
-        settings = read_object(folder / "tokenizer_config.json")
-        self._tokenizer: Any = load_tokenizer(folder, settings)
-        drop_breaks(self._tokenizer)
-        self._special_texts = special_texts(folder, settings)
-        try:
+        # Whether its files are known to be harmless: else texts are handled in confined processes.
+        self.trusted = True
+        with reading(folder / TOKENIZER):
+            settings = read_object(folder, "tokenizer_config.json") or {}
+            self._tokenizer: Any = load_tokenizer(folder, settings)
+            drop_breaks(self._tokenizer)
+            self._special_texts = special_texts(folder, settings)
+        with reading(f"{folder}: the chat template"):
             self._templates = ChatTemplates(
                 read_sources(folder, settings),
                 self._special_texts,
                 broken=breaker(self._tokenizer),
             )
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            raise UnusableTokenizer(f"{folder}: the chat template: {error}") from None
-        self.generation_defaults = _defaults(read_object(folder / "generation_config.json"))
+            defaults = read_object(folder, "generation_config.json") or {}
+        self.generation_defaults = _defaults(defaults)
         self._bytes: dict[int, bytes] = {}  # of tokens that were asked for
 
     @cached_property
     def id_limit(self) -> int:
         """What all tokens are below; there may be gaps."""
         # Takes a part of the tokenizer's own time, so no start waits for it.
-        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        return max(vocabulary.values(), default=-1) + 1
 
     @cached_property
     def end_token(self) -> int | None:
@@ -94,7 +95,7 @@ class TextCodec:
 
     def decode(self, tokens: list[int]) -> str:
         """Text of token ids, special tokens included."""
-        [text] = self._tokenizer.decode_batch([tokens], skip_special_tokens=False)
+        [text] = _tried(self._tokenizer.decode_batch, [tokens], skip_special_tokens=False)
         return str(text)
 
     @cached_property
@@ -168,9 +169,20 @@ def _defaults(config: dict[str, Any]) -> dict[str, float]:
 def _encode(tokenizer: Any, text: str) -> list[int]:
     # The library holds the GIL while it encodes or decodes one text, however long, but not for a
     # list.
-    [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+    [encoding] = _tried(tokenizer.encode_batch_fast, [text], add_special_tokens=False)
     ids: list[int] = encoding.ids
     return ids
+
+
+def _tried(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Calls the library, whose patterns give up by a panic, which is no `Exception`."""
+    try:
+        return call(*args, **options)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        said = printable(error)
+    raise ApiError("limit-exceeded", f"the tokenizer does not come to an end with this: {said}")
 
 
 def _byte_of_character() -> dict[str, int]:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+import reprlib
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import structlog
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 
+from pie_py.config.printable import printable, quoted
 from pie_py.config.processes import python_command
+from pie_py.models.checkpoint_files import BadFile, checkpoint_file, read_object, read_text
 
 log = structlog.get_logger("pie.tokenizer")
 
 SPECIAL_NAMES = tuple(
     f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 )
-MAX_FILE = 256 << 20  # bytes of a JSON file
+TOKENIZER = "tokenizer.json"
 _SPM_SPACE = "\u2581"
 _CONVERSION_SECONDS = 300
 # What the library converts where there is no tokenizer.json. It prints the file that lacks.
 _CONVERT = """
-import sys
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
 from transformers import AutoTokenizer
 sys.stdout.write(AutoTokenizer.from_pretrained(sys.argv[1]).backend_tokenizer.to_str())
 """
@@ -33,23 +39,21 @@ class UnusableTokenizer(ValueError):
     """The files of a checkpoint make no tokenizer; the text names the file."""
 
 
-def read_object(file: Path) -> dict[str, Any]:
-    """A JSON object of a file, empty if there is no such file.
+@contextmanager
+def reading(what: object) -> Iterator[None]:
+    """Within it, what the tokenizers' library raises is an `UnusableTokenizer` that names a file.
 
-    Raises:
-        UnusableTokenizer: if it is something else.
+    It has no error of its own; a panic in it is not even an `Exception`.
     """
-    if not file.is_file():
-        return {}
-    if file.stat().st_size > MAX_FILE:
-        raise UnusableTokenizer(f"{file} has more than {MAX_FILE} bytes")
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnusableTokenizer(f"{file} cannot be read: {error}") from None
-    if not isinstance(value, dict):
-        raise UnusableTokenizer(f"{file} holds no JSON object")
-    return value
+        yield
+    except (UnusableTokenizer, KeyboardInterrupt, SystemExit):
+        raise
+    except BadFile as error:
+        raise UnusableTokenizer(str(error)) from None
+    except BaseException as error:
+        said = printable(error, 300)
+        raise UnusableTokenizer(f"{what} cannot be read: {type(error).__name__}: {said}") from None
 
 
 def load_tokenizer(folder: Path, settings: dict[str, Any]) -> Any:
@@ -62,13 +66,9 @@ def load_tokenizer(folder: Path, settings: dict[str, Any]) -> Any:
     Raises:
         UnusableTokenizer: if a file lacks or cannot be read, or the two disagree.
     """
-    file = folder / "tokenizer.json"
-    text = file.read_text(encoding="utf-8") if file.is_file() else _converted(folder)
-    try:
-        tokenizer: Any = Tokenizer.from_str(text)
-    except Exception as error:  # the library raises no narrower one
-        raise UnusableTokenizer(f"{file} cannot be read: {error}") from None
-    if file.is_file():
+    text = read_text(folder, TOKENIZER)
+    tokenizer: Any = Tokenizer.from_str(_converted(folder) if text is None else text)
+    if text is not None:
         _correct_spaces(tokenizer, settings)
     _add_tokens(tokenizer, folder, settings)
     tokenizer.no_truncation()
@@ -83,7 +83,7 @@ def special_texts(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
     """
     named = dict(settings)
     if "added_tokens_decoder" not in settings:
-        named |= read_object(folder / "special_tokens_map.json")
+        named |= read_object(folder, "special_tokens_map.json") or {}
     found = {}
     for name in SPECIAL_NAMES:
         token = named.get(name)
@@ -103,7 +103,7 @@ def _add_tokens(tokenizer: Any, folder: Path, settings: dict[str, Any]) -> None:
     elif listed is None:
         where = "added_tokens.json"
         special = set(special_texts(folder, settings).values())
-        for text, i in read_object(folder / where).items():
+        for text, i in (read_object(folder, where) or {}).items():
             named = text in special
             wanted[int(i)] = {"content": text, "special": named, "normalized": not named}
     known = tokenizer.get_added_tokens_decoder()
@@ -111,7 +111,7 @@ def _add_tokens(tokenizer: Any, folder: Path, settings: dict[str, Any]) -> None:
         facts: dict[str, Any] = dict(token) if isinstance(token, dict) else {"content": None}
         facts.pop("__type", None)
         if not isinstance(facts.get("content"), str):
-            raise UnusableTokenizer(f"{folder / where}: token {i} is {token!r}")
+            raise UnusableTokenizer(f"{folder / where}: token {i} is {reprlib.repr(token)}")
         if i in known and known[i].content == facts["content"]:
             continue
         added = AddedToken(**facts)
@@ -121,8 +121,8 @@ def _add_tokens(tokenizer: Any, folder: Path, settings: dict[str, Any]) -> None:
             tokenizer.add_tokens([added])
         if (found := tokenizer.token_to_id(facts["content"])) != i:
             raise UnusableTokenizer(
-                f"{folder}: {where} gives {facts['content']!r} the id {i}, but tokenizer.json's"
-                f" vocabulary gives it {found}"
+                f"{folder}: {where} gives {quoted(facts['content'])} the id {i}, but"
+                f" tokenizer.json's vocabulary gives it {found}"
             )
 
 
@@ -144,13 +144,13 @@ def _correct_spaces(tokenizer: Any, settings: dict[str, Any]) -> None:
 
 def _converted(folder: Path) -> str:
     """The tokenizer.json that `transformers` makes of other files, in a process of its own."""
-    sources = [name for name in _SOURCES if (folder / name).is_file()]
+    sources = [name for name in _SOURCES if checkpoint_file(folder, name)]
     if not sources:
         raise UnusableTokenizer(f"{folder} has no tokenizer.json (nor {', '.join(_SOURCES)})")
     log.info("converting a tokenizer", file=sources[0])
     try:
         done = subprocess.run(
-            python_command("-c", _CONVERT, str(folder)),
+            python_command("-I", "-c", _CONVERT, str(folder)),
             capture_output=True,
             text=True,
             timeout=_CONVERSION_SECONDS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,8 @@ log = structlog.get_logger("pie.server")
 # A small one in Rust takes 0.7 MB, and is mapped from the cache again in a few milliseconds.
 MOST_KEPT = 64
 COMPILE_SECONDS = 60.0  # of the CPU; a component of 1 MB takes one
+# What a runtime takes, and then the code made of it, which is written twice.
+_RUNTIME_BYTES, _COMPILED_BYTES = 80 << 20, 160 << 20
 # Its build takes packages from npm's registry: the operator starts that, and no user's upload.
 _BUILT_AHEAD = ("javascript",)
 _LANGUAGES = {"javascript": "JavaScript", "python": "Python"}
@@ -117,12 +120,15 @@ class Components:
             await self._compile(program)
             found = await trio.to_thread.run_sync(self._find_compiled, program)
         if found is None:
-            raise ApiError(
-                "out-of-resources",
-                "the compiled program could not be kept: the operator has to make room in the cache"
-                " folder",
-            )
+            raise self._is_full()
         return found
+
+    def _is_full(self) -> ApiError:
+        return ApiError(
+            "out-of-resources",
+            f"no room for compiled code in {self._cache_folder}: the operator has to make some, or"
+            " to set another `cache_folder`",
+        )
 
     def _read_runtime(self, kind: str) -> Component:
         file: Path = RUNTIMES[kind].runtime_file(self._cache_folder)
@@ -133,17 +139,27 @@ class Components:
             )
         is_built = file.is_file()
         try:
+            self._check_room(0 if is_built else _RUNTIME_BYTES)
             with self._doing(f"building the {_LANGUAGES[kind]} runtime", is_done=is_built):
                 file = RUNTIMES[kind].runtime_component(self._cache_folder)
+            data = file.read_bytes()
+            component = self._engine.find(data)
+            if component is None:
+                self._check_room(_COMPILED_BYTES)
+                with self._doing(f"compiling the {_LANGUAGES[kind]} runtime"):
+                    component = self._engine.load(data)
         except BuildError as error:
             raise ProgramRejected(f"no {kind} runtime on the server: {error}") from None
-        data = file.read_bytes()
-        component = self._engine.find(data)
-        if component is None:
-            with self._doing(f"compiling the {_LANGUAGES[kind]} runtime"):
-                component = self._engine.load(data)
+        except OSError as error:
+            log.error("a runtime cannot be kept", folder=self._cache_folder, problem=str(error))
+            raise self._is_full() from None
         component.written = WrittenPages(memory_instance(data))
         return component
+
+    def _check_room(self, needed: int) -> None:
+        """Refuses at once what would fail after a minute of work, for each program again."""
+        if needed and shutil.disk_usage(self._cache_folder).free < needed:
+            raise self._is_full()
 
     @contextmanager
     def _doing(self, text: str, *, is_done: bool = False) -> Iterator[None]:

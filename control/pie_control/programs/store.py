@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
@@ -32,6 +32,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 _LONGEST = 64  # characters of a name, and of a hash
+_SHOWN = 12  # digits of a hash, in the place of a name
 _COMPARED = 20  # names, for those that come near: each takes half a millisecond
 MOST_TEXT_BYTES = 32 << 20  # of the sources that were launched last
 _CACHED = 1024  # programs in memory: the files have the rest
@@ -265,7 +266,11 @@ class ProgramStore:
         if len({p.hash for p in candidates}) > 1:
             raise ApiError("invalid-argument", f"several programs' hashes begin with {name}")
         mine = [p for p in candidates if p.uploaded_by == user]
-        return next(reversed(mine or candidates), None)
+        found = next(reversed(mine or candidates), None)
+        if found is None or mine or user == LOCAL_USER:
+            return found
+        # It may be run; what its owner calls it, or who that is, the hash does not tell.
+        return replace(found, name=found.hash[:_SHOWN], uploaded_by=user)
 
     def _of_hash(self, digest: str) -> Sequence[Program]:
         return self._programs(self._index.of_hash(digest))

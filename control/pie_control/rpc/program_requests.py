@@ -12,6 +12,7 @@ from pie_control.rpc.describe import describe_program
 from pie_control.rpc.session import Session
 from pie_control.rpc.uploads import Uploads
 from pie_control.shares import Shares
+from pie_py.config.printable import quoted
 from pie_py.config.server import ServerConfig
 from pie_py.wire import methods
 
@@ -65,11 +66,11 @@ class ProgramRequests:
         """The user's programs of a name, or of a hash.
 
         Raises:
-            ApiError: `unknown-program`; `permission-denied` if they are another user's.
+            ApiError: `not-found`, also if they are another user's.
         """
         programs = self._programs.all_of(asked.program, session.user)
         if not programs:
-            raise ApiError("permission-denied", f"{asked.program!r} was uploaded by another user")
+            raise ApiError("not-found", f"no program is called {quoted(asked.program)}")
         return programs
 
     def remove(self, programs: Sequence[Program]) -> Any:

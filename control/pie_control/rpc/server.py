@@ -102,7 +102,7 @@ class RpcServer:
             BadEndpoint: if it is of no known form.
         """
         try:
-            endpoint = parse_endpoint(self._config.endpoint)
+            endpoint = parse_endpoint(self._config.endpoint).resolved()
             configure(self._router, endpoint, self._frame_bytes)
             if not endpoint.is_loopback:
                 self._encrypt(endpoint)

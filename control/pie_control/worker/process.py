@@ -5,10 +5,8 @@ one loads its libraries while this process does.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import trio
 
 from pie_py.config.processes import python_command
+from pie_py.config.temporary import TemporaryFolder
 
 # Fields of a server's configuration that its worker is told, see `WorkerConfig`.
 _TOLD = ("models", "worker_threads", "tensor_parallel_size", "extension", "observer", "log")
@@ -24,7 +23,7 @@ _TOLD = ("models", "worker_threads", "tensor_parallel_size", "extension", "obser
 class WorkerProcess:
     """A running worker, and the endpoint that it connects to."""
 
-    def __init__(self, folder: Path, process: trio.Process) -> None:
+    def __init__(self, folder: TemporaryFolder, process: trio.Process) -> None:
         """Takes the process, and the folder of its socket."""
         self.process = process
         self._folder = folder
@@ -32,12 +31,12 @@ class WorkerProcess:
     @property
     def endpoint(self) -> str:
         """Of the control process, for this worker alone."""
-        return _endpoint(self._folder)
+        return _endpoint(self._folder.path)
 
     def close(self) -> None:
         """Ends it if it runs, and removes its socket."""
         self.process.kill()  # does nothing to one that has ended
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
 
 async def start_worker(config: Mapping[str, Any]) -> WorkerProcess | None:
@@ -49,19 +48,19 @@ async def start_worker(config: Mapping[str, Any]) -> WorkerProcess | None:
     """
     if not config.keys() >= {*_TOLD, "worker_module"}:
         return None
-    folder = Path(tempfile.mkdtemp(prefix="pie-"))
+    folder = TemporaryFolder()
     try:
         process = await trio.lowlevel.open_process(
             python_command(
                 *("-m", config["worker_module"]),
-                *("--connect", _endpoint(folder)),
+                *("--connect", _endpoint(folder.path)),
                 *("--config", json.dumps(_settings(config))),
             ),
             stdin=subprocess.PIPE,  # ends with this process, and the worker with it
             stdout=sys.stderr,  # standard output goes to the parent
         )
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.close()
         raise
     return WorkerProcess(folder, process)
 

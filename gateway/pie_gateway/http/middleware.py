@@ -121,6 +121,10 @@ class Origins:
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._names_allowed and not _is_address(host):
             return f"this server is not called {host[:200]!r}: use its address, or localhost"
+        if origin is None and headers.get("sec-fetch-site") == "cross-site":
+            if "*" in self._allowed:
+                return ""
+            return "pages of other sites may not call; --cors-origin lets those of an origin"
         if origin is None or "*" in self._allowed or origin in self._allowed:
             return ""
         if origin.partition("://")[2] == host:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import reprlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pie_inference.errors import LoadError
+
+MOST = 1 << 31  # of any count
+# What is looped over, or has a tensor each, before a checkpoint's tensors are looked at.
+MOST_LOOPED = 1 << 12
+LOOPED = (
+    *("num_hidden_layers", "depth", "block_count", "max_window_layers", "sliding_window_pattern"),
+    *("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts", "expert_count"),
+)
+
+MAX_EXPERTS = 1 << 16  # of all layers: twice those of the largest models
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -34,6 +46,8 @@ class Fields:
             raise LoadError(f"{self._where} lacks {key!r}")
         if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
             raise self._wrong(key, "a positive whole number")
+        if value > (most := MOST_LOOPED if key in LOOPED else MOST):
+            raise self._wrong(key, f"at most {most}")
         return value
 
     def whole(self, key: str, default: int) -> int:
@@ -47,7 +61,8 @@ class Fields:
         value = self._config.get(key)
         if value is None:
             return default
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        real = isinstance(value, int | float) and not isinstance(value, bool)
+        if not real or not 0 < value < math.inf:
             raise self._wrong(key, "a positive number")
         return float(value)
 
@@ -88,4 +103,5 @@ class Fields:
         return value
 
     def _wrong(self, key: str, wanted: str) -> LoadError:
-        return LoadError(f"{self._where}: {key!r} is {self._config[key]!r}, not {wanted}")
+        found = reprlib.repr(self._config.get(key))
+        return LoadError(f"{self._where}: {key!r} is {found}, not {wanted}")

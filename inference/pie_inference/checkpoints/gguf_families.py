@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pie_inference.checkpoints.fields import Fields
+from pie_inference.checkpoints.fields import MAX_EXPERTS, Fields
 from pie_inference.checkpoints.gguf_reader import GgufFile
 from pie_inference.errors import LoadError
 
-MAX_EXPERTS = 1 << 17  # of all layers: four times those of the largest models
 GATES = "ffn_gate_exps.weight"  # of all experts of a layer
 FACTORS = "rope_freqs.weight"  # what each frequency is divided by
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"

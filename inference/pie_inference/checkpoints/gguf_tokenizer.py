@@ -10,8 +10,8 @@ from enum import IntEnum
 from typing import Any
 
 from pie_inference.checkpoints.fields import Fields
-from pie_inference.checkpoints.gguf_splits import SPLITS, Splits
 from pie_inference.errors import LoadError
+from pie_py.models.splits import SPLITS, Splits
 
 # Characters of a token, and of all: each is a place where two tokens may be merged.
 MAX_TOKEN, MAX_TOKENS = 1024, 1 << 23

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +16,13 @@ from safetensors import SafetensorError, safe_open
 from pie_inference.checkpoints import gguf_file
 from pie_inference.checkpoints.sources import Int8, Source, Sources, Stored, unreadable
 from pie_inference.errors import LoadError
+from pie_py.models.checkpoint_files import BadFile, checkpoint_file, read_object
 from pie_py.models.packaged import PACKAGED
 from pie_py.models.pull import PullFailed, packaged_file
 
 log = structlog.get_logger("pie.worker.load")
 
+MOST_STOPS = 1024  # tokens that end a text
 RANDOM_DEVIATION = 0.02  # as models are often initialized
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -72,28 +74,32 @@ def checkpoint_folder(source: str) -> Path:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The folder's config.json. Raises `LoadError` if it lacks or is no JSON object."""
-    return _read_json(folder / "config.json")
+    return _read_json(folder, "config.json")
 
 
 def read_preprocessing(folder: Path) -> dict[str, Any]:
     """How the images of a model are prepared: its preprocessor_config.json or
     processor_config.json. Raises `LoadError` if both lack, or one is no JSON object.
     """
-    combined = folder / "processor_config.json"
-    if combined.is_file() and "image_processor" in (found := _read_json(combined)):
+    found = _read_json(folder, "processor_config.json", needed=False)
+    if "image_processor" in found:
         return found
-    return _read_json(folder / "preprocessor_config.json")
+    return _read_json(folder, "preprocessor_config.json")
 
 
 def stop_tokens(folder: Path, config: Mapping[str, Any]) -> list[int]:
     """Tokens that end a text, from generation_config.json if it names them, else config.json."""
-    found = config.get("eos_token_id")
-    generation = folder / "generation_config.json"
-    if generation.is_file():
-        found = _read_json(generation).get("eos_token_id", found)
-    if found is None:
-        return []
-    return [int(token) for token in found] if isinstance(found, list) else [int(found)]
+    where, name = "config.json", "eos_token_id"
+    found = config.get(name)
+    generation = _read_json(folder, "generation_config.json", needed=False)
+    if name in generation:
+        where, found = "generation_config.json", generation[name]
+    tokens = [] if found is None else found if isinstance(found, list) else [found]
+    if len(tokens) > MOST_STOPS or not all(type(t) is int and 0 <= t < 1 << 31 for t in tokens):
+        raise LoadError(
+            f"{folder / where}: {name!r} is {reprlib.repr(found)}, no token or {MOST_STOPS} at most"
+        )
+    return tokens
 
 
 def choose_dtype(wanted: str, config: Mapping[str, Any], device: torch.device) -> torch.dtype:
@@ -292,32 +298,37 @@ def random_tensors(
 
 
 def _tensor_files(folder: Path) -> list[Path]:
-    index = folder / INDEX_FILE
-    if index.is_file():
-        table = _read_json(index).get("weight_map")
-        if not isinstance(table, dict) or not all(isinstance(v, str) for v in table.values()):
-            raise LoadError(f"{index} lacks the table 'weight_map' of tensors and files")
-        files = [folder / name for name in sorted(set(table.values()))]
-        absent = [file.name for file in files if not file.is_file()]
-        if absent:
-            raise LoadError(f"{folder} lacks files that {INDEX_FILE} names: {_few(absent)}")
-        return files
-    single = folder / SINGLE_FILE
-    if single.is_file():
-        return [single]
-    raise LoadError(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}")
-
-
-def _read_json(file: Path) -> dict[str, Any]:
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise LoadError(f"{file.parent} has no {file.name}; is it a model's folder?") from None
-    except (OSError, ValueError) as error:
-        raise LoadError(f"{file} cannot be read: {error}") from None
-    if not isinstance(value, dict):
-        raise LoadError(f"{file} holds no JSON object")
-    return value
+        index = read_object(folder, INDEX_FILE)
+        if index is None:
+            single = checkpoint_file(folder, SINGLE_FILE)
+            if single is None:
+                raise LoadError(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}")
+            return [single]
+        table = index.get("weight_map")
+        if not isinstance(table, dict) or not all(isinstance(v, str) for v in table.values()):
+            raise LoadError(
+                f"{folder / INDEX_FILE} lacks 'weight_map', a table of tensors and files"
+            )
+        names = sorted(set(table.values()))
+        files = [checkpoint_file(folder, name) for name in names]
+    except BadFile as error:
+        raise LoadError(str(error)) from None
+    absent = [name[:100] for name, file in zip(names, files, strict=True) if file is None]
+    if absent:
+        raise LoadError(f"{folder} lacks files that {INDEX_FILE} names: {_few(absent)}")
+    return [file for file in files if file is not None]
+
+
+def _read_json(folder: Path, name: str, *, needed: bool = True) -> dict[str, Any]:
+    """The JSON object of a file; an empty one if it lacks and is not needed."""
+    try:
+        value = read_object(folder, name)
+    except BadFile as error:
+        raise LoadError(str(error)) from None
+    if value is None and needed:
+        raise LoadError(f"{folder} has no {name}; is it a model's folder?")
+    return value or {}
 
 
 def _few(names: Iterable[str], limit: int = 5) -> str:

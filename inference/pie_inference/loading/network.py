@@ -36,9 +36,11 @@ from pie_inference.models.spec import LONGEST, DecoderSpec
 from pie_inference.models.weights import Tensors
 from pie_inference.parallel.ranks import Ranks
 from pie_py.config.model import ModelConfig
+from pie_py.config.printable import printable
 
 log = structlog.get_logger("pie.worker.load")
 
+MOST_SAID = 1500  # characters of why a model cannot be served
 # Keys of config.json that hold for the whole model, even if its language model is only a part.
 WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id", "quantization_config")
 
@@ -70,9 +72,15 @@ def naming(config: ModelConfig) -> Iterator[None]:
         text = str(error)
         if config.source.endswith(".gguf"):
             text = own_words(text, config.source)
-        raise LoadError(f"model {name}: {text}") from error.__cause__
+        raise LoadError(f"model {name}: {printable(text, MOST_SAID)}") from error.__cause__
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise LoadError(f"model {name}: not enough memory: {error}") from error
+    except Exception as error:  # of a file that no check foresees: it is named all the same
+        log.warning("a checkpoint cannot be read", source=config.source, exc_info=error)
+        said = f"{type(error).__name__}: {error}"
+        raise LoadError(
+            f"model {name}: {config.source} is damaged, or not supported: {printable(said, 500)}"
+        ) from error
 
 
 def load_network(config: ModelConfig, ranks: Ranks) -> LoadedNetwork:

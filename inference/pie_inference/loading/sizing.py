@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-import psutil
 import torch
 
 from pie_inference.errors import LoadError
 from pie_inference.models.shape import ModelShape
+from pie_py.config.memory import available_memory
 from pie_py.config.model import ModelConfig
 
 CPU_SHARE = 0.4  # of the memory that is free once the weights are loaded, all models together
@@ -20,8 +19,6 @@ MAX_AUTO_EMBEDS = 1 << 16
 EMBED_SHARE = 1 / 16  # of the pools' memory
 STATE_SHARE = 1 / 4  # likewise, if layers have states
 MAX_STATES = 512  # two of each sequence; more are of sequences that do not run
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +66,10 @@ def gpu_memory(free: int, total: int, utilization: float, working: int, models: 
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes free on a device; for the CPU also under the container's limit."""
+    """Bytes free on a device; for the CPU also under the limits of containers."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    free = int(psutil.virtual_memory().available)
-    if _CGROUP_LIMIT.is_file() and (limit := _CGROUP_LIMIT.read_text().strip()) != "max":
-        free = min(free, int(limit) - int(_CGROUP_USED.read_text()))
-    return max(free, 0)
+    return available_memory()
 
 
 def pool_sizes(

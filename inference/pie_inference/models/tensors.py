@@ -6,7 +6,9 @@ from functools import partial
 
 import torch
 
+from pie_inference.checkpoints.fields import MAX_EXPERTS
 from pie_inference.checkpoints.sources import Entry, Source, Sources
+from pie_inference.errors import LoadError
 from pie_inference.models.spec import (
     DecoderSpec,
     DeltaSpec,
@@ -19,7 +21,12 @@ from pie_inference.models.spec import (
 
 
 def decoder_tensors(spec: DecoderSpec) -> Shapes:
-    """Names and shapes of the tensors that a checkpoint must have."""
+    """Names and shapes of the tensors that a checkpoint must have. Raises `LoadError` if there are
+    more than any has.
+    """
+    experts = sum(each.experts for each in spec.feed_forward if isinstance(each, ExpertsSpec))
+    if experts > MAX_EXPERTS:
+        raise LoadError(f"config.json: {experts} experts in all layers; {MAX_EXPERTS} at most")
     shape = spec.shape
     tensors: Shapes = {
         f"{spec.prefix}embed_tokens.weight": (shape.vocab_size, shape.hidden),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import zmq
 
 from pie_py.config.processes import python_command
+from pie_py.config.temporary import TemporaryFolder
 
 LINGER_MS = 2000  # for the last message
 
@@ -37,12 +35,12 @@ class RankProcesses:
         meeting: str | None = None,
     ) -> None:
         """Starts them with the worker's configuration, as JSON; by default they meet in a file."""
-        self._folder = Path(tempfile.mkdtemp(prefix="pie-"))
-        self.meeting = meeting or f"file://{self._folder}/meeting"
+        self._folder = TemporaryFolder()
+        self.meeting = meeting or f"file://{self._folder.path}/meeting"
         self._sockets: list[zmq.Socket[bytes]] = []
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         for rank in ranks:
-            endpoint = f"ipc://{self._folder}/rank-{rank}"
+            endpoint = f"ipc://{self._folder.path}/rank-{rank}"
             socket = context.socket(zmq.PUSH)
             socket.setsockopt(zmq.SNDHWM, 0)
             socket.setsockopt(zmq.LINGER, LINGER_MS)
@@ -78,4 +76,4 @@ class RankProcesses:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()

@@ -13,11 +13,12 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from pie_py.client.errors import InferletFailed
+from pie_py.client.errors import InferletFailed, unreadable
 from pie_py.client.instance import Instance, Launcher
 from pie_py.client.remote.raised import rebuilt
 from pie_py.client.remote.reach import Reach
 from pie_py.client.remote.values import CannotTravel, loads
+from pie_py.config.printable import printable
 
 MARK = b"\0call "  # begins the messages of `guests/main.py`
 
@@ -67,22 +68,35 @@ class Call:
             if not isinstance(message, bytes) or not message.startswith(MARK):
                 _print(message)
                 continue
-            report = json.loads(message[len(MARK) :])
-            if report["kind"] in ("out", "err"):
-                print(report["text"], end="", file=getattr(sys, f"std{report['kind']}"))
-            elif report["n"] == self._number:
-                if report["kind"] == "raise":
-                    raise rebuilt(report, self._reach.types, self._reach.origin)
-                value = loads(report["value"], self._reach.types.__getitem__)
-                if report["kind"] == "return":
-                    self._returned = value
-                    return
+            try:
+                kind, value = self._understood(json.loads(message[len(MARK) :]))
+            except Exception as error:  # whatever the code in the inferlet has sent
+                raise unreadable(f"an answer of {self.instance.id}", error) from error
+            if kind == "raise":
+                raise value
+            if kind == "return":
+                self._returned = value
+                return
+            if kind == "yield":
                 yield value
         await self.instance.result()  # says why it has ended
         # A task of the function has ended the program, in order.
         raise InferletFailed(
             "failed", f"SystemExit: {self.instance.id} has ended without an answer"
         )
+
+    def _understood(self, report: dict[str, Any]) -> tuple[str, Any]:
+        """The kind of a report, and its value or exception; an empty kind of what is done with."""
+        kind = report["kind"]
+        if kind in ("out", "err"):
+            print(_shown(report["text"]), end="", file=getattr(sys, f"std{kind}"))
+            return "", None
+        if report["n"] != self._number:
+            return "", None
+        if kind == "raise":
+            return kind, rebuilt(report, self._reach.types, self._reach.origin)
+        value = loads(report["value"], self._reach.types.__getitem__)
+        return ("return" if kind == "return" else "yield"), value
 
 
 class Remote:
@@ -248,4 +262,9 @@ async def end(instance: Instance) -> None:
 
 def _print(message: str | bytes) -> None:
     """What a program sends by itself, as `pie-py run` shows it."""
-    print(message if isinstance(message, str) else message.decode(errors="replace"), end="")
+    text = message if isinstance(message, str) else message.decode(errors="replace")
+    print(_shown(text), end="")
+
+
+def _shown(text: str) -> str:
+    return printable(text, None, lines=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import linecache
 import sys
 from collections.abc import Callable, Mapping
@@ -10,8 +9,12 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from pie_py.client.errors import InferletFailed
-from pie_py.client.remote.values import loads
+from pie_py.client.remote.values import CannotTravel, loads
+from pie_py.config.printable import printable
 
+MOST_CHAINED, MOST_FRAMES = 100, 1000  # exceptions behind one, and places in a traceback
+MOST_TEXT = 1 << 16  # characters
+_MEANINGFUL = ("unittest", "bdb", "pdb", "doctest")  # skip a test, or end a debugger
 _MARK = "__inferlet__"  # a global of frames that were made here
 
 
@@ -28,42 +31,66 @@ def rebuilt(
 ) -> Exception:
     """The exception that an inferlet has raised, of its own type where that is known here.
 
-    It is always an `Exception`: what an inferlet says must not end the caller's process or its
-    tasks, as `SystemExit`, `KeyboardInterrupt` and `GeneratorExit` would, so these are an
-    `InferletFailed`.
+    What an inferlet says must not end the caller's process, its tasks or its loops, nor mean
+    something to a framework around the call: so it is always an `Exception`, of a type of Python's
+    own or of one that the function was sent with; all others are an `InferletFailed`.
 
     Args:
         report: as the inferlet has written it.
         types: of the caller, by their names on the way.
         origin: the caller's file for a file of the inferlet.
     """
+    chain: list[dict[str, Any]] = []
+    following: dict[str, Any] | None = report
+    while following is not None and len(chain) < MOST_CHAINED:
+        chain.append(following)
+        following = following["inner"]
+    error: Exception | None = None
+    for each in reversed(chain):
+        inner, error = error, _error(each, types)
+        if each["is_cause"]:
+            error.__cause__ = inner
+        else:
+            error.__context__ = inner
+            error.__suppress_context__ = inner is None
+        frames = each["frames"]
+        if len(frames) > MOST_FRAMES:  # the first ones, and those where it was raised
+            frames = frames[: MOST_FRAMES // 2] + frames[-MOST_FRAMES // 2 :]
+        trace = None
+        for file, line, name in reversed(frames):
+            frame = _frame(origin(file), line, printable(name))
+            trace = TracebackType(trace, frame, frame.f_lasti, line)
+        # Not its own method, which a report could have replaced.
+        BaseException.with_traceback(error, trace)
+    assert error is not None
+    return error
+
+
+def _error(report: dict[str, Any], types: Mapping[str, type]) -> Exception:
     try:
         value = loads(report["value"], lambda name: _exception(name, types))
-    except (TypeError, LookupError, AttributeError):
+    except Exception:  # of whatever an inferlet has written
         value = None
-    error = value if isinstance(value, Exception) else InferletFailed("failed", report["text"])
-    inner = None if report["inner"] is None else rebuilt(report["inner"], types, origin)
-    if report["is_cause"]:
-        error.__cause__ = inner
-    else:
-        error.__context__ = inner
-        error.__suppress_context__ = inner is None
-    trace = None
-    for file, line, name in reversed(report["frames"]):
-        frame = _frame(origin(file), line, name)
-        trace = TracebackType(trace, frame, frame.f_lasti, line)
-    return error.with_traceback(trace)
+    if isinstance(value, Exception):
+        return value
+    return InferletFailed("failed", printable(report["text"], MOST_TEXT, lines=True))
 
 
 def _exception(name: str, types: Mapping[str, type]) -> type:
     """A type that the caller has imported already; of strangers nothing but exceptions."""
     if name in types:
         return types[name]
+    if name == f"{CannotTravel.__module__}:{CannotTravel.__qualname__}":  # of what it returns
+        return CannotTravel
     module, _, path = name.partition(":")
-    found: Any = builtins if module == "builtins" else sys.modules.get(module)
+    top = module.partition(".")[0]
+    known = top == "inferlet" or (top in sys.stdlib_module_names and top not in _MEANINGFUL)
+    found: Any = sys.modules.get(module) if known else None
     for part in path.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, type) or not issubclass(found, Exception):
+        raise LookupError(name)
+    if issubclass(found, StopIteration | StopAsyncIteration):  # end loops
         raise LookupError(name)
     return found
 

@@ -31,6 +31,7 @@ from pie_py.client.remote.source import (
     parsed,
 )
 from pie_py.client.remote.values import CannotTravel, dumps
+from pie_py.config.printable import printable
 from pie_py.wire.modules import is_taken, pack
 
 GUEST = Path(__file__).parent / "guests" / "main.py"
@@ -115,10 +116,14 @@ class Reach:
         }
 
     def origin(self, file: str) -> str:
-        """The caller's file that a file of the inferlet's tracebacks comes from."""
+        """The caller's file that a file of the inferlet's tracebacks comes from.
+
+        Only files that were sent are named: lines of one are shown, whatever an inferlet says.
+        """
         path = file.removeprefix(f"{self.name}/")
         here = dict(zip(self._pieces(), self._excerpts, strict=True))
-        return here.get(path) or str(self._files.get(path, file))
+        sent = here.get(path) or self._files.get(path)
+        return f"<inferlet {printable(path)}>" if sent is None else str(sent)
 
     def _pieces(self) -> Iterable[str]:
         """Paths of the excerpts in the program."""

@@ -135,6 +135,6 @@ def _made(kind: type, fields: dict[str, Any]) -> Any:
     if not dataclasses.is_dataclass(kind):
         return kind.model_validate(fields, by_name=True)  # type: ignore[attr-defined]
     made = object.__new__(kind)
-    for name, value in fields.items():
-        object.__setattr__(made, name, value)
+    for field in dataclasses.fields(kind):
+        object.__setattr__(made, field.name, fields[field.name])
     return made

@@ -91,4 +91,6 @@ _KINDS: dict[str, Splits] = {
         (_by_case(f"{_CONTRACTIONS}?", r"\p{N}{1,3}"),)
     ),
 }
+# None of them takes long for any text.
+PATTERNS = frozenset(pattern for splits in _KINDS.values() for pattern in splits.patterns)
 SPLITS = {name: splits for names, splits in _KINDS.items() for name in names.split()}

@@ -1,0 +1,88 @@
+"""The memory that this process may have: the machine's, or less within control groups.
+
+A container's limit may be set on its own group or on any group around it, by version 1 or 2 of the
+kernel's interface; the smallest one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import psutil
+
+_UNLIMITED = 1 << 60  # version 1 says so by a number near 2**63
+_PROC = Path("/proc/self")
+
+
+class _Version(NamedTuple):
+    """What the files of a group are called."""
+
+    kind: str  # of the file system
+    limit: str
+    used: str
+    reclaimable: str  # in memory.stat: of files, and given back when it is needed
+
+
+_VERSIONS = (
+    _Version("cgroup2", "memory.max", "memory.current", "inactive_file"),
+    _Version("cgroup", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def total_memory() -> int:
+    """Bytes that this process and its like may take at most."""
+    return min(int(psutil.virtual_memory().total), *(limit for limit, _ in group_limits()))
+
+
+def available_memory() -> int:
+    """Bytes that are free for it now."""
+    left = (limit - used for limit, used in group_limits())
+    return max(0, min(int(psutil.virtual_memory().available), *left))
+
+
+def group_limits(proc: Path = _PROC) -> list[tuple[int, int]]:
+    """Limit and use of each group around this process that has a limit, in bytes; `(2**60, 0)` if
+    none has.
+    """
+    found = [(_UNLIMITED, 0)]
+    for version, folder in _groups(proc):
+        with suppress(OSError, ValueError):
+            limit = (folder / version.limit).read_text().strip()
+            if limit == "max" or int(limit) >= _UNLIMITED:
+                continue
+            used = int((folder / version.used).read_text())
+            with suppress(OSError):
+                lines = map(str.split, (folder / "memory.stat").read_text().splitlines())
+                used -= int(dict(lines).get(version.reclaimable, 0))
+            found.append((int(limit), max(0, used)))
+    return found
+
+
+def _groups(proc: Path) -> Iterator[tuple[_Version, Path]]:
+    """The group of this process, and those around it, as far as they are mounted."""
+    try:
+        mounts = (proc / "mountinfo").read_text().splitlines()
+        lines = [line.split(":", 2) for line in (proc / "cgroup").read_text().splitlines()]
+    except OSError:  # no Linux
+        return
+    for mount in mounts:
+        fields, _, described = mount.partition(" - ")
+        root, place = fields.split()[3:5]
+        kind, _, options = described.split(" ", 2)
+        for version in _VERSIONS:
+            if version.kind != kind or (kind == "cgroup" and "memory" not in options.split(",")):
+                continue
+            wanted = "" if kind == "cgroup2" else "memory"
+            for _, controllers, path in lines:
+                if wanted in controllers.split(","):
+                    inside = PurePosixPath("/")
+                    with suppress(ValueError):  # of another name space: what is mounted is ours
+                        inside = PurePosixPath(path).relative_to(root)
+                    top = Path(place)
+                    parts = () if ".." in inside.parts else inside.parts
+                    here = top.joinpath(*(part for part in parts if part != "/"))
+                    around = (here, *here.parents)
+                    yield from ((version, each) for each in around if each.is_relative_to(top))
