@@ -23,6 +23,8 @@ from pie_py.models.splits import PATTERNS
 
 log = structlog.get_logger("pie.tokenizer")
 
+Around = tuple[list[int], list[int]]  # tokens before and behind a text
+
 MAX_ID = 1 << 24  # what ids are below: there is a list with a place for each
 _SECONDS, _SECONDS_A_BYTE = 2.0, 0.05e-6  # of the CPU, to read one
 # Of a file whose JSON is looked at in this process: in Python it takes many times its size.
@@ -58,10 +60,10 @@ def read_codec(folder: Path, confined: ConfinedConfig) -> TextCodec:
     size = file.stat().st_size if file.is_file() else 0
     with reading(file):
         trusted = 0 < size <= _INLINE_BYTES and _is_known(folder)
-    first: int | None = None
+    around: Around | None = None
     if not trusted:
         try:
-            first, trusted = call_alone(
+            around, trusted = call_alone(
                 "reading it",
                 min(confined.memory, _LIBRARIES + _TIMES * size) if size else confined.memory,
                 examined,
@@ -75,11 +77,12 @@ def read_codec(folder: Path, confined: ConfinedConfig) -> TextCodec:
     codec.trusted = trusted
     if not trusted:
         log.info("no known form of tokenizer: it works in confined processes", at=str(folder))
-        codec.first_token = first
+        if around is not None:
+            codec.around = (around[0], around[1])
     return codec
 
 
-def examined(folder: str, look: bool) -> tuple[int | None, bool]:
+def examined(folder: str, look: bool) -> tuple[Around, bool]:
     """Reads and tries a tokenizer, in a confined process.
 
     Args:
@@ -87,14 +90,14 @@ def examined(folder: str, look: bool) -> tuple[int | None, bool]:
         look: whether it may be harmless.
 
     Returns:
-        The token that it puts before a text, and whether it is known to be harmless.
+        The tokens that it puts around a text, and whether it is known to be harmless.
     """
     try:
         codec = codec_of(folder)
         if codec.id_limit > MAX_ID:
             raise UnusableTokenizer(f"it gives a token the id {codec.id_limit - 1}")
         codec.encode("a b")
-        return codec.first_token, look and _is_known(Path(folder))
+        return codec.around, look and _is_known(Path(folder))
     except UnusableTokenizer as error:
         raise ApiError("invalid-argument", str(error)) from None
 
