@@ -82,6 +82,19 @@ def test_a_named_function_is_called_once(
     assert [(each.type, each.name) for each in message.content] == [("tool_use", "time")]
 
 
+def test_a_forced_call_goes_with_a_form_of_what_is_said(client: openai.OpenAI) -> None:
+    named: Any = {"type": "function", "function": {"name": "time"}}
+    answer = ask(client, tool_choice=named, response_format={"type": "json_object"}).choices[0]
+    assert [call.function.name for call in answer.message.tool_calls] == ["time"]
+
+
+def test_a_model_that_goes_on_calling_ends_all_the_same(client: openai.OpenAI) -> None:
+    """The bias is for the comma."""
+    bias = dict.fromkeys(tokens_with(client, ","), 100)
+    answer = ask(client, tool_choice="required", logit_bias=bias, max_tokens=600).choices[0]
+    assert (answer.finish_reason, len(answer.message.tool_calls)) == ("tool_calls", 8)
+
+
 def test_finished_calls_survive_a_cut(client: openai.OpenAI) -> None:
     bias: Any = dict.fromkeys(tokens_with(client, ","), 100)
     fields: dict[str, Any] = {"tool_choice": "required", "logit_bias": bias, "max_tokens": 100}
@@ -148,11 +161,10 @@ def test_a_conversation_with_calls(client: openai.OpenAI) -> None:
 
 def test_what_does_not_go_together(client: openai.OpenAI) -> None:
     unknown = {"type": "function", "function": {"name": "nothing"}}
-    form = {"type": "json_object"}
     for fields, param in (
         ({"tool_choice": unknown}, "tool_choice"),
         ({"tool_choice": "required", "tools": openai.omit}, "tool_choice"),
-        ({"tool_choice": "required", "response_format": form}, "response_format"),
+        ({"tool_choice": "required", "extra_body": {"guided_regex": "a+"}}, "tool_choice"),
     ):
         with pytest.raises(openai.BadRequestError) as raised:
             ask(client, **fields)

@@ -109,7 +109,7 @@ def _parts(content: Any) -> str | list[TextPart | ImagePart]:
     if isinstance(content, str):
         return content
     return [
-        ImagePart(ImageAddress(part.image_url))
+        ImagePart(ImageAddress(part.image_url, part.detail))
         if isinstance(part, InputImage)
         else TextPart(part.text)
         for part in content

@@ -30,7 +30,7 @@ class InputImage(msgspec.Struct, forbid_unknown_fields=True, tag="input_image"):
     """An image, as `data:image/png;base64,...`."""
 
     image_url: str
-    detail: Literal["auto"] | None = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
     file_id: None = None
 
 
