@@ -1,4 +1,4 @@
-"""Pydantic AI: texts, streams, tools and outputs of types, by chat, Responses and Anthropic's API."""
+"""Pydantic AI: texts, streams and outputs of types, by chat, Responses and Anthropic's API."""
 
 from typing import Any, Literal
 
