@@ -183,6 +183,25 @@ def test_functions_have_nothing_but_their_parameters(client: openai.OpenAI) -> N
     assert json.loads(shut.choices[0].message.content) in ({}, {"a": 1})
 
 
+def test_definitions_in_a_functions_schema_are_its_own(client: openai.OpenAI) -> None:
+    """Also where a model is told of the tools by the gateway, and the text begins a call."""
+
+    def tool(name: str, value: int) -> Any:
+        schema: dict[str, Any] = {"$defs": {"N": {"const": value}}, "type": "object"}
+        schema |= {"properties": {"n": {"$ref": "#/$defs/N"}}, "required": ["n"], "$id": "same"}
+        return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+    tools = [tool("one", 1), tool("two", 2)]
+    bias: Any = dict.fromkeys(tokens_with(client, "<", "pie-tiny"), 100)
+    for fields in ({"tool_choice": "required"}, {"logit_bias": bias, "model": "pie-tiny"}):
+        ask: dict[str, Any] = {"model": "tools", "messages": ASK, "tools": tools, **fields}
+        answer: Any = client.chat.completions.create(**ask, max_tokens=200, temperature=0)
+        calls = [call.function for call in answer.choices[0].message.tool_calls]
+        assert calls
+        for call in calls:
+            assert json.loads(call.arguments) == {"n": {"one": 1, "two": 2}[call.name]}
+
+
 def test_only_allowed_functions_are_called(client: openai.OpenAI) -> None:
     def choice(mode: str, name: str) -> Any:
         tools = [{"type": "function", "function": {"name": name}}]

@@ -85,10 +85,14 @@ def required_calls(functions: Sequence[tuple[str, dict[str, Any]]], *, parallel:
     options = [
         {
             "type": "object",
-            "properties": {"name": {"const": name}, "arguments": _arguments(schema)},
+            # With an id it is a resource of its own: `#/$defs/X` in it is its own X.
+            "properties": {
+                "name": {"const": name},
+                "arguments": {**_arguments(schema), "$id": str(at)},
+            },
             "required": ["name", "arguments"],
         }
-        for name, schema in functions
+        for at, (name, schema) in enumerate(functions)
     ]
     schema = {
         "type": "array",
