@@ -11,7 +11,7 @@ from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
 TEXT = [{"role": "user", "content": "Ann is 31 years old and likes red."}]
-KEPT: dict[str, Any] = {"model": MODEL, "max_retries": 0, "temperature": 0}
+KEPT: dict[str, Any] = {"model": MODEL, "max_retries": 0, "temperature": 0, "max_tokens": 300}
 
 
 class Person(BaseModel):
@@ -31,7 +31,7 @@ def _by(mode: Mode) -> Any:
 def _by_mode(mode: Mode) -> None:
     def of_mode() -> None:
         # Anthropic's client knows no `temperature` any more.
-        kept = {**KEPT, "max_tokens": 200}
+        kept = {**KEPT}
         if mode.name.startswith("ANTHROPIC"):
             del kept["temperature"]
         found = _by(mode).create(messages=TEXT, response_model=Person, **kept)
