@@ -31,7 +31,7 @@ def _by(mode: Mode) -> Any:
 def _by_mode(mode: Mode) -> None:
     def of_mode() -> None:
         # Anthropic's client knows no `temperature` any more.
-        kept = {**KEPT}
+        kept = dict(KEPT)
         if mode.name.startswith("ANTHROPIC"):
             del kept["temperature"]
         found = _by(mode).create(messages=TEXT, response_model=Person, **kept)
