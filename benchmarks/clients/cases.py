@@ -38,6 +38,7 @@ SHORT: bool = _arguments.short
 class Case(NamedTuple):
     """A function that is tried."""
 
+    name: str
     try_it: Callable[[], Any]  # may be async
     refused: tuple[int, str] | None  # the status and words that are expected
     perhaps: bool  # of `refused`: it may be right as well, by a model that is larger
@@ -49,16 +50,18 @@ _CASES: list[Case] = []
 
 
 def case(
+    group: str = "",
     *,
     refused: tuple[int, str] | None = None,
     perhaps: bool = False,
     wit: str = "",
     long: bool = False,
 ) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Makes the function below a case, of its own name."""
+    """Makes the function below a case, of its own name behind that of its group."""
 
     def add(function: Callable[[], Any]) -> Callable[[], Any]:
-        _CASES.append(Case(function, refused, perhaps, wit, long))
+        name = f"{group}: {function.__name__}" if group else function.__name__
+        _CASES.append(Case(name, function, refused, perhaps, wit, long))
         return function
 
     return add
@@ -75,7 +78,7 @@ def run() -> None:
     with asyncio.Runner() as loop, contextlib.redirect_stdout(sys.stderr):
         for one in _CASES:
             if not (SHORT and one.long):
-                tell(one.try_it.__name__, *_judge(one, loop))
+                tell(one.name, *_judge(one, loop))
 
 
 def _judge(one: Case, loop: asyncio.Runner) -> tuple[str, str]:

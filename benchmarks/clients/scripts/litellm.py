@@ -41,38 +41,31 @@ def cases_of(provider: str) -> None:
     """Adds the cases of one provider, whose names begin with it."""
     where = {"model": f"{provider}/{MODEL}", "api_base": PROVIDERS[provider], **KEPT}
 
-    def of_provider(**how: Any) -> Any:
-        def add(function: Any) -> None:
-            function.__name__ = f"{provider}: {function.__name__}"
-            case(**how)(function)
-
-        return add
-
-    @of_provider()
+    @case(provider)
     def text() -> None:
         found = litellm.completion(messages=SAID, **where)
         assert found.choices[0].finish_reason in ("stop", "length")
         assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens
 
-    @of_provider()
+    @case(provider)
     def stream_is_the_whole() -> None:
         whole = litellm.completion(messages=SAID, **where)
         chunks = list(litellm.completion(messages=SAID, stream=True, **where))
         built = litellm.stream_chunk_builder(chunks, messages=SAID)
         assert built.choices[0].message.content == whole.choices[0].message.content
 
-    @of_provider()
+    @case(provider)
     async def asynchronously_at_once() -> None:
         asked = [litellm.acompletion(messages=SAID, **where) for _ in range(4)]
         assert len({each.choices[0].message.content for each in await asyncio.gather(*asked)}) == 1
 
-    @of_provider()
+    @case(provider)
     def dumped_answer_goes_back_in() -> None:
         first = litellm.completion(messages=SAID, **where)
         more = [*SAID, first.choices[0].message.model_dump(), {"role": "user", "content": "More."}]
         assert litellm.completion(messages=more, **where).choices
 
-    @of_provider()
+    @case(provider)
     def effort_none() -> None:
         assert litellm.completion(
             messages=SAID, reasoning_effort="none", drop_params=True, **where
@@ -81,7 +74,7 @@ def cases_of(provider: str) -> None:
     if provider == "ollama_chat":  # its API forces no calls
         return
 
-    @of_provider()
+    @case(provider)
     def forced_call_and_its_result() -> None:
         kept = {**where, "tools": [TOOL]}
         first = litellm.completion(messages=SAID, tool_choice=FORCED, **kept).choices[0]
@@ -92,7 +85,7 @@ def cases_of(provider: str) -> None:
         more = [*SAID, first.message.model_dump(), result]
         assert litellm.completion(messages=more, **kept).choices
 
-    @of_provider()
+    @case(provider)
     def forced_call_in_a_stream() -> None:
         chunks = litellm.completion(
             messages=SAID, tools=[TOOL], tool_choice=FORCED, stream=True, **where
@@ -101,7 +94,7 @@ def cases_of(provider: str) -> None:
         [call] = built.choices[0].message.tool_calls
         assert "city" in call.function.arguments
 
-    @of_provider()
+    @case(provider)
     def typed() -> None:
         found = litellm.completion(messages=SAID, response_format=Verdict, **where)
         Verdict.model_validate_json(found.choices[0].message.content)

@@ -53,14 +53,7 @@ def cases_of(mode: str, kind: Any) -> None:
         kept = ModelSettings(**{**KEPT, **(settings or {})})
         return Agent(name="a", instructions="Be brief.", model=model, model_settings=kept, **more)
 
-    def of_mode(**how: Any) -> Any:
-        def add(function: Any) -> None:
-            function.__name__ = f"{mode}: {function.__name__}"
-            case(**how)(function)
-
-        return add
-
-    @of_mode()
+    @case(mode)
     async def text() -> None:
         found = await Runner.run(agent(), "Say hello.")
         assert isinstance(found.final_output, str)
@@ -68,7 +61,7 @@ def cases_of(mode: str, kind: Any) -> None:
         assert usage.input_tokens > 0
         assert usage.total_tokens == usage.input_tokens + usage.output_tokens
 
-    @of_mode()
+    @case(mode)
     async def streamed_text_is_the_whole() -> None:
         found = Runner.run_streamed(agent(), "Say hello.")
         deltas, kinds = "", []
@@ -93,9 +86,9 @@ def cases_of(mode: str, kind: Any) -> None:
             assert found.final_output.startswith("sunny in "), found.final_output
 
         tool_forced.__name__ += f"_{choice}"
-        of_mode()(tool_forced)
+        case(mode)(tool_forced)
 
-    @of_mode()
+    @case(mode)
     async def tool_without_arguments() -> None:
         one = agent(
             {"tool_choice": "clock", "parallel_tool_calls": False},
@@ -104,7 +97,7 @@ def cases_of(mode: str, kind: Any) -> None:
         )
         assert (await Runner.run(one, "What time is it?")).final_output == "noon"
 
-    @of_mode()
+    @case(mode)
     async def streamed_tool() -> None:
         one = agent(
             {"tool_choice": "required"}, tools=[weather], tool_use_behavior="stop_on_first_tool"
@@ -114,7 +107,7 @@ def cases_of(mode: str, kind: Any) -> None:
         assert items == sorted(items)
         assert items.count("tool_called") == items.count("tool_output") > 0
 
-    @of_mode()
+    @case(mode)
     async def history_with_calls_goes_back_in() -> None:
         one = agent(
             {"tool_choice": "required"},
@@ -128,19 +121,19 @@ def cases_of(mode: str, kind: Any) -> None:
         third = [*second.to_input_list(), {"role": "user", "content": "Thanks."}]
         assert isinstance((await Runner.run(agent(), third)).final_output, str)
 
-    @of_mode()
+    @case(mode)
     async def typed_output() -> None:
         found = await Runner.run(agent(output_type=Verdict), "Was it good?")
         assert isinstance(found.final_output, Verdict)
 
-    @of_mode()
+    @case(mode)
     async def streamed_typed_output() -> None:
         found = Runner.run_streamed(agent(output_type=Verdict), "Was it good?")
         async for _ in found.stream_events():
             pass
         assert isinstance(found.final_output, Verdict)
 
-    @of_mode()
+    @case(mode)
     async def handoff() -> None:
         other = agent().clone(name="Other")
         one = agent({"tool_choice": "transfer_to_other"}, handoffs=[other])
@@ -148,7 +141,7 @@ def cases_of(mode: str, kind: Any) -> None:
         assert found.last_agent.name == "Other"
         assert isinstance(found.final_output, str)
 
-    @of_mode()
+    @case(mode)
     async def agent_as_tool() -> None:
         helper = agent(output_type=Verdict).as_tool("judge", "Judges.")
         one = agent(
@@ -159,7 +152,7 @@ def cases_of(mode: str, kind: Any) -> None:
         helper.params_json_schema["properties"]["input"]["enum"] = ["red", "green"]
         assert "points" in str((await Runner.run(one, "Judge it.")).final_output)
 
-    @of_mode()
+    @case(mode)
     async def session() -> None:
         kept = SQLiteSession("one")
         await Runner.run(agent(), "My name is Ann.", session=kept)
@@ -167,7 +160,7 @@ def cases_of(mode: str, kind: Any) -> None:
         assert isinstance(found.final_output, str)
         assert len(await kept.get_items()) == 4
 
-    @of_mode()
+    @case(mode)
     async def settings() -> None:
         kept = {
             "top_p": 0.9,
@@ -183,7 +176,7 @@ def cases_of(mode: str, kind: Any) -> None:
             kept |= {"extra_body": {"top_k": 20}}
         assert isinstance((await Runner.run(agent(kept), "Say hello.")).final_output, str)
 
-    @of_mode(refused=(400, "image"))
+    @case(mode, refused=(400, "image"))
     async def picture_for_a_model_that_reads_none() -> None:
         part = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}
         await Runner.run(agent(), [{"role": "user", "content": [part]}])

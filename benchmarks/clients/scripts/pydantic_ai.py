@@ -49,14 +49,7 @@ def cases_of(api: str) -> None:
         settings = {**KEPT, **more.pop("settings", {})}
         return Agent(MODELS[api], instructions="Be brief.", model_settings=settings, **more)
 
-    def of_api(**how: Any) -> Any:
-        def add(function: Any) -> None:
-            function.__name__ = f"{api}: {function.__name__}"
-            case(**how)(function)
-
-        return add
-
-    @of_api()
+    @case(api)
     async def text() -> None:
         found = await agent().run("Say hello.")
         assert isinstance(found.output, str)
@@ -64,13 +57,13 @@ def cases_of(api: str) -> None:
         assert found.usage.output_tokens > 0
         assert found.response.finish_reason in ("stop", "length")
 
-    @of_api()
+    @case(api)
     async def streamed_text_is_the_whole() -> None:
         async with agent().run_stream("Say hello.") as found:
             deltas = "".join([each async for each in found.stream_text(delta=True)])
             assert deltas == await found.get_output()
 
-    @of_api()
+    @case(api)
     async def history_goes_back_in() -> None:
         first = await agent().run("My name is Ann.")
         kept = ModelMessagesTypeAdapter.validate_json(first.all_messages_json())
@@ -78,35 +71,35 @@ def cases_of(api: str) -> None:
         assert isinstance(second.output, str)
         assert len(second.all_messages()) == 4
 
-    @of_api()
+    @case(api)
     async def output_by_tool() -> None:
         assert isinstance(
             (await agent(output_type=ToolOutput(Verdict)).run("Good?")).output, Verdict
         )
 
-    @of_api()
+    @case(api)
     async def output_by_one_of_several_tools() -> None:
         found = await agent(output_type=[Verdict, Place]).run("Good?")
         assert isinstance(found.output, Verdict | Place)
 
-    @of_api()
+    @case(api)
     async def output_by_schema() -> None:
         found = await agent(output_type=NativeOutput(Verdict)).run("Good?")
         assert isinstance(found.output, Verdict)
 
-    @of_api()
+    @case(api)
     async def streamed_output_by_tool() -> None:
         async with agent(output_type=ToolOutput(Verdict)).run_stream("Good?") as found:
             parts = [each async for each in found.stream_output(debounce_by=None)]
             assert isinstance(parts[-1], Verdict)
 
-    @of_api()
+    @case(api)
     async def streamed_output_by_schema() -> None:
         async with agent(output_type=NativeOutput(Verdict)).run_stream("Good?") as found:
             parts = [each async for each in found.stream_output(debounce_by=None)]
             assert isinstance(parts[-1], Verdict)
 
-    @of_api()
+    @case(api)
     async def calls_and_results_go_back_in() -> None:
         call = ToolCallPart("weather", {"city": "Oslo"}, "call_1")
         kept = [
@@ -120,7 +113,7 @@ def cases_of(api: str) -> None:
         )
         assert again.output is not None
 
-    @of_api()
+    @case(api)
     async def settings() -> None:
         kept = {"top_p": 0.9, "timeout": 60.0, "parallel_tool_calls": False}
         if api == "chat":
@@ -134,7 +127,7 @@ def cases_of(api: str) -> None:
             kept |= {"anthropic_thinking": {"type": "disabled"}, "anthropic_cache": True}
         assert isinstance((await agent(settings=kept).run("Say hello.")).output, str)
 
-    @of_api(refused=(400, "reads no images"))
+    @case(api, refused=(400, "reads no images"))
     async def picture_for_a_model_that_reads_none() -> None:
         await agent().run(["See", BinaryContent(b"\x89PNG", media_type="image/png")])
 
