@@ -20,6 +20,7 @@ WIT = {
     "test_unicode_tool_call_integration": "the model has to copy a text into an argument",
 }
 OF_WIT = ("AssertionError", "langchain_core.exceptions.OutputParserException")
+CUT = ("openai.LengthFinishReasonError", "EOF while parsing")  # the server has said so
 LONG = ("agent_loop", "double_messages")
 
 
@@ -86,6 +87,8 @@ class Telling:
         else:
             crash = report.longrepr.reprcrash.message
             of_wit = WIT.get(test.partition("[")[0]) if crash.startswith(OF_WIT) else None
+            if any(word in crash for word in CUT):
+                of_wit = "the model has to end its texts"
             tell(name, *((UNJUDGED, of_wit) if of_wit else (WRONG, crash)))
 
 
