@@ -25,7 +25,7 @@ from pie_gateway.openai.models import (
     model,
     models,
 )
-from pie_gateway.openai.responses import responses
+from pie_gateway.openai.responses import input_tokens, responses
 from pie_gateway.problems import ErrorBody
 from pie_gateway.schemas import anthropic, chat, inferlets, ollama
 from pie_gateway.schemas.completions import CompletionAnswer, CompletionRequest
@@ -65,6 +65,11 @@ _LISTED = (("all", {"type": "boolean", "default": False}),)
 _FORCED = (("force", {"type": "boolean", "default": False}),)
 _AFTER = (("after", {"type": "integer", "minimum": 0, "maximum": 10**15 - 1, "default": 0}),)
 _NAMED = (("name", {"type": "string", "minLength": 1, "maxLength": 64}),)
+_PAGE = (
+    ("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
+    ("after", {"type": "string"}),
+    ("order", {"enum": ["asc", "desc"], "default": "desc"}),
+)
 _CARD = inferlets.InstanceCard
 _INSTANCE = "/v1/instances/{instance}"
 
@@ -83,7 +88,11 @@ OPERATIONS = (
         "POST", "/v1/completions", completions, CompletionAnswer, CompletionRequest, streams=True
     ),
     Operation("POST", "/v1/responses", responses, ResponsesAnswer, ResponsesRequest, streams=True),
+    Operation(
+        "POST", "/v1/responses/input_tokens", input_tokens, ANY, ResponsesRequest, more=(504,)
+    ),
     Operation("GET", "/v1/responses/{response}", stored.response, ResponsesAnswer),
+    Operation("GET", "/v1/responses/{response}/input_items", stored.input_items, ANY, query=_PAGE),
     Operation("DELETE", "/v1/responses/{response}", stored.forget_response, ANY),
     Operation(
         "POST",

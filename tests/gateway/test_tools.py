@@ -210,6 +210,14 @@ def test_only_allowed_functions_are_called(client: openai.OpenAI) -> None:
     for name in ("time", "weather"):
         answer = ask(client, tool_choice=choice("required", name), parallel_tool_calls=False)
         assert [call.function.name for call in answer.choices[0].message.tool_calls] == [name]
+        flat: Any = [{"type": "function", **tool["function"]} for tool in TOOLS]
+        allowed: Any = {"type": "allowed_tools", "mode": "required"}
+        allowed["tools"] = [{"type": "function", "name": name}]
+        response: Any = client.responses.create(
+            model="tools", input=ASK, tools=flat, tool_choice=allowed, parallel_tool_calls=False
+        )
+        assert [call.name for call in response.output] == [name]
+        assert response.tool_choice.tools == allowed["tools"]
     free = ask(client, tool_choice=choice("auto", "time"), max_tokens=1)
     assert free.usage.prompt_tokens == ask(client, max_tokens=1).usage.prompt_tokens
     with pytest.raises(openai.BadRequestError, match="no function is called 'other'"):
@@ -377,12 +385,43 @@ def test_errors_are_of_anthropics_form(claude: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError) as missing:
         claude.messages.create(model="claude", messages=hi, max_tokens=1)
     assert missing.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
+    assert missing.value.request_id
+    [first, *_] = claude.models.list()
+    assert first.created_at.year > 2000
     with pytest.raises(anthropic.BadRequestError, match="thinking"):
         claude.messages.create(
             model="pie-tiny",
             messages=hi,
             max_tokens=1,
             thinking={"type": "enabled", "budget_tokens": 1024},
+        )
+
+
+def test_the_tool_runner_of_anthropics_client(claude: anthropic.Anthropic) -> None:
+    """It asks for a conversation that the server keeps, and sends all of it where there is none."""
+
+    @anthropic.beta_tool
+    def now() -> str:
+        """Tells the time."""
+        return "noon"
+
+    fields: dict[str, Any] = {"model": "pie-tiny", "max_tokens": 60, "messages": ASK}
+    must: Any = {"type": "tool", "name": "now"}
+    runner = claude.beta.messages.tool_runner(
+        tools=[now], tool_choice=must, max_iterations=2, **fields
+    )
+    assert [message.content[0].type for message in runner] == ["tool_use"] * 2
+
+
+def test_images_of_a_result_are_read_as_the_users(claude: anthropic.Anthropic) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    used = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+    seen = [{"type": "text", "text": "x"}, {"type": "image", "source": source}]
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": seen}
+    told: Any = [*ASK, {"role": "assistant", "content": [used]}]
+    with pytest.raises(anthropic.BadRequestError, match="reads no images"):
+        claude.messages.create(
+            model="tools", max_tokens=1, messages=[*told, {"role": "user", "content": [result]}]
         )
 
 
@@ -434,6 +473,18 @@ def test_a_response_goes_on_from_an_earlier_one(client: openai.OpenAI) -> None:
     assert client.responses.retrieve(first.id).output_text == first.output_text
     again = client.responses.create(input="Now?", previous_response_id=then.id, **fields)
     assert again.usage.input_tokens > then.usage.input_tokens
+    items: Any = list(client.responses.input_items.list(then.id, limit=2))
+    assert [item.role for item in items] == ["user", "assistant", "user"]
+    assert [item.content[0].text for item in items][::2] == ["And now?", "How is the weather?"]
+    oldest = client.responses.input_items.list(then.id, limit=1, order="asc")
+    assert (oldest.data[0].content[0].text, oldest.has_more) == ("How is the weather?", True)  # type: ignore[union-attr]
+    whole[1] = {"type": "item_reference", "id": first.output[0].id}
+    named = client.responses.create(input=whole, **fields)
+    assert named.usage.input_tokens == then.usage.input_tokens
+    count: Any = client.responses.input_tokens.count
+    assert count(model="tools", input=whole).input_tokens == then.usage.input_tokens
+    with pytest.raises(openai.NotFoundError, match="has an item 'msg_x'"):
+        client.responses.create(input=[{"type": "item_reference", "id": "msg_x"}], **fields)
     client.responses.delete(first.id)
     for name in (first.id, same.id, "x"):
         with pytest.raises(openai.NotFoundError, match="is kept"):

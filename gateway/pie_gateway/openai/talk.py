@@ -52,6 +52,15 @@ class Talk:
         """What parts the text of one choice."""
         return TextSplitter(self._dialect, prompt, self._must_call, self._one_call)
 
+    async def count(self) -> int:
+        """The tokens of the prompt; nothing is generated.
+
+        Raises:
+            Problem: the instance fails.
+        """
+        async with self.generation as generation:
+            return (await generation.prompt()).tokens
+
     async def parts(self) -> AsyncGenerator[Part, None]:
         """The parts of the only choice: the prompt, what is said, the end.
 
