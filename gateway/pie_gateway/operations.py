@@ -70,6 +70,7 @@ _PAGE = (
     ("after", {"type": "string"}),
     ("order", {"enum": ["asc", "desc"], "default": "desc"}),
 )
+_MODEL = (("model", {"type": "string"}),)
 _CARD = inferlets.InstanceCard
 _INSTANCE = "/v1/instances/{instance}"
 
@@ -116,6 +117,7 @@ OPERATIONS = (
     Operation(
         "POST", "/detokenize", tokens.detokenize, tokens.Detokenized, tokens.DetokenizeRequest
     ),
+    Operation("GET", "/tokenizer_info", tokens.tokenizer_info, ANY, query=_MODEL, more=(404,)),
     Operation("POST", "/v1/embeddings", embeddings, ANY, EmbeddingsRequest),
     Operation(
         "POST",

@@ -67,7 +67,7 @@ def schemas():
 @case()
 def tools():
     model.prompt("Who is Ann?", tools=[lookup], **WIDE).text()
-    model.chain("Who is Ann?", tools=[lookup], options=WIDE, chain_limit=0).text()
+    model.conversation(tools=[lookup], chain_limit=3).chain("Who is Ann?", options=WIDE).text()
     call = llm.ToolCall(name="lookup", arguments={"name": "Ann"}, tool_call_id="call_1")
     result = llm.ToolResult(name="lookup", output="there", tool_call_id="call_1")
     talk = model.conversation()
