@@ -406,10 +406,8 @@ def test_the_tool_runner_of_anthropics_client(claude: anthropic.Anthropic) -> No
         return "noon"
 
     fields: dict[str, Any] = {"model": "pie-tiny", "max_tokens": 60, "messages": ASK}
-    must: Any = {"type": "tool", "name": "now"}
-    runner = claude.beta.messages.tool_runner(
-        tools=[now], tool_choice=must, max_iterations=2, **fields
-    )
+    fields["tool_choice"] = {"type": "tool", "name": "now"}
+    runner: Any = claude.beta.messages.tool_runner(tools=[now], max_iterations=2, **fields)
     assert [message.content[0].type for message in runner] == ["tool_use"] * 2
 
 
@@ -476,8 +474,8 @@ def test_a_response_goes_on_from_an_earlier_one(client: openai.OpenAI) -> None:
     items: Any = list(client.responses.input_items.list(then.id, limit=2))
     assert [item.role for item in items] == ["user", "assistant", "user"]
     assert [item.content[0].text for item in items][::2] == ["And now?", "How is the weather?"]
-    oldest = client.responses.input_items.list(then.id, limit=1, order="asc")
-    assert (oldest.data[0].content[0].text, oldest.has_more) == ("How is the weather?", True)  # type: ignore[union-attr]
+    oldest: Any = client.responses.input_items.list(then.id, limit=1, order="asc")
+    assert (oldest.data[0].content[0].text, oldest.has_more) == ("How is the weather?", True)
     whole[1] = {"type": "item_reference", "id": first.output[0].id}
     named = client.responses.create(input=whole, **fields)
     assert named.usage.input_tokens == then.usage.input_tokens

@@ -9,7 +9,7 @@ from anthropic import AsyncAnthropic, beta_tool
 from cases import BASE, MODEL, case, run
 from pydantic import BaseModel
 
-client = anthropic.Anthropic(base_url=BASE, api_key="none", max_retries=0, timeout=120)
+client = anthropic.Anthropic(base_url=BASE, api_key="none", timeout=120)
 create, stream = client.messages.create, client.messages.stream
 HI = [{"role": "user", "content": "What is the capital of Thessel?"}]
 ASK = {"model": MODEL, "messages": HI, "max_tokens": 24, "extra_body": {"temperature": 0}}
@@ -48,7 +48,7 @@ def whole_and_stream():
     assert last.stop_reason == whole.stop_reason
 
 
-@case()
+@case(long=True)
 def answers_go_back_in():
     whole = create(**ASK)
     for content in (whole.content, [b.model_dump() for b in whole.content], whole.content[0].text):
@@ -101,7 +101,7 @@ def tools_streamed():
     create(**{**FORCED, "messages": [*told, {"role": "user", "content": results}]})
 
 
-@case()
+@case(long=True)
 def parse():
     answer = client.messages.parse(**{**ASK, "max_tokens": 300}, output_format=Point)
     assert answer.stop_reason == "max_tokens" or isinstance(answer.parsed_output, Point)
@@ -131,7 +131,7 @@ def tool_runner():
     assert messages[0].content[0].name == "lookup"
 
 
-@case()
+@case(long=True)
 def tool_runner_streams():
     @beta_tool
     def lookup() -> str:
@@ -208,7 +208,7 @@ def claude_code():
                                 context_management=edits)  # fmt: skip
 
 
-@case()
+@case(long=True)
 def claude_code_small_asks():
     """The quota's check, a title with a schema, a count."""
     create(**{**ASK, "max_tokens": 1, "messages": [{"role": "user", "content": "quota"}]})
@@ -227,7 +227,7 @@ def thinking():
     create(**{**ASK, "max_tokens": 2000}, thinking={"type": "enabled", "budget_tokens": 1024})
 
 
-@case()
+@case(long=True)
 def thoughts_in_history():
     content = [
         {"type": "thinking", "thinking": "Hm.", "signature": "x"},
@@ -275,7 +275,7 @@ def batches():
     client.messages.batches.list()
 
 
-@case()
+@case(long=True)
 def parameters():
     ask = {**ASK, "extra_body": {"top_k": 5, "top_p": 0.9, "temperature": 1}}
     ask |= {"stop_sequences": ["e"], "service_tier": "auto", "metadata": {"user_id": "x"}}
@@ -317,7 +317,7 @@ def left_and_timed_out():
     with stream(**long) as s:
         next(iter(s))
     try:
-        client.with_options(timeout=0.05).messages.create(**long)
+        client.with_options(timeout=0.05, max_retries=0).messages.create(**long)
     except anthropic.APITimeoutError:
         create(**ASK)
         return
@@ -326,7 +326,7 @@ def left_and_timed_out():
 
 @case()
 async def asynchronous():
-    async with AsyncAnthropic(base_url=BASE, api_key="none", max_retries=0) as many:
+    async with AsyncAnthropic(base_url=BASE, api_key="none") as many:
         answers = await asyncio.gather(*(many.messages.create(**ASK) for _ in range(5)))
         async with many.messages.stream(**ASK) as s:
             last = await s.get_final_message()

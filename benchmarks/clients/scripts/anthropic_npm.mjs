@@ -6,7 +6,7 @@ import { zodOutputFormat } from "@anthropic-ai/sdk/helpers/zod";
 import { z } from "zod";
 import { add, BASE, check, MODEL, run } from "./cases.mjs";
 
-const client = new Anthropic({ baseURL: BASE, apiKey: "none", maxRetries: 0 });
+const client = new Anthropic({ baseURL: BASE, apiKey: "none" });
 const HI = [{ role: "user", content: "What is the capital of Thessel?" }];
 const ASK = { model: MODEL, messages: HI, max_tokens: 24, temperature: 0 };
 const Point = z.object({ kind: z.enum(["a", "b"]), inner: z.object({ n: z.literal(1) }).optional() });

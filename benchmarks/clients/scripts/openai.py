@@ -9,7 +9,7 @@ from cases import MODEL, V1, case, run
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
-client = OpenAI(base_url=V1, api_key="none", max_retries=0, timeout=120)
+client = OpenAI(base_url=V1, api_key="none", timeout=120)
 chat, responses = client.chat.completions, client.responses
 HI = [{"role": "user", "content": "What is the capital of Thessel?"}]
 ASK = {"model": MODEL, "messages": HI, "max_tokens": 24, "temperature": 0}
@@ -259,7 +259,7 @@ def left_and_timed_out():
     with chat.create(**long, stream=True) as stream:
         next(iter(stream))
     try:
-        client.with_options(timeout=0.2).chat.completions.create(**long)
+        client.with_options(timeout=0.2, max_retries=0).chat.completions.create(**long)
     except openai.APITimeoutError:
         chat.create(**ASK)
         return
@@ -268,7 +268,7 @@ def left_and_timed_out():
 
 @case()
 async def asynchronous():
-    async with AsyncOpenAI(base_url=V1, api_key="none", max_retries=0) as many:
+    async with AsyncOpenAI(base_url=V1, api_key="none") as many:
         create = many.chat.completions.create
         answers = await asyncio.gather(*(create(**ASK) for _ in range(5)))
         task = asyncio.create_task(create(**{**ASK, "max_tokens": 1500}))
@@ -315,7 +315,7 @@ def responses_and_stream():
         responses.create(**{**INPUT, "input": [*HI, *output, *HI]})
 
 
-@case()
+@case(long=True)
 def responses_parse():
     ask = {**INPUT, "max_output_tokens": 200}
     answer = responses.parse(**ask, text_format=Pair)
@@ -372,7 +372,7 @@ def responses_kept():
         fails(openai.NotFoundError, "response_not_found", lambda n=gone: responses.retrieve(n))
 
 
-@case()
+@case(long=True)
 def items_of_every_kind():
     said = [
         {"role": "developer", "content": "Be brief."},

@@ -6,7 +6,7 @@ import { zodResponsesFunction } from "openai/helpers/zod";
 import { z } from "zod";
 import { add, check, MODEL, run, V1 } from "./cases.mjs";
 
-const client = new OpenAI({ baseURL: V1, apiKey: "none", maxRetries: 0 });
+const client = new OpenAI({ baseURL: V1, apiKey: "none" });
 const chat = client.chat.completions;
 const HI = [{ role: "user", content: "What is the capital of Thessel?" }];
 const ASK = { model: MODEL, messages: HI, max_tokens: 24, temperature: 0 };
@@ -142,7 +142,7 @@ add(async function left_and_timed_out() {
   setTimeout(() => controller.abort(), 100);
   const left = await chat.create(long, { signal: controller.signal }).catch((each) => each);
   check(left instanceof OpenAI.APIUserAbortError, left);
-  const late = await chat.create(long, { timeout: 100 }).catch((each) => each);
+  const late = await chat.create(long, { timeout: 100, maxRetries: 0 }).catch((each) => each);
   check(late instanceof OpenAI.APIConnectionTimeoutError, late);
   await chat.create(ASK);
 });

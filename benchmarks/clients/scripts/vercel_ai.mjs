@@ -30,7 +30,7 @@ const named = { type: "tool", toolName: "point" };
 globalThis.AI_SDK_LOG_WARNINGS = false;
 
 for (const [name, model] of Object.entries(MODELS)) {
-  const ask = { model, messages: HI, maxOutputTokens: 30, temperature: 0, maxRetries: 0 };
+  const ask = { model, messages: HI, maxOutputTokens: 30, temperature: 0 };
   const wide = { ...ask, maxOutputTokens: 200 };
   const own = (title, act) => add(Object.defineProperty(act, "name", { value: `${name}: ${title}` }));
 
