@@ -25,9 +25,13 @@ CACHED = {"cache_control": {"type": "ephemeral"}}
 IMAGE = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
 
 
-class Point(BaseModel):
+class Inner(BaseModel):
     kind: Literal["a", "b"]
-    inner: "Point | None" = None
+
+
+class Point(BaseModel):
+    first: Inner
+    second: Inner | None
 
 
 @case()

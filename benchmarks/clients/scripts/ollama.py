@@ -15,9 +15,13 @@ ASK = {"model": MODEL, "messages": HI, "options": COOL}
 LONG = {**ASK, "options": {**COOL, "num_predict": 200}}
 
 
-class Point(BaseModel):
+class Inner(BaseModel):
     kind: Literal["a", "b"]
-    inner: "Point | None" = None
+
+
+class Point(BaseModel):
+    first: Inner
+    second: Inner | None
 
 
 def point(kind: Literal["a", "b"], x: int = 0) -> str:
