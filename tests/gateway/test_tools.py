@@ -416,11 +416,10 @@ def test_images_of_a_result_are_read_as_the_users(claude: anthropic.Anthropic) -
     used = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
     seen = [{"type": "text", "text": "x"}, {"type": "image", "source": source}]
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": seen}
-    told: Any = [*ASK, {"role": "assistant", "content": [used]}]
+    told: list[Any] = [*ASK, {"role": "assistant", "content": [used]}]
+    told.append({"role": "user", "content": [result]})
     with pytest.raises(anthropic.BadRequestError, match="reads no images"):
-        claude.messages.create(
-            model="tools", max_tokens=1, messages=[*told, {"role": "user", "content": [result]}]
-        )
+        claude.messages.create(model="tools", max_tokens=1, messages=told)
 
 
 def test_responses(client: openai.OpenAI) -> None:
