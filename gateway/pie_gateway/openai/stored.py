@@ -140,18 +140,22 @@ async def response(exchange: Exchange) -> Response:
 async def input_items(exchange: Exchange) -> Response:
     """The conversation before a response that is kept, the newest item first."""
     query = exchange.request.query_params
-    limit, after = query.get("limit", "20"), query.get("after")
-    if not (limit.isascii() and limit.isdigit() and 1 <= len(limit) <= 3):
-        raise Problem(400, "`limit` is a number of items", param="limit")
+    limit, order, after = query.get("limit", "20"), query.get("order", "desc"), query.get("after")
+    if limit not in map(str, range(1, 101)):
+        raise Problem(400, "`limit`: from 1 to 100 items", param="limit")
+    if order not in ("asc", "desc"):
+        raise Problem(400, "`order`: `asc` or `desc`", param="order")
     name = exchange.request.path_params["response"]
     stored = _responses(exchange).find(exchange.user, name)
     after_it = len(msgspec.json.decode(stored.answer)["output"])
     items = [_listed(item, at) for at, item in enumerate(msgspec.json.decode(stored.items))]
     items = items[: len(items) - after_it]
-    if query.get("order") != "asc":
+    if order == "desc":
         items.reverse()
     ids = [item["id"] for item in items]
-    begin = ids.index(after) + 1 if after in ids else 0
+    if after is not None and after not in ids:
+        raise Problem(400, f"`after`: there is no item {after[:100]!r}", param="after")
+    begin = 0 if after is None else ids.index(after) + 1
     page = items[begin : begin + int(limit)]
     told = {"object": "list", "data": page, "has_more": begin + len(page) < len(items)}
     told |= {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {}
