@@ -37,7 +37,7 @@ def likelihoods():
         model = completions(batch_size=batch, tokenized_requests=ids)
         found.append(model.loglikelihood(instances("loglikelihood", TEXTS)))
     for one, batched in zip(*found[:2], strict=True):
-        assert math.isclose(one[0], batched[0], abs_tol=0.05), found
+        assert math.isclose(one[0], batched[0], abs_tol=0.2), found
     assert all(value < 0 for value, _ in found[2])
 
 
