@@ -34,6 +34,7 @@ MODULES = {
     "gpu": "benchmarks.gpu.run",
     "stopwatch": "benchmarks.stopwatch",
     "laptop": "benchmarks.laptop.compare",
+    "clients": "benchmarks.clients.run",
 }
 ATTACKS = Benchmarks(
     {

@@ -1,9 +1,10 @@
-"""Writes the table of records in `docs/benchmarks.md`, and plots, from `docs/results/`.
+"""Writes the tables of records in `docs/benchmarks.md` and of clients in `docs/http.md`, and plots,
+from `docs/results/`.
 
     python -m benchmarks NAME --json > docs/results/NAME.json
     python docs/make_results.py
 
-The part of the page between the two marks is generated; a test compares it with what this writes.
+What stands between two marks is generated; a test compares it with what this writes.
 All rows of all records are a page of the site, which `make_site.py` makes.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,6 @@ from benchmarks.plots import pyplot, save
 from pie_py.bench.report import Report, cell
 
 DOCS = Path(__file__).resolve().parent
-PAGE = DOCS / "benchmarks.md"
 RESULTS = DOCS / "results"
 BEGIN, END = "<!-- results: written by make_results.py -->\n", "<!-- end of results -->\n"
 
@@ -28,19 +29,28 @@ Record = dict[str, Any]
 
 
 def main() -> None:
-    """Writes the page and the plots."""
-    PAGE.write_text(render(), encoding="utf-8")
+    """Writes the pages and the plots."""
+    for page, text in render().items():
+        (DOCS / page).write_text(text, encoding="utf-8")
     for name, draw in PLOTS.items():
         if (RESULTS / f"{name}.json").exists():
             draw(_load(name), RESULTS / f"{name}.svg")
 
 
-def render() -> str:
-    """The page, with a line for each record."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
+def render() -> dict[str, str]:
+    """The pages: with a line for each record, and with the clients that were tried."""
     head = _row(["record", "processor, load", "goals met"]) + _row(["---"] * 3)
-    return before + BEGIN + "\n" + head + "".join(map(_line, _names())) + "\n" + END + after
+    tables = {
+        "benchmarks.md": head + "".join(map(_line, _names())),
+        "http.md": "".join(islice(_table(_load("clients")), 1, None)),
+    }
+    return {page: _with(page, table) for page, table in tables.items()}
+
+
+def _with(page: str, table: str) -> str:
+    before, _, rest = (DOCS / page).read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
 
 
 def records() -> str:

@@ -22,7 +22,7 @@ from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
 from pie_gateway.openai.embeddings import embeddings, rerank, score
 from pie_gateway.openai.models import ModelCard, ModelList, model, models
-from pie_gateway.openai.responses import responses
+from pie_gateway.openai.responses import input_tokens, responses
 from pie_gateway.problems import ErrorBody
 from pie_gateway.schemas import anthropic, chat, inferlets, ollama
 from pie_gateway.schemas import embeddings as embedding
@@ -64,8 +64,14 @@ _LISTED = (("all", {"type": "boolean", "default": False}),)
 _FORCED = (("force", {"type": "boolean", "default": False}),)
 _AFTER = (("after", {"type": "integer", "minimum": 0, "maximum": 10**15 - 1, "default": 0}),)
 _LIMIT = ("limit", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100})
-_PAGE = (_LIMIT, ("after", {"type": "string", "default": ""}))
+_FILES = (_LIMIT, ("after", {"type": "string", "default": ""}))
 _NAMED = (("name", {"type": "string", "minLength": 1, "maxLength": 64}),)
+_PAGE = (
+    ("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
+    ("after", {"type": "string"}),
+    ("order", {"enum": ["asc", "desc"], "default": "desc"}),
+)
+_MODEL = (("model", {"type": "string"}),)
 _CARD = inferlets.InstanceCard
 _INSTANCE = "/v1/instances/{instance}"
 
@@ -84,7 +90,11 @@ OPERATIONS = (
         "POST", "/v1/completions", completions, CompletionAnswer, CompletionRequest, streams=True
     ),
     Operation("POST", "/v1/responses", responses, ResponsesAnswer, ResponsesRequest, streams=True),
+    Operation(
+        "POST", "/v1/responses/input_tokens", input_tokens, ANY, ResponsesRequest, more=(504,)
+    ),
     Operation("GET", "/v1/responses/{response}", stored.response, ResponsesAnswer),
+    Operation("GET", "/v1/responses/{response}/input_items", stored.input_items, ANY, query=_PAGE),
     Operation("DELETE", "/v1/responses/{response}", stored.forget_response, ANY),
     Operation(
         "POST",
@@ -125,16 +135,17 @@ OPERATIONS = (
     Operation(
         "POST", "/v1/files", batches.upload_file, StoredFile, batches.UploadedFile, is_form=True
     ),
-    Operation("GET", "/v1/files", batches.files, batches.Listing, query=_PAGE),
+    Operation("GET", "/v1/files", batches.files, batches.Listing, query=_FILES),
     Operation("GET", "/v1/files/{name}", batches.file, StoredFile),
     Operation("DELETE", "/v1/files/{name}", batches.delete_file, ANY),
     Operation("GET", "/v1/files/{name}/content", batches.file_content, bytes),
     Operation(
         "POST", "/v1/batches", batches.create_batch, Batch, batches.BatchRequest, more=(404,)
     ),
-    Operation("GET", "/v1/batches", batches.batches, batches.Listing, query=_PAGE),
+    Operation("GET", "/v1/batches", batches.batches, batches.Listing, query=_FILES),
     Operation("GET", "/v1/batches/{name}", batches.batch, Batch),
     Operation("POST", "/v1/batches/{name}/cancel", batches.cancel_batch, Batch, more=(409,)),
+    Operation("GET", "/tokenizer_info", tokens.tokenizer_info, ANY, query=_MODEL, more=(404,)),
     Operation(
         "POST",
         "/api/chat",

@@ -125,7 +125,9 @@ def of_text(text: str, prompt: str = "messages") -> Problem:
     if not colon or code not in _STATUS:
         return Problem(500, text[-2000:], code="program_failed")
     if message.startswith(_CONTEXT_LENGTH):
-        text = message.removeprefix(_CONTEXT_LENGTH)
+        # The words that LiteLLM and Claude Code know it by.
+        known = "prompt is too long, this model's maximum context length is exceeded"
+        text = f"{known}: {message.removeprefix(_CONTEXT_LENGTH)}"
         return Problem(400, text, param=prompt, code="context_length_exceeded")
     if message.startswith(_MAX_TOKENS):
         text = message.removeprefix(_MAX_TOKENS)

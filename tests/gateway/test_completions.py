@@ -146,6 +146,10 @@ def test_tokens_of_a_text_and_back(gateway: Gateway) -> None:
         assert "".join(told["token_strs"][1:]) == "Once upon a time"
         assert ask("/detokenize", tokens=plain) == {"prompt": "Once upon a time"}
         assert ask("/tokenize", prompt="", add_special_tokens=False)["tokens"] == []
+        info = http.get("/tokenizer_info", params={"model": MODEL}).json()
+        begin, end = info["bos_token"], info["eos_token"]
+        for text, token in ((begin, 0), (end, 1)):
+            assert ask("/tokenize", prompt=text, add_special_tokens=False)["tokens"] == [token]
         hi = [{"role": "user", "content": "Hi"}]
         chat = ask("/tokenize", messages=hi)["tokens"]
         assert len(ask("/tokenize", messages=hi, add_generation_prompt=False)["tokens"]) < len(chat)

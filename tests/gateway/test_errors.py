@@ -113,6 +113,9 @@ def test_images_are_refused_by_a_model_that_reads_text(gateway: Gateway) -> None
     with gateway.http() as http:
         fetched = http.post(CHAT, json=image("https://example.org/a.png"))
         assert (fetched.status_code, fetched.json()["error"]["param"]) == (400, "messages[0]")
+        small = image("data:image/png;base64,aGk=")
+        small["messages"][0]["content"][0]["image_url"]["detail"] = "low"
+        assert http.post(CHAT, json=small).json()["error"]["param"] == "messages[0].detail"
         for data in ("aGk=", "aGk=\u00e9", "?"):
             given = http.post(CHAT, json=image(f"data:image/png;base64,{data}"))
             assert given.status_code == 400, given.text

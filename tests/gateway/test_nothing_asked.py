@@ -33,6 +33,8 @@ OF_AN_API: list[tuple[str, dict[str, Any]]] = [
     ("responses", {"stream_options": {"include_obfuscation": False}, "top_logprobs": 0}),
     ("responses", {"text": {"format": {"type": "text"}, "verbosity": None}, "conversation": None}),
     ("messages", {"cache_control": {"type": "ephemeral"}, "output_config": {}, "container": None}),
+    ("messages", {"context_management": {
+        "edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}),
     ("messages", {"system": [{"type": "text", "text": "a", "citations": [], "x": None}]}),
 ]  # fmt: skip
 
@@ -70,7 +72,8 @@ def test_it_is_taken(gateway: Gateway, api: str, fields: dict[str, Any]) -> None
         ("responses", {"include": ["message.output_text.logprobs"]}, "include[0]"),
         ("responses", {"top_logprobs": 1}, "top_logprobs"),
         ("messages", {"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking"),
-        ("messages", {"context_management": {"edits": [{"type": "x"}]}}, "context_management"),
+        ("messages", {"context_management": {"edits": [{"type": "x"}]}},
+         "context_management.edits[0].type"),
     ],
     ids=str,
 )  # fmt: skip

@@ -33,6 +33,7 @@ def test_a_chat_comes_in_lines_or_at_once(http: httpx2.Client) -> None:
     *parts, last = post(http, "chat", messages=ASK)
     [whole] = post(http, "chat", messages=ASK, stream=False)
     said = "".join(part["message"]["content"] for part in parts)
+    assert last["message"]["content"] == ""
     assert whole["message"] == {"role": "assistant", "content": said}
     assert len(parts) > 1
     assert not any(part["done"] for part in parts)

@@ -82,6 +82,19 @@ def test_a_named_function_is_called_once(
     assert [(each.type, each.name) for each in message.content] == [("tool_use", "time")]
 
 
+def test_a_forced_call_goes_with_a_form_of_what_is_said(client: openai.OpenAI) -> None:
+    named: Any = {"type": "function", "function": {"name": "time"}}
+    answer = ask(client, tool_choice=named, response_format={"type": "json_object"}).choices[0]
+    assert [call.function.name for call in answer.message.tool_calls] == ["time"]
+
+
+def test_a_model_that_goes_on_calling_ends_all_the_same(client: openai.OpenAI) -> None:
+    """The bias is for the comma."""
+    bias = dict.fromkeys(tokens_with(client, ","), 100)
+    answer = ask(client, tool_choice="required", logit_bias=bias, max_tokens=600).choices[0]
+    assert (answer.finish_reason, len(answer.message.tool_calls)) == ("tool_calls", 8)
+
+
 def test_finished_calls_survive_a_cut(client: openai.OpenAI) -> None:
     bias: Any = dict.fromkeys(tokens_with(client, ","), 100)
     fields: dict[str, Any] = {"tool_choice": "required", "logit_bias": bias, "max_tokens": 100}
@@ -148,11 +161,10 @@ def test_a_conversation_with_calls(client: openai.OpenAI) -> None:
 
 def test_what_does_not_go_together(client: openai.OpenAI) -> None:
     unknown = {"type": "function", "function": {"name": "nothing"}}
-    form = {"type": "json_object"}
     for fields, param in (
         ({"tool_choice": unknown}, "tool_choice"),
         ({"tool_choice": "required", "tools": openai.omit}, "tool_choice"),
-        ({"tool_choice": "required", "response_format": form}, "response_format"),
+        ({"tool_choice": "required", "extra_body": {"guided_regex": "a+"}}, "tool_choice"),
     ):
         with pytest.raises(openai.BadRequestError) as raised:
             ask(client, **fields)
@@ -169,6 +181,25 @@ def test_functions_have_nothing_but_their_parameters(client: openai.OpenAI) -> N
     assert json.loads(shut.choices[0].message.content) in ({}, {"a": 1})
 
 
+def test_definitions_in_a_functions_schema_are_its_own(client: openai.OpenAI) -> None:
+    """Also where a model is told of the tools by the gateway, and the text begins a call."""
+
+    def tool(name: str, value: int) -> Any:
+        schema: dict[str, Any] = {"$defs": {"N": {"const": value}}, "type": "object"}
+        schema |= {"properties": {"n": {"$ref": "#/$defs/N"}}, "required": ["n"], "$id": "same"}
+        return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+    tools = [tool("one", 1), tool("two", 2)]
+    bias: Any = dict.fromkeys(tokens_with(client, "<", "pie-tiny"), 100)
+    for fields in ({"tool_choice": "required"}, {"logit_bias": bias, "model": "pie-tiny"}):
+        ask: dict[str, Any] = {"model": "tools", "messages": ASK, "tools": tools, **fields}
+        answer: Any = client.chat.completions.create(**ask, max_tokens=200, temperature=0)
+        calls = [call.function for call in answer.choices[0].message.tool_calls]
+        assert calls
+        for call in calls:
+            assert json.loads(call.arguments) == {"n": {"one": 1, "two": 2}[call.name]}
+
+
 def test_only_allowed_functions_are_called(client: openai.OpenAI) -> None:
     def choice(mode: str, name: str) -> Any:
         tools = [{"type": "function", "function": {"name": name}}]
@@ -177,6 +208,14 @@ def test_only_allowed_functions_are_called(client: openai.OpenAI) -> None:
     for name in ("time", "weather"):
         answer = ask(client, tool_choice=choice("required", name), parallel_tool_calls=False)
         assert [call.function.name for call in answer.choices[0].message.tool_calls] == [name]
+        flat: Any = [{"type": "function", **tool["function"]} for tool in TOOLS]
+        allowed: Any = {"type": "allowed_tools", "mode": "required"}
+        allowed["tools"] = [{"type": "function", "name": name}]
+        response: Any = client.responses.create(
+            model="tools", input=ASK, tools=flat, tool_choice=allowed, parallel_tool_calls=False
+        )
+        assert [call.name for call in response.output] == [name]
+        assert response.tool_choice.tools == allowed["tools"]
     free = ask(client, tool_choice=choice("auto", "time"), max_tokens=1)
     assert free.usage.prompt_tokens == ask(client, max_tokens=1).usage.prompt_tokens
     with pytest.raises(openai.BadRequestError, match="no function is called 'other'"):
@@ -344,6 +383,9 @@ def test_errors_are_of_anthropics_form(claude: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError) as missing:
         claude.messages.create(model="claude", messages=hi, max_tokens=1)
     assert missing.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
+    assert missing.value.request_id
+    [first, *_] = claude.models.list()
+    assert first.created_at.year > 2000
     with pytest.raises(anthropic.BadRequestError, match="thinking"):
         claude.messages.create(
             model="pie-tiny",
@@ -351,6 +393,31 @@ def test_errors_are_of_anthropics_form(claude: anthropic.Anthropic) -> None:
             max_tokens=1,
             thinking={"type": "enabled", "budget_tokens": 1024},
         )
+
+
+def test_the_tool_runner_of_anthropics_client(claude: anthropic.Anthropic) -> None:
+    """It asks for a conversation that the server keeps, and sends all of it where there is none."""
+
+    @anthropic.beta_tool
+    def now() -> str:
+        """Tells the time."""
+        return "noon"
+
+    fields: dict[str, Any] = {"model": "pie-tiny", "max_tokens": 60, "messages": ASK}
+    fields["tool_choice"] = {"type": "tool", "name": "now"}
+    runner: Any = claude.beta.messages.tool_runner(tools=[now], max_iterations=2, **fields)
+    assert [message.content[0].type for message in runner] == ["tool_use"] * 2
+
+
+def test_images_of_a_result_are_read_as_the_users(claude: anthropic.Anthropic) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    used = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+    seen = [{"type": "text", "text": "x"}, {"type": "image", "source": source}]
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": seen}
+    told: list[Any] = [*ASK, {"role": "assistant", "content": [used]}]
+    told.append({"role": "user", "content": [result]})
+    with pytest.raises(anthropic.BadRequestError, match="reads no images"):
+        claude.messages.create(model="tools", max_tokens=1, messages=told)
 
 
 def test_responses(client: openai.OpenAI) -> None:
@@ -401,6 +468,18 @@ def test_a_response_goes_on_from_an_earlier_one(client: openai.OpenAI) -> None:
     assert client.responses.retrieve(first.id).output_text == first.output_text
     again = client.responses.create(input="Now?", previous_response_id=then.id, **fields)
     assert again.usage.input_tokens > then.usage.input_tokens
+    items: Any = list(client.responses.input_items.list(then.id, limit=2))
+    assert [item.role for item in items] == ["user", "assistant", "user"]
+    assert [item.content[0].text for item in items][::2] == ["And now?", "How is the weather?"]
+    oldest: Any = client.responses.input_items.list(then.id, limit=1, order="asc")
+    assert (oldest.data[0].content[0].text, oldest.has_more) == ("How is the weather?", True)
+    whole[1] = {"type": "item_reference", "id": first.output[0].id}
+    named = client.responses.create(input=whole, **fields)
+    assert named.usage.input_tokens == then.usage.input_tokens
+    count: Any = client.responses.input_tokens.count
+    assert count(model="tools", input=whole).input_tokens == then.usage.input_tokens
+    with pytest.raises(openai.NotFoundError, match="has an item 'msg_x'"):
+        client.responses.create(input=[{"type": "item_reference", "id": "msg_x"}], **fields)
     client.responses.delete(first.id)
     for name in (first.id, same.id, "x"):
         with pytest.raises(openai.NotFoundError, match="is kept"):

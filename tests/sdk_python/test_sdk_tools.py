@@ -51,6 +51,8 @@ def test_schema() -> None:
         {"now": {"type": "object", "additionalProperties": False}, "add": {"required": ["a"]}}
     )
     jsonschema.validate({"name": "add", "arguments": {"a": 1}}, schema)
+    own = {"$defs": {"N": {"const": 2}}, "properties": {"n": {"$ref": "#/$defs/N"}}}
+    jsonschema.validate({"name": "f", "arguments": {"n": 2}}, tools.schema({"f": own}))
     for wrong in ({"name": "add", "arguments": {}}, {"name": "mul", "arguments": {"a": 1}}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, schema)

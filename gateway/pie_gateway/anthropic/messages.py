@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from starlette.responses import Response
 
 from pie_gateway.anthropic.requests import chat_request
@@ -38,6 +39,9 @@ async def messages(exchange: Exchange) -> Response:
     """The next message of a conversation."""
     try:
         asked = await exchange.read(MessagesRequest)
+        if asked.thread is not None:
+            why = "`thread`: conversations are not kept here, send all messages"
+            raise Problem(400, why, param="thread", code="thread_unsupported_request")
         talk = await prepare(exchange, chat_request(asked), "messages", "thinking", clamp=True)
         return await _Message(f"msg_{exchange.id}", talk).response(exchange, _problem_event)
     except Problem as problem:
@@ -50,12 +54,7 @@ async def count_tokens(exchange: Exchange) -> Response:
         wanted = chat_request(await exchange.read(CountRequest))
         wanted.max_tokens = 1
         talk = await prepare(exchange, wanted, "messages", "thinking")
-
-        async def count() -> Counted:
-            async with talk.generation as generation:
-                return Counted((await generation.prompt()).tokens)
-
-        return json_response(await while_asked(exchange, count))
+        return json_response(Counted(await while_asked(exchange, talk.count)))
     except Problem as problem:
         return problem_answer(problem)
 
@@ -125,7 +124,8 @@ def _event(name: str, **fields: Any) -> bytes:
 
 def _error(problem: Problem) -> AnthropicError:
     kind = _KINDS.get(problem.status, problem.kind if problem.status < 500 else "api_error")
-    return AnthropicError(AnthropicFault(kind, problem.message))
+    details = UNSET if problem.code is None else {"error_code": problem.code}
+    return AnthropicError(AnthropicFault(kind, problem.message, details))
 
 
 def problem_answer(problem: Problem) -> Response:

@@ -93,14 +93,21 @@ def _user(turn: Turn, at: int) -> list[Message]:
         match block:
             case TextBlock(text):
                 parts.append(TextPart(text))
-            case ImageBlock(source):
-                url = f"data:{source.media_type};base64,{source.data}"
-                parts.append(ImagePart(ImageAddress(url)))
-            case ToolResultBlock(call, content):
-                results.append(ToolMessage(_text(content), call))
+            case ImageBlock():
+                parts.append(_image(block))
+            case ToolResultBlock(call, str(text)):
+                results.append(ToolMessage(text, call))
+            case ToolResultBlock(call, given):  # templates look for images in the user's messages
+                texts = [block for block in given if isinstance(block, TextBlock)]
+                results.append(ToolMessage(_text(texts), call))
+                parts += [_image(block) for block in given if isinstance(block, ImageBlock)]
             case _:
                 raise _misplaced(at, "user")
     return [*results, UserMessage(parts)] if parts or not results else results
+
+
+def _image(block: ImageBlock) -> ImagePart:
+    return ImagePart(ImageAddress(f"data:{block.source.media_type};base64,{block.source.data}"))
 
 
 def _assistant(turn: Turn, at: int) -> list[Message]:

@@ -12,6 +12,8 @@ from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.dialects.families import FAMILIES, THOUGHTS, TOLD, Family, Section, family_of
 from pie_gateway.dialects.forms import Functions
 
+MOST_CALLS = 8  # that one answer is held to
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -73,7 +75,8 @@ def dialect_of(
 
 
 def required_calls(functions: Sequence[tuple[str, dict[str, Any]]], *, parallel: bool) -> Grammar:
-    """A list of calls in JSON, at least one; its objects have nothing but what schemas name.
+    """A list of calls in JSON, at least one and at most `MOST_CALLS`: a weak model would never end.
+    Its objects have nothing but what schemas name.
 
     Args:
         functions: names and the JSON schemas of their arguments.
@@ -82,15 +85,22 @@ def required_calls(functions: Sequence[tuple[str, dict[str, Any]]], *, parallel:
     options = [
         {
             "type": "object",
-            "properties": {"name": {"const": name}, "arguments": _arguments(schema)},
+            # With an id it is a resource of its own: `#/$defs/X` in it is its own X.
+            "properties": {
+                "name": {"const": name},
+                "arguments": {**_arguments(schema), "$id": str(at)},
+            },
             "required": ["name", "arguments"],
         }
-        for name, schema in functions
+        for at, (name, schema) in enumerate(functions)
     ]
-    schema: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": options}}
-    if not parallel:
-        schema["maxItems"] = 1
-    schema["x-guidance"] = {"strict": True}
+    schema = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MOST_CALLS if parallel else 1,
+        "items": {"anyOf": options},
+        "x-guidance": {"strict": True},
+    }
     return Grammar("json-schema", json.dumps(schema))
 
 

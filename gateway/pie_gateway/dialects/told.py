@@ -69,18 +69,17 @@ def _with_prompt(messages: Messages, tools: Sequence[dict[str, Any]]) -> Message
     return [*messages[:at], {**first, "content": content}, *messages[at + 1 :]]
 
 
-def told_calls(calls: Grammar, *, parallel: bool) -> Grammar:
+def told_calls(calls: Grammar) -> Grammar:
     """A text, or calls between their markers: what begins with the marker is held to the schema.
 
     Args:
         calls: a list of calls, by `required_calls`.
-        parallel: whether there may be several.
     """
-    one = {**json.loads(calls.text)["items"], "x-guidance": {"strict": True}}
-    several = "+" if parallel else ""
+    schema = json.loads(calls.text)
+    one = {**schema["items"], "x-guidance": {"strict": True}}
     return Grammar(
         "lark",
-        f"start: call{several} | TEXT\n"
+        f"start: call{{1,{schema['maxItems']}}} | TEXT\n"
         r"TEXT: /(?s:[^<].*)?/"
         "\n"
         'call: "<tool_call>\\n" arguments "\\n</tool_call>" "\\n"?\n'

@@ -23,6 +23,7 @@ log = structlog.get_logger("pie.http")
 
 # Messages with the headers of an answer, and statuses of WebSockets.
 _HEADS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
+_IDS = (b"x-request-id", b"request-id")
 SWITCHING, FORBIDDEN = 101, 403
 
 _GIVEN_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -63,7 +64,8 @@ class RequestIds:
             if message["type"] in _HEADS:
                 status = message.get("status", SWITCHING)
                 headers: list[Any] = list(message.get("headers", ()))
-                headers.append((b"x-request-id", found.encode("ascii")))
+                # OpenAI's clients read the first name, Anthropic's the second.
+                headers += [(name, found.encode("ascii")) for name in _IDS]
                 headers += [(name.encode(), text.encode()) for name, text in more.items()]
                 message = {**message, "headers": headers}
             elif message["type"] == "websocket.close":

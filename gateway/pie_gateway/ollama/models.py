@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response
-from pie_gateway.openai.models import STARTED
+from pie_gateway.openai.models import WHEN
 from pie_gateway.schemas.ollama import (
     OllamaDetails,
     OllamaModel,
@@ -24,13 +23,12 @@ from pie_py import __version__
 async def tags(exchange: Exchange) -> Response:
     """The models that are served."""
     catalog = exchange.backend.catalog
-    when = datetime.fromtimestamp(STARTED, UTC).isoformat()
     found = []
     for name in await catalog.names():
         described = await catalog.describe(name.model)
         digest = hashlib.sha256(name.id.encode()).hexdigest()  # clients want one; it tells no bytes
         details = _details(described)
-        found.append(OllamaModel(name.id, name.id, when, 0, digest, details))
+        found.append(OllamaModel(name.id, name.id, WHEN, 0, digest, details))
     return json_response(OllamaModels(found))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pie_gateway.problems import Problem
+from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -112,6 +112,8 @@ def _content(
     parts: list[dict[str, str]] = []
     for part in content:
         if isinstance(part, ImagePart):
+            if part.image_url.detail == "low":
+                raise unsupported(f"{where}.detail", "an image is read at the model's own size")
             images.append(_image(part.image_url.url, where))
             parts.append({"type": "image"})
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -13,6 +14,7 @@ from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response
 
 STARTED = int(time.time())
+WHEN = datetime.fromtimestamp(STARTED, UTC).isoformat()
 
 
 class ModelCard(msgspec.Struct):
@@ -23,7 +25,9 @@ class ModelCard(msgspec.Struct):
     root: str  # the model itself
     parent: str | None  # the model that an adapter is for
     max_model_len: int  # tokens
-    display_name: str  # Anthropic's clients read it
+    # Anthropic's clients read these.
+    display_name: str
+    created_at: str
     object: Literal["model"] = "model"
     type: Literal["model"] = "model"
     owned_by: Literal["pie-py"] = "pie-py"
@@ -53,4 +57,4 @@ async def model(exchange: Exchange) -> Response:
 async def _card(catalog: Catalog, name: ModelName) -> ModelCard:
     longest = (await catalog.describe(name.model))["max_position"]
     parent = None if name.adapter is None else name.model
-    return ModelCard(name.id, STARTED, name.model, parent, longest, name.id)
+    return ModelCard(name.id, STARTED, name.model, parent, longest, name.id, WHEN)

@@ -6,7 +6,15 @@ from typing import Any
 
 from pie_gateway.http.reading import convert
 from pie_gateway.problems import Problem
-from pie_gateway.schemas.chat import ChatRequest, Function, FunctionName, NamedTool, Tool
+from pie_gateway.schemas.chat import (
+    Allowed,
+    AllowedTools,
+    ChatRequest,
+    Function,
+    FunctionName,
+    NamedTool,
+    Tool,
+)
 from pie_gateway.schemas.messages import (
     AssistantMessage,
     CalledFunction,
@@ -21,6 +29,7 @@ from pie_gateway.schemas.messages import (
     UserMessage,
 )
 from pie_gateway.schemas.responses import (
+    FlatAllowed,
     FlatChoice,
     FunctionCall,
     FunctionOutput,
@@ -67,12 +76,19 @@ def chat_request(asked: ResponsesRequest, items: list[dict[str, Any]]) -> ChatRe
             Tool(Function(each.name, each.description, each.parameters, each.strict))
             for each in asked.tools
         ]
-    choice = asked.tool_choice
-    named = isinstance(choice, FlatChoice)
-    wanted.tool_choice = NamedTool(FunctionName(choice.name)) if named else choice  # type: ignore
+    wanted.tool_choice = _choice(asked.tool_choice)
     if asked.text is not None and asked.text.format is not None:
         wanted.response_format = _format(asked.text.format)
     return wanted
+
+
+def _choice(asked: Any) -> Any:
+    match asked:
+        case FlatChoice(name):
+            return NamedTool(FunctionName(name))
+        case FlatAllowed(mode, tools):
+            return AllowedTools(Allowed(mode, [_choice(tool) for tool in tools]))
+    return asked
 
 
 def _item(given: dict[str, Any], at: int) -> Item:
@@ -109,7 +125,7 @@ def _parts(content: Any) -> str | list[TextPart | ImagePart]:
     if isinstance(content, str):
         return content
     return [
-        ImagePart(ImageAddress(part.image_url))
+        ImagePart(ImageAddress(part.image_url, part.detail))
         if isinstance(part, InputImage)
         else TextPart(part.text)
         for part in content

@@ -12,11 +12,12 @@ from pie_gateway.backend.job import End
 from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.http.admission import Exchange
-from pie_gateway.http.answers import event
+from pie_gateway.http.answers import event, json_response, while_asked
 from pie_gateway.openai.building import Building
 from pie_gateway.openai.response_requests import chat_request, items_of
-from pie_gateway.openai.stored import items_before, keep
+from pie_gateway.openai.stored import items_before, keep, with_items_of_responses
 from pie_gateway.openai.talk import Talk, prepare
+from pie_gateway.schemas.chat import ChatRequest
 from pie_gateway.schemas.responses import (
     Output,
     OutputCall,
@@ -37,11 +38,28 @@ from pie_gateway.schemas.sampling import PromptDetails
 async def responses(exchange: Exchange) -> Response:
     """What follows some input, or an earlier response; it is kept for later ones."""
     asked = await exchange.read(ResponsesRequest)
-    items = [*items_before(exchange, asked.previous_response_id), *items_of(asked)]
-    talk = await prepare(
-        exchange, chat_request(asked, items), "responses", "reasoning.effort", clamp=True
-    )
+    items = _items(exchange, asked)
+    talk = await _prepared(exchange, chat_request(asked, items))
     return await _Response(exchange, asked, items, talk).response(exchange)
+
+
+async def input_tokens(exchange: Exchange) -> Response:
+    """The number of tokens of a conversation."""
+    asked = await exchange.read(ResponsesRequest)
+    wanted = chat_request(asked, _items(exchange, asked))
+    wanted.max_tokens = 1
+    tokens = await while_asked(exchange, (await _prepared(exchange, wanted)).count)
+    return json_response({"object": "response.input_tokens", "input_tokens": tokens})
+
+
+def _items(exchange: Exchange, asked: ResponsesRequest) -> list[dict[str, Any]]:
+    """The conversation, its input last."""
+    before = items_before(exchange, asked.previous_response_id)
+    return [*before, *with_items_of_responses(exchange, items_of(asked))]
+
+
+async def _prepared(exchange: Exchange, wanted: ChatRequest) -> Talk:
+    return await prepare(exchange, wanted, "responses", "reasoning.effort", clamp=True)
 
 
 class _Response(Building):

@@ -74,6 +74,20 @@ class Responses:
             raise Problem(404, text, param=param, code="response_not_found")
         return found
 
+    def find_item(self, user: str, name: str, param: str) -> dict[str, Any]:
+        """An item of one of a user's conversations.
+
+        Raises:
+            Problem: 404, naming the field of the request.
+        """
+        for stored in reversed(self._users[user].kept.values()):
+            if name.encode() in stored.items:
+                for item in msgspec.json.decode(stored.items):
+                    if item.get("id") == name:
+                        return dict(item)
+        text = f"no kept response has an item {name[:100]!r}"
+        raise Problem(404, text, param=param, code="item_not_found")
+
     def forget(self, user: str, name: str) -> None:
         """Forgets a user's response. Raises as `find`."""
         self.find(user, name)
@@ -93,6 +107,23 @@ def items_before(exchange: Exchange, name: str | None) -> list[dict[str, Any]]:
     return found
 
 
+def with_items_of_responses(
+    exchange: Exchange, items: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Items, those that are only named by their ids in full.
+
+    Raises:
+        Problem: 404.
+    """
+    kept, found = _responses(exchange), []
+    for at, item in enumerate(items):
+        name = item.get("id")
+        if item.get("type") == "item_reference" and isinstance(name, str):
+            item = kept.find_item(exchange.user, name, f"input[{at}].id")
+        found.append(item)
+    return found
+
+
 def keep(exchange: Exchange, name: str, answer: Any, items: Sequence[Any]) -> None:
     """Keeps a response with its conversation."""
     encode = msgspec.json.encode
@@ -104,6 +135,40 @@ async def response(exchange: Exchange) -> Response:
     name = exchange.request.path_params["response"]
     stored = _responses(exchange).find(exchange.user, name)
     return Response(stored.answer, media_type="application/json")
+
+
+async def input_items(exchange: Exchange) -> Response:
+    """The conversation before a response that is kept, the newest item first."""
+    query = exchange.request.query_params
+    limit, order, after = query.get("limit", "20"), query.get("order", "desc"), query.get("after")
+    if limit not in map(str, range(1, 101)):
+        raise Problem(400, "`limit`: from 1 to 100 items", param="limit")
+    if order not in ("asc", "desc"):
+        raise Problem(400, "`order`: `asc` or `desc`", param="order")
+    name = exchange.request.path_params["response"]
+    stored = _responses(exchange).find(exchange.user, name)
+    after_it = len(msgspec.json.decode(stored.answer)["output"])
+    items = [_listed(item, at) for at, item in enumerate(msgspec.json.decode(stored.items))]
+    items = items[: len(items) - after_it]
+    if order == "desc":
+        items.reverse()
+    ids = [item["id"] for item in items]
+    if after is not None and after not in ids:
+        raise Problem(400, f"`after`: there is no item {after[:100]!r}", param="after")
+    begin = 0 if after is None else ids.index(after) + 1
+    page = items[begin : begin + int(limit)]
+    told = {"object": "list", "data": page, "has_more": begin + len(page) < len(items)}
+    told |= {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {}
+    return Response(msgspec.json.encode(told), media_type="application/json")
+
+
+def _listed(item: dict[str, Any], at: int) -> dict[str, Any]:
+    """An item with all that OpenAI's has: a request may leave out its id and type."""
+    content = item.get("content")
+    if isinstance(content, str):
+        kind = "output_text" if item.get("role") == "assistant" else "input_text"
+        item = {**item, "content": [{"type": kind, "text": content}]}
+    return {"id": f"item_{at}", "type": "message", "status": "completed", **item}
 
 
 async def forget_response(exchange: Exchange) -> Response:

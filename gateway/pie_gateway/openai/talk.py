@@ -52,6 +52,15 @@ class Talk:
         """What parts the text of one choice."""
         return TextSplitter(self._dialect, prompt, self._must_call, self._one_call)
 
+    async def count(self) -> int:
+        """The tokens of the prompt; nothing is generated.
+
+        Raises:
+            Problem: the instance fails.
+        """
+        async with self.generation as generation:
+            return (await generation.prompt()).tokens
+
     async def parts(self) -> AsyncGenerator[Part, None]:
         """The parts of the only choice: the prompt, what is said, the end.
 
@@ -160,7 +169,7 @@ async def prepare(
         arguments["tools"] = tools
     if may_call and not tells and form is None:
         parallel = asked.parallel_tool_calls is not False
-        form = told_calls(_calls(may_call, parallel=parallel), parallel=parallel)
+        form = told_calls(_calls(may_call, parallel=parallel))
     job = Job(
         model=name.model,
         adapter=name.adapter,
@@ -254,11 +263,15 @@ def _described(tool: Tool) -> dict[str, Any]:
 
 
 def _grammar(asked: ChatRequest, may_call: list[Tool]) -> Grammar | None:
-    """What the text has to look like: a list of calls, or what the request says."""
+    """What the text has to look like: a list of calls, or what the request says. What its messages
+    look like (`response_format`) goes with a call that has to be made: there is no message then.
+    """
     if not _must_call(asked):
         return grammar(asked)
-    if grammar(asked) is not None:
-        raise unsupported("response_format", "it does not go with a call that has to be made")
+    if grammar(replace(asked, response_format=None)) is not None:
+        raise unsupported(
+            "tool_choice", "a text held to a form does not go with a call that has to be made"
+        )
     once = isinstance(asked.tool_choice, NamedTool) or asked.parallel_tool_calls is False
     return _calls(may_call, parallel=not once)
 

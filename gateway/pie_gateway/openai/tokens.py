@@ -1,4 +1,4 @@
-"""`/tokenize` and `/detokenize`, vLLM's."""
+"""`/tokenize`, `/detokenize` and `/tokenizer_info`, vLLM's."""
 
 from __future__ import annotations
 
@@ -75,9 +75,26 @@ async def tokenize(exchange: Exchange) -> Response:
 
     tokens = [] if asked.prompt == "" else await while_asked(exchange, read)
     if asked.prompt is not None and asked.add_special_tokens is False:
-        tokens = tokens[tokens[:1] == [model["bos_token"]] :]
+        begin = model["bos_token"]
+        own = begin is not None and asked.prompt.startswith(words.text_of(begin))
+        tokens = tokens[not own and tokens[:1] == [begin] :]
     texts = [words.text_of(token) for token in tokens] if asked.return_token_strs else None
     return json_response(Tokenized(len(tokens), model["max_position"], tokens, texts))
+
+
+async def tokenizer_info(exchange: Exchange) -> Response:
+    """The texts of the tokens that begin and end a text of a model: lm-eval asks for them."""
+    backend = exchange.backend
+    name = await backend.catalog.find(exchange.request.query_params.get("model", ""))
+    model = await backend.catalog.describe(name.model)
+    words = await backend.vocabulary(model["name"])
+    begin, ends = model["bos_token"], model["stop_tokens"]
+    told = {
+        "tokenizer_class": "pie_py",
+        "bos_token": None if begin is None else words.text_of(begin),
+        "eos_token": words.text_of(ends[0]) if ends else None,
+    }
+    return json_response(told)
 
 
 def _chat(asked: TokenizeRequest, messages: Messages) -> ChatRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from pie_gateway.schemas.chat import Effort
 from pie_gateway.schemas.sampling import Count, ModelName, Name, Share, StopText
@@ -46,7 +47,7 @@ class ToolResultBlock(msgspec.Struct, forbid_unknown_fields=True, tag="tool_resu
     """What a call has given."""
 
     tool_use_id: str
-    content: str | list[TextBlock] = ""
+    content: str | list[TextBlock | ImageBlock] = ""
     is_error: bool | None = None
     cache_control: dict[str, Any] | None = None
 
@@ -116,6 +117,18 @@ class OutputConfig(msgspec.Struct, forbid_unknown_fields=True):
     effort: Effort | None = None
 
 
+class KeepThoughts(msgspec.Struct, forbid_unknown_fields=True, tag="clear_thinking_20251015"):
+    """Claude Code asks for it: thoughts stay in the conversation, as they do anyway."""
+
+    keep: Literal["all"]
+
+
+class ContextManagement(msgspec.Struct, forbid_unknown_fields=True):
+    """What is taken out of a conversation: nothing."""
+
+    edits: list[KeepThoughts] = []
+
+
 class Metadata(msgspec.Struct, forbid_unknown_fields=True):
     """The request's sender, for logs."""
 
@@ -133,6 +146,7 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     cache_control: dict[str, Any] | None = None
+    context_management: ContextManagement | None = None
 
 
 class MessagesRequest(CountRequest, kw_only=True):
@@ -146,6 +160,7 @@ class MessagesRequest(CountRequest, kw_only=True):
     top_k: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
+    thread: dict[str, Any] | None = None  # refused in the way that has clients send all of it
 
 
 class AnthropicUsage(msgspec.Struct):
@@ -181,6 +196,7 @@ class AnthropicFault(msgspec.Struct):
 
     type: str
     message: str
+    details: dict[str, str] | UnsetType = UNSET  # the error's code
 
 
 class AnthropicError(msgspec.Struct):

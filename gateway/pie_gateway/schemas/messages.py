@@ -19,7 +19,7 @@ class ImageAddress(msgspec.Struct, forbid_unknown_fields=True):
     """An image as `data:image/png;base64,...`."""
 
     url: str
-    detail: Literal["auto"] | None = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
 
 
 class ImagePart(msgspec.Struct, forbid_unknown_fields=True, tag="image_url"):

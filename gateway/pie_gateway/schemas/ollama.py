@@ -30,7 +30,7 @@ class OllamaMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
     """A message of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    content: str = ""
+    content: str = msgspec.field(default_factory=str)  # so it is sent, also when it is empty
     thinking: str | None = None
     images: list[str] | None = None  # in base64
     tool_calls: list[OllamaCall] | None = None

@@ -30,7 +30,7 @@ class InputImage(msgspec.Struct, forbid_unknown_fields=True, tag="input_image"):
     """An image, as `data:image/png;base64,...`."""
 
     image_url: str
-    detail: Literal["auto"] | None = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
     file_id: None = None
 
 
@@ -110,11 +110,17 @@ class FlatTool(msgspec.Struct, forbid_unknown_fields=True):
     strict: bool | None = None
 
 
-class FlatChoice(msgspec.Struct, forbid_unknown_fields=True):
+class FlatChoice(msgspec.Struct, forbid_unknown_fields=True, tag="function"):
     """The function that has to be called."""
 
     name: str
-    type: Literal["function"] = "function"
+
+
+class FlatAllowed(msgspec.Struct, forbid_unknown_fields=True, tag="allowed_tools"):
+    """Functions of which one may, or has to, be called."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[FlatChoice], msgspec.Meta(min_length=1)]
 
 
 class Reasoning(msgspec.Struct, forbid_unknown_fields=True):
@@ -137,7 +143,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     stream_options: StreamOptions | None = None
     text: TextSettings | None = None
     tools: list[FlatTool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | FlatChoice | FlatAllowed | None = None
     parallel_tool_calls: bool | None = None
     store: bool | None = None  # true by default, as OpenAI has it
     previous_response_id: str | None = None  # whose conversation goes on

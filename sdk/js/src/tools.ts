@@ -40,9 +40,10 @@ export function parse(text: string): ToolCall[] {
  * @param tools for each name the JSON schema of its arguments.
  */
 export function schema(tools: Record<string, object>): object {
-  const calls = Object.entries(tools).map(([name, given]) => ({
+  const calls = Object.entries(tools).map(([name, given], at) => ({
     type: "object",
-    properties: { name: { const: name }, arguments: given },
+    // With an id it is a resource of its own: `#/$defs/X` in it is its own X.
+    properties: { name: { const: name }, arguments: { ...given, $id: `${at}` } },
     required: ["name", "arguments"],
     additionalProperties: false,
   }));

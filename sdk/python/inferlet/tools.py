@@ -55,11 +55,12 @@ def schema(tools: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     calls = [
         {
             "type": "object",
-            "properties": {"name": {"const": name}, "arguments": dict(arguments)},
+            # With an id it is a resource of its own: `#/$defs/X` in it is its own X.
+            "properties": {"name": {"const": name}, "arguments": {**arguments, "$id": str(at)}},
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
-        for name, arguments in tools.items()
+        for at, (name, arguments) in enumerate(tools.items())
     ]
     return {"anyOf": calls}
 
