@@ -289,8 +289,9 @@ def parameters():
 
 @case()
 def models():
-    [model] = client.models.list().data
-    assert model.id == MODEL == client.models.retrieve(MODEL).id
+    model = client.models.retrieve(MODEL)
+    assert model.id == MODEL
+    assert MODEL in [each.id for each in client.models.list().data]
     assert model.type == "model"
     assert model.created_at.year > 2000
 

@@ -42,11 +42,13 @@ class Catalog:
         """Descriptions of the models, the default first, at most so many seconds old.
 
         Raises:
-            Problem: the server does not answer.
+            Problem: 503: the server does not answer, or still loads them.
         """
-        if self._clock() - self._read_at > age:
+        if not self._models or self._clock() - self._read_at > age:
             self._models = await asked(self._client.models())
             self._read_at = self._clock()
+        if not self._models:
+            raise Problem(503, "the server still loads its model", code="loading", retry_after=1.0)
         return self._models
 
     async def names(self, age: float = FRESH_SECONDS) -> list[ModelName]:
@@ -69,7 +71,7 @@ class Catalog:
         """The model of a name, or the only one where a request names none.
 
         Raises:
-            Problem: 404; 400 without a name where there are several.
+            Problem: 503 while models are loaded; 404; 400 without a name where there are several.
         """
         if not name:
             models = await self.models()
