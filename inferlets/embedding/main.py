@@ -64,15 +64,21 @@ def groups(texts: list[list[int]]) -> Iterator[list[list[int]]]:
     yield group
 
 
-async def main(args: list[str]) -> None:
-    """Sends vectors of texts.
+async def main(args: list[str]) -> str:
+    """Sends vectors of texts; returns how to use it if that is asked for.
 
     Args:
         args: a request in JSON: "inputs", texts or lists of token ids; perhaps "model", "adapter",
             and "most", tokens of a text of which no more are read (-1: of the longest).
     """
+    usage = """usage: embedding REQUEST
+
+REQUEST is JSON: {"inputs": ["a text", ...], "model": NAME, "adapter": NAME, "most": TOKENS}
+"""
+    if args in (["-h"], ["--help"]):
+        return usage
     if len(args) != 1:
-        raise SystemExit('one argument is wanted: a request in JSON, such as {"inputs": ["a"]}')
+        raise SystemExit(usage)
     asked = json.loads(args[0])
     model, adapter, most = Model.load(asked.get("model")), asked.get("adapter"), asked.get("most")
     if model.info["pooling"] is None:
@@ -101,3 +107,4 @@ async def main(args: list[str]) -> None:
             data = b64encode(array("f", numbers).tobytes()).decode()
             session.send(json.dumps(["piece", at, data, 0]))
             at += 1
+    return ""
