@@ -189,11 +189,11 @@ def test_who_shows_no_ticket_is_refused(nodes: Nodes, ann: Client, port: int) ->
         bytes(300),
         SIGNATURE + b"\n\n\n",
     ):
-        with opened(port) as stranger:
+        # It may be cut off by what it was not asked for.
+        with opened(port) as stranger, suppress(OSError):
             stranger.sendall(said)
             stranger.shutdown(socket.SHUT_WR)
-            with suppress(ConnectionResetError):  # of what it was not asked for
-                assert stranger.recv(100) == b""
+            assert stranger.recv(100) == b""
     assert echoes(instance)
     for each in (*silent, *half):
         with each:

@@ -262,11 +262,10 @@ def test_a_real_model_reads_long_texts(smollm2: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(
         smollm2.parent, gguf_file=smollm2.name, dtype=torch.float32
     ).eval()
-    output = model.generate(
-        torch.tensor([tokens]), do_sample=False, max_new_tokens=16, eos_token_id=None
-    )
-    greedy = output[0, len(tokens) :].tolist()
-    wanted = model(output, logits_to_keep=17).logits[0].log_softmax(-1)
+    options = {"max_new_tokens": 16, "eos_token_id": None, "return_dict_in_generate": True}
+    output = model.generate(torch.tensor([tokens]), do_sample=False, output_logits=True, **options)
+    greedy = output.sequences[0, len(tokens) :].tolist()
+    wanted = torch.cat(output.logits).log_softmax(-1)
     del model
     sizes = {"pages": 400, "embeds": 4096, "max_batch_tokens": 4096}
     rig = Rig(smollm2, dtype="float32", **sizes)
@@ -286,7 +285,8 @@ def test_sizes_that_do_not_fit_the_tensors_are_refused(tmp_path: Path) -> None:
     file = write_gguf(folder, "llama", expert_count=4, expert_used_count=2)
     content = file.read_bytes()
     for name, value, words in (
-        ("llama.block_count", 1 << 30, "block_count' is not the number of its layers"),
+        ("llama.block_count", 1 << 30, "block_count' is 1073741824, not at most 4096"),
+        ("llama.block_count", 4000, "block_count' is not the number of its layers"),
         ("llama.expert_count", 1 << 30, "expert_count' does not fit its tensors"),
         ("llama.attention.head_count", 1 << 30, "is 0, not a positive|do not fit its tensors"),
         ("llama.attention.key_length", 1 << 30, "differ in size"),

@@ -29,11 +29,13 @@ from pie_py.wire.plan import (
     EmbedText,
     FeedSampler,
     Forward,
+    Hidden,
     MaskKv,
     ModelDescription,
     NextDist,
     Plan,
     PlanResult,
+    ReadHidden,
     Sample,
     Samples,
     SetSampler,
@@ -349,6 +351,13 @@ class FakeWorker:
         for i, (embed, k) in enumerate(zip(batch.embeds.tolist(), batch.k.tolist(), strict=True)):
             tokens[i, :k], chances[i, :k] = self.distribution(self.embeds[embed][0], k)
         return BatchResult(distributions=Distributions(tokens, chances))
+
+    def read_hidden(self, batch: ReadHidden) -> BatchResult:
+        self._note("read_hidden", len(batch.starts) - 1, len(batch.embeds))
+        values = [hash(self.embeds[embed][0]) % 1009 for embed in batch.embeds.tolist()]
+        parts = np.split(np.array(values, np.float32), batch.starts[1:-1])
+        means = np.array([part.mean() for part in parts], np.float32)
+        return BatchResult(hidden=Hidden(np.repeat(means[:, None], self.facts.hidden_size, 1)))
 
     def distribution(self, value: Value, k: int) -> tuple[list[int], NDArray[np.float32]]:
         """The most likely tokens after a value, and their probabilities."""
