@@ -58,6 +58,6 @@ def test_with_the_embedded_model(gateway: Gateway, client: str) -> None:
     assert wrong(gateway, client, "pie-tiny") == []
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-def test_with_a_real_model(real: Gateway, client: str) -> None:
-    assert wrong(real, client, "smollm2") == []
+def test_with_a_real_model(real: Gateway) -> None:
+    """One of them: the others ask the same gateway, and a real model is slow."""
+    assert wrong(real, "openai", "smollm2") == []
