@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pie_py.client import ClientError, InferletFailed, RpcError
+from pie_py.client.errors import RequestTooLarge
 
 Value = TypeVar("Value")
 
@@ -82,6 +83,8 @@ _STATUS = {
     "worker-lost": 503,
     "timed-out": 504,
 }
+# How limits begin that no later try is below: of a grammar, and of a request's size.
+_NEVER = {"the grammar: ": 400, "a grammar of ": 400, "the arguments have more than ": 413}
 _CONTEXT_LENGTH, _MAX_TOKENS = "context-length: ", "max-tokens: "
 
 
@@ -102,6 +105,8 @@ def of_client(error: ClientError, prompt: str = "messages") -> Problem:
     """
     if isinstance(error, InferletFailed):
         return of_text(error.text, prompt)
+    if isinstance(error, RequestTooLarge):
+        return Problem(413, error.message, code="request_too_large")
     if isinstance(error, RpcError):
         return _of_code(error.code, error.message)
     return Problem(503, str(error), code="unreachable", retry_after=1.0)
@@ -137,6 +142,9 @@ def of_text(text: str, prompt: str = "messages") -> Problem:
 
 def _of_code(code: str, message: str) -> Problem:
     status = _STATUS.get(code, 500)
+    if code == "limit-exceeded":
+        never = (found for begin, found in _NEVER.items() if message.startswith(begin))
+        status = next(never, status)
     return Problem(
         status, message, code=code.replace("-", "_"), retry_after=1.0 if status == 503 else None
     )

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from pie_py.client.errors import ClientError, RpcError, unreadable
+from pie_py.client.errors import ClientError, RequestTooLarge, RpcError, unreadable
 from pie_py.wire.rpc import Request, encode
 
 MAX_CALLS = 4000  # at once; the server allows a few more
@@ -79,8 +79,8 @@ class Calls:
         """A new call and its request's bytes; they are made again when it is sent again.
 
         Raises:
-            RpcError: `invalid-argument` if it has what no message holds, `limit-exceeded` if it has
-                more than `limit` bytes: the server would break the connection.
+            RpcError: `invalid-argument` if it has what no message holds.
+            RequestTooLarge: it has more than `limit` bytes: the server would break the connection.
         """
         number = next(self._numbers)
 
@@ -93,9 +93,7 @@ class Calls:
         except (TypeError, ValueError, OverflowError) as error:
             raise RpcError("invalid-argument", f"{method} cannot be sent: {error}") from None
         if len(data) > limit:
-            raise RpcError(
-                "limit-exceeded", f"{method}: {len(data)} bytes; this server takes {limit} at once"
-            )
+            raise RequestTooLarge(f"{method}: {len(data)} bytes; this server takes {limit} at once")
         call = self._open[number] = Call(number, frame, read)
         return call, data
 

@@ -26,6 +26,13 @@ class RpcError(ClientError):
         self.message = message
 
 
+class RequestTooLarge(RpcError):
+    """It has not been sent: the server takes none of its size."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("limit-exceeded", message)
+
+
 class InferletFailed(ClientError):
     """An instance ended without a result: an error, a trap, a limit, or it was killed."""
 

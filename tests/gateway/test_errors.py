@@ -228,3 +228,19 @@ def test_a_header_tells_what_clamped_tokens_are(gateway: Gateway, stream: bool) 
             assert 0 < longest - left < 40
         fitting = http.post("/v1/messages", json={**body, "max_tokens": 2})
         assert "x-pie-max-tokens" not in fitting.headers
+
+
+def test_what_can_never_work_is_no_reason_to_try_again(gateway: Gateway) -> None:
+    """A request that no message of the protocol holds, and a grammar that is too large."""
+    large = "a" * 3_000_000
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": large}}}
+    with gateway.http() as http:
+        for fields, status in (
+            ({"messages": [{"role": "user", "content": large}]}, 413),
+            ({"response_format": schema}, 413),
+            ({"messages": [{"role": "user", "content": "a" * 1_500_000}]}, 413),
+            ({"structured_outputs": {"regex": "a" * 300_000}}, 400),
+        ):
+            answer = http.post(CHAT, json={**HI, **fields}, timeout=60)
+            assert answer.status_code == status, answer.text[:300]
+            assert "retry-after" not in answer.headers
