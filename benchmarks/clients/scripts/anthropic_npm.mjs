@@ -91,7 +91,7 @@ add(async function errors() {
 add(async function left() {
   const long = { ...ASK, max_tokens: 1500, system: "Write a long story." };
   const stream = client.messages.stream(long);
-  setTimeout(() => stream.abort(), 100);
+  stream.once("text", () => stream.abort());
   const error = await stream.done().catch((each) => each);
   check(error instanceof Anthropic.APIUserAbortError, error);
   await client.messages.create(ASK);

@@ -148,9 +148,11 @@ def errors():
                 raise AssertionError(wrong)
 
 
-@case(refused=(400, "embeddings"))
+@case()
 def embed():
-    client.embed(model=MODEL, input="x")
+    first, second = client.embed(model=MODEL, input=["x", "y"]).embeddings
+    assert len(first) == len(second) > 1
+    assert abs(sum(each * each for each in first) - 1) < 1e-3
 
 
 @case(refused=(404, "/api/pull"))

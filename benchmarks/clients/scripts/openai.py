@@ -64,6 +64,14 @@ def models():
 
 
 @case()
+def embeddings():
+    found = client.embeddings.create(model=MODEL, input=["x", "y"], dimensions=8)
+    assert [each.index for each in found.data] == [0, 1]
+    assert {len(each.embedding) for each in found.data} == {8}
+    assert found.usage.prompt_tokens > 0
+
+
+@case()
 def chat_and_stream():
     whole = chat.create(**ASK)
     [choice] = whole.choices
