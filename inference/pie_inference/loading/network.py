@@ -145,6 +145,9 @@ def _network(
 ) -> Decoder:
     """The network with its weights; of several ranks, this one's part."""
     expected = architecture.tensors(checkpoint)
+    fixed = None
+    if config.deterministic:
+        fixed = _fixed(architecture, checkpoint, config, device, ranks)
     divided = None if ranks.size == 1 else _divided(architecture, checkpoint, config, ranks.size)
     # A part is cut out of each tensor as it is read: a rank never holds the whole model.
     part = (lambda name, tensor: tensor) if divided is None else part_of(divided, ranks)
@@ -168,9 +171,8 @@ def _network(
         if found.packed or quantization(checkpoint):
             log.info("weights in few bits", kept=len(found.packed), widened_or_plain=len(found))
     with torch.inference_mode():
-        if config.deterministic:
-            spec = _fixed(architecture, checkpoint, config, device, ranks)
-            return Decoder(spec, tensors, dtype, device)
+        if fixed is not None:
+            return Decoder(fixed, tensors, dtype, device)
         if divided is None:
             return architecture.build(checkpoint, tensors, dtype, device, folder)
         return Decoder(sharded(divided, ranks.size), tensors, dtype, device, ranks)
@@ -184,7 +186,7 @@ def _fixed(
     ranks: Ranks,
 ) -> DecoderSpec:
     """The decoder whose rows do not depend on each other. Raises `LoadError` if it has parts for
-    which there is no such way.
+    which there is no such way; ask before the weights are read.
     """
     spec = None if architecture.decoder is None else architecture.decoder(checkpoint)
     for there, what in (
