@@ -85,7 +85,7 @@ def test_other_machines_need_keys(server: Server, folder: Path) -> None:
 
 def test_a_bucket_fills_within_a_minute() -> None:
     now = 0.0
-    bucket = Bucket(60, lambda: now)
+    bucket = Bucket(60 / 60, 60, lambda: now)
     bucket.take(60)
     assert bucket.wait(1) == pytest.approx(1)
     now = 0.5

@@ -16,6 +16,8 @@ from typing import Protocol
 
 import anyio
 
+from pie_gateway.http.limits import Bucket
+
 # From the beginning of a connection or the end of an answer until the next head is there.
 HEAD_SECONDS = 10.0
 REQUEST_SECONDS = 2e-4  # that a request takes of the thread beside its bytes, about
@@ -36,30 +38,6 @@ class Connection(Protocol):
         """Reads on after a rest, while `Door.may_read`."""
 
 
-class Account:
-    """So much in each second, and so much at once. It may be overdrawn."""
-
-    __slots__ = ("_at", "_clock", "_most", "_rate", "left")
-
-    def __init__(self, allowance: tuple[float, float], clock: Callable[[], float]) -> None:
-        self._rate, self._most = allowance
-        self._clock = clock
-        self.left = self._most
-        self._at = clock()
-
-    def refill(self) -> float:
-        """What is left by now."""
-        now = self._clock()
-        self.left = min(self._most, self.left + (now - self._at) * self._rate)
-        self._at = now
-        return self.left
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing of it has been taken."""
-        return self.refill() >= self._most
-
-
 @dataclass(slots=True, eq=False)
 class Party:
     """An address, or a user.
@@ -73,8 +51,8 @@ class Party:
     """
 
     user: str
-    time: Account
-    arrivals: Account
+    time: Bucket
+    arrivals: Bucket
     connections: dict[Connection, None] = field(default_factory=dict)
     resting: dict[Connection, None] = field(default_factory=dict)
 
@@ -88,7 +66,7 @@ class Door:
         self._clock = clock
         self._parties: dict[str, Party] = {}  # addresses; users behind an "@"
         self._party_of: dict[Connection, Party] = {}
-        self._all_strangers = Account(STRANGERS, clock)
+        self._all_strangers = Bucket(*STRANGERS, clock)
         self._strangers = 0  # connections
         self._waiting: dict[Connection, float] = {}  # until when a head must have come, in order
         self._rests = anyio.Event()
@@ -96,7 +74,7 @@ class Door:
     def takes(self, address: str) -> bool:
         """Whether one more connection from an address is taken: not while it connects too often."""
         party = self._parties.get(party_name(address))
-        return party is None or party.arrivals.refill() > 0
+        return party is None or party.arrivals.left() > 0
 
     def enter(self, connection: Connection, address: str) -> None:
         """A stranger has connected. Of the address with most of them the oldest one makes way."""
@@ -105,7 +83,7 @@ class Door:
             crowd = max(addresses, key=lambda party: len(party.connections))
             self._drop(next(iter(crowd.connections)))
         party = self._party(party_name(address), "", STRANGER)
-        party.arrivals.left -= 1
+        party.arrivals.take(1)
         self._join(connection, party)
         self.waits(connection)
 
@@ -133,7 +111,7 @@ class Door:
         if not alone and len(joined.connections) >= max(1, self._most // 2):
             return False
         self.spend(connection, -REQUEST_SECONDS)
-        party.arrivals.left += 1
+        party.arrivals.take(-1)
         rests = connection in party.resting
         self.leave(connection)
         self._join(connection, joined)
@@ -154,9 +132,9 @@ class Door:
     def may_read(self, connection: Connection) -> bool:
         """Whether its party has time left."""
         party = self._party_of.get(connection)
-        if party is None or party.time.refill() <= 0:
+        if party is None or party.time.left() <= 0:
             return False
-        return bool(party.user) or self._all_strangers.refill() > 0
+        return bool(party.user) or self._all_strangers.left() > 0
 
     def rest(self, connection: Connection) -> None:
         """It reads on when its party has time again."""
@@ -169,9 +147,9 @@ class Door:
         """Its party has taken time."""
         party = self._party_of.get(connection)
         if party is not None:
-            party.time.left -= seconds
+            party.time.take(seconds)
             if not party.user:
-                self._all_strangers.left -= seconds
+                self._all_strangers.take(seconds)
 
     async def run(self) -> None:
         """Lets connections go on, and drops those that are late, until cancelled."""
@@ -194,13 +172,13 @@ class Door:
                     connection.go_on()
                 else:
                     self.rest(connection)
-            if not party.connections and party.time.is_full and party.arrivals.is_full:
+            if not party.connections and party.time.is_full() and party.arrivals.is_full():
                 del self._parties[name]
 
     def _party(self, name: str, user: str, time: tuple[float, float]) -> Party:
         if name not in self._parties:
             clock = self._clock
-            self._parties[name] = Party(user, Account(time, clock), Account(ARRIVALS, clock))
+            self._parties[name] = Party(user, Bucket(*time, clock), Bucket(*ARRIVALS, clock))
         return self._parties[name]
 
     def _join(self, connection: Connection, party: Party) -> None:

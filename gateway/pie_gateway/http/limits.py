@@ -1,4 +1,4 @@
-"""Limits of what one user may ask for: token buckets that fill within a minute."""
+"""Token buckets, and those of what one user may ask for, which fill within a minute."""
 
 from __future__ import annotations
 
@@ -10,24 +10,34 @@ MINUTE = 60.0
 
 
 class Bucket:
-    """So much per minute; a full one is there at the start. It may be overdrawn."""
+    """So much in each second, and so much at once; it is full at the start. It may be overdrawn."""
 
-    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
-        self._most = float(per_minute)
+    __slots__ = ("_at", "_clock", "_left", "_most", "_rate")
+
+    def __init__(self, rate: float, most: float, clock: Callable[[], float]) -> None:
+        self._rate, self._most = rate, most
         self._clock = clock
-        self._left = self._most
+        self._left = most
         self._at = clock()
+
+    def left(self) -> float:
+        """What there is by now."""
+        now = self._clock()
+        self._left = min(self._most, self._left + (now - self._at) * self._rate)
+        self._at = now
+        return self._left
+
+    def is_full(self) -> bool:
+        """Whether nothing of it is missing."""
+        return self.left() >= self._most
 
     def wait(self, wanted: float) -> float:
         """Seconds until there is as much as wanted, or as there can be; 0: there is."""
-        now = self._clock()
-        self._left = min(self._most, self._left + (now - self._at) * self._most / MINUTE)
-        self._at = now
-        missing = min(wanted, self._most) - self._left
-        return max(0.0, missing * MINUTE / self._most)
+        missing = min(wanted, self._most) - self.left()
+        return max(0.0, missing / self._rate)
 
     def take(self, amount: float) -> None:
-        """Takes out."""
+        """Takes out, or puts back what is negative."""
         self._left -= amount
 
 
@@ -38,8 +48,8 @@ class UserLimits:
         self, requests: int | None, tokens: int | None, clock: Callable[[], float]
     ) -> None:
         """Takes how many of each per minute; None: any number."""
-        self._requests = None if requests is None else Bucket(requests, clock)
-        self._tokens = None if tokens is None else Bucket(tokens, clock)
+        self._requests = None if requests is None else Bucket(requests / MINUTE, requests, clock)
+        self._tokens = None if tokens is None else Bucket(tokens / MINUTE, tokens, clock)
 
     def take_request(self) -> None:
         """Counts a request.
