@@ -133,14 +133,19 @@ def test_every_subscriber_gets_everything_once_and_in_order(world: WorldOfNodes)
 
 @contextmanager
 def locked(nodes: Nodes, table: str) -> Iterator[Callable[[], list[int]]]:
-    """Who writes to a table waits. Gives what waits, as PostgreSQL's process identifiers."""
+    """Who writes to a table waits. Gives who would insert, as PostgreSQL's process identifiers.
+
+    What ended before may still be removing a row of its own.
+    """
     with psycopg.connect(nodes.database) as sql, psycopg.connect(nodes.database) as other:
         other.autocommit = True
         sql.execute(f"LOCK TABLE {table} IN EXCLUSIVE MODE")
 
         def waiting() -> list[int]:
             asked = other.execute(
-                "SELECT pid FROM pg_locks WHERE NOT granted AND relation = %s::regclass", (table,)
+                "SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted"
+                " AND relation = %s::regclass AND query LIKE '%%INSERT%%'",
+                (table,),
             )
             return [pid for (pid,) in asked]
 

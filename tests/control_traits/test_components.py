@@ -57,15 +57,22 @@ def test_no_upload_builds_the_runtime_of_javascript(engine: Engine, tmp_path: Pa
 def test_a_full_cache_is_an_error_by_name_at_once(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = tmp_path / "a.py"
+    """Whether the folder is there already or not."""
+    source, cache = tmp_path / "a.py", tmp_path / "cache"
     source.write_text("async def main(): pass")
     wanted = Program("0" * 64, "a", "python", 22, "ann", 0, str(source))
-    components = Components(engine, tmp_path, lambda runtime: None, CONFINED)
-    usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
-    with pytest.raises(ApiError, match=f"no room for compiled code in {tmp_path}") as refused:
+    components = Components(engine, cache, lambda runtime: None, CONFINED)
+    usage, asked = shutil.disk_usage(tmp_path)._replace(free=1 << 20), []
+
+    def of(folder: Path) -> object:
+        asked.append(folder.is_dir())
+        return usage
+
+    monkeypatch.setattr("shutil.disk_usage", of)
+    with pytest.raises(ApiError, match=f"no room for compiled code in {cache}") as refused:
         trio.run(components.load, wanted)
     assert refused.value.code == "out-of-resources"
+    assert asked == [True]
     assert not components.doing
 
 

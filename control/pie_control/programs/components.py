@@ -158,6 +158,7 @@ class Components:
 
     def _check_room(self, needed: int) -> None:
         """Refuses at once what would fail after a minute of work, for each program again."""
+        self._cache_folder.mkdir(parents=True, exist_ok=True)
         if needed and shutil.disk_usage(self._cache_folder).free < needed:
             raise self._is_full()
 
