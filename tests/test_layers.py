@@ -44,8 +44,9 @@ FOLDERS: dict[str, dict[str, str]] = {
         "pie_py": "",  # its version
         # The floor: what both processes stand on.
         "config": "",
+        "device_programs": "",
         "wire": "config",
-        "build": "config wire",
+        "build": "device_programs config wire",
         "models": "build config",
         # The roof.
         "client": "pie_py build config wire",

@@ -1,0 +1,232 @@
+"""A device program as it is sent: read, checked, and what it costs.
+
+Its canonical text is JSON without spaces, with keys in this order:
+
+    {"state":[[name, kind, sizes], ...],"nodes":[[operation, operands, attributes], ...],
+     "token":node,"next":[[state, node], ...]}
+
+Operands are numbers of earlier nodes. Nodes come in the order in which the token and then the next
+state need them, none twice and none that is not needed, so the same function has the same text in
+every language, and is known by its hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from pie_py.device_programs.language import (
+    MOST_AXES,
+    OPERATIONS,
+    VOCABULARY,
+    Kind,
+    Mistake,
+    Type,
+    result_type,
+)
+
+MOST_TEXT = 1 << 16  # characters
+MOST_NODES = 1024
+MOST_NAMES = 64  # of state
+MOST_NAME = 64  # characters
+MOST_STATE = 1024  # elements that change from step to step
+MOST_GIVEN = 1 << 18  # elements that do not
+MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
+MOST_COST = 1024  # additions for each token of the vocabulary
+LEAST_COST = 1 << 22  # additions that any program may cost
+
+
+class ProgramFault(ValueError):
+    """A text that is no program, or one that may not run."""
+
+
+class Node(NamedTuple):
+    """An operation on earlier nodes."""
+
+    operation: str
+    operands: tuple[int, ...]
+    attributes: tuple[int, ...]
+    type: Type
+
+
+class Name(NamedTuple):
+    """Something that a program was given by name, and its type."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that has been checked.
+
+    Attributes:
+        text: canonical.
+        names: what it was given by name, in the order of the names.
+        nodes: each behind its operands.
+        token: the node whose value is the token.
+        next: numbers of names, and the nodes that give their values for the next step.
+    """
+
+    text: str
+    names: tuple[Name, ...]
+    nodes: tuple[Node, ...]
+    token: int
+    next: dict[int, int]
+
+    @cached_property
+    def hash(self) -> str:
+        """By which equal programs are known."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def uses(self, *operations: str) -> bool:
+        """Whether one of some operations is in it."""
+        return any(node.operation in operations for node in self.nodes)
+
+    @property
+    def newest(self) -> int:
+        """How many of the newest tokens it looks at, at most."""
+        counts = [node.attributes[0] for node in self.nodes if node.operation == "newest"]
+        return max(counts, default=0)
+
+    def check_fits(self, vocabulary: int) -> None:
+        """Refuses what may not run with a model of so many tokens.
+
+        Raises:
+            ProgramFault: naming the limit, and the node's operation.
+        """
+        widest, cost = max(MOST_WIDE, 4 * vocabulary), 0.0
+        for node in self.nodes:
+            size = elements(node.type.shape, vocabulary)
+            if size > widest:
+                raise ProgramFault(
+                    f"{node.operation} gives {node.type}, {size} elements; {widest} at most"
+                )
+            before = [self.nodes[i].type for i in node.operands]
+            if node.operation in ("slice", "top") and before[0].shape[-1] == VOCABULARY:
+                _check_part(node, vocabulary)
+            wide = max([size, *(elements(own.shape, vocabulary) for own in before)])
+            cost += OPERATIONS[node.operation].cost * wide
+        most = max(LEAST_COST, MOST_COST * vocabulary)
+        if cost > most:
+            raise ProgramFault(
+                f"a step costs {cost:.3g} additions; {most:.3g} at most, with {vocabulary} tokens"
+            )
+        for changing, limit in ((True, MOST_STATE), (False, MOST_GIVEN)):
+            sizes = [
+                elements(name.type.shape, vocabulary)
+                for i, name in enumerate(self.names)
+                if (i in self.next) is changing
+            ]
+            if sum(sizes) > limit:
+                what = "change from step to step" if changing else "were given"
+                raise ProgramFault(f"{sum(sizes)} elements that {what}; {limit} at most")
+
+
+def _check_part(node: Node, vocabulary: int) -> None:
+    if node.attributes[-1] > vocabulary:
+        raise ProgramFault(f"{node.operation} {node.attributes[-1]} of {vocabulary} tokens")
+
+
+def elements(shape: tuple[int, ...], vocabulary: int) -> int:
+    """How many elements a value has."""
+    return math.prod(vocabulary if size == VOCABULARY else size for size in shape)
+
+
+def read_program(text: str) -> Program:
+    """Reads a canonical text.
+
+    Raises:
+        ProgramFault: what is wrong, with the number of the node.
+    """
+    if len(text) > MOST_TEXT:
+        raise ProgramFault(f"{len(text)} characters; {MOST_TEXT} at most")
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProgramFault(f"no JSON: {error}") from None
+    if not isinstance(given, dict) or list(given) != ["state", "nodes", "token", "next"]:
+        raise ProgramFault("not an object of state, nodes, token and next")
+    if json.dumps(given, separators=(",", ":"), ensure_ascii=False) != text:
+        raise ProgramFault("not in canonical form")
+    names = _names(given["state"])
+    nodes = _nodes(given["nodes"], names)
+    token = _index(given["token"], len(nodes), "token")
+    if nodes[token].type != Type(Kind.INT):
+        raise ProgramFault(f"the token is {nodes[token].type}, not int []")
+    return Program(text, names, nodes, token, _next(given["next"], names, nodes))
+
+
+def _names(given: Any) -> tuple[Name, ...]:
+    if not isinstance(given, list) or len(given) > MOST_NAMES:
+        raise ProgramFault(f"state is no list of {MOST_NAMES} names at most")
+    found = []
+    for one in given:
+        match one:
+            case [str(name), int(kind), [*sizes]] if name.isidentifier() and len(name) <= MOST_NAME:
+                if not isinstance(kind, bool) and kind in tuple(Kind) and len(sizes) <= MOST_AXES:
+                    shape = tuple(_whole(size) for size in sizes)
+                    if all(size == VOCABULARY or size > 0 for size in shape):
+                        found.append(Name(name, Type(Kind(kind), shape)))
+                        continue
+        raise ProgramFault(f"{one!r:.80} is no name with a kind and sizes")
+    names = [one.name for one in found]
+    if names != sorted(set(names)):
+        raise ProgramFault("names of state are not in order, or one stands there twice")
+    return tuple(found)
+
+
+def _nodes(given: Any, names: tuple[Name, ...]) -> tuple[Node, ...]:
+    if not isinstance(given, list) or not 1 <= len(given) <= MOST_NODES:
+        raise ProgramFault(f"nodes are no list of 1 to {MOST_NODES}")
+    found: list[Node] = []
+    for i, one in enumerate(given):
+        match one:
+            case [str(operation), [*operands], [*attributes]]:
+                before = tuple(_index(each, i, f"node {i}") for each in operands)
+                numbers = tuple(_whole(each) for each in attributes)
+            case _:
+                raise ProgramFault(f"node {i}: {one!r:.80} is no operation on nodes")
+        if operation == "state" and not before and len(numbers) == 1:
+            of = names[_index(numbers[0], len(names), f"node {i}: state")].type
+        else:
+            try:
+                of = result_type(operation, [found[each].type for each in before], numbers)
+            except Mistake as error:
+                raise ProgramFault(f"node {i}: {error}") from None
+        found.append(Node(operation, before, numbers, of))
+    return tuple(found)
+
+
+def _next(given: Any, names: tuple[Name, ...], nodes: tuple[Node, ...]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for one in given if isinstance(given, list) else [given]:
+        match one:
+            case [number, node]:
+                place = _index(number, len(names), "next")
+                value = nodes[_index(node, len(nodes), "next")].type
+            case _:
+                raise ProgramFault(f"next: {one!r:.80} is no name and node")
+        if value != names[place].type:
+            raise ProgramFault(f"{names[place].name} is {names[place].type}, and becomes {value}")
+        found[place] = node
+    if list(found) != sorted(found) or len(found) != len(given):
+        raise ProgramFault("next is not in the order of names, or one stands there twice")
+    return found
+
+
+def _whole(given: Any) -> int:
+    if type(given) is not int or not -(2**53) <= given <= 2**53:
+        raise ProgramFault(f"{given!r:.40} is no whole number")
+    return given
+
+
+def _index(given: Any, size: int, what: str) -> int:
+    number = _whole(given)
+    if not 0 <= number < size:
+        raise ProgramFault(f"{what}: {number} is none of {size} before")
+    return number

@@ -1,0 +1,344 @@
+"""What each operation means, in plain Python: slow, and what every backend is held to.
+
+A value is a number, or a list (of lists) of numbers. Floats are rounded to float32 after each
+operation; whole numbers wrap around at 64 bits.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from pie_py.device_programs.language import OPERATIONS, VOCABULARY, Kind, Rule, Type
+from pie_py.device_programs.program import Node, Program
+
+_GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_WORD = (1 << 64) - 1
+
+
+class Row(NamedTuple):
+    """What one row of a step has.
+
+    Attributes:
+        logits: of each token.
+        newest: tokens of the text, the last one last.
+        counts: how often each token was generated.
+        given: whether the text before has each token.
+        seed: of the sampler.
+        step: how many tokens it has chosen before.
+    """
+
+    logits: Sequence[float]
+    newest: Sequence[int] = ()
+    counts: Sequence[int] = ()
+    given: Sequence[bool] = ()
+    seed: int = 0
+    step: int = 0
+
+
+def run(program: Program, row: Row, state: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """The token, and the state of the next step.
+
+    Args:
+        program: which one.
+        row: what the step has.
+        state: values by name; those that do not change are left alone.
+    """
+    values = evaluate(program, row, state)
+    following = {program.names[place].name: values[node] for place, node in program.next.items()}
+    return values[program.token], {**state, **following}
+
+
+def evaluate(program: Program, row: Row, state: Mapping[str, Any]) -> list[Any]:
+    """The value of every node."""
+    values: list[Any] = []
+    for node in program.nodes:
+        operands = [values[i] for i in node.operands]
+        types = [program.nodes[i].type for i in node.operands]
+        if node.operands:
+            values.append(_result(node, operands, types, row))
+        else:
+            values.append(_given(program, node, row, state))
+    return values
+
+
+def _given(program: Program, node: Node, row: Row, state: Mapping[str, Any]) -> Any:
+    vocabulary = len(row.logits)
+    match node.operation, node.attributes:
+        case "logits", _:
+            return list(row.logits)
+        case "step", _:
+            return row.step
+        case "newest", [count]:
+            return ([-1] * count + list(row.newest))[-count:]
+        case "counts", _:
+            return list(row.counts) or [0] * vocabulary
+        case "given", _:
+            return list(row.given) or [False] * vocabulary
+        case "state", [number]:
+            return state[program.names[number].name]
+        case "constant", [kind, value]:
+            if kind == Kind.FLOAT:
+                return struct.unpack("<f", struct.pack("<I", value))[0]
+            return bool(value) if kind == Kind.BOOL else value
+        case _, [size]:
+            return list(range(vocabulary if size == VOCABULARY else size))
+    raise AssertionError(node)
+
+
+def _result(node: Node, operands: list[Any], types: list[Type], row: Row) -> Any:
+    name, vocabulary = node.operation, len(row.logits)
+    kind, attributes = node.type.kind, node.attributes
+    rounded: Callable[[Any], Any] = {Kind.FLOAT: f32, Kind.INT: i64, Kind.BOOL: bool}[kind]
+    sizes = tuple(vocabulary if size == VOCABULARY else size for size in node.type.shape)
+    if name in _ELEMENTWISE:
+        function = _ELEMENTWISE[name]
+        spread = [_spread(value, one, sizes) for value, one in zip(operands, types, strict=True)]
+        return _each(lambda *parts: rounded(function(*parts)), spread, len(sizes))
+    if name == "cast":
+        return _each(lambda x: rounded(_whole(x) if kind is Kind.INT else x), operands, len(sizes))
+    if name in ("random", "exponential"):
+        start = _mix(_mix(row.seed + _GAMMA) + row.step * _GAMMA)
+        if attributes[0]:
+            start = splitmix(start, -1 - attributes[0])
+        chance = _uniform if name == "random" else _exponential
+        return _each(lambda x: chance(splitmix(start, x)), operands, len(sizes))
+    if OPERATIONS[name].rule in (Rule.REDUCE, Rule.SCAN):
+        along = _ALONG[name]
+        scanned = _rows(operands[0], len(types[0].shape), along)
+        return _each(rounded, [scanned], len(sizes))
+    return _own(name, operands, types, attributes, rounded)
+
+
+def _own(
+    name: str,
+    operands: list[Any],
+    types: list[Type],
+    attributes: tuple[int, ...],
+    rounded: Callable[[Any], Any],
+) -> Any:
+    first, axes = operands[0], len(types[0].shape)
+    match name:
+        case "top":
+            order = sorted(range(len(first)), key=lambda i: (-_at_least(first[i]), i))
+            return order[: attributes[0]]
+        case "slice":
+            return _rows(first, axes, lambda row: row[attributes[0] : attributes[1]])
+        case "concat":
+            if axes == 1:
+                return first + operands[1]
+            return [a + b for a, b in zip(first, operands[1], strict=True)]
+        case "gather":
+            nothing: Any = [rounded(0)] * len(first[0]) if axes == 2 else rounded(0)
+            found = lambda i: first[i] if 0 <= i < len(first) else nothing  # noqa: E731
+            return _each(found, [operands[1]], len(types[1].shape))
+        case "scatter_add" | "scatter_max":
+            new = operands[2] if types[2].shape else [operands[2]] * len(operands[1])
+            new = new * len(operands[1]) if len(new) == 1 else new
+            result = list(first)
+            for place, value in zip(operands[1], new, strict=True):
+                if 0 <= place < len(result):
+                    both = (result[place], value)
+                    result[place] = rounded(sum(both) if name == "scatter_add" else _largest(both))
+            return result
+        case "reshape":
+            flat = [first] if not axes else first if axes == 1 else list(chain.from_iterable(first))
+            if not attributes:
+                return flat[0]
+            if len(attributes) == 1:
+                return flat
+            width = len(flat) // attributes[0] if attributes[0] > 0 else attributes[1]
+            return [flat[i : i + width] for i in range(0, len(flat), width)]
+        case "transpose":
+            return [list(column) for column in zip(*first, strict=True)]
+        case "matvec":
+            return [
+                f32(math.fsum(a * b for a, b in zip(row, operands[1], strict=True)))
+                for row in first
+            ]
+    raise AssertionError(name)
+
+
+def f32(x: float) -> float:
+    """The nearest float32."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", x))[0])
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def i64(x: int) -> int:
+    """The lowest 64 bits, with a sign."""
+    return ((int(x) + (1 << 63)) & _WORD) - (1 << 63)
+
+
+def splitmix(start: int, number: int) -> int:
+    """A number of the SplitMix64 sequence that begins at a word (Steele, Lea and Flood 2014)."""
+    return i64(_mix(start + (number + 1) * _GAMMA))
+
+
+def _mix(word: int) -> int:
+    word &= _WORD
+    word = ((word ^ (word >> 30)) * _FIRST) & _WORD
+    word = ((word ^ (word >> 27)) * _SECOND) & _WORD
+    return word ^ (word >> 31)
+
+
+def _uniform(word: int) -> float:
+    return ((word & _WORD) >> 40) * 2.0**-24
+
+
+def _exponential(word: int) -> float:
+    uniform = min(f32(f32(f32((word & _WORD) >> 32) * 2.0**-32) + 2.0**-33), 1 - 2.0**-24)
+    return f32(-math.log1p(-uniform))
+
+
+def _whole(x: float) -> int:
+    if x != x:
+        return 0
+    return int(max(-(2.0**62), min(2.0**62, x)))
+
+
+def _at_least(x: float) -> float:
+    return -math.inf if x != x else x
+
+
+def _largest(values: Sequence[Any]) -> Any:
+    return math.nan if any(x != x for x in values) else max(values)
+
+
+def _smallest(values: Sequence[Any]) -> Any:
+    return math.nan if any(x != x for x in values) else min(values)
+
+
+def _power(a: float, b: float) -> float:
+    try:
+        found = a**b
+    except (ZeroDivisionError, OverflowError):
+        found = (
+            math.inf if not (a < 0 and b % 2 == 1) and not _is_negative_zero(a, b) else -math.inf
+        )
+    return math.nan if isinstance(found, complex) else found
+
+
+def _is_negative_zero(a: float, b: float) -> bool:
+    return a == 0 and math.copysign(1, a) < 0 and b % 2 == 1
+
+
+def _divided(a: float, b: float) -> float:
+    if b == 0:
+        signs = math.copysign(1, a) * math.copysign(1, b)
+        return math.nan if a == 0 or a != a else signs * math.inf
+    return a / b
+
+
+def _or_nan(function: Callable[[float], float]) -> Callable[[float], float]:
+    def safe(x: float) -> float:
+        try:
+            return function(x)
+        except ValueError:
+            return math.nan
+        except OverflowError:
+            return math.inf
+
+    return safe
+
+
+def _bits(of_bools: Callable[[Any, Any], Any], of_ints: Callable[[int, int], int]) -> Any:
+    return lambda a, b: of_bools(a, b) if isinstance(a, bool) else of_ints(a, b)
+
+
+_ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "neg": lambda x: -x,
+    "abs": abs,
+    "floor": lambda x: x if not math.isfinite(x) else math.copysign(math.floor(x), x),
+    "sqrt": _or_nan(math.sqrt),
+    "exp": _or_nan(math.exp),
+    "log": lambda x: -math.inf if x == 0 else _or_nan(math.log)(x),
+    "tanh": math.tanh,
+    "sigmoid": lambda x: 1 / (1 + _or_nan(math.exp)(-x)),
+    "not": lambda x: not x,
+    "is_nan": lambda x: x != x,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": _divided,
+    "pow": _power,
+    "minimum": lambda a, b: _smallest((a, b)),
+    "maximum": lambda a, b: _largest((a, b)),
+    "floordiv": lambda a, b: a // b if b else 0,
+    "mod": lambda a, b: a - a // b * b if b else 0,
+    "and": _bits(lambda a, b: a and b, lambda a, b: a & b),
+    "or": _bits(lambda a, b: a or b, lambda a, b: a | b),
+    "xor": _bits(lambda a, b: a != b, lambda a, b: a ^ b),
+    "shl": lambda a, b: a << (b & 63),
+    "shr": lambda a, b: (a & _WORD) >> (b & 63),
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "eq": lambda a, b: a == b,
+    "hash": splitmix,
+    "where": lambda condition, a, b: a if condition else b,
+}
+
+
+def _log_softmax(row: list[float]) -> list[float]:
+    highest = _largest(row)
+    if not math.isfinite(highest):
+        return [math.nan] * len(row)
+    whole = highest + math.log(math.fsum(math.exp(x - highest) for x in row))
+    return [x - whole for x in row]
+
+
+def _sums(row: list[Any]) -> list[Any]:
+    found, total = [], row[0] * 0 if isinstance(row[0], int) else 0.0
+    for x in row:
+        total += x
+        found.append(total)
+    return found
+
+
+def _order(row: list[Any]) -> list[int]:
+    is_nan = [x != x for x in row]
+    return sorted(range(len(row)), key=lambda i: (is_nan[i], 0 if is_nan[i] else row[i], i))
+
+
+_ALONG: dict[str, Callable[[list[Any]], Any]] = {
+    "sum": sum,
+    "max": _largest,
+    "min": _smallest,
+    "any": any,
+    "all": all,
+    "argmax": lambda row: max(range(len(row)), key=lambda i: (_at_least(row[i]), -i)),
+    "cumsum": _sums,
+    "log_softmax": _log_softmax,
+    "sort": lambda row: [row[i] for i in _order(row)],
+    "argsort": _order,
+    "flip": lambda row: row[::-1],
+}
+
+
+def _rows(value: Any, axes: int, function: Callable[[list[Any]], Any]) -> Any:
+    return function(value) if axes == 1 else [function(row) for row in value]
+
+
+def _each(function: Callable[..., Any], values: list[Any], axes: int) -> Any:
+    if axes == 0:
+        return function(*values)
+    return [_each(function, list(parts), axes - 1) for parts in zip(*values, strict=True)]
+
+
+def _spread(value: Any, of: Type, sizes: tuple[int, ...]) -> Any:
+    """A value with these sizes: an axis of size 1, or none, is repeated."""
+    for _ in range(len(sizes) - len(of.shape)):
+        value = [value]
+    return _repeated(value, sizes)
+
+
+def _repeated(value: Any, sizes: tuple[int, ...]) -> Any:
+    if not sizes:
+        return value
+    rows = value * sizes[0] if len(value) == 1 else value
+    return [_repeated(row, sizes[1:]) for row in rows]
