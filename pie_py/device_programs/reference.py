@@ -92,7 +92,7 @@ def _given(program: Program, node: Node, row: Row, state: Mapping[str, Any]) -> 
 def _result(node: Node, operands: list[Any], types: list[Type], row: Row) -> Any:
     name, vocabulary = node.operation, len(row.logits)
     kind, attributes = node.type.kind, node.attributes
-    rounded: Callable[[Any], Any] = {Kind.FLOAT: f32, Kind.INT: i64, Kind.BOOL: bool}[kind]
+    rounded = _ROUNDED[kind]
     sizes = tuple(vocabulary if size == VOCABULARY else size for size in node.type.shape)
     if name in _ELEMENTWISE:
         function = _ELEMENTWISE[name]
@@ -251,6 +251,7 @@ def _bits(of_bools: Callable[[Any, Any], Any], of_ints: Callable[[int, int], int
     return lambda a, b: of_bools(a, b) if isinstance(a, bool) else of_ints(a, b)
 
 
+_ROUNDED: dict[Kind, Callable[[Any], Any]] = {Kind.FLOAT: f32, Kind.INT: i64, Kind.BOOL: bool}
 _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "neg": lambda x: -x,
     "abs": abs,

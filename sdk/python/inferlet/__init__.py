@@ -36,7 +36,7 @@ from inferlet._loop import ready
 from inferlet._stream import TextDecoder
 from inferlet.branches import gather, race
 from inferlet.context import Context
-from inferlet.device import DeviceSampler
+from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import NotInServerError, PieError
 from inferlet.generation import Generator, GenStep, Output
 from inferlet.grammar import Grammar, Matcher

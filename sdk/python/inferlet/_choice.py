@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from inferlet import raw
 from inferlet._run import SCARCE, Run
 from inferlet._sequence import Sequence
-from inferlet.device import DeviceSampler
+from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.grammar import Grammar, Matcher
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler

@@ -13,7 +13,7 @@ from inferlet._sequence import Sequence
 from inferlet._several import Layout, Ranges, distributions, log_probabilities, tree
 from inferlet.branches import gather
 from inferlet.chat import Conversation
-from inferlet.device import DeviceSampler
+from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.generation import Generator
 from inferlet.grammar import Grammar

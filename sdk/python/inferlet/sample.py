@@ -11,7 +11,7 @@ from operator import neg
 from random import Random
 from typing import Any
 
-from inferlet.device import DeviceSampler
+from inferlet.device_sampler import DeviceSampler
 
 DISTRIBUTION_SIZE = 256  # most likely tokens that a sampler looks at
 NEGLIGIBLE = 1e-7  # weight, relative to the most likely token's, below which a token is left out

@@ -18,7 +18,7 @@ from asynclm.tools.estimates import learn, learned
 from asynclm.tools.kinds import BadTools, load_tools
 from asynclm.tools.tool import Tool
 from inferlet import messaging, session
-from inferlet.device import DeviceSampler
+from inferlet.device_sampler import DeviceSampler
 from inferlet.model import Model
 
 MOST_SHOWN = 12  # functions that are named before the demonstration

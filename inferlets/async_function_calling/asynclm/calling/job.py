@@ -12,7 +12,7 @@ from asynclm.tools.client import ClientLink
 from asynclm.tools.estimates import learn, learned
 from asynclm.tools.kinds import BadTools, load_tools
 from inferlet import session
-from inferlet.device import DeviceSampler
+from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.model import Model
 

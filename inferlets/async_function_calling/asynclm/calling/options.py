@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from asynclm.choices import Mode, Strictness, Style, Syntax
 from asynclm.values import Value
-from inferlet.device import DeviceSampler
+from inferlet.device_sampler import DeviceSampler
 
 if TYPE_CHECKING:
     from asynclm.cml.script import Script

@@ -14,7 +14,7 @@ from asynclm.cml.monitor import Monitor
 from asynclm.cml.parser import State
 from inferlet import raw
 from inferlet.context import Context
-from inferlet.device import DeviceSampler
+from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.grammar import Grammar, Matcher
 
