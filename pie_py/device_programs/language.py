@@ -166,7 +166,7 @@ OPERATIONS: dict[str, Operation] = {
                         "stream"),
 }  # fmt: skip
 SEVERAL = frozenset({"reshape"})  # of which the attribute is a list
-GIVEN = frozenset(name for name, one in OPERATIONS.items() if one.operands == 0)
+REMEMBERED = ("newest", "counts", "given")  # what needs to know the text's tokens
 
 
 class Mistake(TypeError):

@@ -8,8 +8,9 @@ from typing import Any
 
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of
+from pie_control.api.device_programs import ProgramParameters, read_program_parameters
 from pie_control.api.forward import check_step, queue_step
-from pie_control.api.sampler_parameters import read_parameters
+from pie_control.api.sampler_parameters import NO_RULE, SamplerParameters, read_parameters
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.sample import (
     EmbedSampledCommand,
@@ -23,25 +24,41 @@ from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
+from pie_py.device_programs.bound import kept_bytes
+from pie_py.device_programs.language import REMEMBERED
 from pie_py.wire.plan import Uint32
 
 
 def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     """Makes a sampler and returns its handle."""
     target = queue_of(instance, queue, "sample")
-    wanted, program = read_parameters(parameters, target.model.description.vocab_size)
+    vocabulary = target.model.description.vocab_size
+    wanted: SamplerParameters | ProgramParameters
+    bound, rule = None, NO_RULE
+    if '"program"' in parameters:
+        wanted, bound = read_program_parameters(parameters, vocabulary)
+    else:
+        wanted, rule = read_parameters(parameters, vocabulary)
     target.queue.check_room()
+    program = None if bound is None else bound.program
+    remembers = rule.remembers if program is None else program.uses(*REMEMBERED)
+    program_bytes = 0 if program is None else kept_bytes(program, vocabulary)
     pool = target.model.samplers
     model = target.model
     model.sampler_share.check(instance.user, 1, pool.slots.free)
-    if program.remembers:
+    if remembers:
         model.remembering_share.check(instance.user, 1, pool.rows.free)
+    if program_bytes:
+        model.program_share.check(instance.user, program_bytes, pool.free_bytes)
     handle, sampler = target.space.samplers.create(
-        remembers=program.remembers, mixes=program.mixes, top=wanted.logprobs
+        remembers=remembers,
+        mixes=rule.mixes,
+        top=min(wanted.logprobs, vocabulary),
+        program_bytes=program_bytes,
+        has_state=program is not None and bool(program.next),
     )
-    sampler.top = min(sampler.top, target.model.description.vocab_size)
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
-    command = SetSamplerCommand(sampler, program.numbers, program.top_k, seed, program.steps)
+    command = SetSamplerCommand(sampler, rule.numbers, rule.top_k, seed, rule.steps, bound)
     target.scheduler.enqueue(target.queue, command)
     return handle
 
@@ -140,7 +157,7 @@ def enqueue_sample(
     space = target.space
     row = _written_embed(target, embed)
     found = space.samplers.find(sampler)
-    found.check_mixing()
+    found.check_choice()
     target.queue.check_room()
     future = instance.futures.create(FutureKind.SAMPLE)
     _choose(target, row, found, mask, future, on_token)
@@ -215,7 +232,7 @@ def step(
     _check_embedding(target, sampler, found, position)
     pages, room = check_step(target, input_pages, output_page)
     through = find_adapter(target, adapter) if adapter else None
-    found.check_mixing()
+    found.check_choice()
     target.queue.check_room(3)
     future = instance.futures.create(FutureKind.SAMPLE)
     _embed(target, found, position, row)

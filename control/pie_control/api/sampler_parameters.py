@@ -140,6 +140,9 @@ class Compiled:
         return len(first[0].arguments) - 2 if first else 0
 
 
+NO_RULE = Compiled([], 1.0, 0, 1.0, 0.0)  # beside a device program, which chooses itself
+
+
 def _compiled(parameters: SamplerParameters) -> Compiled:
     """The operations in their order. What the choice does as well, at the end, is left to it.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from pie_control.commands.command import Command, Numbers, Scrub, Touched, int32, starts_of
 from pie_control.resources.samplers import Sampler
+from pie_py.device_programs.bound import Bound
 from pie_py.wire.operations import Step, packed
 from pie_py.wire.plan import FeedSampler, SetSampler
 
@@ -27,6 +28,7 @@ class SetSamplerCommand(Command):
     top_k: int
     seed: int  # 64 bits
     steps: Sequence[Step]  # before
+    program: Bound | None = None  # which chooses instead of all that
 
     def written(self) -> Touched:
         """The sampler."""

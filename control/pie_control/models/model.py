@@ -25,7 +25,7 @@ from pie_control.resources.exports import Exports
 from pie_control.resources.host_memory import HostMemory, HostPages
 from pie_control.resources.parts import Parts
 from pie_control.resources.pools import EmbedPool, FreeList, PagePool
-from pie_control.resources.samplers import SamplerPool, Samplers
+from pie_control.resources.samplers import PROGRAM_BYTES, SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.scheduler.scheduler import Scheduler
 from pie_py.config.server import ServerConfig
@@ -58,7 +58,7 @@ class OpenQueue:
             Spans of the pages that it has taken and that hold tokens.
         """
         self.scheduler.end_run(run)
-        run.sampler.steps = run.step + count
+        run.sampler.go_back(run.step + count, run.step + len(run.received))
         stay = max(0, count - 1)
         provenance = self.queue.account.provenance
         if provenance is not None:
@@ -287,6 +287,9 @@ class ModelService:
         self.sampler_share = add("samplers", self.samplers.size, lambda space: len(space.samplers))
         self.remembering_share = add(
             "samplers that remember tokens", rows, lambda space: space.samplers.remembering
+        )
+        self.program_share = add(
+            "bytes of device programs", PROGRAM_BYTES, lambda space: space.samplers.program_bytes
         )
         self.host_page_share = add(
             "host pages", self.host_pages.size, lambda space: space.host.held

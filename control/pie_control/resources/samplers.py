@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 
 from pie_control.errors import ApiError
 from pie_control.resources.pools import FreeList
+from pie_py.device_programs.bound import VERSIONS
 from pie_py.wire.operations import LOGIT_ROWS
 
 NO_COUNTS = -1
+PROGRAM_BYTES = 256 << 20  # of a model's device programs: what they were given, and their state
+_UNDER_WAY = 16  # tokens of a run that may come after it has ended, at most
 
 
 class LogitRow:
@@ -54,15 +57,35 @@ class Sampler:
     counts: int  # row of remembered tokens that penalties and others need, or NO_COUNTS
     mixes: int  # logits that each choice mixes into its own
     top: int  # most likely tokens reported with each sample
+    program_bytes: int  # what the worker keeps of its device program
+    has_state: bool  # the program has some that changes from step to step
     steps: int = 0  # tokens asked for so far
     mixing: list[LogitRow] = field(default_factory=list)  # for the next choice
+    is_lost: bool = False  # it went back further than its program's state is kept
 
-    def check_mixing(self) -> None:
+    def go_back(self, step: int, chosen: int) -> None:
+        """Goes on as if it had chosen fewer tokens.
+
+        Args:
+            step: tokens that stand.
+            chosen: those that it has chosen, as far as is known.
+        """
+        self.steps = step
+        if self.has_state and chosen - step + _UNDER_WAY >= VERSIONS:
+            self.is_lost = True
+
+    def check_choice(self) -> None:
         """Refuses a choice for which not all is there.
 
         Raises:
             ApiError: `invalid-argument`: there is not as much as it wants.
         """
+        if self.is_lost:
+            raise ApiError(
+                "invalid-argument",
+                f"more than {VERSIONS - _UNDER_WAY} tokens were undone: the state that the"
+                " sampler's device program had then is not kept; make a new sampler",
+            )
         if len(self.mixing) != self.mixes:
             raise ApiError(
                 "invalid-argument",
@@ -83,6 +106,7 @@ class SamplerPool:
         self.size = size
         self.first_name = first_name
         self.slots = FreeList(size)
+        self.free_bytes = PROGRAM_BYTES
         self.rows = FreeList(count_rows)
 
 
@@ -104,7 +128,20 @@ class Samplers:
         """Samplers that remember tokens."""
         return sum(sampler.counts != NO_COUNTS for sampler in self._live.values())
 
-    def create(self, *, remembers: bool, mixes: int, top: int) -> tuple[int, Sampler]:
+    @property
+    def program_bytes(self) -> int:
+        """What the worker keeps of their device programs."""
+        return sum(sampler.program_bytes for sampler in self._live.values())
+
+    def create(
+        self,
+        *,
+        remembers: bool,
+        mixes: int,
+        top: int,
+        program_bytes: int = 0,
+        has_state: bool = False,
+    ) -> tuple[int, Sampler]:
         """Takes a slot, and a row if the sampler remembers tokens; returns its handle, too.
 
         Raises:
@@ -127,11 +164,20 @@ class Samplers:
                 "as many samplers with penalties (or others that remember tokens) as the model has"
                 " room for are in use; leave the penalties out or try again later",
             )
+        if program_bytes > pool.free_bytes:
+            raise ApiError(
+                "out-of-resources",
+                f"this device program wants {program_bytes} bytes for state and what it was given,"
+                f" and {pool.free_bytes} of the model's {PROGRAM_BYTES} are free",
+            )
+        pool.free_bytes -= program_bytes
         slot = int(pool.slots.take(1)[0])
         counts = int(pool.rows.take(1)[0]) if remembers else NO_COUNTS
         handle = self._next
         self._next += 1
-        sampler = self._live[handle] = Sampler(slot, pool.first_name + slot, counts, mixes, top)
+        sampler = self._live[handle] = Sampler(
+            slot, pool.first_name + slot, counts, mixes, top, program_bytes, has_state
+        )
         return handle, sampler
 
     def find(self, handle: int) -> Sampler:
@@ -173,5 +219,6 @@ class Samplers:
 
     def _release(self, sampler: Sampler) -> None:
         self._pool.slots.give_one(sampler.slot)
+        self._pool.free_bytes += sampler.program_bytes
         if sampler.counts != NO_COUNTS:
             self._pool.rows.give_one(sampler.counts)

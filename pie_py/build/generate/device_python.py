@@ -12,7 +12,9 @@ from pie_py.device_programs.language import OPERATIONS, Operation, Rule
 _TABLE = "device_programs/language.py"
 _SIGNS = {
     **{name: name for name in ("add", "sub", "mul", "pow", "mod", "floordiv", "and", "or", "xor")},
-    "div": "truediv", "shl": "lshift", "shr": "rshift",
+    "div": "truediv",
+    "shl": "lshift",
+    "shr": "rshift",
 }
 _COMPARED = {"lt": "lt", "le": "le", "eq": "eq"}
 _ALONE = {"neg": "__neg__", "abs": "__abs__"}

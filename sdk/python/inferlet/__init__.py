@@ -18,6 +18,7 @@ together.
 
 from inferlet import (
     chat,
+    device,
     http,
     images,
     interception,
@@ -59,6 +60,7 @@ __all__ = [
     "TextDecoder",
     "Tokenizer",
     "chat",
+    "device",
     "gather",
     "http",
     "images",

@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 from inferlet import raw
 from inferlet._run import SCARCE, Run
 from inferlet._sequence import Sequence
+from inferlet.device import ProgramSampler
 from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.grammar import Grammar, Matcher
@@ -100,7 +101,7 @@ class Choosing:
         ValueError: a rule of the program beside a grammar, which the server holds the text to.
     """
 
-    sampler: Sampler | DeviceSampler
+    sampler: Sampler | DeviceSampler | ProgramSampler
     grammar: Grammar | None = None
     forced: bool = True
     beside: Tokens[Sequence] = ()
@@ -116,7 +117,7 @@ class Choosing:
     @property
     def on_server(self) -> bool:
         """Whether only the server can choose so."""
-        return self.grammar is not None or isinstance(self.sampler, DeviceSampler)
+        return self.grammar is not None or not isinstance(self.sampler, Sampler)
 
     async def chooser(self, sequence: Sequence, *, by_steps: bool, one: bool) -> Chooser:
         """Makes the chooser of a generation.
@@ -133,8 +134,8 @@ class Choosing:
         sampler, model = self.sampler, sequence.model
         if self.choose is not None:
             return OwnChoice(sequence, self.choose)
-        if isinstance(sampler, DeviceSampler) or self.grammar is not None:
-            device = sampler if isinstance(sampler, DeviceSampler) else sampler.on_device()
+        if not isinstance(sampler, Sampler) or self.grammar is not None:
+            device = sampler.on_device() if isinstance(sampler, Sampler) else sampler
             matcher = None if self.grammar is None else await self.grammar.matcher(model)
             return DeviceChoice(sequence, device, matcher, forced=self.forced, beside=self.beside)
         own = OwnChoice(sequence, _rule_of(sampler), sampler.size)
@@ -233,7 +234,7 @@ class DeviceChoice:
     def __init__(
         self,
         sequence: Sequence,
-        sampler: DeviceSampler,
+        sampler: DeviceSampler | ProgramSampler,
         matcher: Matcher | None,
         *,
         forced: bool = True,
@@ -345,7 +346,16 @@ class DeviceChoice:
         )
 
     def _renew(self) -> None:
-        """Replaces the sampler, which has counted choices that were undone."""
+        """Replaces the sampler, which has counted choices that were undone.
+
+        Raises:
+            RuntimeError: a device program's state would begin anew with it.
+        """
+        if isinstance(self._sampler, ProgramSampler) and self._sampler.has_state:
+            raise RuntimeError(
+                "tokens of this generation were undone, and its device program counts tokens and"
+                " has state: begin a new generation"
+            )
         seed = self._sampler.seed
         if seed is not None:  # not the same draws again
             self._sampler = self._sampler.seeded((seed + 1) % 2**64)

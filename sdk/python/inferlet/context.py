@@ -13,6 +13,7 @@ from inferlet._sequence import Sequence
 from inferlet._several import Layout, Ranges, distributions, log_probabilities, tree
 from inferlet.branches import gather
 from inferlet.chat import Conversation
+from inferlet.device import ProgramSampler
 from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.generation import Generator
@@ -238,7 +239,7 @@ class Context:
 
     def generate(
         self,
-        sampler: Sampler | DeviceSampler | None = None,
+        sampler: Sampler | DeviceSampler | ProgramSampler | None = None,
         *,
         max_tokens: int | None = None,
         stop: Iterable[int | str] | str | None = None,
@@ -252,7 +253,8 @@ class Context:
         """Continues the context.
 
         Args:
-            sampler: how to choose tokens; by default always the most likely one. The server
+            sampler: how to choose tokens; by default always the most likely one; also what a
+                `device.program` gives. The server
                 chooses, unless the program reads by steps or the model lacks the trait `sample`:
                 then a `Sampler` chooses in the inferlet.
             max_tokens: most tokens to generate; by default up to the model's longest context.

@@ -29,7 +29,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-from inferlet._device_language import VOCABULARY, Kind, Mistake, Type, result_type
+from inferlet._device_language import (
+    REMEMBERED,
+    VOCABULARY,
+    Kind,
+    Mistake,
+    Type,
+    result_type,
+)
 from inferlet._device_methods import TensorMethods
 
 __all__ = [
@@ -436,6 +443,7 @@ class ProgramSampler:
         given: values by name.
         counts: whether it asks how often tokens occur.
         looks_back: whether it asks for tokens of the text at all.
+        has_state: whether some of what it was given changes from token to token.
         seed: same seed (modulo 2^64), same tokens; without one the server draws it.
         logprobs: how many of the most likely tokens each step returns as well.
     """
@@ -444,9 +452,9 @@ class ProgramSampler:
     given: dict[str, Any]
     counts: bool
     looks_back: bool
+    has_state: bool
     seed: int | None = None
     logprobs: int = 0
-    mix = (1.0,)
 
     def seeded(self, seed: int | None) -> ProgramSampler:
         """The same sampler with another seed."""
@@ -493,8 +501,15 @@ class DeviceProgram:
                 self._known.clear()
             self._known[key] = self._record(types)
         text, operations = self._known[key]
-        counts = not operations.isdisjoint(_COUNTING)
-        return ProgramSampler(text, given, counts, counts or "newest" in operations, seed, logprobs)
+        return ProgramSampler(
+            text,
+            given,
+            counts=not operations.isdisjoint(_COUNTING),
+            looks_back=not operations.isdisjoint(REMEMBERED),
+            has_state='"next":[]' not in text,
+            seed=seed,
+            logprobs=logprobs,
+        )
 
     def _record(self, types: dict[str, Type]) -> tuple[str, frozenset[str]]:
         if _Recording.current is not None:

@@ -1953,6 +1953,10 @@ pub mod sample {
     ///
     /// This is the order of `transformers`; `order`, a list of these names, is another one. A filter
     /// looks at what the steps before have left.
+    ///
+    /// A sampler may be a *device program* instead: `program` is its text, `given` an object of
+    /// values for its names, and beside them there are only `seed` and `logprobs`. The SDKs make
+    /// that text; docs/device-programs.md says what it may have.
     /// Errors: `invalid-handle`, `invalid-argument`, `unsupported`, `limit-exceeded`,
     /// `out-of-resources`.
     pub fn create_sampler(queue: u32, parameters: &str) -> Result<u32> {

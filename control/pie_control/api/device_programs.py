@@ -1,0 +1,60 @@
+"""A device program as an inferlet gives it: its text, and values for its names, checked."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pie_control.errors import ApiError
+from pie_py.device_programs.bound import Bound, bind
+from pie_py.device_programs.program import Program, ProgramFault, read_program
+
+MOST_LOGPROBS = 256
+MOST_TEXT = 1 << 21  # characters of the JSON
+_MOST_REMEMBERED = 256  # programs that are not read again
+
+
+class ProgramParameters(BaseModel):
+    """The parameters of a sampler that is a device program."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    program: str
+    given: dict[str, Any] = {}
+    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] = 0
+
+
+def read_program_parameters(text: str, vocabulary: int) -> tuple[ProgramParameters, Bound]:
+    """Parameters of a sampler with a program, and the program with its values.
+
+    Args:
+        text: a JSON object with `program`.
+        vocabulary: number of tokens.
+
+    Raises:
+        ApiError: `invalid-argument`, naming what is wrong, and the limit that is exceeded.
+    """
+    if len(text) > MOST_TEXT:
+        raise ApiError(
+            "invalid-argument", f"device program: {len(text)} characters; {MOST_TEXT} at most"
+        )
+    try:
+        parameters = ProgramParameters.model_validate_json(text)
+        program = _read(parameters.program, vocabulary)
+        return parameters, bind(program, parameters.given, vocabulary)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise ApiError("invalid-argument", f"device program: {place}: {fault['msg']}") from None
+    except ProgramFault as error:
+        raise ApiError("invalid-argument", f"device program: {error}") from None
+
+
+@lru_cache(_MOST_REMEMBERED)
+def _read(text: str, vocabulary: int) -> Program:
+    program = read_program(text)
+    program.check_fits(vocabulary)
+    return program

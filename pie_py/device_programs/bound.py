@@ -1,0 +1,81 @@
+"""A program with the values that it was given by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pie_py.device_programs.language import VOCABULARY, Kind, Type
+from pie_py.device_programs.program import Program, ProgramFault, elements
+
+VERSIONS = 64  # of changing state that a worker keeps: of the newest steps
+ARRAYS: dict[Kind, np.dtype[Any]] = {
+    Kind.FLOAT: np.dtype("<f4"),
+    Kind.INT: np.dtype("<i8"),
+    Kind.BOOL: np.dtype("?"),
+}
+_LARGEST = 2.0**128  # float32 has nothing so large
+
+
+class Bound(NamedTuple):
+    """A program with the values of its names.
+
+    Attributes:
+        program: what it does.
+        values: of its names, in their order: elements as `ARRAYS` says, one behind the other.
+    """
+
+    program: Program
+    values: bytes
+
+
+def bind(program: Program, given: Mapping[str, Any], vocabulary: int) -> Bound:
+    """Checks values and packs them.
+
+    Args:
+        program: which has names.
+        given: a value of each: a number, a bool, or lists of them; None is minus infinity.
+        vocabulary: number of tokens.
+
+    Raises:
+        ProgramFault: naming the value that is missing, or of another kind or size.
+    """
+    names = [one.name for one in program.names]
+    if wrong := sorted(set(names) ^ set(given)):
+        raise ProgramFault(f"{wrong[0]}: its names are {names}, and {sorted(given)} were given")
+    values = [_packed(name, of, given[name], vocabulary) for name, of in program.names]
+    return Bound(program, b"".join(values))
+
+
+def kept_bytes(program: Program, vocabulary: int) -> int:
+    """What a worker keeps of a program's values: what changes in `VERSIONS`."""
+    return sum(
+        ARRAYS[of.kind].itemsize
+        * elements(of.shape, vocabulary)
+        * (VERSIONS if i in program.next else 1)
+        for i, (_, of) in enumerate(program.names)
+    )
+
+
+def _packed(name: str, of: Type, value: Any, vocabulary: int) -> bytes:
+    flat = [value]
+    for size in (vocabulary if size == VOCABULARY else size for size in of.shape):
+        if any(not isinstance(one, list) or len(one) != size for one in flat):
+            raise ProgramFault(f"{name} is {of}: no list of this size was given")
+        flat = [each for one in flat for each in one]
+    match of.kind:
+        case Kind.BOOL:
+            fits = all(type(one) is bool for one in flat)
+        case Kind.INT:
+            fits = all(type(one) is int and -(2**63) <= one < 2**63 for one in flat)
+        case Kind.FLOAT:
+            flat = [-math.inf if one is None else one for one in flat]
+            fits = all(type(one) in (int, float) for one in flat) and all(
+                one == -math.inf or abs(one) < _LARGEST for one in flat
+            )
+    if not fits:
+        raise ProgramFault(f"{name} is {of}: something else was given")
+    return np.array(flat, ARRAYS[of.kind]).tobytes()
