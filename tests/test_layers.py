@@ -161,9 +161,16 @@ FLOOR = {
         "pie_py.wire.",
         "pie_py.build.",
         "pie_py.models.",
+        "pie_py.device_programs.",
         "pie_py.__version__",
     ),
-    "pie_inference": ("pie_py.config.", "pie_py.wire.", "pie_py.models.", "pie_py.__version__"),
+    "pie_inference": (
+        "pie_py.config.",
+        "pie_py.wire.",
+        "pie_py.models.",
+        "pie_py.device_programs.",
+        "pie_py.__version__",
+    ),
     "pie_gateway": (
         "pie_py.config.",
         "pie_py.wire.",

@@ -349,7 +349,7 @@ class DeviceChoice:
         """Replaces the sampler, which has counted choices that were undone.
 
         Raises:
-            RuntimeError: a device program's state would begin anew with it.
+            RuntimeError: a device program's state would begin again with it.
         """
         if isinstance(self._sampler, ProgramSampler) and self._sampler.has_state:
             raise RuntimeError(

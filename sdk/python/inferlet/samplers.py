@@ -238,7 +238,7 @@ def entropy_temperature(logits: Tensor, state: State) -> Tensor:
 def gumbel_watermark(logits: Tensor, state: State) -> Tensor:
     """Draws by a key and the newest tokens, not by chance (Aaronson and Kirchner 2022).
 
-    `gumbel_watermark(temperature=1.0, key=42)`. The text is as likely as any, and whoever has the
+    `gumbel_watermark(temperature=1.0, key=42)`. The text is as likely as any, and who has the
     key recognizes it: `inferlet.watermark.gumbel_score`.
     """
     words = hashed(_context(state.key, 3), iota()) >> 40
