@@ -21,6 +21,7 @@ from pie_py.build.generate.source import REPOSITORY
 # Path of each generated file, and the function that returns its text. The order does not matter.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
+    "docs/device-programs.md": pages.render_device_programs,
     "docs/pie.toml": config_file.render,
     "docs/protocol.md": pages.render_protocol,
     "sdk/js/src/awaited.ts": js_raw.render_awaited,

@@ -10,11 +10,15 @@ from collections import defaultdict
 from typing import Any
 
 from pie_py.build.generate.source import REPOSITORY, field_comments, imported, notice
+from pie_py.device_programs.language import OPERATIONS
 from pie_py.wire.methods import OF_ALL_NODES, OF_GATEWAYS, OF_INSTANCES, Method, name_of
 
 IN_PAPER = 42  # functions of the paper's API
 SHOWN = 5  # cases of a function
 
+_DEVICE = REPOSITORY / "docs" / "device-programs.md"
+_TABLE = "<!-- operations -->\n", "<!-- end -->"
+_KINDS = {"f": "float", "i": "int", "b": "bool"}
 _PROTOCOL = REPOSITORY / "docs" / "protocol.md"
 _API = """\
 # The functions of the contract
@@ -47,6 +51,20 @@ def render_api() -> str:
             )
         lines.append("")
     return "\n".join(lines)
+
+
+def render_device_programs() -> str:
+    """The page on device programs, with the table of operations."""
+    text = _DEVICE.read_text(encoding="utf-8")
+    before, rest = text.split(_TABLE[0])
+    after = rest.split(_TABLE[1], 1)[1]
+    lines = ["| operation | of | gives | cost | what |", "|---|---|---|---|---|"]
+    for name, operation in OPERATIONS.items():
+        of = " or ".join(_KINDS[letter] for letter in operation.takes)
+        of = of if operation.operands < 2 else f"{operation.operands} × {of}"
+        gives = _KINDS.get(operation.gives, "the same" if operation.takes else "as given")
+        lines.append(f"| `{name}` | {of} | {gives} | {operation.cost:g} | {operation.doc} |")
+    return _TABLE[0].join((before, "\n".join(lines) + "\n" + _TABLE[1] + after))
 
 
 def _cases_of_functions() -> dict[str, dict[str, bool]]:
