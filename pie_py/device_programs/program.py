@@ -37,6 +37,7 @@ MOST_STATE = 1024  # elements that change from step to step
 MOST_GIVEN = 1 << 18  # elements that do not
 MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
 MOST_COST = 1024  # additions for each token of the vocabulary
+COST_OF_A_STEP = 1 << 27  # additions of all programs in a step; one may always run
 LEAST_COST = 1 << 22  # additions that any program may cost
 
 
@@ -93,25 +94,31 @@ class Program:
         counts = [node.attributes[0] for node in self.nodes if node.operation == "newest"]
         return max(counts, default=0)
 
+    def cost(self, vocabulary: int) -> float:
+        """Of a step of one row, in additions, with so many tokens."""
+        total = 0.0
+        for node in self.nodes:
+            shapes = [node.type.shape, *(self.nodes[i].type.shape for i in node.operands)]
+            widest = max(elements(shape, vocabulary) for shape in shapes)
+            total += OPERATIONS[node.operation].cost * widest
+        return total
+
     def check_fits(self, vocabulary: int) -> None:
         """Refuses what may not run with a model of so many tokens.
 
         Raises:
             ProgramFault: naming the limit, and the node's operation.
         """
-        widest, cost = max(MOST_WIDE, 4 * vocabulary), 0.0
+        widest = max(MOST_WIDE, 4 * vocabulary)
         for node in self.nodes:
             size = elements(node.type.shape, vocabulary)
             if size > widest:
                 raise ProgramFault(
                     f"{node.operation} gives {node.type}, {size} elements; {widest} at most"
                 )
-            before = [self.nodes[i].type for i in node.operands]
-            if node.operation in ("slice", "top") and before[0].shape[-1] == VOCABULARY:
-                _check_part(node, vocabulary)
-            wide = max([size, *(elements(own.shape, vocabulary) for own in before)])
-            cost += OPERATIONS[node.operation].cost * wide
-        most = max(LEAST_COST, MOST_COST * vocabulary)
+            if node.operation in ("slice", "top"):
+                self._check_part(node, vocabulary)
+        cost, most = self.cost(vocabulary), max(LEAST_COST, MOST_COST * vocabulary)
         if cost > most:
             raise ProgramFault(
                 f"a step costs {cost:.3g} additions; {most:.3g} at most, with {vocabulary} tokens"
@@ -126,10 +133,10 @@ class Program:
                 what = "change from step to step" if changing else "were given"
                 raise ProgramFault(f"{sum(sizes)} elements that {what}; {limit} at most")
 
-
-def _check_part(node: Node, vocabulary: int) -> None:
-    if node.attributes[-1] > vocabulary:
-        raise ProgramFault(f"{node.operation} {node.attributes[-1]} of {vocabulary} tokens")
+    def _check_part(self, node: Node, vocabulary: int) -> None:
+        of = self.nodes[node.operands[0]].type.shape
+        if of[-1] == VOCABULARY and node.attributes[-1] > vocabulary:
+            raise ProgramFault(f"{node.operation} {node.attributes[-1]} of {vocabulary} tokens")
 
 
 def elements(shape: tuple[int, ...], vocabulary: int) -> int:

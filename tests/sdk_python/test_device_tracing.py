@@ -171,7 +171,12 @@ def test_tensors_are_there_only_within_a_program() -> None:
     with pytest.raises(Mistake, match=r"only within a function of `device.program`"):
         device.iota()
     leaked = []
-    device.program(lambda logits: leaked.append(logits) or logits.argmax())()
+
+    def leaks(logits: Tensor) -> Tensor:
+        leaked.append(logits)
+        return logits.argmax()
+
+    device.program(leaks)()
     with pytest.raises(Mistake, match="another call of a program has made"):
         device.program(lambda logits: (logits + leaked[0]).argmax())()
 

@@ -56,6 +56,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         top=min(wanted.logprobs, vocabulary),
         program_bytes=program_bytes,
         has_state=program is not None and bool(program.next),
+        cost=0 if program is None else int(program.cost(vocabulary)),
     )
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
     command = SetSamplerCommand(sampler, rule.numbers, rule.top_k, seed, rule.steps, bound)

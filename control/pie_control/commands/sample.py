@@ -25,6 +25,7 @@ from pie_control.commands.queue import Taker
 from pie_control.errors import ApiError, Code
 from pie_control.instances.futures import Future
 from pie_control.resources.samplers import LogitRow, Sampler
+from pie_py.device_programs.program import COST_OF_A_STEP
 from pie_py.wire.operations import OTHERS
 from pie_py.wire.plan import (
     BatchResult,
@@ -125,6 +126,16 @@ class SampleCommand(Command):
             masks=np.stack(masks) if masks else np.zeros((0, 0), np.uint32),
             mixed=_rows(commands),
         )
+
+    @classmethod
+    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
+        """As many as have device programs that fit into a step."""
+        total = 0
+        for i, command in enumerate(commands):
+            total += command.sampler.cost
+            if total > COST_OF_A_STEP:
+                return max(i, 1)
+        return len(commands)
 
     def is_held_back(self) -> bool:
         """Whether its mask or logits are not there yet, or another queue goes first."""

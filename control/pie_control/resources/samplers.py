@@ -59,6 +59,7 @@ class Sampler:
     top: int  # most likely tokens reported with each sample
     program_bytes: int  # what the worker keeps of its device program
     has_state: bool  # the program has some that changes from step to step
+    cost: int  # of the program, in additions
     steps: int = 0  # tokens asked for so far
     mixing: list[LogitRow] = field(default_factory=list)  # for the next choice
     is_lost: bool = False  # it went back further than its program's state is kept
@@ -141,6 +142,7 @@ class Samplers:
         top: int,
         program_bytes: int = 0,
         has_state: bool = False,
+        cost: int = 0,
     ) -> tuple[int, Sampler]:
         """Takes a slot, and a row if the sampler remembers tokens; returns its handle, too.
 
@@ -176,7 +178,7 @@ class Samplers:
         handle = self._next
         self._next += 1
         sampler = self._live[handle] = Sampler(
-            slot, pool.first_name + slot, counts, mixes, top, program_bytes, has_state
+            slot, pool.first_name + slot, counts, mixes, top, program_bytes, has_state, cost
         )
         return handle, sampler
 

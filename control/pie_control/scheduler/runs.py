@@ -20,15 +20,16 @@ from pie_control.commands.queue import Account, QueueOwner
 from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.errors import ApiError
+from pie_py.device_programs.program import COST_OF_A_STEP
 from pie_py.wire.plan import Again, BatchResult, EmbedSampled, Forward, Int32, Sample
 
 Rows: TypeAlias = NDArray[np.intp]
 
 # What is known of a run, a row each: where its next step reads and writes, how far it is, and what
 # has come of it.
-FACTS = range(15)
+FACTS = range(16)
 SAMPLER, EMBED, POSITION, ADAPTER, MASKED, SENT, LIMIT, CURRENT, PAGES, CHOICE, LAST = FACTS[:11]
-CAME, NOTICE, FRESH, NUMBER = FACTS[11:]
+CAME, NOTICE, FRESH, NUMBER, COST = FACTS[11:]
 NO_TOKEN = -1
 # The batches of a step, with the code of a run's error if the worker refuses its row of one.
 REFUSED_AS = {
@@ -128,6 +129,7 @@ class Runs:
         facts[CHOICE], facts[LAST] = run.step + 1, 0
         facts[SENT] = facts[CAME] = 1  # the first token comes before all others
         facts[FRESH], facts[NUMBER] = 0, self._number
+        facts[COST] = run.sampler.cost
         self._stops[row] = NO_TOKEN
         if len(run.stops) <= MOST_STOPS:
             stops = [token for token in run.stops if token <= np.iinfo(np.int32).max]
@@ -311,6 +313,8 @@ class Runs:
         if not rows.size or most <= 0:
             return None
         rows = self._cut(rows, most)
+        if facts[COST, rows].any():
+            rows = self._affordable(rows)
         facts = facts[:, rows]
         forward = self._forward(rows, facts)
         embed = EmbedSampled(facts[SAMPLER], facts[POSITION], facts[EMBED])
@@ -379,6 +383,14 @@ class Runs:
         rows = rows[order][:most]
         pages = np.cumsum(self._facts[CURRENT, rows] + 1)
         return np.sort(rows[: max(1, int(np.searchsorted(pages, MAX_CONTEXT_PAGES, "right")))])
+
+    def _affordable(self, rows: Rows) -> Rows:
+        """Those whose device programs fit into a step: who waited longest first, one at least."""
+        order = np.argsort(self._facts[LAST, rows], kind="stable")
+        costs = self._facts[COST, rows[order]].astype(np.int64)
+        total = np.cumsum(costs)
+        fits = (total <= COST_OF_A_STEP) | (costs == 0) | (total == costs)
+        return np.sort(rows[order[fits]])
 
     def further(self, first: Steps, most: int) -> list[tuple[Steps, Again]]:
         """Further steps of the runs of a step that has just been formed.

@@ -1,0 +1,136 @@
+"""Device programs beside the built-in samplers that mean the same, and alone."""
+
+import json
+
+from inferlet import Context, DeviceSampler, Grammar, Model, PieError, device, gather, raw, samplers
+
+SEED = 11
+TOKENS = 24
+
+
+def drawn(rule):
+    """A program that draws from what a rule makes of logits."""
+    return device.program(lambda logits: device.draw(rule(logits)))
+
+
+# A built-in sampler, and the rule that means the same.
+PAIRS = {
+    "temperature": (DeviceSampler(temperature=0.8, seed=SEED), lambda x: x / 0.8),
+    "top_k": (DeviceSampler(top_k=7, seed=SEED), lambda x: samplers.top_k(x, 7)),
+    "top_p": (DeviceSampler(top_p=0.8, seed=SEED), lambda x: samplers.top_p(x, 0.8)),
+    "min_p": (DeviceSampler(min_p=0.2, seed=SEED), lambda x: samplers.min_p(x, 0.2)),
+    "typical_p": (DeviceSampler(typical_p=0.7, seed=SEED), lambda x: samplers.typical_p(x, 0.7)),
+    "epsilon_cutoff": (
+        DeviceSampler(epsilon_cutoff=0.02, seed=SEED),
+        lambda x: samplers.epsilon_cutoff(x, 0.02),
+    ),
+    "eta_cutoff": (
+        DeviceSampler(eta_cutoff=0.02, seed=SEED),
+        lambda x: samplers.eta_cutoff(x, 0.02),
+    ),
+    "repetition": (
+        DeviceSampler(repetition_penalty=1.5, seed=SEED),
+        lambda x: samplers.repetition_penalty(x, 1.5),
+    ),
+    "presence": (
+        DeviceSampler(presence_penalty=2.0, seed=SEED),
+        lambda x: samplers.presence_penalty(x, 2.0),
+    ),
+    "frequency": (
+        DeviceSampler(frequency_penalty=1.0, seed=SEED),
+        lambda x: samplers.frequency_penalty(x, 1.0),
+    ),
+    "ngram": (
+        DeviceSampler(no_repeat_ngram_size=2, seed=SEED),
+        lambda x: samplers.no_repeat_ngram(x, 2),
+    ),
+    "dry": (
+        DeviceSampler(dry_multiplier=3.0, dry_allowed_length=1, seed=SEED),
+        lambda x: samplers.dry(x, 3.0, allowed=1),
+    ),
+    "watermark": (
+        DeviceSampler(watermark_bias=3.0, watermark_key=42, seed=SEED),
+        lambda x: samplers.watermark(x, 3.0, key=42),
+    ),
+    "banned": (
+        DeviceSampler(banned_sequences=[[5], [7, 9]], seed=SEED),
+        lambda x: samplers.banned_sequences(x, [[5], [7, 9]]),
+    ),
+    "xtc": (
+        DeviceSampler(xtc_threshold=0.05, xtc_probability=0.7, seed=SEED),
+        lambda x: samplers.xtc(x, 0.05, 0.7),
+    ),
+}
+
+
+@device.program
+def counting(logits, state):
+    """Token 10, then 11, and so on: its state alone decides."""
+    state.next += 1
+    return state.next + 9
+
+
+@device.program
+def outside(logits):
+    return device.step() + 100_000_000
+
+
+async def of(model, sampler, prompt):
+    """The tokens of one generation."""
+    context = Context(model)
+    context.append(prompt)
+    return await context.generate(sampler, max_tokens=TOKENS, stop=[]).collect_tokens()
+
+
+async def pairs(model, prompt):
+    """Of each pair, both texts' tokens."""
+    names = list(PAIRS)
+    found = await gather(
+        *(of(model, sampler, prompt) for sampler, _ in PAIRS.values()),
+        *(of(model, drawn(rule)(seed=SEED), prompt) for _, rule in PAIRS.values()),
+    )
+    return {name: [found[i], found[i + len(names)]] for i, name in enumerate(names)}
+
+
+async def alone(model, prompt):
+    """State, steps that are read one by one, a grammar, and what is refused."""
+    answer = {"counted": await of(model, counting(next=0), prompt)}
+    context = Context(model)
+    context.append(prompt)
+    read = []
+    generation = context.generate(counting(next=0, logprobs=2), max_tokens=6, stop=[])
+    async for step in generation:
+        output = await step.execute()
+        read.append([output.tokens[0], output.logprob, len(output.distribution().tokens)])
+    answer["read"] = read
+    digits = Grammar.regex("[0-9]{8}")
+    context = Context(model)
+    context.append(prompt)
+    any_token = device.program(lambda logits: device.draw(logits / 5.0))
+    answer["digits"] = await context.generate(
+        any_token(seed=3), grammar=digits, max_tokens=20
+    ).collect_text()
+    try:
+        await of(model, outside(), prompt)
+    except PieError as error:
+        answer["outside"] = str(error)
+    queue = raw.create_queue(model.name)
+    answer["refused"] = []
+    for sent in (
+        {"program": "nonsense"},
+        {"program": counting(next=0).text},
+        {"program": counting(next=0).text, "given": {"next": 0.5}},
+        {"program": counting(next=0).text, "given": {"next": 1}, "temperature": 1},
+        {"program": '{"state":[],"nodes":[["logits",[],[]]],"token":0,"next":[]}'},
+    ):
+        try:
+            raw.create_sampler(queue, json.dumps(sent))
+        except PieError as error:
+            answer["refused"].append(str(error))
+    return answer
+
+
+async def main(args):
+    model = Model.load()
+    mode, prompt = args[0], json.loads(args[1])
+    return json.dumps(await {"pairs": pairs, "alone": alone}[mode](model, prompt))

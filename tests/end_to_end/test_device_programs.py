@@ -1,0 +1,50 @@
+"""Device programs on a server: they choose what built-in samplers of the same meaning choose."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.servers import Server
+
+pytestmark = pytest.mark.slow
+PROMPT = random.Random(5).choices(range(3, 300), k=40)
+
+
+def run(server: Server, guests: Path, mode: str) -> Any:
+    with server.client() as client:
+        program = client.upload(guests / "device_sampling.py")
+        return json.loads(client.launch(program, [mode, json.dumps(PROMPT)]).result())
+
+
+def test_programs_choose_as_the_samplers_that_mean_the_same(server: Server, guests: Path) -> None:
+    found = run(server, guests, "pairs")
+    assert len(found) == 15
+    assert [name for name, (built_in, program) in found.items() if built_in != program] == []
+    texts = {tuple(built_in) for built_in, _ in found.values()}
+    assert len(texts) > 8  # most of the rules made a difference
+
+
+def test_state_steps_grammars_and_what_is_refused(server: Server, guests: Path) -> None:
+    found = run(server, guests, "alone")
+    assert found["counted"] == list(range(10, 34))
+    assert [token for token, _, _ in found["read"]] == list(range(10, 16))
+    assert all(logprob < 0 and count == 2 for _, logprob, count in found["read"])
+    assert len(found["digits"]) == 8
+    assert found["digits"].isdigit()
+    assert "the device program chose token 100000000, which is not in" in found["outside"]
+    for told, wanted in zip(
+        found["refused"],
+        (
+            "device program: no JSON",
+            "device program: next: its names are ['next'], and [] were given",
+            "device program: next is int []: something else was given",
+            "device program: temperature: Extra inputs are not permitted",
+            "device program: the token is float [vocabulary], not int []",
+        ),
+        strict=True,
+    ):
+        assert wanted in told
