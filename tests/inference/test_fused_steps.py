@@ -78,7 +78,7 @@ def by_layers(rig: Rig) -> Rig:
 
 def started(rig: Rig) -> list[Stream]:
     """Sequences of a prompt each, one of them with masked tokens."""
-    found = [rig.sequence(length + 16) for length in LENGTHS]
+    found = [rig.sequence(length + 4 * MOST_INPUTS) for length in LENGTHS]
     for seed, (sequence, length) in enumerate(zip(found, LENGTHS, strict=True)):
         rig.forward(Step(sequence, tokens_of(length, seed)))
     rig.mask(found[2], [0, 3, 100, 128])
@@ -102,7 +102,7 @@ def decoded(rig: Rig) -> torch.Tensor:
 def assert_as_by_layers(folder: Path) -> None:
     """In float32 but for the order of sums; in bfloat16 no further from that than by layers."""
     exact = decoded(by_layers(served(folder)))
-    torch.testing.assert_close(decoded(served(folder)), exact, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(decoded(served(folder)), exact, rtol=1e-4, atol=2e-4)
     error = (decoded(by_layers(served(folder, "bfloat16"))) - exact).norm()
     assert (decoded(served(folder, "bfloat16")) - exact).norm() < 1.25 * error
 
@@ -152,7 +152,7 @@ def test_a_row_depends_on_no_other_and_on_no_thread(dtype: str, tmp_path: Path) 
 
 def test_what_no_step_is_runs_by_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = served(make_family(tmp_path / "model", "llama"))
-    sequence = rig.sequence(64)
+    sequence = rig.sequence(128)
     rig.forward(Step(sequence, tokens_of(30)))
     fused, answers = FusedSteps.run, []
 
@@ -163,7 +163,7 @@ def test_what_no_step_is_runs_by_layers(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(FusedSteps, "run", watched)
     rig.forward(Step(sequence, tokens_of(MOST_INPUTS)))
     rig.forward(Step(sequence, tokens_of(MOST_INPUTS + 1)))
-    rig.forward(Step(sequence, tokens_of(1), mask=runs_of(causal(40)[-1:])))
+    rig.forward(Step(sequence, tokens_of(1), mask=runs_of(causal(32 + 2 * MOST_INPUTS)[-1:])))
     rig.forward(Step(sequence, tokens_of(1), observed=1))
     assert answers == [True, False, False, False]
 

@@ -143,7 +143,7 @@ def test_batches_that_disagree_are_refused(folder: Path) -> None:
     places = list(range(per_image))
     wrong = [
         batch_of([good], places[:-1], places[:-1]),
-        batch_of([good], places, [*places[:-1], 2048]),
+        batch_of([good], places, [*places[:-1], rig.model.embeds.size]),
         batch_of([good], [*places[:-1], 512], places),
         batch_of([good, good], places, places),
     ]

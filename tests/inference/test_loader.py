@@ -211,7 +211,7 @@ def test_a_pool_beyond_the_memory_is_refused(good: Path, tmp_path: Path) -> None
 def test_sizes_of_the_pools(good: Path, tmp_path: Path) -> None:
     page = 16 * (2 * 2 * 2 * 16) * 4  # 2 layers, keys and values, 2 heads of 16, float32
     told = load_models([ModelConfig(source=str(good), kv_memory=10 * page + 1, embeds=99)])[0]
-    assert (told.cache.pages, told.embeds.size) == (10, 99)
+    assert (told.cache.pages, told.description.embeds) == (10, 99)
     assert (told.description.kv_pages, told.description.embeds) == (10, 99)
     untold = load_models([ModelConfig(source=str(good))])[0]
     assert untold.cache.pages > 1000

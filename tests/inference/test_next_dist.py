@@ -71,4 +71,4 @@ def test_no_rows(rig: Rig) -> None:
 
 def test_an_embed_outside_the_pool_is_refused(rig: Rig) -> None:
     with pytest.raises(BadBatch, match="embed"):
-        rig.next_dist(ints([2048]), [1])
+        rig.next_dist(ints([rig.model.embeds.size]), [1])

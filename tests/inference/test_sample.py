@@ -324,7 +324,7 @@ def test_what_the_worker_refuses(rig: Rig) -> None:
     with pytest.raises(BadBatch, match="twice"):
         draw(rig, [0, 1], [0, 0])
     with pytest.raises(BadBatch, match="embed"):
-        draw(rig, [2048], [0])
+        draw(rig, [rig.model.embeds.size], [0])
     with pytest.raises(BadBatch, match="top"):
         draw(rig, [0], [0], top=[100_000])
     with pytest.raises(BadBatch, match="sampler"):

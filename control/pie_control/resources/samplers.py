@@ -64,6 +64,13 @@ class Sampler:
     mixing: list[LogitRow] = field(default_factory=list)  # for the next choice
     is_lost: bool = False  # it went back further than its program's state is kept
 
+    @property
+    def remembers(self) -> bool:
+        """Whether a choice may depend on more than the logits and how many there were before: on
+        tokens, or on what a device program keeps.
+        """
+        return self.counts != NO_COUNTS or bool(self.program_bytes or self.has_state or self.cost)
+
     def go_back(self, step: int, chosen: int) -> None:
         """Goes on as if it had chosen fewer tokens.
 
