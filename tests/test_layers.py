@@ -45,7 +45,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         # The floor: what both processes stand on.
         "config": "",
         "device_programs": "",
-        "wire": "config",
+        "wire": "config device_programs",
         "build": "device_programs config wire",
         "models": "build config",
         # The roof.

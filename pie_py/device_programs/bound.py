@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pie_py.device_programs.language import VOCABULARY, Kind, Type
-from pie_py.device_programs.program import Program, ProgramFault, elements
+from pie_py.device_programs.program import Program, ProgramFault
 
 VERSIONS = 64  # of changing state that a worker keeps: of the newest steps
 ARRAYS: dict[Kind, np.dtype[Any]] = {
@@ -48,16 +48,6 @@ def bind(program: Program, given: Mapping[str, Any], vocabulary: int) -> Bound:
         raise ProgramFault(f"{wrong[0]}: its names are {names}, and {sorted(given)} were given")
     values = [_packed(name, of, given[name], vocabulary) for name, of in program.names]
     return Bound(program, b"".join(values))
-
-
-def kept_bytes(program: Program, vocabulary: int) -> int:
-    """What a worker keeps of a program's values: what changes in `VERSIONS`."""
-    return sum(
-        ARRAYS[of.kind].itemsize
-        * elements(of.shape, vocabulary)
-        * (VERSIONS if i in program.next else 1)
-        for i, (_, of) in enumerate(program.names)
-    )
 
 
 def _packed(name: str, of: Type, value: Any, vocabulary: int) -> bytes:

@@ -37,6 +37,7 @@ MOST_STATE = 1024  # elements that change from step to step
 MOST_GIVEN = 1 << 18  # elements that do not
 MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
 MOST_COST = 1024  # additions for each token of the vocabulary
+BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
 COST_OF_A_STEP = 1 << 27  # additions of all programs in a step; one may always run
 LEAST_COST = 1 << 22  # additions that any program may cost
 
@@ -93,6 +94,13 @@ class Program:
         """How many of the newest tokens it looks at, at most."""
         counts = [node.attributes[0] for node in self.nodes if node.operation == "newest"]
         return max(counts, default=0)
+
+    def given_bytes(self, vocabulary: int, versions: int = 1) -> int:
+        """Of the values of its names, those that change in so many versions."""
+        return sum(
+            BYTES[of.kind] * elements(of.shape, vocabulary) * (versions if i in self.next else 1)
+            for i, (_, of) in enumerate(self.names)
+        )
 
     def cost(self, vocabulary: int) -> float:
         """Of a step of one row, in additions, with so many tokens."""

@@ -26,6 +26,10 @@ def _nothing() -> Int32:
     return np.zeros(0, np.int32)
 
 
+def _no_words() -> Uint32:
+    return np.zeros(0, np.uint32)
+
+
 def _no_numbers() -> Float32:
     return np.zeros(0, np.float32)
 
@@ -160,6 +164,13 @@ class SetSampler:
     token_starts: Int32 = field(default_factory=_nothing)  # [o + 1] offsets into the two below
     tokens: Int32 = field(default_factory=_nothing)  # [t] of operations, distinct within one
     values: Float32 = field(default_factory=_no_numbers)  # [t] of each token
+    # Device programs instead, see `pie_py.wire.device_programs`; empty if none is one.
+    programs: Int32 = field(default_factory=_nothing)  # [n] which text, or -1
+    text_lengths: Int32 = field(default_factory=_nothing)  # [p] bytes of each text
+    texts: Uint32 = field(default_factory=_no_words)  # each padded to whole words
+    given_lengths: Int32 = field(default_factory=_nothing)  # [n] bytes of each sampler's values
+    given: Uint32 = field(default_factory=_no_words)  # each padded to whole words
+    freed: Int32 = field(default_factory=_nothing)  # slots whose programs are not needed any more
 
 
 @dataclass(slots=True)

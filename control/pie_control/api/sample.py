@@ -24,7 +24,7 @@ from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
-from pie_py.device_programs.bound import kept_bytes
+from pie_py.device_programs.bound import VERSIONS
 from pie_py.device_programs.language import REMEMBERED
 from pie_py.wire.plan import Uint32
 
@@ -42,7 +42,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     target.queue.check_room()
     program = None if bound is None else bound.program
     remembers = rule.remembers if program is None else program.uses(*REMEMBERED)
-    program_bytes = 0 if program is None else kept_bytes(program, vocabulary)
+    program_bytes = 0 if program is None else program.given_bytes(vocabulary, VERSIONS)
     pool = target.model.samplers
     model = target.model
     model.sampler_share.check(instance.user, 1, pool.slots.free)
@@ -59,7 +59,9 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         cost=0 if program is None else int(program.cost(vocabulary)),
     )
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
-    command = SetSamplerCommand(sampler, rule.numbers, rule.top_k, seed, rule.steps, bound)
+    command = SetSamplerCommand(
+        sampler, rule.numbers, rule.top_k, seed, rule.steps, bound, pool.freed
+    )
     target.scheduler.enqueue(target.queue, command)
     return handle
 

@@ -11,6 +11,7 @@ import numpy as np
 from pie_control.commands.command import Command, Numbers, Scrub, Touched, int32, starts_of
 from pie_control.resources.samplers import Sampler
 from pie_py.device_programs.bound import Bound
+from pie_py.wire import device_programs
 from pie_py.wire.operations import Step, packed
 from pie_py.wire.plan import FeedSampler, SetSampler
 
@@ -28,7 +29,8 @@ class SetSamplerCommand(Command):
     top_k: int
     seed: int  # 64 bits
     steps: Sequence[Step]  # before
-    program: Bound | None = None  # which chooses instead of all that
+    program: Bound | None  # which chooses instead of all that
+    freed: set[int]  # slots of the pool whose device programs are over
 
     def written(self) -> Touched:
         """The sampler."""
@@ -45,7 +47,16 @@ class SetSamplerCommand(Command):
             seeds=np.array(seeds, np.uint32),
             rows=int32([command.sampler.counts for command in commands]),
             **packed([command.steps for command in commands]),
+            **device_programs.packed([command.program for command in commands]),
+            freed=int32(commands[0].take_freed([one.sampler.slot for one in commands])),
         )
+
+    def take_freed(self, used: Sequence[int]) -> list[int]:
+        """Slots whose programs the worker may forget: none that is used again."""
+        self.freed.difference_update(used)
+        found = list(self.freed)
+        self.freed.clear()
+        return found
 
     def trace(self, provenance: Provenance) -> None:
         """The sampler has not chosen a token yet."""

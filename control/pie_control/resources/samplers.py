@@ -108,6 +108,7 @@ class SamplerPool:
         self.first_name = first_name
         self.slots = FreeList(size)
         self.free_bytes = PROGRAM_BYTES
+        self.freed: set[int] = set()  # slots whose device programs the worker still has
         self.rows = FreeList(count_rows)
 
 
@@ -221,6 +222,8 @@ class Samplers:
 
     def _release(self, sampler: Sampler) -> None:
         self._pool.slots.give_one(sampler.slot)
-        self._pool.free_bytes += sampler.program_bytes
+        if sampler.program_bytes:
+            self._pool.free_bytes += sampler.program_bytes
+            self._pool.freed.add(sampler.slot)
         if sampler.counts != NO_COUNTS:
             self._pool.rows.give_one(sampler.counts)

@@ -51,10 +51,20 @@ def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
         pool.forget(batch.samplers)  # no older token must pass for the one that was not chosen
         raise
     tensors = [tensor for part in found for tensor in part]
-    return DeviceFuture(tensors, lambda arrays: _answer(batch, parts, arrays))
+    by_program = [np.flatnonzero(pool.device_programs.has[batch.samplers[p]]) for p in parts]
+    vocabulary = model.network.shape.vocab_size
+    return DeviceFuture(
+        tensors, lambda arrays: _answer(batch, parts, by_program, vocabulary, arrays)
+    )
 
 
-def _answer(batch: Sample, parts: list[slice], arrays: list[NDArray[Any]]) -> BatchResult:
+def _answer(
+    batch: Sample,
+    parts: list[slice],
+    by_program: list[NDArray[np.intp]],
+    vocabulary: int,
+    arrays: list[NDArray[Any]],
+) -> BatchResult:
     """Joins the parts of a batch: tokens, log-probabilities, and perhaps the most likely tokens."""
     count, width = batch.embeds.size, int(batch.top.max(initial=0))
     answer = Samples(
@@ -64,28 +74,43 @@ def _answer(batch: Sample, parts: list[slice], arrays: list[NDArray[Any]]) -> Ba
         top_logprobs=np.zeros((count, width), np.float32),
     )
     each = iter(arrays)
-    for rows in parts:
+    wrong: dict[int, str] = {}
+    for rows, programmed in zip(parts, by_program, strict=True):
         first = next(each)
         # What is fused comes as one array, log-probabilities by their bits.
         both = (first[0], first[1].view(np.float32)) if first.ndim == 2 else (first, next(each))
         answer.tokens[rows], answer.logprobs[rows] = both
+        if programmed.size:
+            for row, token in zip((programmed + rows.start).tolist(), next(each), strict=True):
+                wrong[row] = _why_not(int(token), vocabulary)
         asking = np.flatnonzero(batch.top[rows])
         if asking.size:
             some, at = slice(int(batch.top[rows].max())), asking + rows.start
             answer.top_tokens[at, some], answer.top_logprobs[at, some] = next(each), next(each)
-    ruled_out = np.flatnonzero(answer.tokens < 0).tolist()
-    return BatchResult(samples=answer, refused=dict.fromkeys(ruled_out, RULED_OUT))
+    none = np.flatnonzero(answer.tokens < 0).tolist()
+    return BatchResult(samples=answer, refused={row: wrong.get(row, RULED_OUT) for row in none})
+
+
+def _why_not(token: int, vocabulary: int) -> str:
+    """Why a token of a device program was not taken."""
+    if 0 <= token < vocabulary:
+        return f"the device program chose token {token}, which the grammar or mask rules out"
+    return (
+        f"the device program chose token {token}, which is not in the vocabulary"
+        f" (0 to {vocabulary - 1})"
+    )
 
 
 def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.Tensor]:
     """Tokens and log-probabilities, and the most likely tokens and theirs if a row wants any."""
-    if model.fused_sampling is not None:
-        return _sample_fused(model, model.fused_sampling, batch, rows)
     pool, samplers, choices = model.samplers, batch.samplers[rows], _choices(model, batch, rows)
+    programmed = np.flatnonzero(pool.device_programs.has[samplers])
+    if model.fused_sampling is not None and not programmed.size:
+        return _sample_fused(model, model.fused_sampling, batch, rows)
     raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
     adjusted = bool(pool.adjusting[samplers].any())
     on_cpu = model.device.type == "cpu"
-    wants_no_more = not (adjusted or len(batch.masks) or batch.top[rows].any())
+    wants_no_more = not (adjusted or programmed.size or len(batch.masks) or batch.top[rows].any())
     if on_cpu and wants_no_more and not pool.drawing[samplers].any():
         likeliest = _likeliest(raw)
         if likeliest is not None:
@@ -102,12 +127,25 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
             may = allowed(batch.masks[batch.masked[rows][masked]], pool)
             index = upload_index(masked, model.device)
             wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
-    tokens = choose(wanted, parameters)
+    chosen = []
+    if programmed.size < len(samplers):
+        tokens = choose(wanted, parameters)
+    else:
+        tokens = torch.full((len(samplers),), -1, dtype=torch.int64, device=model.device)
+    if programmed.size:
+        every = programmed.size == len(samplers)
+        some = upload_index(programmed, model.device)
+        seen = wanted if every else wanted[some]
+        found = pool.choose_by_program(samplers[programmed], choices.steps[programmed], seen)
+        inside = (found >= 0) & (found < seen.shape[1])
+        may = seen.gather(1, found.where(inside, 0)[:, None]).squeeze(1) > -torch.inf
+        tokens[some] = found.where(inside & may, -1)
+        chosen = [found]
     logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
     if whole is not None:
         logprobs = logprobs - whole
     pool.note(samplers, choices.steps, tokens)
-    return [tokens, logprobs, *_top(batch.top[rows], logits, whole)]
+    return [tokens, logprobs, *chosen, *_top(batch.top[rows], logits, whole)]
 
 
 def _sample_fused(

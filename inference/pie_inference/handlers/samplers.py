@@ -10,6 +10,9 @@ from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
 from pie_inference.sampling.operations import OPERATIONS
 from pie_inference.sampling.pool import Program
+from pie_py.device_programs.language import REMEMBERED
+from pie_py.device_programs.program import ProgramFault
+from pie_py.wire.device_programs import unpacked
 from pie_py.wire.operations import COUNTING, LOOKING_BACK, Operation
 from pie_py.wire.plan import FeedSampler, SetSampler
 
@@ -25,10 +28,18 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
     if batch.numbers.shape != (count, 3) or batch.seeds.shape != (count, 2):
         raise BadBatch("set_sampler: numbers are not [n, 3], or seeds not [n, 2]")
     programs = _programs(model, batch)
+    require_below("set_sampler: freed", batch.freed, pool.size)
+    pool.device_programs.drop(batch.freed.tolist())
+    try:
+        bound = unpacked(batch, pool.vocabulary, pool.device_programs.known)
+    except ProgramFault as error:
+        raise BadBatch(f"set_sampler: {error}") from None
     remembering = [program.uses(COUNTING | LOOKING_BACK) for program in programs]
+    for i, one in enumerate(bound):
+        remembering[i] |= one is not None and one.program.uses(*REMEMBERED)
     if (np.array(remembering, np.bool_) & (batch.rows < 0)).any():
         raise BadBatch("set_sampler: an operation needs a row of remembered tokens")
-    pool.set(batch.samplers, batch.numbers, batch.top_k, batch.seeds, batch.rows, programs)
+    pool.set(batch.samplers, batch.numbers, batch.top_k, batch.seeds, batch.rows, programs, bound)
 
 
 def _programs(model: ServedModel, batch: SetSampler) -> list[Program]:

@@ -232,6 +232,22 @@ def _every(scaled: torch.Tensor) -> torch.Tensor:
 def _scores(values: torch.Tensor, tokens: torch.Tensor, parameters: Parameters) -> torch.Tensor:
     """Of values `[n, m]`: the largest wins. `tokens` is `[n, m]`, or `[m]` for all rows."""
     start = _column(starts(parameters.seeds, parameters.steps).view(np.int64), values)
+    scores = race(values, start, tokens)
+    if parameters.min_p.any():
+        with np.errstate(divide="ignore"):
+            floor = np.log(parameters.min_p)
+        scores.masked_fill_(values < _column(floor, values), -torch.inf)
+    return scores
+
+
+def race(values: torch.Tensor, start: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Scores of values `[n, m]`, of which the largest wins; `_scores` without a floor.
+
+    Args:
+        values: float32.
+        start: where each row's random numbers begin, int64 `[n, 1]`.
+        tokens: `[n, m]`, or `[m]` for all rows.
+    """
     scores = torch.empty_like(values)
     count, width = values.shape
     # A CPU is fastest with what its cache holds.
@@ -240,10 +256,6 @@ def _scores(values: torch.Tensor, tokens: torch.Tensor, parameters: Parameters) 
         part = slice(first, first + at_once)
         some = tokens if tokens.ndim == 1 else tokens[part]
         torch.sub(values[part], exponentials(start[part], some).log_(), out=scores[part])
-    if parameters.min_p.any():
-        with np.errstate(divide="ignore"):
-            floor = np.log(parameters.min_p)
-        scores.masked_fill_(values < _column(floor, values), -torch.inf)
     return scores
 
 
