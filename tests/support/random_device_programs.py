@@ -22,6 +22,7 @@ STATE = {
     "d": Type(Kind.FLOAT, (3, 4)),
     "e": Type(Kind.FLOAT, (4,)),
 }
+_SELDOM = {"matvec": ("d", "e"), "nucleus": ("e", "a")}  # operands that seldom go together
 _TRIES = 12  # operands that may not go with an operation
 
 
@@ -42,8 +43,8 @@ def random_program(chance: Random, length: int, only: frozenset[str] | None = No
         name = chance.choice(names)
         for _ in range(_TRIES):
             operands = [chance.choice(pool) for _ in range(OPERATIONS[name].operands)]
-            if name == "matvec":  # whose sizes seldom go together
-                operands = [recording.read("d"), recording.read("e")]
+            if name in _SELDOM:
+                operands = [recording.read(each) for each in _SELDOM[name]]
             try:
                 pool.append(recording.add(name, operands, _attributes(chance, name, operands)))
             except Mistake:

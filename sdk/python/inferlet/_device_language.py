@@ -148,7 +148,7 @@ OPERATIONS: dict[str, Operation] = {
     "top": _own("fi", "i", 8, "Where the `count` largest are, the largest first, equal ones in"
                 " their order; NaN is below all.", 1, "count"),
     "nucleus": _own("f", "b", 16, "Which of the largest, equal ones in their order, are the fewest"
-                    " whose `exp` reach a share, the second operand, of the sum of all.", 2),
+                    " whose `exp` reach a share, the second operand, of the sum; all with 1.", 2),
     "slice": _own("fib", "", 1, "From `start` up to, without it, `stop`.", 1, "start", "stop"),
     "concat": _own("fib", "", 1, "The second operand behind the first.", 2),
     # Places
