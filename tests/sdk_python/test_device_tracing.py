@@ -236,7 +236,7 @@ def test_a_tournament_leaves_the_distribution_as_it_is() -> None:
 def test_who_has_the_key_recognizes_a_text(
     program: device.DeviceProgram, score: Callable[..., float]
 ) -> None:
-    given = {"temperature": 1.0, "key": 42}
+    given: dict[str, Any] = {"temperature": 1.0, "key": 42}
     read = read_program(program(**given).text)
     text = [1, 2, 3, 4]
     for step in range(60):
