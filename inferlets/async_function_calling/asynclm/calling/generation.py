@@ -15,16 +15,16 @@ from asynclm.calling.options import USER, Inbox, Options
 from asynclm.calling.prompts import add_tool_turn, style_for, system_prompt, task_text, too_much
 from asynclm.calling.record import Record, Recorder
 from asynclm.choices import Mode
-from asynclm.cml.dialect import Dialect, Marker
+from asynclm.cml.dialect import Dialect, Marker, whole
 from asynclm.cml.grammars import block_grammar
-from asynclm.cml.interrupts import Interrupt, InterruptManager
+from asynclm.cml.interrupts import Interrupt, InterruptManager, NoRoom
 from asynclm.cml.monitor import Monitor
 from asynclm.cml.parser import CallBlock, TextPart
 from asynclm.cml.stream import TokenStream
 from asynclm.cml.traps import Action, Arrival, TrapHandler
 from asynclm.tools.executor import Executor, Outcome
 from asynclm.tools.tool import Tool
-from inferlet import offload, runtime
+from inferlet import offload
 from inferlet.context import Context
 from inferlet.model import Model
 
@@ -197,8 +197,8 @@ class Generation:
         interrupts = self._interrupts.take()
         try:
             tokens = self._interrupts.tokens(interrupts, room=self._room())
-        except ValueError:
-            self._end("context")
+        except NoRoom as error:
+            self._end("context", str(error))
             return False
         self._ctx.append(tokens)
         self._recorder.record.text = ""
@@ -249,12 +249,12 @@ class Generation:
         if self._stateless:
             self._forget()
         try:
-            before = len(self._ctx)
             tokens = self._interrupts.tokens(interrupts, room=self._room())
-            add_tool_turn(self._ctx, self._style, self._dialect, tokens)
-        except ValueError:
-            self._end("context")
+        except NoRoom as error:
+            self._end("context", str(error))
             return False
+        before = len(self._ctx)
+        add_tool_turn(self._ctx, self._style, self._dialect, tokens)
         recorder.record.text = ""
         recorder.record.injected_tokens += len(self._ctx) - before
         for interrupt in interrupts:
@@ -274,7 +274,7 @@ class Generation:
         prompt = system_prompt(self._style, options.mode, tools, options.syntax, self._dialect)
         escape = self._dialect.escape
         if warning := too_much(self._style, request):
-            runtime.log(warning, "warning")
+            self._recorder.warn(warning)
         rules = [one["content"] for one in before if one["role"] == "system"]
         ctx.system("\n\n".join([prompt, *map(escape, rules)]))
         for one in before:
@@ -354,9 +354,9 @@ class Generation:
         """Takes a message from outside."""
         self._recorder.event("message", sender)
         if sender == USER:
-            self._interrupts.push(Interrupt(USER, task_text(self._style, text)))
+            self._interrupts.push(Interrupt(USER, whole(task_text(self._style, text))))
         else:
-            self._interrupts.push(Interrupt(AGENT, f"{sender}: {text}"))
+            self._interrupts.push(Interrupt(AGENT, whole(f"{sender}: {text}")))
 
     def _delivered(self, interrupt: Interrupt) -> None:
         """Notes that an interrupt is in the context."""
@@ -406,14 +406,16 @@ class Generation:
 
     def _has_room(self) -> bool:
         """Whether the model may go on; notes why not."""
-        if self._recorder.record.generated_tokens >= self._options.max_tokens:
-            self._end("max_tokens")
-        elif len(self._ctx) >= self._model.max_position:
-            self._end("context")
+        most, room = self._options.max_tokens, self._model.max_position
+        if self._recorder.record.generated_tokens >= most:
+            self._end("max_tokens", f"it has {most} tokens, the most that were allowed")
+        elif len(self._ctx) >= room:
+            self._end("context", f"the model's context of {room} tokens is full")
         return self._recorder.record.ended == "done"
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, why: str) -> None:
         self._recorder.record.ended = reason
+        self._recorder.warn(f"the answer is not whole: {why}")
 
     @property
     def _stateless(self) -> bool:

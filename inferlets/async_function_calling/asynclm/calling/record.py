@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from inferlet import runtime
 from inferlet.raw import monotonic_now
 
 
@@ -56,6 +57,7 @@ class Record:
         seconds: from the prompt to the end.
         token_seconds: mean time of a token, waits not counted.
         ended: `done`, or what there was too little of: `max_tokens`, `context`.
+        warnings: what may be wrong with the answer, in sentences.
         timeline: `[seconds, event, identifier]`, in order.
     """
 
@@ -80,6 +82,7 @@ class Record:
         self.seconds = 0.0
         self.token_seconds = 0.0
         self.ended = "done"
+        self.warnings: list[str] = []
         self.timeline: list[tuple[float, str, str]] = []
 
     def to_json(self) -> dict[str, Any]:
@@ -126,6 +129,13 @@ class Recorder:
         self.record.said += text
         if self._on_event is not None:
             self._on_event({"type": "text", "text": text})
+
+    def warn(self, text: str) -> None:
+        """Notes what may be wrong with the answer; in the log, too."""
+        self.record.warnings.append(text)
+        runtime.log(text, "warning")
+        if self._on_event is not None:
+            self._on_event({"type": "warning", "text": text})
 
     def call(self, identifier: str, name: str, text: str) -> None:
         """Notes a call that was written."""

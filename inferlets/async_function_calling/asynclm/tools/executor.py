@@ -12,6 +12,7 @@ from typing import Any
 
 from asynclm.choices import Syntax
 from asynclm.cml.calls import Call, CallError, parse_call, write_value
+from asynclm.cml.dialect import whole
 from asynclm.tools.tool import Cut, Tool, ToolError
 from asynclm.values import Value
 from inferlet.errors import PieError
@@ -136,7 +137,7 @@ class Executor:
                 text = write_value(value.text if isinstance(value, Cut) else value)
                 length = value.length if isinstance(value, Cut) else 0
             except Exception as error:
-                failed, text = True, f"error: {_message(error)}"
+                failed, text = True, whole(f"error: {_message(error)}")
             seconds = monotonic_now() / 1e9 - started
         if self._running.pop(number, None) is not None:
             name = "" if call is None else call.name
