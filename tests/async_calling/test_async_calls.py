@@ -94,6 +94,72 @@ def test_a_call_whose_identifier_is_refused_has_an_error_for_its_result(
     assert record["ended"] == "done"
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("model", [(), ("--model", "plain")])
+def test_calls_that_expect_no_answer(client: Client, mode: Mode, model: tuple[str, ...]) -> None:
+    written, done = threading.Event(), []
+
+    async def tell(text: str) -> str:
+        """Ends only after the model has written all it wants to."""
+        await anyio.to_thread.run_sync(written.wait, 60)
+        if text == "fail":
+            raise RuntimeError("nobody hears")
+        done.append(text)
+        return "told"
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event["type"] == "text":  # nothing is said before the end
+            written.set()
+
+    calls = [
+        {"id": "a", "call": "quick(x=1)"},
+        {"id": "", "call": 'tell(text="one")'},
+        {"id": "", "call": 'tell(text="two")', "after": ["a"]},
+        {"id": "", "call": 'tell(text="fail")'},
+    ]
+    with pytest.warns(UserWarning, match=r"was not told that tell\(text=.fail.\) failed"):
+        record = client.answer(
+            "do it",
+            [tell],
+            tools=[QUICK],
+            mode=mode,
+            options=["--script", json.dumps({"calls": calls}), "--declared-times", *model],
+            on_event=on_event,
+        )
+    assert (record["text"], record["ended"]) == ("Done.", "done")
+    assert events(record, "interrupt") == ["interrupt a"]
+    found = {call["call"]: call for call in record["calls"]}
+    assert len(found) == len(calls)
+    assert sorted(done) == ["one", "two"]
+    assert found['tell(text="one")']["result"] == '"told"'
+    assert found['tell(text="fail")']["result"] == "error: RuntimeError: nobody hears"
+    assert all(call["ended"] is not None for call in record["calls"])
+    assert [call["delivered"] is None for call in record["calls"]].count(True) == 3
+    assert record["missing_traps"] == 0
+
+
+def test_a_call_that_expects_no_answer_wakes_nobody(client: Client) -> None:
+    trapped, told = threading.Event(), threading.Event()
+
+    def asked() -> None:
+        assert told.wait(60)
+
+    def tell() -> None:
+        assert trapped.wait(60)
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event["type"] == "trap":
+            trapped.set()
+        elif event["type"] == "result" and "id" not in event:
+            told.set()
+
+    given = ["--script", script("a: asked()", ": tell()"), "--declared-times"]
+    record = client.answer("do it", [asked, tell], options=given, on_event=on_event)
+    assert events(record, "trap", "result", "wake", "interrupt") == [
+        *("trap", "result", "result a", "wake", "interrupt a"),
+    ]
+
+
 @pytest.mark.parametrize("mode", ["async", "async_naive"])
 def test_a_chain_goes_on_while_a_slow_call_runs(client: Client, mode: Mode) -> None:
     chain_done = threading.Event()

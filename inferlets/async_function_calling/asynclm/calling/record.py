@@ -13,7 +13,7 @@ class CallRecord:
     """One call; times are seconds since the generation began.
 
     Attributes:
-        identifier, name, call: as the model wrote them.
+        identifier, name, call: as the model wrote them; the first is empty if it expects no answer.
         result: the value as text, None if it never came.
         failed: whether that is an error.
         written: when its block was closed.
@@ -137,13 +137,14 @@ class Recorder:
         if self._on_event is not None:
             self._on_event({"type": "warning", "text": text})
 
-    def call(self, identifier: str, name: str, text: str) -> None:
+    def call(self, identifier: str, name: str, text: str) -> CallRecord:
         """Notes a call that was written."""
         at = self.event("call", identifier, name=name, call=text)
         call = CallRecord(identifier, name, text, at)
         self.record.calls.append(call)
         if identifier:
             self._by_identifier[identifier] = call
+        return call
 
     def found(self, identifier: str) -> CallRecord | None:
         """The call of an identifier."""
