@@ -2,10 +2,10 @@
 
 ::
 
-    async def weather(city: str) -> str: ...
+    async def fetch_weather(city: str) -> str: ...
 
     async with Client() as client:
-        answer = await client.answer("What is the weather in Paris?", [weather])
+        answer = await client.answer("fetch weather with city Paris.", [fetch_weather])
         print(answer["text"])
 """
 
