@@ -137,8 +137,7 @@ class Simulation:
 
     def skip(self) -> None:
         """Nothing can run: to the next thing that happens, or until policies are asked again."""
-        costs = self._machine.costs
-        self._intercept([], costs.step_time(1))
+        self._intercept([])
         if self._leaving:
             return
         times = [job.until for job in self.paused]
@@ -182,7 +181,7 @@ class Simulation:
             job.held += tokens
         for job in decoding:
             self._generate(job)
-        self._intercept([job for job in decoding if job.held and not job.paused], step)
+        self._intercept([job for job in decoding if job.held and not job.paused])
         return True
 
     def _pass(self, seconds: float, steps: int) -> None:
@@ -302,17 +301,16 @@ class Simulation:
 
     # The policy
 
-    def _intercept(self, decoding: list[_Job], step: float) -> None:
+    def _intercept(self, decoding: list[_Job]) -> None:
         """Carries out the policy's choices for paused requests, when a step has ended.
 
-        What is given up is gone at once; what goes out is under way during the next step, which is
-        taken to last as long as this one.
+        What is given up is gone at once; what goes out is under way during the next step.
         """
-        jobs = [job for job in self.paused if job.held]
+        jobs = [job for job in self.paused if job.held and job.until > self._now]
         if not jobs:
             return
         machine, costs = self._machine, self._machine.costs
-        seconds = max(step, costs.step_time(1))
+        seconds = costs.step_time(max(1, len(decoding)))
         budget = costs.swap_budget(seconds, machine.swap_share)
         room = machine.host - sum(j.away for j in (*self.ready, *self.paused))
         running = sum(job.held for job in decoding)

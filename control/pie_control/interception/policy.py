@@ -19,6 +19,9 @@ from pie_py.config.plugins import named_policy
 
 Policy: TypeAlias = Callable[[Sequence[Paused], Load, Costs], list[Choice]]
 
+# A wait is worth a swap if it lasts so many times as long as the ways out and back, with the step
+# after which they end: what is left between must outweigh what the program loses by coming late.
+WORTH = 2
 SOONEST_SECONDS = 0.02  # after which a waiting program asks again
 
 
@@ -54,6 +57,7 @@ def min_waste(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice
         Choice.PRESERVE if held <= recomputed else Choice.DISCARD for held, recomputed in wastes
     ]
     room, line = load.host_room, 0  # tokens that go now or wait to
+    step = costs.step_time(max(1, load.sequences))
     hides = load.swap_budget > 0 or load.swap_rate > 0
     for at in sorted(range(len(paused)), key=lambda i: (-min(wastes[i]), paused[i].arrival)):
         one = paused[at]
@@ -61,7 +65,8 @@ def min_waste(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice
         # could be neither moved nor given up.
         fits = room >= one.tokens if one.can_discard else room > 0
         late = _seconds_in_line(line, one.tokens, load) if hides else 0.0
-        if not fits or late + costs.swap_time(one.tokens) >= one.remaining:
+        away = late + step + costs.swap_time(one.tokens)
+        if not fits or WORTH * away >= one.remaining:
             continue
         moving = waste.swap(one, costs) if hides else waste.stalled_swap(one, load, costs)
         if late * one.tokens + moving < min(wastes[at]):
