@@ -129,17 +129,17 @@ class LearnedCosts:
         taken = 0.0
         forwards: list[PlanBatch] = []
         for batch, result in zip(batches, results, strict=True):
-            if result.error is not None or not result.nanoseconds:
+            if result.error is not None:
                 return
             seconds = result.nanoseconds / 1e9
             way = self._ways.get(batch.kind)
             if way is None:
                 taken += seconds
-            elif batch.kind != self._blind and (pages := _pages(batch)):
+            elif seconds and batch.kind != self._blind and (pages := _pages(batch)):
                 way.took(pages, seconds)
             if batch.kind == Forward.kind:
                 forwards.append(batch)
-        if forwards:
+        if forwards and taken:
             self._learn(forwards, taken)
 
     def _learn(self, forwards: Sequence[PlanBatch], taken: float) -> None:
@@ -154,9 +154,9 @@ class LearnedCosts:
             if inputs:
                 computing += prior.linear * inputs + (0.0 if sequences else prior.fixed)
                 computing += prior.quadratic * sum(_squares(c) for c in _commands(batch))
-        if not computing:
+        if decoding and not computing:
             self._steps.took(taken, decoding)
-        else:
+        elif computing:
             beside = decoding * self._steps.value
             self._prompts.took(max(taken - beside, LEAST_SHARE * taken), computing)
 

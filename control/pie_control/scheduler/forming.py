@@ -193,7 +193,7 @@ class PlanForming:
             for kind in self._oldest_first(waiting, batches):
                 commands: Sequence[Command] = self._gathered(kind)
                 if kind is SwapInCommand:
-                    commands = self._paced(cast(list[SwapInCommand], commands))
+                    commands = self._paced(cast(list[SwapInCommand], commands), batches)
                 if commands:
                     self._send(commands, batches)
                     break
@@ -204,10 +204,14 @@ class PlanForming:
         """What a batch of a light kind may have."""
         return cut(gather(self._backlog.heads[kind], self._limits), self._limits)
 
-    def _paced(self, commands: list[SwapInCommand]) -> Sequence[Command]:
+    def _paced(self, commands: list[SwapInCommand], batches: list[PlanBatch]) -> Sequence[Command]:
         """As many pages of those that come back as a step hides; all if there is none to run."""
-        pace = self._pace
-        if pace is None or not (self._backlog.heads[ForwardCommand] or self._runs.waits):
+        pace, heads = self._pace, self._backlog.heads[ForwardCommand]
+        if pace is None or not (
+            self._runs.waits
+            or any(batch.kind == Forward.kind for batch in batches)
+            or any(not queue.pending[0].is_held_back() for queue in heads)
+        ):
             return commands
         found, left = [], pace.left
         for command in commands:
@@ -222,13 +226,17 @@ class PlanForming:
     def _oldest_first(
         self, kinds: list[type[Command]], batches: list[PlanBatch]
     ) -> list[type[Command]]:
-        """The kinds that may have one more batch, the one whose command waits longest first."""
+        """The kinds that may have one more batch, the one whose command waits longest first.
+
+        Pages come back last: what else is light brings forwards that they come beside.
+        """
         heads = self._backlog.heads
         for kind in [kind for kind in kinds if kind.one_batch_a_plan]:
             if any(batch.kind == kind.kind for batch in batches):
                 kinds.remove(kind)
         if len(kinds) > 1:
-            kinds.sort(key=lambda kind: min([q.pending[0].number for q in heads[kind]]))
+            numbers = {kind: min([q.pending[0].number for q in heads[kind]]) for kind in kinds}
+            kinds.sort(key=lambda kind: (kind is SwapInCommand, numbers[kind]))
         return kinds
 
     def _send(self, commands: Sequence[Command], batches: list[PlanBatch]) -> None:
