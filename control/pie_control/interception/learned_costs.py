@@ -6,8 +6,8 @@ of a second of work gives one, and the prior counts as two. Where a cost keeps w
 being done, nothing would ever correct it: while none of its transfers is measured it halves again
 and again, until one is tried.
 
-What batches take is the same for all users whose commands are in them: nobody learns or steers
-another's costs by them. All costs stay within bounds around the prior.
+What batches take is the same for all users whose commands are in them: no user steers another's
+costs by them. All costs stay within bounds around the prior.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from pie_control.commands.forward import ForwardCommand
 from pie_control.interception.costs import Costs, Transfer
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_py.wire.plan import BatchResult, Forward, SwapIn, SwapOut
@@ -103,11 +100,11 @@ class LearnedCosts:
         self._prompts = Measured(1.0, clock)
         self._ways: dict[str, _Way] = {}
         if prior.swap_out is not None and prior.swap_in is not None:
-            back = _Way(prior.swap_in, clock)
-            out = _Way(prior.swap_out, clock)
-            self._ways = {SwapOut.kind: out, SwapIn.kind: back}
-        # Copies out run beside a GPU's kernels: what their batch takes is not their time.
-        self._blind = SwapOut.kind if facts.get("out_beside_kernels") else ""
+            self._ways = {SwapIn.kind: _Way(prior.swap_in, clock)}
+            # Copies out run beside a GPU's kernels: what their batch takes is not their time, and
+            # they are taken to be as fast as those in.
+            if not facts.get("out_beside_kernels"):
+                self._ways[SwapOut.kind] = _Way(prior.swap_out, clock)
 
     @property
     def now(self) -> Costs:
@@ -120,7 +117,7 @@ class LearnedCosts:
             linear=prior.linear * prompts,
             quadratic=prior.quadratic * prompts,
             decodes=tuple((n, seconds * steps) for n, seconds in prior.decodes),
-            swap_out=ways.get(SwapOut.kind),
+            swap_out=ways.get(SwapOut.kind, ways.get(SwapIn.kind)),
             swap_in=ways.get(SwapIn.kind),
         )
 
@@ -132,11 +129,10 @@ class LearnedCosts:
             if result.error is not None:
                 return
             seconds = result.nanoseconds / 1e9
-            way = self._ways.get(batch.kind)
-            if way is None:
+            if batch.kind not in (SwapIn.kind, SwapOut.kind):
                 taken += seconds
-            elif seconds and batch.kind != self._blind and (pages := _pages(batch)):
-                way.took(pages, seconds)
+            elif seconds and batch.pages_moved and (way := self._ways.get(batch.kind)):
+                way.took(batch.pages_moved, seconds)
             if batch.kind == Forward.kind:
                 forwards.append(batch)
         if forwards and taken:
@@ -147,32 +143,17 @@ class LearnedCosts:
         prior = self._prior
         decoding = computing = 0.0  # seconds by the prior
         for batch in forwards:
-            sizes = [len(command.inputs) for command in _commands(batch)]
-            sequences = sizes.count(1) + (0 if batch.steps is None else batch.steps.count)
+            prompts = batch.prompts
+            sequences = len(batch.commands) - len(prompts)
+            sequences += 0 if batch.steps is None else batch.steps.count
             decoding += prior.step_time(sequences)
-            inputs = sum(size for size in sizes if size > 1)
-            if inputs:
-                computing += prior.linear * inputs + (0.0 if sequences else prior.fixed)
-                computing += prior.quadratic * sum(_squares(c) for c in _commands(batch))
+            if prompts and not sequences:
+                computing += prior.fixed
+            for before, more in prompts:
+                computing += prior.linear * more
+                computing += prior.quadratic * ((before + more) ** 2 - before**2)
         if decoding and not computing:
             self._steps.took(taken, decoding)
         elif computing:
             beside = decoding * self._steps.value
             self._prompts.took(max(taken - beside, LEAST_SHARE * taken), computing)
-
-
-def _commands(batch: PlanBatch) -> list[ForwardCommand]:
-    return [command for command in batch.commands if isinstance(command, ForwardCommand)]
-
-
-def _squares(command: ForwardCommand) -> float:
-    """By how much the square of a context grows."""
-    before, more = int(np.sum(command.page_used)), len(command.inputs)
-    return float((before + more) ** 2 - before**2) if more > 1 else 0.0
-
-
-def _pages(batch: PlanBatch) -> int:
-    """Pages that a swap has moved."""
-    if isinstance(batch.ready, SwapIn | SwapOut):
-        return len(batch.ready.pages)
-    return sum(len(getattr(command, "pages", ())) for command in batch.commands)

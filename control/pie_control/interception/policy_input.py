@@ -87,7 +87,7 @@ class TransferBudget:
         return self._step
 
     def _look(self) -> None:
-        """Begins anew if a plan has been sent."""
+        """Begins a step if a plan has been sent."""
         plan = self._service.scheduler.plans_sent
         if self._costs is None or plan == self._plan:
             return
