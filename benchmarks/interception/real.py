@@ -43,7 +43,9 @@ SYSTEMS = (
 
 
 @dataclass
-class _Served:
+class Served:
+    """What a system made of a load."""
+
     latencies: list[float]  # seconds a generated token, without the calls
     restarted: int
     seconds: float
@@ -52,7 +54,7 @@ class _Served:
 
 async def _serve(
     endpoint: str, program: bytes, system: System, load: Sequence[Request], seed: int
-) -> _Served:
+) -> Served:
     latencies: list[float] = []
     restarted = 0
     async with Client(endpoint) as client:
@@ -86,7 +88,7 @@ async def _serve(
                 tasks.start_soon(one, number, job)
         seconds = time.monotonic() - start
         (stats,) = (await client.stats()).values()
-    return _Served(latencies, restarted, seconds, stats)
+    return Served(latencies, restarted, seconds, stats)
 
 
 async def _go_on(
@@ -125,9 +127,7 @@ async def _go_on(
 
 def real(settings: Settings, progress: Progress) -> Report:
     """Serves the load at each rate by each system, on servers of their own."""
-    model = settings.model.model_copy(
-        update={"kv_pages": settings.kv_pages, "host_pages": settings.host_pages}
-    )
+    model = small_memory(settings)
     most = settings.kv_pages * model.page_size // 4  # tokens of a context
     rows: list[list[object]] = []
     for rate in settings.rates:
@@ -141,7 +141,7 @@ def real(settings: Settings, progress: Progress) -> Report:
         )
         for system in SYSTEMS:
             if system.name in settings.systems:
-                served = _served(model, system, coming, settings.seed)
+                served = serve(model, system, coming, settings.seed)
                 rows.append([system.name, rate, *_figures(served)])
                 progress(f"{system.name} at {rate:g}/s")
     return Report(
@@ -164,7 +164,13 @@ def real(settings: Settings, progress: Progress) -> Report:
     )
 
 
-def _served(model: ModelConfig, system: System, load: Sequence[Request], seed: int) -> _Served:
+def small_memory(settings: Settings) -> ModelConfig:
+    """The model, with as little memory as is wanted."""
+    pools = {"kv_pages": settings.kv_pages, "host_pages": settings.host_pages}
+    return settings.model.model_copy(update=pools)
+
+
+def serve(model: ModelConfig, system: System, load: Sequence[Request], seed: int) -> Served:
     """What one system makes of the load, on a server of its own."""
     program = GUEST.read_bytes()
     interception = {"policy": system.server}
@@ -172,7 +178,7 @@ def _served(model: ModelConfig, system: System, load: Sequence[Request], seed: i
         return anyio.run(_serve, server.endpoint, program, system, load, seed)
 
 
-def _figures(served: _Served) -> list[object]:
+def _figures(served: Served) -> list[object]:
     """A row of the table, from `ms per token` on."""
     return [
         *milliseconds(served.latencies),

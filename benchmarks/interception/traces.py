@@ -8,7 +8,7 @@ calls are long. A policy that weighs costs has to be near the best on all of the
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.interception.load import ANSWER, GENERATED, Request, Segment
@@ -83,8 +83,3 @@ def trace_requests(
 def fresh_seeds(count: int) -> list[int]:
     """Seeds that no run before had."""
     return random.SystemRandom().sample(range(1, 1_000_000), count)
-
-
-def chosen(names: Sequence[str]) -> list[Trace]:
-    """The traces of some names."""
-    return [trace for trace in TRACES if trace.name in names]
