@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from benchmarks.interception.settings import GUEST, Settings, milliseconds
 from pie_py.bench.benchmark import Progress
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
-from pie_py.client import Client, InferletFailed
+from pie_py.client import Client, InferletFailed, RpcError
 from pie_py.config.model import ModelConfig
 
 RETRY_SECONDS = 0.02  # before a request that lost its pages starts again
@@ -116,7 +117,8 @@ async def _go_on(
         match json.loads(message):
             case ["call", number]:  # the tool runs here, for as long as the load says
                 await anyio.sleep(segments[number].seconds)
-                await instance.send("done")
+                with suppress(RpcError):  # it was ended for want of pages, as its result says
+                    await instance.send("done")
             case ["done", _, text]:
                 tokens = text
     await instance.result()
