@@ -1397,7 +1397,8 @@ pub mod offload {
     /// object: `page_bytes`, `page_size` (tokens), `swap_out` and `swap_in` (null without host
     /// memory, else `seconds`, the fixed part, and `bytes_per_second`), `prefill` (`seconds` of one
     /// forward of `tokens`, and `fit`, the `[c, a, b]` of `c + a n + b n^2` seconds), `decode`
-    /// (`seconds` of one step of `sequences`).
+    /// (`seconds` of one step of `sequences`), `out_beside_kernels` (whether a GPU goes on while
+    /// pages leave). The server's policies go on from there by what it measures later.
     /// Errors: `unknown-model`, `unsupported`.
     pub fn kv_costs(model: &str) -> Result<String> {
         call(|area| unsafe { imports::kv_costs(model.as_ptr(), model.len(), area) })
