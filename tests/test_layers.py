@@ -33,7 +33,7 @@ PACKAGES = {
     "asynclm": (ROOT / "inferlets/async_function_calling/asynclm", {"asynclm", "inferlet"}),
     "benchmarks": (
         ROOT / "benchmarks",
-        {"benchmarks", "pie_py", "pie_control", "pie_inference", "pie_cluster"},
+        {"benchmarks", "pie_py", "pie_control", "pie_inference", "pie_cluster", "inferlet"},
     ),
 }
 

@@ -46,6 +46,9 @@ def unpacked(batch: SetSampler, vocabulary: int, known: dict[str, Program]) -> l
     count = batch.samplers.size
     if not batch.programs.size:
         return [None] * count
+    arrays = (batch.programs, batch.text_lengths, batch.texts, batch.given_lengths, batch.given)
+    if any(array.ndim != 1 for array in arrays):
+        raise ProgramFault(f"programs in arrays {[array.shape for array in arrays]}")
     texts = [part.decode(errors="replace") for part in _parts(batch.texts, batch.text_lengths)]
     programs = [known.get(text) or _read(text, vocabulary) for text in texts]
     given = _parts(batch.given, batch.given_lengths)

@@ -13,7 +13,7 @@ from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
 from pie_inference.sampling.choose import choose, top_tokens
 from pie_inference.sampling.operations import adjust
-from pie_inference.sampling.pool import Choices, allowed
+from pie_inference.sampling.pool import Choices, SamplerPool, allowed
 from pie_py.wire.operations import LOGIT_ROWS, OTHERS
 from pie_py.wire.plan import (
     BatchResult,
@@ -74,25 +74,28 @@ def _answer(
         top_logprobs=np.zeros((count, width), np.float32),
     )
     each = iter(arrays)
-    wrong: dict[int, str] = {}
+    by_programs: dict[int, int] = {}  # what was chosen in their rows, whether it was taken or not
     for rows, programmed in zip(parts, by_program, strict=True):
         first = next(each)
         # What is fused comes as one array, log-probabilities by their bits.
         both = (first[0], first[1].view(np.float32)) if first.ndim == 2 else (first, next(each))
         answer.tokens[rows], answer.logprobs[rows] = both
         if programmed.size:
-            for row, token in zip((programmed + rows.start).tolist(), next(each), strict=True):
-                wrong[row] = _why_not(int(token), vocabulary)
+            found = zip((programmed + rows.start).tolist(), next(each).tolist(), strict=True)
+            by_programs.update(found)
         asking = np.flatnonzero(batch.top[rows])
         if asking.size:
             some, at = slice(int(batch.top[rows].max())), asking + rows.start
             answer.top_tokens[at, some], answer.top_logprobs[at, some] = next(each), next(each)
     none = np.flatnonzero(answer.tokens < 0).tolist()
-    return BatchResult(samples=answer, refused={row: wrong.get(row, RULED_OUT) for row in none})
+    refused = {row: _why_not(by_programs.get(row), vocabulary) for row in none}
+    return BatchResult(samples=answer, refused=refused)
 
 
-def _why_not(token: int, vocabulary: int) -> str:
-    """Why a token of a device program was not taken."""
+def _why_not(token: int | None, vocabulary: int) -> str:
+    """Why there is no token; a device program may have chosen one that was not taken."""
+    if token is None:
+        return RULED_OUT
     if 0 <= token < vocabulary:
         return f"the device program chose token {token}, which the grammar or mask rules out"
     return (
@@ -116,9 +119,9 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
         if likeliest is not None:
             pool.note(samplers, choices.steps, likeliest[0])
             return list(likeliest)
-    parameters = pool.parameters(samplers, batch.steps[rows])
     masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
-    logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, adjusted)
+    # Programs see what the model says, not only the differences.
+    logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, adjusted or programmed.size > 0)
     wanted = logits
     if masked.size or adjusted:
         wanted = logits.clone()
@@ -127,25 +130,42 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
             may = allowed(batch.masks[batch.masked[rows][masked]], pool)
             index = upload_index(masked, model.device)
             wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
-    chosen = []
-    if programmed.size < len(samplers):
-        tokens = choose(wanted, parameters)
-    else:
-        tokens = torch.full((len(samplers),), -1, dtype=torch.int64, device=model.device)
-    if programmed.size:
-        every = programmed.size == len(samplers)
-        some = upload_index(programmed, model.device)
-        seen = wanted if every else wanted[some]
-        found = pool.choose_by_program(samplers[programmed], choices.steps[programmed], seen)
-        inside = (found >= 0) & (found < seen.shape[1])
-        may = seen.gather(1, found.where(inside, 0)[:, None]).squeeze(1) > -torch.inf
-        tokens[some] = found.where(inside & may, -1)
-        chosen = [found]
+    tokens, by_programs = _chosen(pool, wanted, samplers, choices.steps, programmed)
     logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
     if whole is not None:
         logprobs = logprobs - whole
     pool.note(samplers, choices.steps, tokens)
-    return [tokens, logprobs, *chosen, *_top(batch.top[rows], logits, whole)]
+    return [tokens, logprobs, *by_programs, *_top(batch.top[rows], logits, whole)]
+
+
+def _chosen(
+    pool: SamplerPool,
+    wanted: torch.Tensor,
+    samplers: Int32,
+    steps: NDArray[np.uint32],
+    programmed: NDArray[np.intp],
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Tokens `[n]`, -1 for none, and in a list what device programs chose, if rows have any."""
+    if not programmed.size:
+        return choose(wanted, pool.parameters(samplers, steps)), []
+    if programmed.size == samplers.size:
+        found = pool.choose_by_program(samplers, steps, wanted)
+        return _possible(found, wanted), [found]
+    others = np.delete(np.arange(samplers.size), programmed)
+    some, rest = upload_index(programmed, pool.device), upload_index(others, pool.device)
+    seen = wanted[some]
+    found = pool.choose_by_program(samplers[programmed], steps[programmed], seen)
+    tokens = torch.empty(samplers.size, dtype=torch.int64, device=pool.device)
+    tokens[some] = _possible(found, seen)
+    tokens[rest] = choose(wanted[rest], pool.parameters(samplers[others], steps[others]))
+    return tokens, [found]
+
+
+def _possible(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Tokens `[n]`; -1 for one outside the vocabulary, or with a logit of minus infinity."""
+    inside = (tokens >= 0) & (tokens < logits.shape[1])
+    best = logits.gather(1, tokens.where(inside, 0)[:, None]).squeeze(1)
+    return tokens.where(inside & (best > -torch.inf), -1)
 
 
 def _sample_fused(

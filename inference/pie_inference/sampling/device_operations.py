@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pie_inference.sampling.choose import top_tokens
 from pie_inference.sampling.noise import exponentials, numbers
@@ -17,7 +19,7 @@ from pie_py.device_programs.language import Kind
 
 Function: TypeAlias = Callable[..., torch.Tensor]
 DTYPES = {Kind.FLOAT: torch.float32, Kind.INT: torch.int64, Kind.BOOL: torch.bool}
-NUCLEUS = 256  # elements that are sorted for a nucleus on a CPU, before all are
+NUCLEUS = 256  # elements that are sorted for a nucleus on a CPU, at most
 _FAR = 2.0**62
 _LEAST = torch.finfo(torch.float32).min
 
@@ -40,16 +42,40 @@ def _shr(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a >> by) & kept
 
 
+def _sigmoid(x: torch.Tensor) -> torch.Tensor:
+    """torch's own depends, on a CPU, on where in memory an element lies."""
+    return 1 / (1 + (-x).exp_())
+
+
+def _pow(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """In float64, for the reason of `_sigmoid`: what differs there is rounded away."""
+    return a.double().pow(b.double()).float()
+
+
+def total(x: torch.Tensor) -> torch.Tensor:
+    """The sum along the last axis. A CPU adds up a row that is alone in another order."""
+    if x.device.type == "cpu" and x.numel() == x.shape[-1]:
+        return x.expand(2, *x.shape[1:]).sum(-1)[:1]
+    return x.sum(-1)
+
+
+def matvec(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """Products, which are exact in float64, added up: as a BLAS's, whatever rows are beside."""
+    return total(matrix.double() * vector.double()[:, None]).float()
+
+
 def _below_nan(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.isnan(), -torch.inf, x) if x.dtype.is_floating_point else x
 
 
 def argmax(x: torch.Tensor) -> torch.Tensor:
     """Along the last axis; NumPy has vector instructions for that on a CPU."""
-    x = _below_nan(x)
-    if x.device.type == "cpu":
-        return torch.from_numpy(x.numpy().argmax(-1, keepdims=True)).squeeze(-1)
-    return x.argmax(-1)
+    if x.device.type != "cpu":
+        return _below_nan(x).argmax(-1)
+    found = torch.from_numpy(x.numpy().argmax(-1, keepdims=True))
+    if x.dtype.is_floating_point and bool(x.gather(-1, found).isnan().any()):  # it found the first
+        found = torch.from_numpy(_below_nan(x).numpy().argmax(-1, keepdims=True))
+    return found.squeeze(-1)
 
 
 def top(x: torch.Tensor, count: int) -> torch.Tensor:
@@ -60,38 +86,52 @@ def top(x: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def nucleus(x: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
-    """Which of the largest reach a share `[n]` of the sum of `exp(x)`: bool `[n, m]`.
-
-    On a CPU the largest few are sorted, and all only where those are too few.
-    """
+    """Which of the largest reach a share `[n]` of the sum of `exp(x)`: bool `[n, m]`."""
     rows = max(len(x), len(share))
-    x, share = x.nan_to_num(_LEAST, -_LEAST, _LEAST).expand(rows, -1), share.expand(rows)[:, None]
+    x, share = x.nan_to_num(_LEAST, -_LEAST, _LEAST).expand(rows, -1), share.expand(rows)
+    if x.device.type == "cpu":
+        each = zip(x.numpy(), share.tolist(), strict=True)
+        with np.errstate(over="ignore"):  # of differences: minus infinity is right
+            return torch.from_numpy(np.stack([_nucleus_of(row, part) for row, part in each]))
     weights = (x - x.amax(-1, keepdim=True)).double().exp()
-    wanted = torch.where(share >= 1, torch.inf, share * weights.sum(-1, keepdim=True))
-    width = min(NUCLEUS, x.shape[-1]) if x.device.type == "cpu" else x.shape[-1]
-    order = top_tokens(x, width) if width < x.shape[-1] else _descending(x)
-    inside, short = _reaching(weights, order, wanted)
-    found = torch.zeros_like(x, dtype=torch.bool).scatter_(1, order, inside)
-    if width < x.shape[-1] and (some := short.nonzero().squeeze(1)).numel():
-        order = _descending(x[some])
-        inside, _ = _reaching(weights[some], order, wanted[some])
-        found[some] = torch.zeros_like(found[some]).scatter_(1, order, inside)
-    return found
-
-
-def _reaching(
-    weights: torch.Tensor, order: torch.Tensor, wanted: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which in an order are wanted, and of which rows the order ends too early, `[n]`."""
+    wanted = torch.where(share >= 1, torch.inf, share * weights.sum(-1))[:, None]
+    order = x.sort(dim=-1, descending=True, stable=True).indices
     own = weights.gather(1, order)
-    sums = own.cumsum(1)
-    inside = sums - own < wanted  # rounding leaves out nothing where all is wanted
+    inside = own.cumsum(1) - own < wanted  # rounding leaves out nothing where all is wanted
     inside[:, 0] = True
-    return inside, sums[:, -1] < wanted.squeeze(1)
+    return torch.zeros_like(inside).scatter_(1, order, inside)
 
 
-def _descending(x: torch.Tensor) -> torch.Tensor:
-    return x.sort(dim=-1, descending=True, stable=True).indices
+def _nucleus_of(values: NDArray[np.float32], share: float) -> NDArray[np.bool_]:
+    """As `nucleus`, of one row on a CPU. Not all is sorted: the part in which the last one lies is
+    split until it is small.
+    """
+    best = values.max()
+    wanted = share * _mass(values, best)
+    if share >= 1:
+        return np.ones(values.size, np.bool_)
+    count, before, width = 0, 0.0, NUCLEUS  # what is inside for certain, and its weight
+    left = values
+    while left.size > NUCLEUS:
+        left = np.partition(left, left.size - width)
+        mass = _mass(left[-width:], best)
+        if before + mass < wanted:
+            count, before, left = count + width, before + mass, left[:-width]
+        else:
+            left = left[-width:]
+        width = max(NUCLEUS, left.size // 2)
+    left = np.sort(left)[::-1]
+    sums = before + np.exp(left - best).cumsum(dtype=np.float64)
+    last = min(int((sums < wanted).sum()), left.size - 1)
+    inside: NDArray[np.bool_] = values >= left[last]
+    more = np.count_nonzero(inside) - (count + last + 1)
+    if more:  # of equal ones the first
+        inside[np.flatnonzero(values == left[last])[-more:]] = False
+    return inside
+
+
+def _mass(values: NDArray[np.float32], best: np.float32) -> float:
+    return float(np.exp(values - best).sum(dtype=np.float64))
 
 
 def cast(x: torch.Tensor, kind: Kind) -> torch.Tensor:
@@ -161,14 +201,14 @@ ELEMENTWISE: dict[str, Function] = {
     "exp": torch.exp,
     "log": torch.log,
     "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
+    "sigmoid": _sigmoid,
     "not": torch.logical_not,
     "is_nan": torch.isnan,
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
     "div": torch.div,
-    "pow": torch.pow,
+    "pow": _pow,
     "minimum": torch.minimum,
     "maximum": torch.maximum,
     "floordiv": _floordiv,
@@ -186,7 +226,7 @@ ELEMENTWISE: dict[str, Function] = {
 }
 # Along the last axis.
 ALONG: dict[str, Function] = {
-    "sum": lambda x: x.sum(-1),
+    "sum": total,
     "max": lambda x: x.amax(-1),
     "min": lambda x: x.amin(-1),
     "any": lambda x: x.any(-1),

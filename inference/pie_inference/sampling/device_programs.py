@@ -19,7 +19,7 @@ from pie_py.device_programs.program import Program
 from pie_py.wire.plan import Int32
 
 _UNUSED = 64  # programs that are kept although no sampler has them
-_FEW = 8  # rows of values to begin with
+_FEW = 8  # rows of values, which are not worth giving back
 
 
 class _Values:
@@ -36,50 +36,49 @@ class _Values:
             tuple(vocabulary if size == VOCABULARY else size for size in of.shape)
             for _, of in program.names
         ]
-        self.count = 0  # of samplers
-        self._clear()
+        self.samplers: list[int] = []  # that have the first rows
+        self._tables = [self._table(i, 0) for i in range(len(program.names))]
 
-    def _clear(self) -> None:
-        self._free: list[int] = []
-        self._tables = [
-            torch.zeros(self._shape(i, 0), dtype=_dtype(i, self.program), device=self._device)
-            for i in range(len(self.program.names))
-        ]
-
-    def _shape(self, name: int, rows: int) -> tuple[int, ...]:
+    def _table(self, name: int, rows: int) -> torch.Tensor:
         versions = (VERSIONS,) if name in self.program.next else ()
-        return (rows, *versions, *self._sizes[name])
+        shape = (rows, *versions, *self._sizes[name])
+        dtype = _dtype(name, self.program)
+        return torch.zeros(shape, dtype=dtype, device=self._device)
 
-    def put(self, values: bytes) -> int:
+    def put(self, sampler: int, values: bytes) -> int:
         """Values of a new sampler; returns its row."""
-        if not self._free:
-            self._grow()
-        row, start = self._free.pop(), 0
-        self.count += 1
+        row, start = len(self.samplers), 0
+        self._make_room(row + 1)
+        self.samplers.append(sampler)
         for i, (_, of) in enumerate(self.program.names):
             size = int(np.prod(self._sizes[i], dtype=np.int64)) * ARRAYS[of.kind].itemsize
             array = np.frombuffer(values[start : start + size], ARRAYS[of.kind])
             start += size
-            value = upload(array.reshape(self._sizes[i]).copy(), self._device)
-            place = (row, 0) if i in self.program.next else (row,)
-            self._tables[i][place] = value
+            # As all versions: none may be what the row's last owner left there.
+            self._tables[i][row] = upload(array.reshape(self._sizes[i]).copy(), self._device)
         return row
 
-    def _grow(self) -> None:
-        rows = self._tables[0].shape[0] if self._tables else self.count
-        more = max(_FEW, rows)
-        self._free = list(range(rows + more - 1, rows - 1, -1))
-        self._tables = [
-            torch.cat((table, table.new_zeros(self._shape(i, more))))
-            for i, table in enumerate(self._tables)
-        ]
+    def drop(self, row: int) -> int | None:
+        """A sampler is over. The last one gets its row, and is returned, unless it is that one."""
+        last = len(self.samplers) - 1
+        moved = self.samplers.pop()
+        if row < last:
+            self.samplers[row] = moved
+            for table in self._tables:
+                table[row] = table[last]
+        self._make_room(last)
+        return moved if row < last else None
 
-    def drop(self, row: int) -> None:
-        """A sampler is over."""
-        self.count -= 1
-        self._free.append(row)
-        if not self.count:
-            self._clear()
+    def _make_room(self, rows: int) -> None:
+        """Room for so many, and no more than four times as many but for a few."""
+        room = self._tables[0].shape[0] if self._tables else rows
+        if rows <= room <= max(_FEW, 4 * rows) and rows:
+            return
+        kept, more = min(rows, room), max(1, 2 * rows) if rows else 0
+        tables = [self._table(i, more) for i in range(len(self._tables))]
+        for old, new in zip(self._tables, tables, strict=True):
+            new[:kept] = old[:kept]
+        self._tables = tables
 
     def read(self, name: int, rows: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
         """`[n, *sizes]`, of int64 rows and steps `[n]`."""
@@ -105,7 +104,7 @@ class _Rows:
     def __init__(
         self,
         values: _Values,
-        rows: torch.Tensor,
+        rows: NDArray[np.int64],
         logits: torch.Tensor,
         seeds: NDArray[np.uint64],
         steps: NDArray[np.uint32],
@@ -113,13 +112,25 @@ class _Rows:
         memory: tuple[Int32, NDArray[np.int64]],
     ) -> None:
         self.logits = logits
-        self.steps = upload_index(steps.astype(np.int64), logits.device)
         self._values = values
         self._rows = rows
-        words = starts(seeds, steps).view(np.int64)
-        self.start = upload(np.ascontiguousarray(words), logits.device)[:, None]
+        self._seeds, self._steps = seeds, steps
         self._remembered = remembered
         self._memory = memory  # rows of what is remembered, and lengths of the texts
+
+    @cached_property
+    def steps(self) -> torch.Tensor:
+        return upload_index(self._steps, self.logits.device)
+
+    @cached_property
+    def start(self) -> torch.Tensor:
+        words = starts(self._seeds, self._steps).view(np.int64)
+        return upload(np.ascontiguousarray(words), self.logits.device)[:, None]
+
+    @cached_property
+    def own(self) -> torch.Tensor:
+        """Rows of values."""
+        return upload_index(self._rows, self.logits.device)
 
     @cached_property
     def _counted(self) -> torch.Tensor:
@@ -135,7 +146,7 @@ class _Rows:
         return self._counted >= GIVEN
 
     def state(self, number: int) -> torch.Tensor:
-        return self._values.read(number, self._rows, self.steps)
+        return self._values.read(number, self.own, self.steps)
 
 
 class DevicePrograms:
@@ -160,11 +171,12 @@ class DevicePrograms:
         for sampler, bound in zip(samplers, programs, strict=True):
             if bound is None:
                 continue
+            self.drop([sampler])  # a slot may be in a batch twice
             text = bound.program.text
             if text not in self._by_text:
                 self._by_text[text] = _Values(bound.program, self._vocabulary, self._device)
             values = self._by_text[text]
-            self._places[sampler] = values, values.put(bound.values)
+            self._places[sampler] = values, values.put(sampler, bound.values)
             self.has[sampler] = True
 
     def drop(self, samplers: Sequence[int]) -> None:
@@ -174,11 +186,12 @@ class DevicePrograms:
             if place is None:
                 continue
             values, row = place
-            values.drop(row)
+            if (moved := values.drop(row)) is not None:
+                self._places[moved] = values, row
             self._places[sampler] = None
             self.has[sampler] = False
         if len(self._by_text) > _UNUSED:
-            self._by_text = {t: values for t, values in self._by_text.items() if values.count}
+            self._by_text = {t: values for t, values in self._by_text.items() if values.samplers}
 
     def state(self, sampler: int, step: int) -> list[torch.Tensor] | None:
         """The values that change, of the step that comes after so many; None without a program."""
@@ -217,19 +230,21 @@ class DevicePrograms:
             group[2].append(place[1])
         tokens = torch.empty(len(logits), dtype=torch.int64, device=self._device)
         for values, places, own in alike.values():
-            some = np.array(places)
-            every = len(some) == len(logits)
-            index = upload_index(some, self._device)
+            some, every = np.array(places), len(places) == len(logits)
+            index = None if every else upload_index(some, self._device)
             rows = _Rows(
                 values,
-                upload_index(np.array(own), self._device),
-                logits if every else logits[index],
+                np.array(own),
+                logits if index is None else logits[index],
                 seeds[some],
                 steps[some],
                 remembered,
                 (memory[0][some], memory[1][some]),
             )
             chosen, following = values.executable.run(rows)
-            values.write(following, rows._rows, rows.steps)
+            if following:
+                values.write(following, rows.own, rows.steps)
+            if index is None:
+                return chosen
             tokens[index] = chosen
         return tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -19,12 +19,28 @@ from pie_py.device_programs.program import Node, Program
 _Action: TypeAlias = Callable[["Rows", list[Any]], torch.Tensor]
 
 
+def whole_numbers(size: int, device: torch.device) -> torch.Tensor:
+    """0, 1, 2 and so on, int64 `[size]`: for all programs the same memory."""
+    return _whole_numbers(1 << max(16, (size - 1).bit_length()), device)[:size]
+
+
+@cache
+def _whole_numbers(size: int, device: torch.device) -> torch.Tensor:
+    return torch.arange(size, device=device)
+
+
 class Rows(Protocol):
     """What rows of a step have for a program."""
 
     logits: torch.Tensor  # [n, vocabulary] float32
-    steps: torch.Tensor  # [n] int64
-    start: torch.Tensor  # [n, 1] int64, where each row's random numbers begin
+
+    @property
+    def steps(self) -> torch.Tensor:
+        """How many tokens each has chosen before, int64 `[n]`."""
+
+    @property
+    def start(self) -> torch.Tensor:
+        """Where each row's random numbers begin, int64 `[n, 1]`."""
 
     def newest(self, count: int) -> torch.Tensor:
         """The newest tokens, int64 `[n, count]`."""
@@ -47,21 +63,32 @@ class Executable:
         self.program = program
         self._vocabulary = vocabulary
         self._device = device
-        last: dict[int, int] = {}
-        for i, node in enumerate(program.nodes):
-            last.update(dict.fromkeys(node.operands, i))
         kept = {program.token, *program.next.values()}
-        # What each node does, and whose values are not needed any more behind it.
+        operands = self._operands(kept)
+        last = {each: i for i, of in operands.items() for each in of}
+        # What each node does that is needed, and whose values are not behind it.
         self._actions = [
-            (self._action(node), [j for j in set(node.operands) if last[j] == i and j not in kept])
-            for i, node in enumerate(program.nodes)
+            (i, self._action(program.nodes[i]), [j for j in of if last[j] == i and j not in kept])
+            for i, of in operands.items()
         ]
+
+    def _operands(self, kept: set[int]) -> dict[int, set[int]]:
+        """The nodes that the kept ones need, in order, and what each is made of."""
+        needed, found = set(kept), {}
+        for i in reversed(range(len(self.program.nodes))):
+            if i not in needed:
+                continue
+            node = self.program.nodes[i]
+            races = self._race_of(node) is not None
+            found[i] = set(node.operands[:1] if races else node.operands)
+            needed |= found[i]
+        return dict(reversed(found.items()))
 
     def run(self, rows: Rows) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         """Tokens, int64 `[n]`, and the next values `[n, *sizes]` by the number of their name."""
-        values: list[Any] = []
-        for action, done in self._actions:
-            values.append(action(rows, values))
+        values: list[Any] = [None] * len(self.program.nodes)
+        for number, action, done in self._actions:
+            values[number] = action(rows, values)
             for each in done:
                 values[each] = None
         count = len(rows.logits)
@@ -76,7 +103,7 @@ class Executable:
         name, operands = node.operation, node.operands
         if not operands:
             return self._given(node)
-        if name == "sub" and (stream := self._draws(operands[1])) is not None:
+        if (stream := self._race_of(node)) is not None:
             return partial(_raced, operands[0], stream)
         if name in ELEMENTWISE:
             if len(operands) == 1:
@@ -111,7 +138,7 @@ class Executable:
                 one: float = np.uint32(value).view(np.float32).item() if is_float else value
                 made = torch.tensor([one], dtype=DTYPES[Kind(kind)], device=self._device)
             case _, [size]:
-                made = torch.arange(self._size(size), device=self._device)[None]
+                made = whole_numbers(self._size(size), self._device)[None]
         return lambda rows, values: made
 
     def _own(self, node: Node) -> operations.Function:
@@ -139,16 +166,19 @@ class Executable:
             case "transpose":
                 return lambda x: x.transpose(1, 2)
             case "matvec":
-                return lambda m, v: torch.matmul(m, v[:, :, None]).squeeze(2)
+                return operations.matvec
         raise AssertionError(node)
 
-    def _draws(self, number: int) -> int | None:
-        """The stream of a value that is the logarithm of all tokens' exponential variates.
+    def _race_of(self, node: Node) -> int | None:
+        """The stream, if a node takes the logarithm of all tokens' exponential variates off a value
+        `[vocabulary]`.
 
         Those race in one pass, as for the built-in samplers: on a CPU twice as fast.
         """
         nodes = self.program.nodes
-        log = nodes[number]
+        if node.operation != "sub" or nodes[node.operands[0]].type.shape != (VOCABULARY,):
+            return None
+        log = nodes[node.operands[1]]
         if log.operation != "log" or nodes[log.operands[0]].operation != "exponential":
             return None
         variates = nodes[log.operands[0]]
@@ -188,11 +218,9 @@ def _by_chance(
 
 def _raced(operand: int, stream: int, rows: Rows, values: list[Any]) -> torch.Tensor:
     """`x - log(exponential(tokens))`."""
-    x = values[operand]
-    if x.ndim != 2 or x.shape[1] != rows.logits.shape[1]:
-        x = x.reshape(len(x), -1).expand(-1, rows.logits.shape[1])
-    tokens = torch.arange(x.shape[1], device=x.device)
-    return race(x.expand(len(rows.logits), -1), _start(rows, stream), tokens)
+    count, vocabulary = rows.logits.shape
+    tokens = whole_numbers(vocabulary, rows.logits.device)
+    return race(values[operand].expand(count, -1), _start(rows, stream), tokens)
 
 
 def _start(rows: Rows, stream: int) -> torch.Tensor:
