@@ -65,8 +65,13 @@ def min_waste(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice
         # could be neither moved nor given up.
         fits = room >= one.tokens if one.can_discard else room > 0
         late = _seconds_in_line(line, one.tokens, load) if hides else 0.0
-        away = late + step + costs.swap_time(one.tokens)
-        if not fits or WORTH * away >= one.remaining:
+        away = step + costs.swap_time(one.tokens)
+        if not fits:
+            continue
+        if late + WORTH * away >= one.remaining:
+            # Nor is it given up, if that takes longer still: the next look may find a longer wait.
+            if costs.swap_time(one.tokens) <= costs.forward_time(one.tokens):
+                choices[at] = Choice.PRESERVE
             continue
         moving = waste.swap(one, costs) if hides else waste.stalled_swap(one, load, costs)
         if late * one.tokens + moving < min(wastes[at]):
