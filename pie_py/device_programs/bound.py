@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -48,6 +49,31 @@ def bind(program: Program, given: Mapping[str, Any], vocabulary: int) -> Bound:
         raise ProgramFault(f"{wrong[0]}: its names are {names}, and {sorted(given)} were given")
     values = [_packed(name, of, given[name], vocabulary) for name, of in program.names]
     return Bound(program, b"".join(values))
+
+
+def state_json(program: Program, values: bytes, vocabulary: int) -> str:
+    """What changes, as a JSON object by name; null where JSON has no such number.
+
+    Args:
+        program: which has names.
+        values: of those that change, in their order: elements as `ARRAYS` says.
+        vocabulary: number of tokens.
+    """
+    found, start = {}, 0
+    for i in program.next:
+        name, of = program.names[i]
+        sizes = [vocabulary if size == VOCABULARY else size for size in of.shape]
+        end = start + ARRAYS[of.kind].itemsize * math.prod(sizes)
+        array = np.frombuffer(values[start:end], ARRAYS[of.kind]).reshape(sizes)
+        found[name] = _finite(array.tolist())
+        start = end
+    return json.dumps(found)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _packed(name: str, of: Type, value: Any, vocabulary: int) -> bytes:

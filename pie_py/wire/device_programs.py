@@ -9,7 +9,7 @@ import numpy as np
 
 from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.program import Program, ProgramFault, read_program
-from pie_py.wire.plan import Int32, SetSampler, Uint32
+from pie_py.wire.plan import Int32, SetSampler, States, Uint32
 
 
 def packed(programs: Sequence[Bound | None]) -> dict[str, Any]:
@@ -63,6 +63,16 @@ def unpacked(batch: SetSampler, vocabulary: int, known: dict[str, Program]) -> l
             raise ProgramFault(f"{len(values)} bytes of values for a program that has others")
         found.append(bound)
     return found
+
+
+def packed_states(values: Sequence[bytes]) -> States:
+    """The state of samplers."""
+    return States(np.array([len(each) for each in values], np.int32), _words(values))
+
+
+def unpacked_states(states: States) -> list[bytes]:
+    """The state of samplers. Raises ProgramFault if the arrays do not go together."""
+    return _parts(states.values, states.lengths)
 
 
 def _read(text: str, vocabulary: int) -> Program:

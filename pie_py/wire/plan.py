@@ -186,6 +186,15 @@ class FeedSampler:
 
 
 @dataclass(slots=True)
+class ReadState:
+    """Reads the state of `n` samplers that are device programs: what changes from step to step."""
+
+    kind: ClassVar[str] = "read_state"
+    samplers: Int32  # [n]
+    steps: Uint32  # [n] tokens chosen before
+
+
+@dataclass(slots=True)
 class KeepLogits:
     """Computes the logits after `n` output embeds and keeps them, for choices to mix in."""
 
@@ -271,6 +280,7 @@ Batch: TypeAlias = (
     | ShiftKv
     | NextDist
     | ReadHidden
+    | ReadState
     | SetSampler
     | FeedSampler
     | KeepLogits
@@ -293,6 +303,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
         ShiftKv,
         NextDist,
         ReadHidden,
+        ReadState,
         SetSampler,
         FeedSampler,
         KeepLogits,
@@ -338,6 +349,14 @@ class Hidden:
 
 
 @dataclass(slots=True)
+class States:
+    """Result of a `ReadState`: values as `pie_py.device_programs.bound` packs them."""
+
+    lengths: Int32  # [n] bytes of each sampler's
+    values: Uint32  # each padded to whole words
+
+
+@dataclass(slots=True)
 class Samples:
     """Result of a `Sample`. Log-probabilities are those of the model's own distribution."""
 
@@ -370,11 +389,12 @@ class BatchResult:
     refused: dict[int, str] | None = None  # rows that could not be carried out, the others were
     attention: Attention | None = None
     hidden: Hidden | None = None
+    states: States | None = None
 
     @property
     def has_values(self) -> bool:
         """Whether a program may wait for values in it, not only for its batch to end."""
-        values = self.samples, self.distributions, self.attention, self.hidden
+        values = self.samples, self.distributions, self.attention, self.hidden, self.states
         return any(found is not None for found in values)
 
 

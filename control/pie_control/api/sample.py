@@ -18,7 +18,11 @@ from pie_control.commands.sample import (
     SampleCommand,
     TokenMask,
 )
-from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
+from pie_control.commands.sampler import (
+    FeedSamplerCommand,
+    ReadStateCommand,
+    SetSamplerCommand,
+)
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
@@ -55,7 +59,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         mixes=rule.mixes,
         top=min(wanted.logprobs, vocabulary),
         program_bytes=program_bytes,
-        has_state=program is not None and bool(program.next),
+        program=program,
         cost=0 if program is None else int(program.cost(vocabulary)),
     )
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
@@ -64,6 +68,22 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     )
     target.scheduler.enqueue(target.queue, command)
     return handle
+
+
+def read_state(instance: Instance, queue: int, sampler: int) -> int:
+    """Queues a look at the state of a device program and opens a future of it."""
+    target = queue_of(instance, queue, "sample")
+    found = target.space.samplers.find(sampler)
+    if found.program is None:
+        raise ApiError("invalid-argument", f"sampler {sampler} is no device program")
+    if found.is_lost:
+        raise found.lost_state()
+    target.queue.check_room()
+    future = instance.futures.create(FutureKind.TEXT)
+    vocabulary = target.model.description.vocab_size
+    command = ReadStateCommand(found, found.program, found.steps, vocabulary, future)
+    target.scheduler.enqueue(target.queue, command)
+    return future.handle
 
 
 def destroy_sampler(instance: Instance, queue: int, sampler: int) -> None:

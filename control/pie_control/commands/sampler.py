@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from pie_control.commands.command import Command, Numbers, Scrub, Touched, int32, starts_of
+from pie_control.commands.sample import Question
+from pie_control.instances.futures import Future
 from pie_control.resources.samplers import Sampler
-from pie_py.device_programs.bound import Bound
+from pie_py.device_programs.bound import Bound, state_json
+from pie_py.device_programs.program import Program
 from pie_py.wire import device_programs
 from pie_py.wire.operations import Step, packed
-from pie_py.wire.plan import FeedSampler, SetSampler
+from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -68,6 +71,42 @@ class SetSamplerCommand(Command):
         Otherwise the program would sample with the parameters of the slot's last owner.
         """
         scrub.still_run.append(self.join([self]))
+
+
+@dataclass(slots=True, eq=False)
+class ReadStateCommand(Question):
+    """Asks for the state of a device program."""
+
+    kind: ClassVar[str] = ReadState.kind
+    sampler: Sampler
+    program: Program
+    step: int  # tokens that the sampler has chosen before
+    vocabulary: int
+    future: Future
+
+    def read(self) -> Touched:
+        """The sampler."""
+        return [], [self.sampler.name]
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> ReadState:
+        """One batch."""
+        return ReadState(
+            samplers=int32([command.sampler.slot for command in commands]),
+            steps=np.array([command.step for command in commands], np.uint32),
+        )
+
+    @classmethod
+    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
+        """Gives every command its state as JSON."""
+        if answer.states is None:
+            return
+        states = device_programs.unpacked_states(answer.states)
+        for command, values in zip(commands, states, strict=True):
+            if command.queue.failure is None:
+                command.future.on_cancel = None
+                text = state_json(command.program, values, command.vocabulary)
+                command.future.resolve(text)
 
 
 @dataclass(slots=True, eq=False)

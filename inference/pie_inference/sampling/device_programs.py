@@ -195,6 +195,15 @@ class DevicePrograms:
         if len(self._by_text) > _UNUSED:
             self._by_text = {t: values for t, values in self._by_text.items() if values.samplers}
 
+    def state(self, sampler: int, step: int) -> list[torch.Tensor] | None:
+        """The values that change, of the step that comes after so many; None without a program."""
+        place = self._places[sampler]
+        if place is None:
+            return None
+        values, row = place
+        index = [upload_index(np.array([one]), self._device) for one in (row, step)]
+        return [values.read(name, *index)[0] for name in values.program.next]
+
     def choose(
         self,
         samplers: Int32,

@@ -1423,6 +1423,21 @@ export function feedSampler(queue: number, sampler: number, tokens: Iterable<num
 }
 
 /**
+ * Asks for the state of a sampler that is a device program, after the choices queued before:
+ * a JSON object that has, of each name that changes, a number, a boolean, or lists of them;
+ * null is a number that JSON has not.
+ * Gives: a JSON object, by `takeText`.
+ * Errors: `invalid-handle`, `invalid-argument` (no device program), `limit-exceeded`.
+ */
+export function readState(queue: number, sampler: number): number {
+  try {
+    return _sample.readState(asU32(queue), asU32(sampler));
+  } catch (error) {
+    throw called(error);
+  }
+}
+
+/**
  * Gives a sampler's next choice the logits after an embed, to mix in: of this model or
  * another one with as many tokens, in the order of the weights. Called for each of the `mix`
  * weights but the first before a choice; a run can't have any.

@@ -118,6 +118,7 @@ __all__ = [
     "push_room",
     "random_bytes",
     "read_body",
+    "read_state",
     "receive",
     "receive_blob",
     "release_export",
@@ -1606,6 +1607,20 @@ def feed_sampler(queue: int, sampler: int, tokens: Iterable[int], generated: boo
         _sample.feed_sampler(as_u32(queue), as_u32(sampler), as_u32s(tokens), bool(generated))
     except Err as error:
         raise PieError(error.value) from None
+
+
+def read_state(queue: int, sampler: int) -> int:
+    """Asks for the state of a sampler that is a device program, after the choices queued before:
+    a JSON object that has, of each name that changes, a number, a boolean, or lists of them;
+    null is a number that JSON has not.
+    Gives: a JSON object, by `take_text`.
+    Errors: `invalid-handle`, `invalid-argument` (no device program), `limit-exceeded`.
+    """
+    try:
+        answer: int = _sample.read_state(as_u32(queue), as_u32(sampler))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
 
 
 def mix_logits(queue: int, embed: int, sampler_queue: int, sampler: int) -> None:

@@ -1817,6 +1817,8 @@ pub mod sample {
                 generated: u32,
                 area: *mut usize,
             );
+            #[link_name = "read-state"]
+            pub fn read_state(queue: u32, sampler: u32, area: *mut usize);
             #[link_name = "mix-logits"]
             pub fn mix_logits(
                 queue: u32,
@@ -1986,6 +1988,16 @@ pub mod sample {
                 area,
             )
         })
+    }
+
+    /// Asks for the state of a sampler that is a device program, after the choices queued before:
+    /// a JSON object that has, of each name that changes, a number, a boolean, or lists of them;
+    /// null is a number that JSON has not.
+    /// Gives: a JSON object, by `take_text`.
+    /// Errors: `invalid-handle`, `invalid-argument` (no device program), `limit-exceeded`.
+    pub fn read_state(queue: u32, sampler: u32) -> HostFuture<String> {
+        let started = call(|area| unsafe { imports::read_state(queue, sampler, area) });
+        HostFuture::new(started, super::runtime::take_text)
     }
 
     /// Gives a sampler's next choice the logits after an embed, to mix in: of this model or
