@@ -166,6 +166,9 @@ def _own(
 
 def f32(x: float) -> float:
     """The nearest float32."""
+    if isinstance(x, int) and (low := x.bit_length() - 32) > 0:
+        # Not by way of float64, which would round before: a bit stands for all below it.
+        x = (x >> low | (x & ((1 << low) - 1) != 0)) << low
     try:
         return float(struct.unpack("<f", struct.pack("<f", x))[0])
     except OverflowError:

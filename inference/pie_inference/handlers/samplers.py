@@ -32,6 +32,7 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
     if batch.numbers.shape != (count, 3) or batch.seeds.shape != (count, 2):
         raise BadBatch("set_sampler: numbers are not [n, 3], or seeds not [n, 2]")
     programs = _programs(model, batch)
+    require_lengths("set_sampler: freed", batch.freed)
     require_below("set_sampler: freed", batch.freed, pool.size)
     pool.device_programs.drop(batch.freed.tolist())
     try:

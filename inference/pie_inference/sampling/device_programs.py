@@ -83,15 +83,17 @@ class _Values:
     def read(self, name: int, rows: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
         """`[n, *sizes]`, of int64 rows and steps `[n]`."""
         table = self._tables[name]
-        return table[rows, steps % VERSIONS] if name in self.program.next else table[rows]
+        if name not in self.program.next:
+            return table.index_select(0, rows)
+        return table.flatten(0, 1).index_select(0, rows * VERSIONS + steps % VERSIONS)
 
     def write(
         self, following: dict[int, torch.Tensor], rows: torch.Tensor, steps: torch.Tensor
     ) -> None:
         """Values of the steps behind some."""
-        places = (steps + 1) % VERSIONS
+        places = rows * VERSIONS + (steps + 1) % VERSIONS
         for name, value in following.items():
-            self._tables[name][rows, places] = value
+            self._tables[name].flatten(0, 1).index_copy_(0, places, value)
 
 
 def _dtype(name: int, program: Program) -> torch.dtype:

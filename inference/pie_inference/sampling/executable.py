@@ -9,10 +9,12 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import torch
 
+from pie_inference.device import upload
 from pie_inference.sampling import device_operations as operations
 from pie_inference.sampling.choose import race
-from pie_inference.sampling.device_operations import ALONG, CHANCES, DTYPES, ELEMENTWISE
+from pie_inference.sampling.device_operations import ALONG, CHANCES, ELEMENTWISE
 from pie_inference.sampling.noise import numbers
+from pie_py.device_programs.bound import ARRAYS
 from pie_py.device_programs.language import VOCABULARY, Kind
 from pie_py.device_programs.program import Node, Program
 
@@ -134,9 +136,9 @@ class Executable:
             case "state", [number]:
                 return lambda rows, values: rows.state(number)
             case "constant", [kind, value]:
-                is_float = kind == Kind.FLOAT
-                one: float = np.uint32(value).view(np.float32).item() if is_float else value
-                made = torch.tensor([one], dtype=DTYPES[Kind(kind)], device=self._device)
+                one = np.array([value], np.uint32 if kind == Kind.FLOAT else np.int64)
+                bits = one.view(np.float32) if kind == Kind.FLOAT else one
+                made = upload(bits.astype(ARRAYS[Kind(kind)]), self._device)
             case _, [size]:
                 made = whole_numbers(self._size(size), self._device)[None]
         return lambda rows, values: made
