@@ -36,6 +36,7 @@ MODULES = {
     "stopwatch": "benchmarks.stopwatch",
     "laptop": "benchmarks.laptop.compare",
     "clients": "benchmarks.clients.run",
+    "speculation": "benchmarks.speculation.compare",
 }
 ATTACKS = Benchmarks(
     {

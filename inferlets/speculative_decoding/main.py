@@ -1,20 +1,10 @@
 """Speculative decoding: a cheap drafter proposes tokens, the model verifies them in one forward.
 
-The drafter is prompt lookup (what followed the last tokens when they came before), or a small
-model that is served, too. The output is the model's own, greedy.
+The drafter is the server's prompt lookup (what followed the last tokens when they came before), or
+a small model that is served, too. The output is the model's own, greedy.
 """
 
 from inferlet import Context, Model
-
-
-def look_up(tokens: list[int], count: int, longest: int = 3) -> list[int]:
-    """What followed the last tokens where they came before, the most of them that did."""
-    for size in range(min(longest, len(tokens) - 1), 0, -1):
-        tail = tokens[-size:]
-        for at in range(len(tokens) - size - 1, -1, -1):
-            if tokens[at : at + size] == tail:
-                return tokens[at + size : at + size + count]
-    return []
 
 
 class SmallModel:
@@ -37,27 +27,32 @@ class SmallModel:
 async def main(
     prompt: str = "Once upon a time there was a small fox called Rena. She",
     drafter: str | None = None,
-    draft_tokens: int = 4,
+    draft_tokens: int = 8,
     max_tokens: int = 64,
     model_name: str | None = None,
 ) -> dict[str, object]:
-    """Returns the text, and how many forwards it took.
+    """Returns the text, and with a small model how many forwards it took.
 
     Args:
         prompt: what to continue.
-        drafter: a small model with the same tokenizer; by default prompt lookup.
+        drafter: a small model with the same tokenizer; by default the server looks up what came
+            before.
         draft_tokens: most tokens that are proposed at once.
         max_tokens: most tokens of the text.
         model_name: the large model.
     """
     served = Model.load(model_name)
     context = Context(served).fill(prompt)
-    small = SmallModel(drafter) if drafter else None
+    if drafter is None:
+        generation = context.generate(max_tokens=max_tokens, speculate=draft_tokens)
+        tokens = await generation.collect_tokens()
+        return {"text": served.tokenizer.decode(tokens), "tokens": tokens}
+    small = SmallModel(drafter)
     out: list[int] = []
     forwards = drafted = 0
     while len(out) < max_tokens and not set(out) & set(served.stop_tokens):
         known = context.tokens
-        draft = await small.draft(known, draft_tokens) if small else look_up(known, draft_tokens)
+        draft = await small.draft(known, draft_tokens)
         out += await context.verify(draft)
         forwards, drafted = forwards + 1, drafted + len(draft)
     stop = next((i for i, token in enumerate(out) if token in served.stop_tokens), None)

@@ -205,7 +205,12 @@ class KeepLogits:
 
 @dataclass(slots=True)
 class Sample:
-    """Chooses a token after each of `n` output embeds; no sampler twice."""
+    """Chooses a token after each of `n` output embeds; no sampler twice, but for drafts.
+
+    Where tokens are guessed, a sampler has several rows, one behind the other: the choice after
+    each of its guesses that stands in the text before. Its last token is then that of the first
+    row that differs from the guess, as if it had chosen step by step.
+    """
 
     kind: ClassVar[str] = "sample"
     embeds: Int32  # [n]
@@ -216,6 +221,9 @@ class Sample:
     masks: Uint32  # [m, w] bit t % 32 of word t // 32 allows token t
     # [n, OTHERS] rows of kept logits that are mixed in, or -1; empty if none is
     mixed: Int32 = field(default_factory=_nothing)
+    # [n] the token that each row is guessed to choose, or -1, as the last of a sampler; empty if
+    # none is guessed
+    drafts: Int32 = field(default_factory=_nothing)
 
 
 @dataclass(slots=True)
@@ -432,6 +440,7 @@ class ModelDescription:
     dtype: str
     traits: list[str]
     image_rule: dict[str, int] | None = None  # `ImageRule`'s fields; None if it reads text only
+    draft_embeds: int = 0  # more of them, behind those, for guessed tokens of a plan
     samplers: int = 1024  # samplers in the pool
     count_rows: int = 1024  # most samplers that remember tokens, as penalties do
     host_pages: int = 0  # pages of host memory, for swapped ones

@@ -35,6 +35,7 @@ def program(seed: int) -> dict[str, Any]:
                 "temperature": temperature,
                 "penalty": chance.choice([0, 0, 0.5]) if temperature else 0,
                 "seed": chance.randrange(2**31),
+                "guesses": chance.randint(1, 16),
                 "fork": chance.random() < 0.3,
                 "then": chance.choices(range(3, 300), k=chance.choice([0, 0, 1, 3])),
             }
@@ -50,6 +51,7 @@ def run_all(server: Server, guests: Path, jobs: list[dict[str, Any]]) -> dict[st
         instances = {
             "python ahead": [client.launch(python, [json.dumps(j), "ahead"]) for j in jobs],
             "python": [client.launch(python, [json.dumps(j), "behind"]) for j in jobs],
+            "python guessing": [client.launch(python, [json.dumps(j), "guessing"]) for j in jobs],
             "rust ahead": [
                 client.launch(rust, ["run-ahead", json.dumps({**j, "ahead": True})]) for j in jobs
             ],
@@ -78,6 +80,8 @@ def test_programs_on_and_off_in_both_languages(
         pairs = zip(told[f"{language} ahead"], told[language], strict=True)
         for ahead, behind in pairs:
             assert texts(ahead) == texts(behind)
+    for guessing, behind in zip(told["python guessing"], told["python"], strict=True):
+        assert texts(guessing) == texts(behind)
     for python, rust in zip(told["python"], told["rust"], strict=True):
         assert texts(python) == texts(rust)
     for job, (steps, last) in list(zip(jobs, told["python"], strict=True))[:8]:

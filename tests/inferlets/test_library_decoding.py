@@ -54,7 +54,6 @@ def test_a_text_of_no_tokens_is_empty(library: Library) -> None:
         ("speculative_decoding", {"drafter": "pie-tiny-draft"}, 0.6),
         ("tree_speculation", {"drafter": "pie-tiny-draft"}, 0.55),
         ("tree_speculation", {}, 0.3),  # drafts of its own
-        ("speculative_decoding", {}, 1.0),
         ("jacobi_decoding", {}, 1.1),
     ],
 )
@@ -81,10 +80,17 @@ def test_jacobi_decoding_ends_where_the_context_does(library: Library) -> None:
 
 
 def test_prompt_lookup_pays_where_text_is_repeated(library: Library) -> None:
-    prompt = "<|begin|><|user|>\nWrite the word coin 5 times.<|end|>\n<|assistant|>\n"
+    prompt = "abcabcabcabcabc"
+    text = library.complete(prompt, 64)  # its prefix is cached from here on
+    before = library.forwards()[1]
     found = library.run("speculative_decoding", prompt=prompt)
-    assert found["text"] == library.complete(prompt, 64)
-    assert found["forwards"] < 0.9 * len(found["tokens"])
+    assert library.forwards()[1] - before < 0.7 * len(found["tokens"])
+    assert found["text"] == text
+
+
+def test_prompt_lookup_changes_no_text(library: Library) -> None:
+    found = library.run("speculative_decoding", prompt=STORY, max_tokens=40)
+    assert found["text"] == library.complete(STORY, 40)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 2.5])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import hypothesis.strategies as st
 import pytest
@@ -77,6 +77,9 @@ class Runner(Guest):
     def tokens(self, run: int) -> list[int]:
         return list(map(int, calls.take_tokens(self.instance, self.queue, run)))
 
+    def speculate(self, run: int, text: list[int], most: int) -> None:
+        calls.speculate(self.instance, self.queue, run, text, most)
+
     def end(self, run: int, count: int) -> None:
         """Ends a run; the pages then hold its first tokens but the last."""
         self.held += calls.end_run(self.instance, self.queue, run, count)
@@ -113,6 +116,7 @@ class Job:
     stop: int | None  # index of the token that is a stop token
     give_up: int | None  # ended once it has so many tokens
     again: int  # tokens of the second run
+    guesses: tuple[int, int] | None = None  # at a time, and every which of them is wrong
 
     def expected(self) -> tuple[list[int], list[int]]:
         """The tokens of both runs, step by step."""
@@ -141,13 +145,10 @@ JOBS = st.builds(
     st.none() | st.integers(0, 12),
     st.none() | st.integers(1, 9),
     st.integers(1, 5),
+    st.none() | st.tuples(st.integers(1, 16), st.integers(2, 30)),
 ).map(
     # What a run has chosen in vain counts for penalties.
-    lambda job: (
-        Job(job.text, job.sampler, job.most, None, None, job.again)
-        if "penalty" in job.sampler
-        else job
-    )
+    lambda job: replace(job, stop=None, give_up=None) if "penalty" in job.sampler else job
 )
 
 
@@ -161,9 +162,17 @@ class Playing:
         self.sampler = self.guest.sampler(job.sampler)
         stops = () if job.stop is None or job.stop >= job.most else (self.all_tokens()[job.stop],)
         self.run = self.guest.start(self.sampler, job.most, stops)
+        self.speculate(self.all_tokens())
         self.got: list[int] = []
         self.second = False
         self.done = False
+
+    def speculate(self, tokens: list[int]) -> None:
+        """Shows the run what it will come to, with mistakes."""
+        if self.job.guesses is not None:
+            most, wrong = self.job.guesses
+            text = [7 if i % wrong == wrong - 1 else token for i, token in enumerate(tokens)]
+            self.guest.speculate(self.run, text, most)
 
     def all_tokens(self) -> list[int]:
         server = Server(one_by_one=True, kv_pages=200)
@@ -183,6 +192,7 @@ class Playing:
             guest.end(self.run, len(self.stands))
             guest.append(self.stands[-1:])
             self.run, self.second, self.got = guest.start(self.sampler, self.job.again), True, []
+            self.speculate(self.then)
         elif len(self.got) == self.job.again:
             assert self.got == self.then
             guest.end(self.run, self.job.again)

@@ -187,7 +187,9 @@ class FakeWorker:
         self.facts = description
         self.slots = [Slot()] * (description.kv_pages * description.page_size)
         self.host = [Slot()] * (description.host_pages * description.page_size)
-        self.embeds: list[tuple[Value, int]] = [(GARBAGE, -1)] * description.embeds
+        self.embeds: list[tuple[Value, int]] = [(GARBAGE, -1)] * (
+            description.embeds + description.draft_embeds
+        )
         self.samplers: dict[int, Sampler] = {}
         self.holders = np.zeros(description.kv_pages, np.int32)
         self.fail_kinds: set[str] = set()
@@ -401,7 +403,9 @@ class FakeWorker:
     def sample(self, batch: Sample) -> BatchResult:
         count = len(batch.embeds)
         self._note("sample", count, count)
-        assert len(set(batch.samplers.tolist())) == count
+        drafts = batch.drafts.tolist() or [-1] * count
+        assert len(set(batch.samplers[np.array(drafts) < 0].tolist())) == drafts.count(-1)
+        settled = False  # the sampler's token is known: later rows of it do not stand
         vocab = self.facts.vocab_size
         width = int(batch.top.max())
         tokens = np.full(count, -1, np.int32)
@@ -412,7 +416,12 @@ class FakeWorker:
             at = int(batch.masked[i])
             mask = tuple(batch.masks[at].tolist()) if at >= 0 else ()
             value = self.embeds[embed][0]
-            token = self.samplers[slot].choose(value, int(batch.steps[i]), mask, vocab)
+            step = int(batch.steps[i])
+            if settled:
+                token = self.samplers[slot].pick(value, step, mask, vocab)
+            else:
+                token = self.samplers[slot].choose(value, step, mask, vocab)
+            settled = drafts[i] >= 0 and (settled or token != drafts[i])
             if token is not None:
                 tokens[i] = token
             top[i, : batch.top[i]] = [(abs(value) + j) % vocab for j in range(batch.top[i])]

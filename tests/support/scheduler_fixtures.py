@@ -34,6 +34,7 @@ MODEL = ModelDescription(
     page_size=8,
     kv_pages=48,
     embeds=96,
+    draft_embeds=7,
     vocab_size=1000,
     hidden_size=1,
     max_position=4096,

@@ -17,6 +17,8 @@ from pie_control.models.model import OpenQueue
 from pie_control.resources.run_pages import Ask, RunPages
 from pie_control.wasm import SUSPENDED
 
+MOST_GUESSED = 16  # tokens at a time
+
 
 def start_run(
     instance: Instance,
@@ -96,6 +98,24 @@ def _asking(instance: Instance, target: OpenQueue) -> Ask:
 def _check_count(count: int) -> None:
     if count < 1:
         raise ApiError("invalid-argument", "0 tokens asked for; ask for at least one")
+
+
+def speculate(instance: Instance, queue: int, run: int, text: list[int], most: int) -> None:
+    """Has a run guess its next tokens."""
+    target, found = run_of(instance, queue, run)
+    facts = target.model.description
+    if not 1 <= most <= MOST_GUESSED:
+        raise ApiError(
+            "invalid-argument", f"{most} tokens to guess at a time; 1 to {MOST_GUESSED} can be"
+        )
+    if len(text) > facts.max_position:
+        raise ApiError(
+            "invalid-argument",
+            f"a text of {len(text)} tokens; the model's context has {facts.max_position} positions",
+        )
+    if text and (largest := max(text)) >= facts.vocab_size:
+        raise ApiError("invalid-argument", f"{largest} is no token of the model")
+    target.scheduler.speculate(found, text, most)
 
 
 def run_progress(instance: Instance, queue: int, run: int, count: int) -> int:

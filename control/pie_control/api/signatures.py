@@ -333,6 +333,9 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
             U32,
             fallible=True,
         ),
+        "speculate": Signature(
+            {"queue": U32, "run": U32, "text": U32_LIST, "most": U32}, None, fallible=True
+        ),
         "run-progress": Signature({"queue": U32, "run": U32, "count": U32}, U32, fallible=True),
         "take-tokens": Signature({"queue": U32, "run": U32}, U32_LIST, fallible=True),
         "next-tokens": Signature({"queue": U32, "run": U32, "count": U32}, U32_LIST, fallible=True),

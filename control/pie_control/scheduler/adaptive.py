@@ -55,7 +55,7 @@ class Adaptive:
     def took(self, batch: PlanBatch, seconds: float, elapsed: float) -> None:
         """Learns what inputs cost, and charges users what they have had."""
         forwards, steps = cast(Sequence[ForwardCommand], batch.commands), batch.steps
-        runs = 0 if steps is None else steps.count
+        runs = 0 if steps is None else steps.inputs
         self._pace.took(forwards, runs, seconds)
         if forwards or self._shares.waiting:
             lone = self._pace.of_steps(runs + [len(each.inputs) for each in forwards].count(1))

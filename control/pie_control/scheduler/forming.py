@@ -87,11 +87,15 @@ class PlanForming:
         formed = self._runs.step(room)
         steps = self.newest = None if formed is None else formed.steps
         if formed is not None:
+            if formed.drafts is not None:
+                kind = formed.drafts.kind
+                batches.append(PlanBatch(kind, (), formed.steps, formed.drafts))
+                self._stats.batch_sent(kind, formed.steps.count, formed.drafts.tokens.size)
             self._add_step(formed.steps, formed.embed, batches)
         if forwards:
             users: set[str] = set()  # whose steps are in the plan
             if steps is not None:
-                limits = limits.without(steps.count)
+                limits = limits.without(steps.inputs)
                 users = steps.users
             forwards = self._policy.choose(forwards, limits, users, self._backlog.users)
             if forwards:
@@ -167,7 +171,8 @@ class PlanForming:
             batches[-1].add(steps, part)
         else:
             batches.append(PlanBatch(part.kind, (), steps, part))
-        self._stats.batch_sent(part.kind, steps.count, steps.count, new=not to_last)
+        rows = steps.count if part.kind == EmbedSampled.kind else steps.inputs
+        self._stats.batch_sent(part.kind, steps.count, rows, new=not to_last)
 
     def _send_samples(self, steps: Steps, batches: list[PlanBatch]) -> bool:
         """Adds the choices of commands that can be made with those of runs; whether there are some.
@@ -177,7 +182,7 @@ class PlanForming:
         heads = self._backlog.heads[SampleCommand]
         if not heads:
             return False
-        limits = self._limits.without(steps.count)
+        limits = self._limits.without(steps.inputs)
         commands = gather(heads, limits) if limits.commands > 0 else []
         if commands:
             self._send(cut(commands, limits), batches)

@@ -140,6 +140,8 @@ class InFlight:
             self._stats.worker_ns += answer.nanoseconds
             if batch.kind == Forward.kind and answer.nanoseconds:
                 self._policy.took(batch, answer.nanoseconds / 1e9, seconds)
+                if batch.steps is not None and not batch.commands:
+                    batch.steps.took(seconds)
             batch.note_times(plan.sent_ns, now, answer.nanoseconds)
             if answer.error is not None:
                 _log_failure(batch.owners, answer.error)

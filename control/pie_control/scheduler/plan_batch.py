@@ -112,6 +112,7 @@ def joined(commands: Batch, steps: EmbedSampled | Forward | Sample) -> Batch:
                 np.concatenate([first.masked, second.masked]),
                 first.masks,
                 _mixed(first.mixed, second.samplers.size),
+                _drafts(first.samplers.size, second.drafts),
             )
         case Forward() as first, Forward() as second:
             return _joined_forwards(first, second)
@@ -149,6 +150,11 @@ def _joined_forwards(first: Forward, second: Forward) -> Forward:
 def _mixed(first: Int32, runs: int) -> Int32:
     """What commands mix in, and so many runs, which mix nothing in."""
     return np.pad(first, ((0, runs), (0, 0)), constant_values=-1) if first.size else NOTHING
+
+
+def _drafts(commands: int, runs: Int32) -> Int32:
+    """What is guessed of runs, behind so many commands, of which nothing is."""
+    return np.pad(runs, (commands, 0), constant_values=-1) if runs.size else NOTHING
 
 
 def _starts(first: Int32, second: Int32) -> Int32:

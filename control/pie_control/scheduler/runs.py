@@ -8,7 +8,7 @@ forward.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,8 +20,18 @@ from pie_control.commands.queue import Account, QueueOwner
 from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.errors import ApiError
+from pie_control.resources.samplers import NO_COUNTS
+from pie_control.scheduler.speculation import Guesser, Price
 from pie_py.device_programs.program import COST_OF_A_STEP
-from pie_py.wire.plan import Again, BatchResult, EmbedSampled, Forward, Int32, Sample
+from pie_py.wire.plan import (
+    Again,
+    BatchResult,
+    EmbedSampled,
+    EmbedText,
+    Forward,
+    Int32,
+    Sample,
+)
 
 Rows: TypeAlias = NDArray[np.intp]
 
@@ -38,19 +48,34 @@ REFUSED_AS = {
 STEP = tuple(REFUSED_AS)
 
 
+@dataclass(frozen=True, slots=True)
+class Guessed:
+    """What the runs of a step guess."""
+
+    widths: Int32  # [n] inputs of each run: the token that it has, and its guesses
+    drafts: Int32  # [inputs] the guess at the token after each input, -1 after the last of a run
+    filled: Int32  # [n] slots of `Steps.current` that were filled before
+
+
 @dataclass(slots=True, eq=False)
 class Steps:
-    """One step of some runs, as rows of three batches: `EmbedSampled`, `Forward`, `Sample`."""
+    """One step of some runs, as rows of three batches: `EmbedSampled`, `Forward`, `Sample`.
+
+    A run that guesses has more than one input, and as many choices.
+    """
 
     runs: Runs
     rows: Rows
     numbers: Int32  # of the runs: other ones may have the rows when the answer comes
     current: Int32  # of their pages, that the step fills
     span: tuple[Any, ...] | None = None  # of the forward, for time lines; once that is done
+    guessed: Guessed | None = None
     count: int = field(init=False)  # how many runs have it
+    inputs: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.count = self.rows.size
+        self.inputs = self.count if self.guessed is None else int(self.guessed.widths.sum())
 
     @property
     def living(self) -> int:
@@ -74,12 +99,20 @@ class Steps:
         """
         if answer.error is not None:
             self.runs.failed(self, ApiError("internal", f"{kind} failed: {answer.error}"))
+        if self.guessed is not None and answer.samples is not None:
+            refused = {row - first: text for row, text in (answer.refused or {}).items()}
+            self.runs.verified(self, self.guessed, answer.samples.tokens[first:], refused)
+            return
         for row, text in (answer.refused or {}).items():
             if row >= first:
                 error = ApiError(REFUSED_AS[kind], text)
                 self.runs.failed(self, error, slice(row - first, row - first + 1))
         if answer.samples is not None:
             self.runs.came(self, answer.samples.tokens[first:])
+
+    def took(self, seconds: float) -> None:
+        """Takes note of how long it took, with what was before it at the worker."""
+        self.runs.took(self, seconds)
 
 
 class Formed(NamedTuple):
@@ -89,13 +122,25 @@ class Formed(NamedTuple):
     embed: EmbedSampled
     forward: Forward
     sample: Sample
+    drafts: EmbedText | None  # goes before the others
 
 
 class Runs:
     """Runs under way. One is *parked* while the server may move its pages."""
 
-    def __init__(self, page_size: int, finished: Callable[[RunCommand], None]) -> None:
-        """Has none yet; calls `finished(run)` when a run is over."""
+    def __init__(
+        self,
+        page_size: int,
+        finished: Callable[[RunCommand], None],
+        drafts: range = range(0),
+    ) -> None:
+        """Has none yet.
+
+        Args:
+            page_size: slots of a page.
+            finished: called with a run that is over.
+            drafts: embeds for guessed tokens.
+        """
         self._page_size = page_size
         self._finished = finished
         self._runs: list[RunCommand | None] = []  # by row
@@ -111,6 +156,12 @@ class Runs:
         self._unnoted: dict[RunCommand, None] = {}  # have changed since, perhaps more than once
         self._plans = 0
         self._number = 0
+        self._drafts = drafts
+        self._guessers: dict[RunCommand, Guesser] = {}
+        self._guesses: dict[int, list[int]] = {}  # of rows, for their next step
+        self._verifying: set[int] = set()  # rows whose guesses are at the worker
+        self._guessing: set[int] = set()  # these, and those that wait to guess
+        self._price = Price()
 
     # Runs come and go
 
@@ -139,16 +190,17 @@ class Runs:
 
     def _note(self, run: RunCommand, row: int) -> None:
         """Notes how far a run may go, and when it has to be looked at."""
-        self._facts[LIMIT, row] = 0 if run.queue.account.parked else run.limit
+        limit = 0 if run.queue.account.parked else run.limit
+        if run in self._guessers:
+            limit = self._guess(run, row, limit)
+        self._facts[LIMIT, row] = limit
         self._facts[NOTICE, row] = run.notices
 
     def _note_changes(self) -> None:
         """Notes the same of all that have changed: before anything looks at their rows."""
-        facts = self._facts
         for run in self._unnoted:
             if (row := run.row) is not None:
-                facts[LIMIT, row] = 0 if run.queue.account.parked else run.limit
-                facts[NOTICE, row] = run.notices
+                self._note(run, row)
         self._unnoted.clear()
 
     def _new_row(self) -> int:
@@ -195,7 +247,11 @@ class Runs:
             self._facts[LIMIT, row] = self._facts[NUMBER, row] = 0
             self._runs[row] = self._note_span[row] = None
             self._free.append(row)
+            self._guesses.pop(row, None)
+            self._verifying.discard(row)
+            self._guessing.discard(row)
             run.row = None
+        self._guessers.pop(run, None)
 
     # Pages that move
 
@@ -232,8 +288,11 @@ class Runs:
         """Takes the tokens of a step; looks at the runs for which something follows from theirs."""
         if self._unnoted:
             self._note_changes()
-        facts, rows = self._facts, steps.rows
-        there = facts[NUMBER, rows] == steps.numbers
+        self._came(steps, tokens, steps.rows, steps.numbers)
+
+    def _came(self, steps: Steps, tokens: Int32, rows: Rows, numbers: Int32) -> None:
+        facts = self._facts
+        there = facts[NUMBER, rows] == numbers
         if not there.all():
             rows, tokens = rows[there], tokens[there]
         fresh, came = facts[FRESH, rows], facts[CAME, rows] + 1
@@ -252,6 +311,7 @@ class Runs:
                 self.collect(run)
                 run.look()
                 self._unnoted[run] = None
+        self._unnoted.update(dict.fromkeys(self._guessers))
 
     def failed(self, steps: Steps, error: ApiError, some: slice = slice(None)) -> None:
         """Ends the runs of a step that has failed, or some of them."""
@@ -276,7 +336,7 @@ class Runs:
         if row is None or run.queue.account.parked:  # the pool has been told
             return 0
         used = self._used[row, run.pages.first : self._facts[PAGES, row]]
-        return int(used.sum()) - run.pages.counted
+        return max(0, int(used.sum()) - run.pages.counted)  # guesses counted while they moved
 
     def undo(self, steps: Steps) -> None:
         """The newest step that is formed is not run: it is the next one again."""
@@ -287,6 +347,147 @@ class Runs:
         facts[CURRENT, rows] = current
         for fact in (POSITION, SENT, CHOICE):
             facts[fact, rows] -= 1
+        self._unnoted.update(dict.fromkeys(self._guessers))
+
+    # Guesses
+
+    def speculate(self, run: RunCommand, guesser: Guesser) -> None:
+        """Has a run guess its next tokens from now on, unless it is over, or its choices depend on
+        more than the text and how many there were before.
+        """
+        sampler = run.sampler
+        depends = sampler.counts != NO_COUNTS or sampler.program_bytes or sampler.has_state
+        if run.over or depends or sampler.cost or not self._drafts:
+            return
+        self._guessers[run] = guesser
+        self._unnoted[run] = None
+
+    @property
+    def guesses(self) -> bool:
+        """Whether a run waits for tokens to guess, or for what has become of its guesses: then
+        nothing is to be sent before.
+        """
+        if self._unnoted:
+            self._note_changes()
+        return bool(self._guessing)
+
+    def _guess(self, run: RunCommand, row: int, limit: int) -> int:
+        """Guesses the next tokens of a run if all its tokens are there and that pays; returns how
+        far it may go meanwhile.
+        """
+        if row in self._verifying:
+            return 0
+        waited = row in self._guessing
+        self._guesses.pop(row, None)
+        self._guessing.discard(row)
+        if not limit:
+            return 0
+        self.collect(run)
+        guesser = self._guessers[run]
+        guesser.read(run.received)
+        sent, came = self._facts.item(SENT, row), self._facts.item(CAME, row)
+        if len(run.received) < came:  # the first token has not come
+            return limit
+        most = min(limit - came - 1, len(self._drafts))
+        guess = guesser.guess(most, self._price) if most > 0 else []
+        if not guess:
+            if waited:
+                guesser.learn(1, 0, self._price)
+            return limit
+        self._guessing.add(row)
+        if sent > came:
+            return sent
+        self._guesses[row] = guess
+        return limit
+
+    def _take_guesses(self, rows: Rows, most: int) -> Guessed | None:
+        """What some rows guess, at most so many tokens, and pages for it as far as they are spare;
+        None if they guess nothing.
+        """
+        room = min(most, len(self._drafts))
+        widths = np.ones(rows.size, np.int32)
+        drafts: list[int] = []
+        for i, row in enumerate(rows.tolist()):
+            guess = self._guesses.pop(row, [])[:room]
+            guess = guess[: self._slots(row, len(guess) + 1) - 1]
+            if guess:
+                self._verifying.add(row)
+                self._facts[LIMIT, row] = 0
+            else:
+                self._guessing.discard(row)
+            room -= len(guess)
+            widths[i] += len(guess)
+            drafts += [*guess, NO_TOKEN]
+        if len(drafts) == rows.size:
+            return None
+        return Guessed(widths, np.array(drafts, np.int32), self._filled(rows))
+
+    def _slots(self, row: int, wanted: int) -> int:
+        """How many slots a row can fill, of those that it wants, with pages that are spare."""
+        facts, size = self._facts, self._page_size
+        filled = self._used.item(row, facts.item(CURRENT, row))
+        while True:
+            room = (facts.item(PAGES, row) - facts.item(CURRENT, row)) * size - filled
+            if room >= wanted or not self._take_spare_pages(np.array([row])):
+                return min(room, wanted)
+
+    def verified(
+        self, steps: Steps, guessed: Guessed, tokens: Int32, refused: dict[int, str]
+    ) -> None:
+        """Takes the tokens of a step of which some were guessed, and why some choices failed."""
+        if self._unnoted:
+            self._note_changes()
+        starts = np.cumsum(guessed.widths) - guessed.widths
+        alone = guessed.widths == 1
+        for i in np.flatnonzero(~alone).tolist():
+            row, start = int(steps.rows[i]), int(starts[i])
+            run = self._runs[row]
+            if run is None or self._facts[NUMBER, row] != steps.numbers[i]:
+                continue
+            span = slice(start, start + int(guessed.widths[i]))
+            stands = _standing(tokens[span].tolist(), guessed.drafts[span].tolist(), run.stops)
+            self._accept(steps, i, run, stands)
+            if (text := refused.get(start + len(stands) - 1)) is not None:
+                run.end(ApiError(REFUSED_AS[Sample.kind], text))
+        for i in np.flatnonzero(alone).tolist():
+            if (text := refused.get(int(starts[i]))) is not None:
+                self.failed(steps, ApiError(REFUSED_AS[Sample.kind], text), slice(i, i + 1))
+        self._came(steps, tokens[starts[alone]], steps.rows[alone], steps.numbers[alone])
+
+    def _accept(self, steps: Steps, i: int, run: RunCommand, stands: list[int]) -> None:
+        """The `i`-th run of a step has some tokens; the last may be -1: none could be chosen."""
+        assert steps.guessed is not None
+        facts, row, width = self._facts, int(steps.rows[i]), int(steps.guessed.widths[i])
+        self._verifying.discard(row)
+        self._guessing.discard(row)
+        self._guessers[run].learn(width - 1, len(stands) - 1, self._price)
+        at, filled = int(steps.current[i]), int(steps.guessed.filled[i])
+        end = filled + len(stands)
+        for page in range(at, at + (filled + width - 1) // self._page_size + 1):
+            self._used[row, page] = min(
+                max(end - (page - at) * self._page_size, 0), self._page_size
+            )
+        facts[CURRENT, row] = at + end // self._page_size
+        for fact in (POSITION, SENT, CHOICE):
+            facts[fact, row] -= width - len(stands)
+        self.collect(run)
+        tokens = stands if stands[-1] >= 0 else stands[:-1]
+        facts[CAME, row] += len(tokens)
+        run.received.extend(tokens)
+        run.queue.owner.generated_tokens += len(tokens)
+        if steps.span is not None and (note := self._note_span[row]) is not None:
+            note(steps.span)
+        self._unnoted[run] = None
+        if tokens:
+            run.look()
+
+    def took(self, steps: Steps, seconds: float) -> None:
+        """Learns what a step took."""
+        if self._guessers:
+            guessing = 0
+            if steps.guessed is not None:
+                guessing = int(np.count_nonzero(steps.guessed.widths > 1))
+            self._price.took(steps.count, guessing, steps.inputs - steps.count, seconds)
 
     # Steps
 
@@ -315,7 +516,10 @@ class Runs:
         rows = self._cut(rows, most)
         if facts[COST, rows].any():
             rows = self._affordable(rows)
-        facts = facts[:, rows]
+        guessed = self._take_guesses(rows, most - rows.size) if self._guesses else None
+        facts = self._facts[:, rows]
+        if guessed is not None:
+            return self._verify(rows, facts, guessed)
         forward = self._forward(rows, facts)
         embed = EmbedSampled(facts[SAMPLER], facts[POSITION], facts[EMBED])
         sample = Sample(
@@ -335,7 +539,46 @@ class Runs:
         self._facts[CHOICE, rows] += 1
         self._facts[CURRENT, rows] += filled == self._page_size
         self._facts[LAST, rows] = self._plans
-        return Formed(Steps(self, rows, facts[NUMBER], current), embed, forward, sample)
+        return Formed(Steps(self, rows, facts[NUMBER], current), embed, forward, sample, None)
+
+    def _verify(self, rows: Rows, facts: Int32, guessed: Guessed) -> Formed:
+        """A step of rows with facts `[facts, n]`, some of which guess."""
+        size, widths, drafts = self._page_size, guessed.widths, guessed.drafts
+        firsts = np.cumsum(widths) - widths
+        owners = np.repeat(np.arange(rows.size), widths)
+        behind = (np.arange(owners.size) - firsts[owners]).astype(np.int32)  # a run's first input
+        is_guess = behind > 0
+        tokens = drafts[drafts >= 0]
+        scratch = np.arange(self._drafts.start, self._drafts.start + tokens.size, dtype=np.int32)
+        inputs = facts[EMBED, owners]
+        inputs[is_guess] = scratch
+        offsets = guessed.filled[owners] + behind
+        pages = self._pages[rows[owners], facts[CURRENT, owners] + offsets // size]
+        starts = np.append(firsts, owners.size).astype(np.int32)
+        forward = replace(
+            self._forward(rows, facts),
+            input_starts=starts,
+            inputs=inputs,
+            output_slots=(pages * size + offsets % size).astype(np.int32),
+            output_starts=starts,
+            outputs=inputs,
+        )
+        sample = Sample(
+            embeds=inputs,
+            samplers=facts[SAMPLER, owners],
+            steps=(facts[CHOICE, owners] + behind).view(np.uint32),
+            top=np.zeros(owners.size, np.int32),
+            masked=np.full(owners.size, -1, np.int32),
+            masks=np.zeros((0, 0), np.uint32),
+            drafts=drafts,
+        )
+        positions = (facts[POSITION, owners] + behind)[is_guess]
+        self._plans += 1
+        self._go_on(rows, widths, guessed.filled)
+        self._facts[LAST, rows] = self._plans
+        steps = Steps(self, rows, facts[NUMBER], facts[CURRENT], guessed=guessed)
+        embed = EmbedSampled(facts[SAMPLER], facts[POSITION], facts[EMBED])
+        return Formed(steps, embed, forward, sample, EmbedText(tokens, positions, scratch))
 
     def take_pages(self) -> None:
         """Takes the page that each run's next step needs, from other instances if need be.
@@ -401,6 +644,10 @@ class Runs:
             first: the step before.
             most: how many.
         """
+        rests = [guesser.rests for run, guesser in self._guessers.items() if run.row is not None]
+        most = min([most, *rests])
+        if first.guessed is not None or self._guessing or most < 1:
+            return []
         facts, rows, size = self._facts, first.rows, self._page_size
         due = facts[SENT] < facts[LIMIT]
         if (due & (facts[LAST] != self._plans) & (facts[CURRENT] < facts[PAGES])).any():
@@ -484,6 +731,14 @@ class Runs:
             mask=NOTHING,
             adapters=adapters if (adapters != NO_ADAPTER).any() else NOTHING,
         )
+
+
+def _standing(tokens: list[int], drafts: list[int], stops: frozenset[int]) -> list[int]:
+    """Those of a run's tokens that are as if they had been chosen one by one."""
+    for i, (token, draft) in enumerate(zip(tokens, drafts, strict=True)):
+        if token != draft or token in stops or draft < 0:
+            return tokens[: i + 1]
+    raise ValueError("a run's last choice is guessed")
 
 
 def _runs_of(account: Account) -> list[RunCommand]:

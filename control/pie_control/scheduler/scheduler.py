@@ -23,6 +23,7 @@ from pie_control.scheduler.in_flight import InFlight, Took
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import load_policy
 from pie_control.scheduler.runs import Runs
+from pie_control.scheduler.speculation import Guesser, Tokens
 from pie_control.scheduler.stats import SchedulerStats
 from pie_py.config.scheduling import SchedulerConfig
 from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan, PlanResult
@@ -61,7 +62,8 @@ class Scheduler:
         self._backlog = CommandBacklog(order, self._scrub)
         self._stats = SchedulerStats()
         limits = BatchLimits(model.max_batch_tokens, model.max_batch_commands)
-        self._runs = Runs(model.page_size, self._backlog.run_is_over)
+        drafts = range(model.embeds, model.embeds + model.draft_embeds)
+        self._runs = Runs(model.page_size, self._backlog.run_is_over, drafts)
         self.policy = load_policy(config.policy)(config, model.page_size, weight_of)
         self._forming = PlanForming(
             self._backlog, self._runs, limits, self._stats, self.policy, self.step_tokens, pace
@@ -103,6 +105,10 @@ class Scheduler:
         """Ends a run if it is not over, and takes it out of its queue."""
         run.end(None)
         self._backlog.retire()
+
+    def speculate(self, run: RunCommand, text: Tokens, most: int) -> None:
+        """Has a run guess its next tokens, up to `most` at a time, from a text before its own."""
+        self._runs.speculate(run, Guesser(text, most))
 
     def park(self, owner: QueueOwner) -> None:
         """The pages of an owner may be moved from now on: its runs wait."""
@@ -172,11 +178,12 @@ class Scheduler:
         Not if that would split a batch: a queue of the last plan that can only go on once it has
         its results would be left behind, and from then on take every other plan. So each of them
         must have its next forward here already. One that ran ahead so far and now has nothing is at
-        its end, as a rule; if not, it is one step late, once.
+        its end, as a rule; if not, it is one step late, once. Nor where a run that guesses waits
+        for its tokens: it would be left behind, too.
         """
         if not self._in_flight.plans:  # the worker is busy with another model
             return True
-        if self._in_flight.is_cut:
+        if self._in_flight.is_cut or self._runs.guesses:
             return False
         comes_along = self._runs.waits
         for queue in self._forming.riders:

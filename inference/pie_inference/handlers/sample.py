@@ -50,12 +50,35 @@ def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
     except BaseException:
         pool.forget(batch.samplers)  # no older token must pass for the one that was not chosen
         raise
+    if batch.drafts.size:
+        _settle(pool, batch, [part[0] for part in found])
     tensors = [tensor for part in found for tensor in part]
     by_program = [np.flatnonzero(pool.device_programs.has[batch.samplers[p]]) for p in parts]
     vocabulary = model.network.shape.vocab_size
     return DeviceFuture(
         tensors, lambda arrays: _answer(batch, parts, by_program, vocabulary, arrays)
     )
+
+
+def _settle(pool: SamplerPool, batch: Sample, chosen: list[torch.Tensor]) -> None:
+    """Leaves each sampler with the last token that stands, see `Sample`."""
+    found = [tokens[0] if tokens.ndim == 2 else tokens for tokens in chosen]
+    tokens = torch.cat(found).to(torch.int64)
+    firsts = _firsts(batch)
+    count = batch.samplers.size
+    owners = np.repeat(np.arange(firsts.size), np.diff(firsts, append=count))
+    drafts = upload_index(batch.drafts, pool.device)
+    rows = torch.arange(count, device=pool.device)
+    ends = torch.where((tokens != drafts) | (drafts < 0), rows, count)
+    last = rows.new_full((firsts.size,), count).scatter_reduce_(
+        0, upload_index(owners.astype(np.int32), pool.device), ends, "amin"
+    )
+    pool.tokens.index_copy_(0, upload_index(batch.samplers[firsts], pool.device), tokens[last])
+
+
+def _firsts(batch: Sample) -> NDArray[np.intp]:
+    """The first row of each sampler."""
+    return np.flatnonzero(np.diff(batch.samplers, prepend=-1))
 
 
 def _answer(
@@ -264,7 +287,14 @@ def _check(model: ServedModel, batch: Sample) -> None:
     if batch.mixed.size and batch.mixed.shape != (batch.embeds.size, OTHERS):
         raise BadBatch(f"sample: rows {batch.mixed.shape} to mix in")
     require_below("sample: saved row", batch.mixed.clip(0), LOGIT_ROWS)
-    if len(set(batch.samplers.tolist())) != batch.samplers.size:
+    samplers = batch.samplers
+    if batch.drafts.size:
+        require_lengths("sample: drafts", batch.drafts, samplers)
+        samplers = samplers[_firsts(batch)]
+        ends = np.append(_firsts(batch)[1:], batch.samplers.size) - 1
+        if (batch.drafts[ends] >= 0).any():
+            raise BadBatch("sample: a sampler's last row is guessed")
+    if len(set(samplers.tolist())) != samplers.size:
         raise BadBatch("sample: a sampler is in one batch twice")
 
 

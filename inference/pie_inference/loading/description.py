@@ -33,6 +33,8 @@ SHARED_TRAITS = [trait for trait in TRAITS if trait not in ("adapter", "introspe
 # Of the same sequences in one plan. Ranks would have to agree after which of them a plan is cut.
 MOST_STEPS = 16
 
+DRAFT_EMBEDS = 256  # for guessed tokens, of all sequences in a plan
+
 
 def describe_model(
     loaded: LoadedNetwork, sizes: PoolSizes, samplers: SamplerPool, host: HostMemory
@@ -47,6 +49,8 @@ def describe_model(
         page_size=config.page_size,
         kv_pages=sizes.kv_pages,
         embeds=sizes.embeds,
+        # A recurrent layer would have to compute its state again after each wrong guess.
+        draft_embeds=DRAFT_EMBEDS if shape.recurrent is None else 0,
         vocab_size=shape.vocab_size,
         hidden_size=shape.hidden,
         max_position=shape.max_position,

@@ -10,7 +10,7 @@ import torch
 from pie_inference.attention.base import AttentionBackend
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.handlers.base import ServedModel
-from pie_inference.loading.description import describe_model
+from pie_inference.loading.description import DRAFT_EMBEDS, describe_model
 from pie_inference.loading.network import LoadedNetwork
 from pie_inference.loading.sizing import PoolSizes
 from pie_inference.memory.embeds import EmbedPool
@@ -40,7 +40,8 @@ def with_pools(
     with torch.inference_mode():
         cache = _kv_cache(loaded, sizes.kv_pages)
         shape = network.shape
-        embeds = EmbedPool(sizes.embeds, shape.hidden, loaded.dtype, device, shape.image_layers)
+        rows = sizes.embeds + DRAFT_EMBEDS
+        embeds = EmbedPool(rows, shape.hidden, loaded.dtype, device, shape.image_layers)
         samplers = SamplerPool(network.shape.vocab_size, device)
         fused_sampling: FusedSampling | None = None
         # With other kernels prompts would have other last bits than steps.

@@ -34,7 +34,7 @@ from pie_inference.models.mixer import GroupedQueryAttention
 from pie_inference.models.spec import DecoderSpec, MlpSpec, NormNames
 from pie_py.wire.plan import Forward
 
-MOST_INPUTS = 4  # of a sequence
+MOST_INPUTS = 17  # of a sequence: a token and the guesses behind it
 
 Int32 = NDArray[np.int32]
 

@@ -1550,6 +1550,26 @@ export function startRun(queue: number, sampler: number, embed: number, position
 }
 
 /**
+ * Has a run guess its next tokens from now on, up to `most` of them at a time, 1 to 16: what
+ * came after its last tokens where they came before, in `text`, the tokens of its context, or
+ * among its own (prompt lookup). Guesses go through the model together with the token before
+ * them, and those stand that are what the sampler chooses anyway: the tokens are the same as
+ * without, at any temperature, and come sooner where a text repeats. The server guesses only
+ * where that has been worth its time. Nothing changes where choices depend on more than the
+ * text and their number, as with penalties or a device program, and for models with recurrent
+ * layers.
+ * Errors: `invalid-handle`, `invalid-argument` (no guess, or more than 16; a number that is no
+ * token; more tokens than the model's context holds).
+ */
+export function speculate(queue: number, run: number, text: Iterable<number>, most: number): void {
+  try {
+    _sample.speculate(asU32(queue), asU32(run), asU32s(text), asU32(most));
+  } catch (error) {
+    throw called(error);
+  }
+}
+
+/**
  * Ready when `count` tokens of a run are there that were not taken, or the run is over. The run
  * goes on by itself to a few tokens more than were asked for.
  * Gives: nothing, by `take`.

@@ -97,6 +97,7 @@ class Choosing:
         forced: whether tokens that the grammar leaves no choice about are taken without the model.
         beside: other texts, which get the same tokens; the sampler mixes their logits in.
         choose: the program's own rule, instead of a sampler.
+        guesses: tokens that the server may guess at a time.
 
     Raises:
         ValueError: a rule of the program beside a grammar, which the server holds the text to.
@@ -107,6 +108,7 @@ class Choosing:
     forced: bool = True
     beside: Tokens[Sequence] = ()
     choose: Rule | None = None
+    guesses: int = 0
 
     def __post_init__(self) -> None:
         if self.choose is not None and self.grammar is not None:
@@ -138,14 +140,21 @@ class Choosing:
         if not isinstance(sampler, Sampler) or self.grammar is not None:
             device = sampler.on_device() if isinstance(sampler, Sampler) else sampler
             matcher = None if self.grammar is None else await self.grammar.matcher(model)
-            return DeviceChoice(sequence, device, matcher, forced=self.forced, beside=self.beside)
+            return DeviceChoice(
+                sequence,
+                device,
+                matcher,
+                forced=self.forced,
+                beside=self.beside,
+                guesses=self.guesses,
+            )
         own = OwnChoice(sequence, _rule_of(sampler), sampler.size)
         if by_steps or not model.samples:
             return own
         if one and sampler.temperature == 0:
             return own  # cheaper than to make a sampler for one token
         try:
-            return DeviceChoice(sequence, sampler.on_device(), None)
+            return DeviceChoice(sequence, sampler.on_device(), None, guesses=self.guesses)
         except PieError as error:
             if error.code not in SCARCE:
                 raise
@@ -222,6 +231,7 @@ class DeviceChoice:
         "_counts",
         "_forced",
         "_given",
+        "_guesses",
         "_handle",
         "_looks_back",
         "_lost",
@@ -240,6 +250,7 @@ class DeviceChoice:
         *,
         forced: bool = True,
         beside: Tokens[Sequence] = (),
+        guesses: int = 0,
     ) -> None:
         """Makes the sampler on the server, and feeds it the tokens so far.
 
@@ -253,6 +264,7 @@ class DeviceChoice:
         self._beside = beside
         self._matcher = matcher
         self._forced = forced
+        self._guesses = guesses
         self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
         self._lost = False  # the matcher may have consumed a token that was not seen here
         self._run = Run(sequence)
@@ -299,7 +311,7 @@ class DeviceChoice:
         if self._matcher is not None or self._beside or most < 2:
             return False
         await self._prepare()
-        return self._run.start(self._handle, most, stops)
+        return self._run.start(self._handle, most, stops, self._guesses)
 
     async def choose(self) -> Choice:
         """The next token, and what the server reports about it. Raises as `next_token`."""

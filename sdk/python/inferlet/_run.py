@@ -50,8 +50,9 @@ class Run:
             return False
         return True
 
-    def start(self, sampler: int, most: int, stops: frozenset[int]) -> bool:
-        """Starts a run after the hidden state in the sequence's embed; nothing is pending.
+    def start(self, sampler: int, most: int, stops: frozenset[int], guesses: int = 0) -> bool:
+        """Starts a run after the hidden state in the sequence's embed; nothing is pending. It
+        guesses so many tokens at a time at most.
 
         Returns:
             Whether there was room for it.
@@ -83,6 +84,8 @@ class Run:
             if error.code in SCARCE:
                 return False
             raise
+        if guesses:
+            raw.speculate(sequence.queue, self._handle, sequence.known_tokens(), guesses)
         self._most, self._given = most, 0
         sequence.tentative = self
         return True

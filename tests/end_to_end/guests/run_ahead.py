@@ -14,13 +14,14 @@ def sampler_of(given: dict) -> Sampler | DeviceSampler:
     return Sampler.top_p(chance, 0.9, seed=seed)
 
 
-async def read(context: Context, given: dict, ahead: bool) -> list | str:
+async def read(context: Context, given: dict, how: str) -> list | str:
     """One generation, read in the way it says."""
     generator = context.generate(
         sampler_of(given),
         max_tokens=given["most"],
         stop=[*given["stop_tokens"], *given["stop_strings"]],
-        run_ahead=ahead,
+        run_ahead=how != "behind",
+        speculate=given["guesses"] if how == "guessing" else None,
     )
     match given["how"]:
         case "tokens":
@@ -49,11 +50,11 @@ async def read(context: Context, given: dict, ahead: bool) -> list | str:
 
 
 async def main(args: list[str]) -> str:
-    given, ahead = json.loads(args[0]), args[1] == "ahead"
+    given, how = json.loads(args[0]), args[1]
     context = Context(Model.load(), prefix_cache=False).append(given["tokens"])
     told = []
     for step in given["steps"]:
-        out = await read(context, step, ahead)
+        out = await read(context, step, how)
         pages = json.loads(raw.pool_stats(context.queue))["kv_pages_mine"]
         told.append([out, context.tokens, context.seq_len, pages])
         if step["fork"]:

@@ -137,6 +137,7 @@ __all__ = [
     "shift_kvpage",
     "sleep",
     "special_tokens",
+    "speculate",
     "start_run",
     "step",
     "store_commit",
@@ -1764,6 +1765,24 @@ def start_run(
     except Err as error:
         raise PieError(error.value) from None
     return answer
+
+
+def speculate(queue: int, run: int, text: Iterable[int], most: int) -> None:
+    """Has a run guess its next tokens from now on, up to `most` of them at a time, 1 to 16: what
+    came after its last tokens where they came before, in `text`, the tokens of its context, or
+    among its own (prompt lookup). Guesses go through the model together with the token before
+    them, and those stand that are what the sampler chooses anyway: the tokens are the same as
+    without, at any temperature, and come sooner where a text repeats. The server guesses only
+    where that has been worth its time. Nothing changes where choices depend on more than the
+    text and their number, as with penalties or a device program, and for models with recurrent
+    layers.
+    Errors: `invalid-handle`, `invalid-argument` (no guess, or more than 16; a number that is no
+    token; more tokens than the model's context holds).
+    """
+    try:
+        _sample.speculate(as_u32(queue), as_u32(run), as_u32s(text), as_u32(most))
+    except Err as error:
+        raise PieError(error.value) from None
 
 
 def run_progress(queue: int, run: int, count: int) -> int:

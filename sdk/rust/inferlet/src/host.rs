@@ -1878,6 +1878,14 @@ pub mod sample {
                 stops_length: usize,
                 area: *mut usize,
             );
+            pub fn speculate(
+                queue: u32,
+                run: u32,
+                text: *const u32,
+                text_length: usize,
+                most: u32,
+                area: *mut usize,
+            );
             #[link_name = "run-progress"]
             pub fn run_progress(queue: u32, run: u32, count: u32, area: *mut usize);
             #[link_name = "take-tokens"]
@@ -2129,6 +2137,22 @@ pub mod sample {
                 stops.len(),
                 area,
             )
+        })
+    }
+
+    /// Has a run guess its next tokens from now on, up to `most` of them at a time, 1 to 16: what
+    /// came after its last tokens where they came before, in `text`, the tokens of its context, or
+    /// among its own (prompt lookup). Guesses go through the model together with the token before
+    /// them, and those stand that are what the sampler chooses anyway: the tokens are the same as
+    /// without, at any temperature, and come sooner where a text repeats. The server guesses only
+    /// where that has been worth its time. Nothing changes where choices depend on more than the
+    /// text and their number, as with penalties or a device program, and for models with recurrent
+    /// layers.
+    /// Errors: `invalid-handle`, `invalid-argument` (no guess, or more than 16; a number that is no
+    /// token; more tokens than the model's context holds).
+    pub fn speculate(queue: u32, run: u32, text: &[u32], most: u32) -> Result {
+        call(|area| unsafe {
+            imports::speculate(queue, run, text.as_ptr(), text.len(), most, area)
         })
     }
 

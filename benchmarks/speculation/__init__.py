@@ -1,0 +1,1 @@
+"""What speculation in the step brings."""

@@ -1,0 +1,120 @@
+"""When a run guesses its next tokens, and how many: where that pays.
+
+A step that verifies guesses takes longer than a plain one, and the run has none ahead meanwhile. So
+it has to be expected that more guesses are accepted than this costs in plain steps. Both are
+measured: the price with each such step, and what is accepted apart for short and for long matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from pie_control.scheduler.prompt_lookup import PAIR, PromptLookup, Tokens
+
+__all__ = ["Guesser", "Price", "Tokens"]
+
+FIRST_PAUSE, LONGEST_PAUSE = 8, 256  # tokens, where guesses do not pay
+AT_FIRST = 2.0  # guesses that are expected to be accepted
+MARGIN = 0.2  # steps, beside the price: what a pause in running ahead costs
+UNKNOWN = 0.25  # the price that is taken to be right before any is measured
+NEW = 0.25  # the weight of what was measured last
+LONGER = 3  # a match of so many tokens is not of a few common words
+LONG = 8
+
+
+class Price:
+    """What a step with guesses costs each run that guesses, in plain steps, by the guesses."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._plain: dict[int, float] = {}  # seconds, by the logarithm of how many runs
+        self._prices: dict[int, float] = {}  # by the logarithm of the guesses
+        self._after = False  # the step before was one with guesses
+
+    def took(self, runs: int, guessing: int, guesses: int, seconds: float) -> None:
+        """Learns what a step of some runs took, of which some had guesses, so many in all."""
+        size, after = runs.bit_length(), self._after
+        self._after = guessing > 0
+        plain = self._plain.get(size)
+        if not guessing:
+            if not after:  # it has waited for the program's control
+                self._plain[size] = seconds if plain is None else _mean(plain, seconds)
+        elif plain:
+            bucket = (guesses // guessing).bit_length()
+            price = max(0.0, seconds / plain - 1) * runs / guessing
+            old = self._prices.get(bucket, price)
+            self._prices[bucket] = _mean(old, min(price, 2 * old + 1))  # not one that was disturbed
+
+    def of(self, guesses: int) -> float:
+        """The price of so many guesses of a run."""
+        bucket = guesses.bit_length()
+        if bucket in self._prices:
+            return self._prices[bucket]
+        return max([self._prices[b] for b in self._prices if b < bucket], default=UNKNOWN)
+
+
+class _Trust:
+    """What has become of guesses of one kind."""
+
+    __slots__ = ("accepted", "pause", "pays", "until")
+
+    def __init__(self) -> None:
+        self.accepted = AT_FIRST  # of a verification, on the average
+        self.pays = False  # better than was expected at first
+        self.pause = FIRST_PAUSE
+        self.until = 0  # length of the text before which nothing is guessed
+
+    def learn(self, accepted: int, price: float, length: int) -> None:
+        """So many were accepted, at a text of some length."""
+        self.accepted = (self.accepted + accepted) / 2
+        self.pays = self.accepted >= AT_FIRST
+        if self.accepted > price:
+            self.pause = FIRST_PAUSE
+        else:
+            self.until, self.pause = length + self.pause, min(2 * self.pause, LONGEST_PAUSE)
+
+
+class Guesser:
+    """Guesses the tokens of one run, by prompt lookup in its context and in its own tokens."""
+
+    def __init__(self, text: Tokens, most: int) -> None:
+        """Takes the context's tokens, and how many to guess at once at most."""
+        self._lookup = PromptLookup(text)
+        self._start = len(self._lookup.tokens)
+        self._most = most
+        self._trusts = {kind: _Trust() for kind in (PAIR, LONGER, LONG)}
+        self._kind = PAIR  # of the last guesses
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Takes those of a run's tokens that are new."""
+        for token in tokens[len(self._lookup.tokens) - self._start :]:
+            self._lookup.add(token)
+
+    def guess(self, most: int, price: Price) -> list[int]:
+        """The next tokens, as many as pay, and at most so many."""
+        found = self._lookup.find()
+        if found is None:
+            return []
+        self._kind = max(kind for kind in self._trusts if kind <= found.matched)
+        trust = self._trusts[self._kind]
+        if len(self._lookup.tokens) < trust.until:
+            return []
+        wanted = min(2 * found.matched, ceil(2 * trust.accepted) + 1)
+        return self._lookup.follows(found.end, min(most, self._most, wanted))
+
+    def learn(self, guessed: int, accepted: int, price: Price) -> None:
+        """So many of its last guesses were accepted; or none was left once it could guess."""
+        bound = price.of(guessed) + MARGIN
+        self._trusts[self._kind].learn(accepted, bound, len(self._lookup.tokens))
+
+    @property
+    def rests(self) -> int:
+        """Tokens before it is likely to guess again: most matches begin as short ones."""
+        short, *others = self._trusts.values()
+        until = min([short.until, *[trust.until for trust in others if trust.pays]])
+        return max(0, until - len(self._lookup.tokens))
+
+
+def _mean(old: float, new: float) -> float:
+    return old + NEW * (new - old)

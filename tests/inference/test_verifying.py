@@ -1,0 +1,171 @@
+"""Guessed tokens at the worker: the choices, and what they leave, are those of single steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.checkpoints import make_llama
+from support.model_rig import Rig, ints
+
+from pie_inference import handlers
+from pie_inference.errors import BadBatch
+from pie_py.wire.plan import EmbedSampled, EmbedText, Forward, Sample, SetSampler
+
+PROMPT = [5, 17, 101, 9, 30, 31, 8]
+STEPS = 24
+SCRATCH = 600
+SAMPLERS = (  # temperature, top-p, min-p; top-k
+    ((0.0, 1.0, 0.0), 0),
+    ((1.0, 1.0, 0.0), 0),
+    ((0.8, 0.9, 0.05), 40),
+)
+
+
+class Text:
+    """A text that goes on by steps of one input or of several."""
+
+    def __init__(self, rig: Rig, slot: int, sampler: int) -> None:
+        numbers, top_k = SAMPLERS[sampler]
+        self.rig, self.slot, self.own = rig, slot, slot
+        self.stream = rig.sequence(128)
+        self.chosen = 0
+        set_ = SetSampler(
+            samplers=ints([slot]),
+            numbers=np.array([numbers], np.float32),
+            top_k=ints([top_k]),
+            seeds=np.array([[7, 0]], np.uint32),
+            rows=ints([-1]),
+        )
+        handlers.set_sampler(rig.model, set_)
+        self._embed_text(PROMPT, list(range(SCRATCH, SCRATCH + len(PROMPT))))
+        self._forward(list(range(SCRATCH, SCRATCH + len(PROMPT))), [self.own])
+        self.last = self.choose([self.own], [])[0]
+
+    def _embed_text(self, tokens: list[int], embeds: list[int]) -> None:
+        first = self.stream.used + (embeds[0] >= SCRATCH and self.chosen > 0)
+        positions = range(first, first + len(tokens))
+        handlers.embed_text(self.rig.model, EmbedText(ints(tokens), ints(positions), ints(embeds)))
+
+    def _forward(self, inputs: list[int], outputs: list[int]) -> None:
+        stream, count = self.stream, len(inputs)
+        pages, used = stream.page_list()
+        handlers.forward(
+            self.rig.model,
+            Forward(
+                input_starts=ints([0, count]),
+                inputs=ints(inputs),
+                page_starts=ints([0, len(pages)]),
+                pages=ints(pages),
+                page_used=ints(used),
+                has_masked=ints([0]),
+                output_slots=ints(stream.slots(stream.used, stream.used + count)),
+                output_starts=ints([0, len(outputs)]),
+                outputs=ints(outputs),
+                mask_starts=ints([0, 0]),
+                mask=ints([]),
+            ),
+        )
+        stream.used += count
+
+    def choose(self, embeds: list[int], guesses: list[int]) -> list[int]:
+        count = len(embeds)
+        batch = Sample(
+            embeds=ints(embeds),
+            samplers=ints([self.slot] * count),
+            steps=np.arange(self.chosen, self.chosen + count, dtype=np.uint32),
+            top=ints([0] * count),
+            masked=ints([-1] * count),
+            masks=np.zeros((0, 0), np.uint32),
+            drafts=ints([*guesses, -1]) if guesses else ints([]),
+        )
+        found = handlers.sample(self.rig.model, batch).get().samples
+        assert found is not None
+        tokens: list[int] = found.tokens.tolist()
+        stands = next(i for i, token in enumerate(tokens) if token != [*guesses, -1][i]) + 1
+        self.chosen += stands
+        self.stream.used -= count - stands if guesses else 0
+        return tokens[:stands]
+
+    def step(self, guesses: list[int]) -> list[int]:
+        position = ints([self.stream.used])
+        handlers.embed_sampled(
+            self.rig.model, EmbedSampled(ints([self.slot]), position, ints([self.own]))
+        )
+        embeds = [self.own]
+        if guesses:
+            scratch = list(range(SCRATCH, SCRATCH + len(guesses)))
+            self._embed_text(guesses, scratch)
+            embeds += scratch
+        self._forward(embeds, embeds)
+        return self.choose(embeds, guesses)
+
+    def kept(self) -> torch.Tensor:
+        """Keys and values of the text so far, of all layers."""
+        slots = self.stream.slots(0, self.stream.used)
+        return torch.stack([rows[torch.tensor(slots)] for rows in self.rig.model.cache.rows])
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
+    return Rig(make_llama(tmp_path_factory.mktemp("model") / "verifying"))
+
+
+@pytest.mark.parametrize("sampler", range(len(SAMPLERS)))
+@pytest.mark.parametrize("most", [1, 4, 9])
+@torch.inference_mode()
+def test_choices_are_those_of_single_steps(rig: Rig, sampler: int, most: int) -> None:
+    plain, guessing = Text(rig, 0, sampler), Text(rig, 1, sampler)
+    expected = [plain.last]
+    while len(expected) < STEPS:
+        expected += plain.step([])
+    found, steps = [guessing.last], 0
+    while len(found) < STEPS:
+        guesses = expected[len(found) : len(found) + most]
+        if steps % 3 == 1:  # wrong from somewhere on
+            guesses[len(guesses) // 2] ^= 1
+        found += guessing.step(guesses[: STEPS - len(found)])[: STEPS - len(found)]
+        steps += 1
+    assert found == expected
+    if most > 1:
+        assert steps < STEPS // 2
+    count = min(plain.stream.used, guessing.stream.used)
+    assert count >= len(PROMPT) + STEPS - 1
+    plain.stream.used = guessing.stream.used = count
+    torch.testing.assert_close(guessing.kept(), plain.kept(), atol=1e-5, rtol=1e-4)
+    # The sampler knows its last token, as it would after single steps.
+    while len(expected) < STEPS + 3:
+        expected += plain.step([])
+    rig.release(plain.stream)
+    rig.release(guessing.stream)
+
+
+@torch.inference_mode()
+def test_a_sampler_is_left_with_the_last_token_that_stands(rig: Rig) -> None:
+    plain, guessing = Text(rig, 2, 1), Text(rig, 3, 1)
+    first, second = plain.step([])[0], plain.step([])[0]
+    assert guessing.step([first, second ^ 1, 3]) == [first, second]
+    assert rig.model.samplers.tokens[2:4].tolist() == [second, second]
+    assert guessing.step([]) == plain.step([])
+    rig.release(plain.stream)
+    rig.release(guessing.stream)
+
+
+@torch.inference_mode()
+def test_what_is_no_guess_is_refused(rig: Rig) -> None:
+    def batch(samplers: list[int], drafts: list[int]) -> Sample:
+        count = len(samplers)
+        return Sample(
+            embeds=ints(range(count)),
+            samplers=ints(samplers),
+            steps=np.arange(count, dtype=np.uint32),
+            top=ints([0] * count),
+            masked=ints([-1] * count),
+            masks=np.zeros((0, 0), np.uint32),
+            drafts=ints(drafts),
+        )
+
+    wrong = ([5, 5], [1, 1]), ([5, 5, 6, 5], [1, -1, -1, -1]), ([5, 5], [1]), ([5, 5], [])
+    for samplers, drafts in wrong:
+        with pytest.raises(BadBatch):
+            handlers.sample(rig.model, batch(samplers, drafts))

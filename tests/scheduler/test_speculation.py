@@ -1,0 +1,190 @@
+"""Runs that guess: in fewer steps where guesses are right, and never other tokens."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from scheduler.test_runs import SAMPLERS, Runner
+from support.scheduler_fixtures import Server, refused
+
+from pie_control.scheduler.prompt_lookup import MOST_MATCHED, PAIR, Found, PromptLookup
+from pie_control.scheduler.speculation import LONGEST_PAUSE, Guesser, Price
+
+
+def slow_lookup(tokens: list[int]) -> Found | None:
+    """As `PromptLookup.find` by definition, whatever the number of places."""
+    best = None
+    for end in range(PAIR, len(tokens)):
+        matched = 0
+        while (
+            matched < min(end, MOST_MATCHED)
+            and tokens[end - 1 - matched] == tokens[len(tokens) - 1 - matched]
+        ):
+            matched += 1
+        if matched >= PAIR and (best is None or matched >= best.matched):
+            best = Found(end, matched)
+    return best
+
+
+@given(st.lists(st.integers(0, 5), max_size=24), st.lists(st.integers(0, 5), max_size=8))
+def test_lookup_finds_the_longest_match_at_its_latest_place(
+    text: list[int], more: list[int]
+) -> None:
+    # Few enough places for each pair to be looked at.
+    lookup = PromptLookup(text)
+    for count in range(len(more) + 1):
+        tokens = text + more[:count]
+        wanted, found = slow_lookup(tokens), lookup.find()
+        pairs = sum(tokens[i : i + 2] == tokens[-2:] for i in range(len(tokens) - 2))
+        if len(tokens) > 1 and pairs <= 4:
+            assert found == wanted
+        elif found is not None:
+            assert tokens[found.end - found.matched : found.end] == tokens[-found.matched :]
+        if count < len(more):
+            lookup.add(more[count])
+
+
+def test_what_follows_repeats_itself_at_the_end_of_the_text() -> None:
+    lookup = PromptLookup([9, 1, 2, 3, 1, 2])
+    assert lookup.find() == Found(3, 2)
+    assert lookup.follows(3, 7) == [3, 1, 2, 3, 1, 2, 3]
+
+
+def test_guesses_that_are_wrong_become_rare_and_come_back_where_they_are_right() -> None:
+    price, guesser = Price(), Guesser([1, 2, 3] * 4, 8)
+    tokens: list[int] = []
+    tries = 0
+    for i in range(200):
+        tokens += [1, 2]
+        guesser.read(tokens)
+        if guess := guesser.guess(8, price):
+            tries += 1
+            guesser.learn(len(guess), 0, price)
+        tokens += [100 + i]
+        guesser.read(tokens)
+    assert 4 < tries < 40
+    assert 0 < guesser.rests <= LONGEST_PAUSE
+    for _ in range(LONGEST_PAUSE):
+        tokens += [5, 6, 7]
+    guesser.read(tokens)
+    guess = guesser.guess(8, price)
+    assert guess == ([5, 6, 7] * 3)[: len(guess)]
+    for _ in range(3):
+        guesser.learn(len(guess), len(guess), price)
+        guess = guesser.guess(8, price)
+    assert len(guess) == 8
+
+
+def test_a_price_is_what_a_step_takes_longer_for_each_run_that_guesses() -> None:
+    price = Price()
+    for _ in range(40):
+        price.took(2, 0, 0, 0.010)
+        price.took(2, 1, 4, 0.015)
+        price.took(2, 0, 0, 0.020)  # the first one after does not count
+    assert price.of(4) == pytest.approx(1.0)
+    assert price.of(7) == pytest.approx(1.0)
+    assert price.of(16) == pytest.approx(1.0)  # what is not known is as for fewer
+    assert price.of(1) < 1
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS[:3])
+def test_right_guesses_are_accepted_several_at_a_time(sampler: str) -> None:
+    server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
+    plain = Runner(server)
+    expected = plain.steps(plain.sampler(sampler), 30)
+    guest = Runner(server)
+    server.drain()
+    run = guest.start(guest.sampler(sampler), 30)
+    guest.speculate(run, expected, 16)
+    before = server.scheduler.plans_sent
+    server.drain()
+    assert server.scheduler.plans_sent - before < 12
+    assert guest.tokens(run) == expected
+    guest.end(run, 30)
+    assert sum(guest.used(guest.inputs)) == guest.length
+    guest.append(expected[-1:])
+    plain.append(expected[-1:])
+    assert guest.steps(guest.sampler(sampler), 5) == plain.steps(plain.sampler(sampler), 5)
+
+
+def test_an_instance_that_is_parked_while_its_guesses_are_verified() -> None:
+    server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
+    plain = Runner(server)
+    expected = plain.steps(plain.sampler(SAMPLERS[1]), 30)
+    guest = Runner(server)
+    server.drain()
+    run = guest.start(guest.sampler(SAMPLERS[1]), 30)
+    guest.speculate(run, [7 if i % 6 == 5 else t for i, t in enumerate(expected)], 16)
+    got: list[int] = []
+    for i in range(200):
+        sent = server.send()
+        if i % 2:
+            server.scheduler.park(guest.instance)
+        assert not (i % 2 and server.send())
+        while server.results:
+            server.deliver()
+        got += guest.tokens(run)
+        server.scheduler.resume(guest.instance)
+        if not sent:
+            break
+    assert got == expected
+    guest.end(run, 30)
+    assert sum(guest.used(guest.inputs)) == guest.length
+
+
+def test_a_step_that_fails_ends_the_run_that_guesses_in_it() -> None:
+    for kind in ("embed_text", "embed_sampled", "forward", "sample"):
+        server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
+        plain = Runner(server)
+        expected = plain.steps(plain.sampler(SAMPLERS[0]), 30)
+        guest = Runner(server)
+        server.drain()
+        run = guest.start(guest.sampler(SAMPLERS[0]), 30)
+        guest.speculate(run, expected, 16)
+        while not server.worker.sizes or server.worker.sizes[-1][:1] != ("sample",):
+            server.step()
+        while guest.server.scheduler._runs._guesses == {}:
+            assert server.step()
+            server.scheduler.is_idle  # noqa: B018 - looks at what has changed
+        server.worker.fail_kinds = {kind}
+        server.step()
+        server.worker.fail_kinds = set()
+        got = guest.tokens(run)
+        assert got == expected[: len(got)]
+        with refused("internal"):
+            guest.tokens(run)
+        server.drain()
+        assert not server.scheduler._runs.guesses
+
+
+def test_a_run_that_does_not_guess_goes_along_and_gets_its_own_tokens() -> None:
+    server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
+    plain = [Runner(server, text) for text in (3, 5)]
+    expected = [guest.steps(guest.sampler(SAMPLERS[1]), 30) for guest in plain]
+    guests = [Runner(server, text) for text in (3, 5)]
+    server.drain()
+    runs = [guest.start(guest.sampler(SAMPLERS[1]), 30) for guest in guests]
+    guests[0].speculate(runs[0], expected[0], 16)
+    server.drain()
+    assert [g.tokens(r) for g, r in zip(guests, runs, strict=True)] == expected
+
+
+def test_wrong_calls() -> None:
+    server = Server()
+    guest = Runner(server)
+    run = guest.start(guest.sampler(SAMPLERS[0]), 5)
+    for most in (0, 17):
+        with refused("invalid-argument"):
+            guest.speculate(run, [1], most)
+    with refused("invalid-argument"):
+        guest.speculate(run, [1, server.facts.vocab_size], 4)
+    with refused("invalid-argument"):
+        guest.speculate(run, [1] * (server.facts.max_position + 1), 4)
+    with refused("invalid-handle"):
+        guest.speculate(run + 1, [1], 4)
+    guest.speculate(run, [], 4)
+    server.drain()
+    assert len(guest.tokens(run)) == 5
+    guest.speculate(run, [1, 2], 4)  # over: nothing happens
+    assert not server.scheduler._runs._guessers
