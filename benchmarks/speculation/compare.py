@@ -56,10 +56,6 @@ ARTICLE = (
 )
 
 
-def _chat(text: str, answer: str = "") -> str:
-    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n{answer}"
-
-
 @dataclass(frozen=True)
 class Case:
     """A prompt."""
@@ -71,14 +67,13 @@ class Case:
 
 CASES = {
     "code edit": Case(
-        _chat(
-            f"Rename the variable `tax_rate` to `vat` in this code:\n```python\n{CODE}```",
-            "```python\ndef total_price(items, vat):\n",
-        ),
+        f"Before:\n```python\n{CODE}```\n\nAfter `tax_rate` was renamed to `vat`, and nothing else"
+        " was changed:\n```python\ndef total_price(items, vat):\n",
         True,
     ),
     "quotes": Case(
-        _chat(f"Repeat the text, then say who is quoted.\n\n{ARTICLE}", "The town council voted"),
+        f"Article:\n{ARTICLE}\n\nThe most important sentences of the article, word for word:\n"
+        "- The town council",
         True,
     ),
     "prose": Case("The old lighthouse keeper opened the door and", False),

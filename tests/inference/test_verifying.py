@@ -165,7 +165,8 @@ def test_what_is_no_guess_is_refused(rig: Rig) -> None:
             drafts=ints(drafts),
         )
 
-    wrong = ([5, 5], [1, 1]), ([5, 5, 6, 5], [1, -1, -1, -1]), ([5, 5], [1]), ([5, 5], [])
+    wrong: list[tuple[list[int], list[int]]]
+    wrong = [([5, 5], [1, 1]), ([5, 5, 6, 5], [1, -1, -1, -1]), ([5, 5], [1]), ([5, 5], [])]
     for samplers, drafts in wrong:
         with pytest.raises(BadBatch):
             handlers.sample(rig.model, batch(samplers, drafts))
