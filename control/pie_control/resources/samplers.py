@@ -70,6 +70,11 @@ class Sampler:
         """Whether it is a device program with state that changes from step to step."""
         return self.program is not None and bool(self.program.next)
 
+    @property
+    def is_memoryless(self) -> bool:
+        """Whether its choices depend on logits, seed and step alone."""
+        return self.counts == NO_COUNTS and not self.has_state
+
     def go_back(self, step: int, chosen: int) -> None:
         """Goes on as if it had chosen fewer tokens.
 

@@ -20,7 +20,6 @@ from pie_control.commands.queue import Account, QueueOwner
 from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.errors import ApiError
-from pie_control.resources.samplers import NO_COUNTS
 from pie_control.scheduler.speculation import Guesser, Price
 from pie_py.device_programs.program import COST_OF_A_STEP
 from pie_py.wire.plan import (
@@ -355,9 +354,7 @@ class Runs:
         """Has a run guess its next tokens from now on, unless it is over, or its choices depend on
         more than the text and how many there were before.
         """
-        sampler = run.sampler
-        depends = sampler.counts != NO_COUNTS or sampler.program_bytes or sampler.has_state
-        if run.over or depends or sampler.cost or not self._drafts:
+        if run.over or not run.sampler.is_memoryless or run.sampler.cost or not self._drafts:
             return
         self._guessers[run] = guesser
         self._unnoted[run] = None
