@@ -67,8 +67,9 @@ class Case:
 
 CASES = {
     "code edit": Case(
-        f"Before:\n```python\n{CODE}```\n\nAfter `tax_rate` was renamed to `vat`, and nothing else"
-        " was changed:\n```python\ndef total_price(items, vat):\n",
+        f"{CODE}\n\n# The same code once more, with `tax_rate` renamed to `vat`:\n\n"
+        "def total_price(items, vat):\n"
+        '    """Returns the price of all items, with tax."""\n',
         True,
     ),
     "quotes": Case(
