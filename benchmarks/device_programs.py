@@ -80,6 +80,7 @@ class Settings:
     shape: str = options.one_of("--shape", tuple(SHAPES), "smollm2-135m", "Sizes of the model.")
     rows: int = options.count("--rows", 32, "Sequences of a large step.", least=8)
     steps: int = options.count("--steps", 15, "Steps of each, in turns.")
+    deviation: float = options.real("--deviation", 7.0, "Standard deviation of the logits.")
     threads: int = options.count("--threads", 1, "PyTorch's threads.")
 
 
@@ -191,6 +192,7 @@ def device_programs(settings: Settings, progress: Progress) -> Report:
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         engine = _engine(settings.shape, Path(folder))
     model = engine.served(NAME)
+    _sharpen(model, settings.deviation)
     pairs = list(_pairs(model.network.shape.vocab_size, settings.rows))
     progress.expect(len(pairs))
     rows: list[list[object]] = []
@@ -266,6 +268,22 @@ def _run(engine: Engine, side: _Side, batches: Callable[[], list[Batch]]) -> Non
         raise RuntimeError(f"a step failed: {wrong[0]}")
     side.whole.append(sum(one.nanoseconds for one in found.results) / 1e3)
     side.choosing.append(found.results[-1].nanoseconds / 1e3)
+
+
+@torch.inference_mode()
+def _sharpen(model: ServedModel, deviation: float) -> None:
+    """Has the logits differ as a trained model's, of which a nucleus is few tokens: as they come of
+    random weights, it would be half the vocabulary.
+    """
+    logits = model.network.logits
+
+    def sharper(hidden: torch.Tensor) -> torch.Tensor:
+        found = logits(hidden)
+        return found.mul_(scale)
+
+    spread = logits(torch.randn_like(model.embeds.hidden[:8])).float().std().item()
+    scale = deviation / spread
+    model.network.logits = sharper  # type: ignore[method-assign]
 
 
 def _ratio(above: list[float], below: list[float]) -> float:

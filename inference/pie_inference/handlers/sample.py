@@ -186,9 +186,9 @@ def _chosen(
 
 def _possible(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """Tokens `[n]`; -1 for one outside the vocabulary, or with a logit of minus infinity."""
-    inside = (tokens >= 0) & (tokens < logits.shape[1])
-    best = logits.gather(1, tokens.where(inside, 0)[:, None]).squeeze(1)
-    return tokens.where(inside & (best > -torch.inf), -1)
+    inside = tokens.clamp(0, logits.shape[1] - 1)
+    may = logits.gather(1, inside[:, None]).squeeze(1) > -torch.inf
+    return tokens.where(may.logical_and_(inside == tokens), -1)
 
 
 def _sample_fused(

@@ -232,8 +232,9 @@ class DevicePrograms:
             group[2].append(place[1])
         tokens = torch.empty(len(logits), dtype=torch.int64, device=self._device)
         for values, places, own in alike.values():
-            some, every = np.array(places), len(places) == len(logits)
-            index = None if every else upload_index(some, self._device)
+            every = len(places) == len(logits)
+            some = slice(None) if every else np.array(places)
+            index = None if isinstance(some, slice) else upload_index(some, self._device)
             rows = _Rows(
                 values,
                 np.array(own),
