@@ -173,7 +173,9 @@ def read_program(text: str) -> Program:
     token = _index(given["token"], len(nodes), "token")
     if nodes[token].type != Type(Kind.INT):
         raise ProgramFault(f"the token is {nodes[token].type}, not int []")
-    return Program(text, names, nodes, token, _next(given["next"], names, nodes))
+    following = _next(given["next"], names, nodes)
+    _check_order(nodes, [token, *following.values()])
+    return Program(text, names, nodes, token, following)
 
 
 def _names(given: Any) -> tuple[Name, ...]:
@@ -232,6 +234,28 @@ def _next(given: Any, names: tuple[Name, ...], nodes: tuple[Node, ...]) -> dict[
     if list(found) != sorted(found) or len(found) != len(given):
         raise ProgramFault("next is not in the order of names, or one stands there twice")
     return found
+
+
+def _check_order(nodes: tuple[Node, ...], roots: list[int]) -> None:
+    """Refuses nodes that are not needed, stand elsewhere than where they are needed first, or
+    stand there twice.
+    """
+    if len({node[:3] for node in nodes}) < len(nodes):
+        raise ProgramFault("a node stands there twice")
+    found: dict[int, None] = {}
+    for root in roots:
+        waiting = [(root, False)]
+        while waiting:
+            number, is_ready = waiting.pop()
+            if number in found:
+                continue
+            if is_ready:
+                found[number] = None
+            else:
+                waiting.append((number, True))
+                waiting += [(one, False) for one in reversed(nodes[number].operands)]
+    if list(found) != list(range(len(nodes))):
+        raise ProgramFault("nodes that are not needed, or not in the order in which they are")
 
 
 def _whole(given: Any) -> int:

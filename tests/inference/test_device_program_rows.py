@@ -23,7 +23,7 @@ from pie_inference.sampling.remembered import RememberedTokens
 from pie_py.device_programs import reference
 from pie_py.device_programs.bound import Bound, bind
 from pie_py.device_programs.language import Kind, Type
-from pie_py.device_programs.program import Node, read_program
+from pie_py.device_programs.program import Node, ProgramFault, read_program
 
 CPU = torch.device("cpu")
 ODD = 50_271  # tokens, which no vector's width divides
@@ -190,18 +190,14 @@ def test_a_whole_number_becomes_the_nearest_float(whole: int) -> None:
 # What is kept
 
 
-def test_what_no_token_needs_is_not_computed() -> None:
-    """A text may have nodes that nothing follows from: they would hold memory at no cost."""
+def test_nodes_that_no_token_needs_are_refused() -> None:
+    """They would hold memory at no cost."""
     wide = [["iota", [], [60_000]], ["reshape", [0], [300, 200]], ["transpose", [1], []]]
-    more = [["reshape", [2], [60_000]] for _ in range(900)]
-    last = [["step", [], []]]
-    nodes = [*wide, *more, *last]
-    text = json.dumps(
-        {"state": [], "nodes": nodes, "token": len(nodes) - 1, "next": []}, separators=(",", ":")
-    )
-    program = read_program(text)
-    program.check_fits(100)
-    assert len(Executable(program, 100, CPU)._actions) == 1
+    more = [["reshape", [2], [60_000]]]
+    nodes = [*wide, *more, ["step", [], []]]
+    text = json.dumps({"state": [], "nodes": nodes, "token": 4, "next": []}, separators=(",", ":"))
+    with pytest.raises(ProgramFault, match="not needed"):
+        read_program(text)
 
 
 def test_whole_numbers_of_all_programs_are_the_same_memory() -> None:

@@ -258,6 +258,14 @@ def test_a_damaged_message_is_a_fault(seed: int) -> None:
         ("[]", "not an object of state, nodes, token and next"),
         ("[" * 60_000, "no JSON"),
         ('{"state":[],"nodes":[["logits",[],[]]],"token":0,"next":[] }', "canonical"),
+        (
+            '{"state":[],"nodes":[["logits",[],[]],["step",[],[]]],"token":1,"next":[]}',
+            "nodes that are not needed",
+        ),
+        (
+            '{"state":[],"nodes":[["step",[],[]],["step",[],[]],["add",[0,1],[]]],"token":2,"next":[]}',
+            "a node stands there twice",
+        ),
         ('{"state":[],"nodes":[["rm",[],[]]],"token":0,"next":[]}', "no operation 'rm'"),
         ('{"state":[],"nodes":[["neg",[0],[]]],"token":0,"next":[]}', "none of 0 before"),
         ('{"state":[],"nodes":[["step",[],[1]]],"token":0,"next":[]}', "has 0 numbers"),
