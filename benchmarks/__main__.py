@@ -31,6 +31,7 @@ MODULES = {
     "cluster": "benchmarks.cluster",
     "users": "benchmarks.users",
     "batching": "benchmarks.batching.compare",
+    "device-programs": "benchmarks.device_programs",
     "gpu": "benchmarks.gpu.run",
     "stopwatch": "benchmarks.stopwatch",
     "laptop": "benchmarks.laptop.compare",

@@ -91,8 +91,8 @@ class Page:
     gateway: str
     site: str
 
-    def script(self, block: Block) -> None:
-        """A Python script; one that awaits is the body of a coroutine."""
+    def script(self, block: Block) -> str:
+        """What a Python script prints; one that awaits is the body of a coroutine."""
         code = block.code.replace("http://127.0.0.1:8000", self.gateway)
         code = code.replace("Client.local()", "Client()")  # which looks at the default endpoint
         try:
@@ -101,7 +101,12 @@ class Page:
             body = textwrap.indent(code, "    ")
             code = f"import asyncio\nasync def main():\n{body}\nasyncio.run(main())\n"
         self.reader.writes("script.py", code)
-        self.reader.types("python script.py")
+        return self.reader.types("python script.py")
+
+    def printing(self, block: Block) -> None:
+        """A script that says behind each `print` what it shows."""
+        shown = re.findall(r"print\(.*\)  # (.+)", block.code)
+        assert shown == self.script(block).splitlines()
 
     def program(self, block: Block, args: tuple[str, ...] = ()) -> None:
         """A program in Python, or what stands in its main function."""
@@ -141,12 +146,12 @@ class Page:
 
 
 # Blocks that are parts of something, by page and a text of theirs: what to do with them.
-OTHERWISE: tuple[tuple[str, str, Callable[[Page, Block], None]], ...] = (
+OTHERWISE: tuple[tuple[str, str, Callable[[Page, Block], object]], ...] = (
     ("README.md", "with Client", Page.script),
     ("docs/functions.md", "Client.local", Page.script),
     ("docs/http.md", "OpenAI(", Page.script),
     ("docs/http.md", "json.loads(args", partial(Page.program, args=(REQUEST,))),
-    ("docs/async-function-calling.md", "client.answer", Page.script),
+    ("docs/async-function-calling.md", "client.answer", Page.printing),
     ("docs/async-function-calling.md", "load_tools", partial(Page.program, args=TOOLS_AND_REQUEST)),
     ("docs/interception.md", "with interception", partial(Page.program, args=("--url", "SITE"))),
     ("docs/interception.md", "def decide", Page.signature),

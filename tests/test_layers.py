@@ -33,7 +33,7 @@ PACKAGES = {
     "asynclm": (ROOT / "inferlets/async_function_calling/asynclm", {"asynclm", "inferlet"}),
     "benchmarks": (
         ROOT / "benchmarks",
-        {"benchmarks", "pie_py", "pie_control", "pie_inference", "pie_cluster"},
+        {"benchmarks", "pie_py", "pie_control", "pie_inference", "pie_cluster", "inferlet"},
     ),
 }
 
@@ -45,7 +45,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         # The floor: what both processes stand on.
         "config": "",
         "device_programs": "",
-        "wire": "config",
+        "wire": "config device_programs",
         "build": "device_programs config wire",
         "models": "build config",
         # The roof.

@@ -1,6 +1,7 @@
 """`intercept`: what becomes of memory while requests wait for tools (InferCept, section 6).
 
-Six kinds of augmentation, Poisson arrivals, less memory than all requests want. The baseline is
+Six kinds of augmentation, and six traces on which different simple policies are best; Poisson
+arrivals, less memory than all requests want. The baseline is
 `vllm`: a call ends the request, which comes back as a new one. Two parts: the real system, programs
 on a server; and a simulator with the server's own policies, in the time that a cost model says, for
 ranges of load that the machine at hand cannot show.
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.interception.on_traces import real_traces, simulated_traces
 from benchmarks.interception.real import real
 from benchmarks.interception.settings import Settings
 from benchmarks.interception.simulated import simulated
@@ -24,14 +26,18 @@ def intercept(settings: Settings, progress: Progress) -> list[Report]:
     progress.expect(settings.steps)
     drawing = settings.plot_file
     path = None if drawing is None else plot_path(drawing, "interception")
-    reports = []
-    if "real" in settings.parts:
-        reports.append(real(settings, progress))
-    if "simulated" in settings.parts:
-        reports.append(simulated(settings, progress))
-    if path is not None:
+    reports, of_traces = [], []
+    for part, rated, traced in (
+        ("real", real, real_traces),
+        ("simulated", simulated, simulated_traces),
+    ):
+        if part in settings.parts and "augmentations" in settings.loads:
+            reports.append(rated(settings, progress))
+        if part in settings.parts and "traces" in settings.loads:
+            of_traces.append(traced(settings, progress))
+    if path is not None and reports:
         plot(reports, path)
-    return reports
+    return reports + of_traces
 
 
 def plot(reports: Sequence[Report], path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from benchmarks.interception.settings import GUEST, Settings, milliseconds
 from pie_py.bench.benchmark import Progress
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
-from pie_py.client import Client, InferletFailed
+from pie_py.client import Client, InferletFailed, RpcError
 from pie_py.config.model import ModelConfig
 
 RETRY_SECONDS = 0.02  # before a request that lost its pages starts again
@@ -43,7 +44,9 @@ SYSTEMS = (
 
 
 @dataclass
-class _Served:
+class Served:
+    """What a system made of a load."""
+
     latencies: list[float]  # seconds a generated token, without the calls
     restarted: int
     seconds: float
@@ -52,7 +55,7 @@ class _Served:
 
 async def _serve(
     endpoint: str, program: bytes, system: System, load: Sequence[Request], seed: int
-) -> _Served:
+) -> Served:
     latencies: list[float] = []
     restarted = 0
     async with Client(endpoint) as client:
@@ -86,7 +89,7 @@ async def _serve(
                 tasks.start_soon(one, number, job)
         seconds = time.monotonic() - start
         (stats,) = (await client.stats()).values()
-    return _Served(latencies, restarted, seconds, stats)
+    return Served(latencies, restarted, seconds, stats)
 
 
 async def _go_on(
@@ -114,7 +117,8 @@ async def _go_on(
         match json.loads(message):
             case ["call", number]:  # the tool runs here, for as long as the load says
                 await anyio.sleep(segments[number].seconds)
-                await instance.send("done")
+                with suppress(RpcError):  # it was ended for want of pages, as its result says
+                    await instance.send("done")
             case ["done", _, text]:
                 tokens = text
     await instance.result()
@@ -125,9 +129,7 @@ async def _go_on(
 
 def real(settings: Settings, progress: Progress) -> Report:
     """Serves the load at each rate by each system, on servers of their own."""
-    model = settings.model.model_copy(
-        update={"kv_pages": settings.kv_pages, "host_pages": settings.host_pages}
-    )
+    model = small_memory(settings)
     most = settings.kv_pages * model.page_size // 4  # tokens of a context
     rows: list[list[object]] = []
     for rate in settings.rates:
@@ -141,7 +143,7 @@ def real(settings: Settings, progress: Progress) -> Report:
         )
         for system in SYSTEMS:
             if system.name in settings.systems:
-                served = _served(model, system, coming, settings.seed)
+                served = serve(model, system, coming, settings.seed)
                 rows.append([system.name, rate, *_figures(served)])
                 progress(f"{system.name} at {rate:g}/s")
     return Report(
@@ -164,7 +166,13 @@ def real(settings: Settings, progress: Progress) -> Report:
     )
 
 
-def _served(model: ModelConfig, system: System, load: Sequence[Request], seed: int) -> _Served:
+def small_memory(settings: Settings) -> ModelConfig:
+    """The model, with as little memory as is wanted."""
+    pools = {"kv_pages": settings.kv_pages, "host_pages": settings.host_pages}
+    return settings.model.model_copy(update=pools)
+
+
+def serve(model: ModelConfig, system: System, load: Sequence[Request], seed: int) -> Served:
     """What one system makes of the load, on a server of its own."""
     program = GUEST.read_bytes()
     interception = {"policy": system.server}
@@ -172,7 +180,7 @@ def _served(model: ModelConfig, system: System, load: Sequence[Request], seed: i
         return anyio.run(_serve, server.endpoint, program, system, load, seed)
 
 
-def _figures(served: _Served) -> list[object]:
+def _figures(served: Served) -> list[object]:
     """A row of the table, from `ms per token` on."""
     return [
         *milliseconds(served.latencies),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.interception.traces import TRACES
 from benchmarks.plots import plot_file
 from pie_py.bench import options
 from pie_py.bench.report import percentile
@@ -16,6 +17,7 @@ GUEST = Path(__file__).parent / "guest.py"
 PARTS = ("real", "simulated")
 SIMULATED = ("vllm", "discard", "preserve", "swap", "min-waste")
 SIDES = (*SIMULATED, "unaware")
+LOADS = ("augmentations", "traces")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,19 @@ class Settings:
         SIDES,
         "Sides of the comparison; all by default. `unaware`: programs do nothing, the server does.",
     )
+    loads: tuple[str, ...] = options.some_of(
+        "--load",
+        LOADS,
+        LOADS,
+        "Six kinds of augmentation at several rates, six traces of long and short contexts and"
+        " calls, or both (the default).",
+    )
     seed: int = options.option("--seed", type=int, default=1)
+    trace_seeds: int = options.count("--trace-seeds", 2, "Seeds of traces, drawn for each run.")
+    trace_seconds: float = options.real(
+        "--trace-seconds", 120.0, "How long requests of traces arrive; simulated."
+    )
+    trace_speed: float = options.real("--trace-speed", 8.0, "Of arrivals in traces; real.")
     plot_file: str | None = plot_file()
     requests: int = options.count("--requests", 32, "Requests at each rate; real.")
     rates: tuple[float, ...] = options.rate_list("--rates", "4,8", "Arrivals a second; real.")
@@ -62,8 +76,11 @@ class Settings:
     @property
     def steps(self) -> int:
         """How many runs there are."""
-        real = len(self.rates) * len(set(self.systems))
-        simulated = len(self.sim_rates) * len(set(self.systems) & set(SIMULATED))
+        traces = len(TRACES) * ("traces" in self.loads)
+        rated = "augmentations" in self.loads
+        real = (len(self.rates) * rated + traces) * len(set(self.systems))
+        known = len(set(self.systems) & set(SIMULATED))
+        simulated = (len(self.sim_rates) * rated + traces) * known
         return real * ("real" in self.parts) + simulated * ("simulated" in self.parts)
 
 

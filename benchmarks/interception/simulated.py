@@ -70,8 +70,7 @@ def machine_of(system: str, costs: Costs, settings: Settings) -> Machine:
 
 def simulated(settings: Settings, progress: Progress) -> Report:
     """The load at each rate under each system, in simulated time."""
-    measured = settings.sim_costs == "measured"
-    costs = Costs.measured(measured_costs(settings.model) if measured else GPTJ_A100)
+    costs = simulated_costs(settings)
     rows = []
     for rate in settings.sim_rates:
         count = math.ceil(settings.sim_seconds * rate)
@@ -101,13 +100,30 @@ def simulated(settings: Settings, progress: Progress) -> Report:
     )
 
 
+def simulated_costs(settings: Settings) -> Costs:
+    """The costs that the simulated machine has."""
+    measured = settings.sim_costs == "measured"
+    return Costs.measured(measured_costs(settings.model) if measured else GPTJ_A100)
+
+
+def simulated_latencies(
+    system: str, costs: Costs, settings: Settings, load: Sequence[Request]
+) -> list[float]:
+    """Seconds per generated token, without the calls, of each request."""
+    out = _outcome(system, machine_of(system, costs, settings), load)
+    return [one["latency"] for one in out.finished]
+
+
+def _outcome(system: str, machine: Machine, load: Sequence[Request]) -> Outcome:
+    return simulate(list(load), machine, load_policy("discard" if system == "vllm" else system))
+
+
 def _figures(
     system: str, costs: Costs, settings: Settings, load: list[Request]
 ) -> list[float | int | None]:
     """A row of the table, from `ms per token` on."""
     machine = machine_of(system, costs, settings)
-    policy = load_policy("discard" if system == "vllm" else system)
-    out: Outcome = simulate(load, machine, policy)
+    out = _outcome(system, machine, load)
     last_arrival = load[-1].arrival
     start = WARM_UP * last_arrival
     completed = sum(start < one["end"] <= last_arrival for one in out.finished)

@@ -137,8 +137,7 @@ class Simulation:
 
     def skip(self) -> None:
         """Nothing can run: to the next thing that happens, or until policies are asked again."""
-        costs = self._machine.costs
-        self._intercept([], costs.step_time(1))
+        self._intercept([])
         if self._leaving:
             return
         times = [job.until for job in self.paused]
@@ -182,7 +181,7 @@ class Simulation:
             job.held += tokens
         for job in decoding:
             self._generate(job)
-        self._intercept([job for job in decoding if job.held and not job.paused], step)
+        self._intercept([job for job in decoding if job.held and not job.paused])
         return True
 
     def _pass(self, seconds: float, steps: int) -> None:
@@ -205,6 +204,7 @@ class Simulation:
                 decoding.remove(last)
         free -= len(decoding)
         left = costs.chunk(len(decoding)) if machine.chunked else WHOLE_BATCH
+        back = self._budget_back(len(decoding))
         computing: list[tuple[_Job, int]] = []
         moved = 0
         for job in self.ready:
@@ -216,8 +216,9 @@ class Simulation:
                 if job.away > free:
                     break
                 free -= job.away
-                moved += job.away
-                job.held, job.away = job.held + job.away, 0
+                tokens = min(job.away, back - moved)
+                moved += tokens
+                job.held, job.away = job.held + tokens, job.away - tokens
                 continue
             need = job.context - job.held
             tokens = min(need, left)
@@ -233,6 +234,16 @@ class Simulation:
             computing.append((job, tokens))
             left -= tokens
         return decoding, computing, moved
+
+    def _budget_back(self, decoding: int) -> int:
+        """Tokens that may come back in a step: what hides behind it beside those that go out, but
+        at least a page; all if nothing runs, or this system knows no budget.
+        """
+        machine, costs = self._machine, self._machine.costs
+        if not decoding or not machine.within_budget:
+            return machine.memory
+        hidden = costs.swap_budget(costs.step_time(decoding), machine.swap_share)
+        return max(costs.page_size, hidden - self._leaving)
 
     def _make_room(self, job: _Job, count: int) -> int:
         """Preempts later jobs that hold memory, if that is enough; returns what became free."""
@@ -290,19 +301,20 @@ class Simulation:
 
     # The policy
 
-    def _intercept(self, decoding: list[_Job], step: float) -> None:
+    def _intercept(self, decoding: list[_Job]) -> None:
         """Carries out the policy's choices for paused requests, when a step has ended.
 
-        What is given up is gone at once; what goes out is under way during the next step, which is
-        taken to last as long as this one.
+        What is given up is gone at once; what goes out is under way during the next step.
         """
-        jobs = [job for job in self.paused if job.held]
+        jobs = [job for job in self.paused if job.held and job.until > self._now]
         if not jobs:
             return
         machine, costs = self._machine, self._machine.costs
-        budget = costs.swap_budget(max(step, costs.step_time(1)), machine.swap_share)
+        seconds = costs.step_time(max(1, len(decoding)))
+        budget = costs.swap_budget(seconds, machine.swap_share)
         room = machine.host - sum(j.away for j in (*self.ready, *self.paused))
-        load = Load(len(decoding), sum(j.held for j in decoding), budget, room)
+        running = sum(job.held for job in decoding)
+        load = Load(len(decoding), running, budget, room, budget / seconds)
         facts = [self._facts(job) for job in jobs]
         moved = 0
         for job, choice in zip(jobs, self._policy(facts, load, costs), strict=True):

@@ -222,8 +222,9 @@ class Asynchronous(Calls):
         self.ledger.choose(block.call.name)
         place = self.ledger.make(block.identifier, block.call)
         seconds = self.ledger.estimate(block.call.name) / 100 * self._random.uniform(0.7, 1.3)
-        self._schedule(self._now + seconds, block.identifier, place, None)
-        self._outstanding += 1
+        if block.identifier:
+            self._schedule(self._now + seconds, block.identifier, place, None)
+            self._outstanding += 1
 
     def _wait(self) -> None:
         if not self.ledger.problems:

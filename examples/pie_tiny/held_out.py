@@ -85,6 +85,7 @@ CALL_SETS: Mapping[str, SampleSet] = {
     "asynchronous": SampleSet("asynchronous"),
     "sequential, large": SampleSet("sequential", _large, 1 / 3),
     "parallel, large": SampleSet("parallel", _large, 1 / 3),
+    "errands": SampleSet("errands", share=1 / 3),
     "asynchronous, large": SampleSet("asynchronous", _large, 1 / 3),
     "asynchronous, user interrupts": SampleSet("asynchronous", _interrupted, 1 / 3),
 }
@@ -94,6 +95,6 @@ def episode(vocabulary: Vocabulary, sample: Sample, number: int) -> Plain:
     """The episode that a sample makes; the number seeds its clock, if it has one."""
     if sample.kind in ("sequential", "parallel"):
         return Synchronous(vocabulary, sample)
-    if sample.kind == "asynchronous":
+    if sample.kind in ("asynchronous", "errands"):
         return Asynchronous(vocabulary, sample, Random(f"{SEED}:clock:{number}"))
     return React(vocabulary, sample) if sample.kind == "react" else Plain(vocabulary, sample)

@@ -24,6 +24,7 @@ class Problem(StrEnum):
     FUNCTION = "unknown function"
     UNWANTED = "a call not asked for"
     AGAIN = "a call made twice"
+    ANSWER = "an answer asked for that is not needed, or the other way round"
     ORDER = "a call before the one it follows"
     EARLY = "a call before the result it waits for"
     MISSING = "a call not made"
@@ -108,6 +109,8 @@ class Ledger:
             number, step = place
             called = (number, step - 1) in self._made
             self.problems.append(Problem.EARLY if called else Problem.ORDER)
+        if bool(identifier) != self.chains[place[0]][place[1]].answered:
+            self.problems.append(Problem.ANSWER)
         self._made.add(place)
         return place
 

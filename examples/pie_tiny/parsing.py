@@ -51,7 +51,7 @@ class ParsedCall:
 
 @dataclass(frozen=True)
 class CallBlock:
-    """`[CALL]identifier[HEAD]call[END]`."""
+    """`[CALL]identifier[HEAD]call[END]`; without `[HEAD]` the identifier is empty."""
 
     identifier: str
     call: ParsedCall
@@ -131,7 +131,10 @@ class Parser:
         else:
             raise CmlError(_misplaced(marker), marker)
 
-    def _in_identifier(self, marker: str) -> None:
+    def _in_identifier(self, marker: str) -> CallBlock | None:
+        if marker == CLOSE:
+            self._identifier = ""
+            return self._in_call(marker)
         if marker != HEAD:
             raise CmlError(_misplaced(marker), self._text + marker)
         self._identifier, self._text = self._text, ""
@@ -141,6 +144,7 @@ class Parser:
             raise CmlError(Violation.REPEATED, self._identifier)
         self._identifiers.add(self._identifier)
         self._state = self._in_call
+        return None
 
     def _in_call(self, marker: str) -> CallBlock:
         if marker != CLOSE:

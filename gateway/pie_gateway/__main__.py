@@ -15,6 +15,7 @@ import uvicorn
 from pie_gateway.app import make_app
 from pie_gateway.http.connections import HttpConnection, WebSocketConnection
 from pie_gateway.http.door import Door
+from pie_gateway.http.handshakes import Handshake
 from pie_gateway.listening import ACCEPTED, BACKLOG, CannotServe, listen
 from pie_py.config.child import allow_open_files, read_options, report_error, report_ready
 from pie_py.config.server import ServerConfig
@@ -65,7 +66,7 @@ class _Server(uvicorn.Server):
 
 def _uvicorn_config(config: ServerConfig, door: Door) -> uvicorn.Config:
     gateway = config.gateway
-    return uvicorn.Config(
+    found = uvicorn.Config(
         make_app(config),
         log_config=None,
         access_log=False,
@@ -78,6 +79,13 @@ def _uvicorn_config(config: ServerConfig, door: Door) -> uvicorn.Config:
         ssl_certfile=gateway.tls_certificate,
         ssl_keyfile=gateway.tls_key,
     )
+    found.load()
+    if found.ssl is not None:
+        # Handshakes are the door's, too; asyncio would do them before anything is told of them.
+        handle = cast(Any, found.http_protocol_class)
+        found.http_protocol_class = cast(Any, partial(Handshake, door, found.ssl, handle))
+        found.ssl = None
+    return found
 
 
 def _stop(server: uvicorn.Server) -> None:

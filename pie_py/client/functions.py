@@ -2,10 +2,10 @@
 
 ::
 
-    async def weather(city: str) -> str: ...
+    async def fetch_weather(city: str) -> str: ...
 
     async with Client() as client:
-        answer = await client.answer("What is the weather in Paris?", [weather])
+        answer = await client.answer("fetch weather with city Paris.", [fetch_weather])
         print(answer["text"])
 """
 
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
+import warnings
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,8 +26,9 @@ import anyio.abc
 import anyio.to_thread
 
 from pie_py.build.modules import read_program
-from pie_py.client.errors import ClientError, unreadable
+from pie_py.client.errors import ClientError, RpcError, unreadable
 from pie_py.client.instance import Instance, Launcher
+from pie_py.config.printable import printable
 from pie_py.config.shipped_files import shipped_folder
 
 MOST_CHARACTERS = 1 << 18  # of a result that are sent; the model gets to see fewer
@@ -116,31 +119,66 @@ class FunctionHost:
         with anyio.CancelScope() as scope:
             self._scopes[number] = scope
             try:
-                answer = await self._call(message)
+                text = await self._call(message)
             finally:
                 del self._scopes[number]
-            text = json.dumps({"type": "result", "number": number, **answer}, default=str)
             with suppress(ClientError):  # it has ended, and needs no result any more
-                await self.instance.send(text)
+                try:
+                    await self.instance.send(text)
+                except RpcError as error:  # the server takes none of its size
+                    await self.instance.send(_result(number, error=str(error)))
 
-    async def _call(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        function = self.functions.get(message["name"])
+    async def _call(self, message: Mapping[str, Any]) -> str:
+        """What tells of a call's result. Whatever the function does, this call alone fails."""
+        number, function = message["number"], self.functions.get(message["name"])
         if function is None:
-            return {"error": f"the client has no function {message['name']}"}
+            return _result(number, error=f"the client has no function {message['name']}")
         call = partial(function, **message["arguments"])
         try:
             if inspect.iscoroutinefunction(function):
                 value = await call()
             else:
                 value = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-        except Exception as error:
-            return {"error": f"{type(error).__name__}: {error}"}
-        if isinstance(value, bytes):
-            value = value.decode(errors="replace")
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
-        if len(text) > MOST_CHARACTERS:
-            return {"text": text[:MOST_CHARACTERS], "length": len(text)}
-        return {"value": value}
+            return _result(number, **_told(value))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit, and a task of its own that was cancelled
+            is_cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+            if is_cancelled and anyio.current_effective_deadline() == -math.inf:
+                raise  # the call itself is
+            return _result(number, error=_words(error)[:MOST_CHARACTERS])
+
+
+def _told(value: Any) -> dict[str, Any]:
+    """A result as it is told: what JSON can't express as text, and cut if it is long."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    text = value
+    if not isinstance(value, str):
+        try:
+            text = json.dumps(value, allow_nan=False, default=str)
+        except (TypeError, ValueError):  # NaN, a key that is no text, a list that holds itself
+            value = text = str(value)
+    if len(text) > MOST_CHARACTERS:
+        return {"text": text[:MOST_CHARACTERS], "length": len(text)}
+    return {"value": value}
+
+
+def _words(error: BaseException) -> str:
+    """An exception in words, even if it has none."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{name}: {text}" if text else name
+
+
+def _result(number: Any, **facts: Any) -> str:
+    """A message to the inferlet, with halves of surrogate pairs as JSON's escapes."""
+    message = {"type": "result", "number": number, **facts}
+    text = json.dumps(message, ensure_ascii=False, default=str)
+    return text.encode(errors="backslashreplace").decode()
 
 
 @cache
@@ -174,14 +212,17 @@ async def answer(
         on_event: gets each event.
 
     Returns:
-        `text`, the model's last words, and the record of calls, times and tokens.
+        `text`, the model's last words, and the record of calls, times and tokens; `ended`, `done`
+        or what there was too little of; `warnings`, what may be wrong with it. Each of these is a
+        `UserWarning` of Python, too.
 
     Raises:
         ValueError: there is nothing to call.
         UsageError, InferletFailed: the inferlet did not understand, or failed.
         ClientError: no server.
     """
-    if not functions and not tools and "--tools" not in options:
+    own = any(option.partition("=")[0] == "--tools" for option in options)
+    if not functions and not tools and not own:
         raise ValueError(
             "`answer` has a model call functions, and was given neither `functions` nor `tools`."
             " For an answer without calls, run a program: `client.run(function)`, or `pie-py ask`"
@@ -190,9 +231,9 @@ async def answer(
     specifications = [*(one.specification() for one in hosted), *map(dict, tools)]
     source = await anyio.to_thread.run_sync(_program, mode)
     program = await client.upload(source, name=f"async_function_calling-{mode}")
-    given = ["--events", "--request", request, *options]
+    given = ["--events", f"--request={request}", *options]
     if specifications:
-        given += ["--tools", json.dumps(specifications)]
+        given.append(f"--tools={json.dumps(specifications)}")
     if tasks is not None:
         given.append("--interactive")
     instance = await client.launch(program, given)
@@ -207,26 +248,38 @@ async def _answered(
     on_event: Callable[[dict[str, Any]], None] | None,
 ) -> dict[str, Any]:
     """Runs functions as events ask for them, until the instance's result is there."""
-    problem: BaseException | None = None
+    problems: list[Exception] = []  # raised outside of the group, which would wrap them
     found: dict[str, Any] = {}
+
+    async def tell(tasks: AsyncIterable[str]) -> None:
+        try:
+            await _tell(instance, tasks)
+        except Exception as error:
+            problems.append(error)
+            group.cancel_scope.cancel()
+
     async with anyio.create_task_group() as group:
         if tasks is not None:
-            group.start_soon(_tell, instance, tasks)
+            group.start_soon(tell, tasks)
         try:
             async for message in instance:
                 event = _object(message, instance)
-                if not host.take(event, group) and on_event is not None:
+                if host.take(event, group):
+                    continue
+                if event.get("type") == "warning":
+                    warnings.warn(printable(event.get("text"), 500), stacklevel=2)
+                if on_event is not None:
                     on_event(event)
             found = _object(await instance.result(), instance)
-        except Exception as error:  # raised outside of the group, which would wrap it
-            problem = error
+        except Exception as error:
+            problems.append(error)
         finally:
             group.cancel_scope.cancel()
             if not instance.ended:
                 with anyio.move_on_after(5, shield=True):
                     await instance.cancel()
-    if problem is not None:
-        raise problem
+    if problems:
+        raise problems[0]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pie_py.device_programs.language import VOCABULARY, Kind, Type
-from pie_py.device_programs.program import Program, ProgramFault, elements
+from pie_py.device_programs.program import Program, ProgramFault
 
 VERSIONS = 64  # of changing state that a worker keeps: of the newest steps
 ARRAYS: dict[Kind, np.dtype[Any]] = {
@@ -50,14 +51,29 @@ def bind(program: Program, given: Mapping[str, Any], vocabulary: int) -> Bound:
     return Bound(program, b"".join(values))
 
 
-def kept_bytes(program: Program, vocabulary: int) -> int:
-    """What a worker keeps of a program's values: what changes in `VERSIONS`."""
-    return sum(
-        ARRAYS[of.kind].itemsize
-        * elements(of.shape, vocabulary)
-        * (VERSIONS if i in program.next else 1)
-        for i, (_, of) in enumerate(program.names)
-    )
+def state_json(program: Program, values: bytes, vocabulary: int) -> str:
+    """What changes, as a JSON object by name; null where JSON has no such number.
+
+    Args:
+        program: which has names.
+        values: of those that change, in their order: elements as `ARRAYS` says.
+        vocabulary: number of tokens.
+    """
+    found, start = {}, 0
+    for i in program.next:
+        name, of = program.names[i]
+        sizes = [vocabulary if size == VOCABULARY else size for size in of.shape]
+        end = start + ARRAYS[of.kind].itemsize * math.prod(sizes)
+        array = np.frombuffer(values[start:end], ARRAYS[of.kind]).reshape(sizes)
+        found[name] = _finite(array.tolist())
+        start = end
+    return json.dumps(found)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _packed(name: str, of: Type, value: Any, vocabulary: int) -> bytes:

@@ -37,6 +37,7 @@ MOST_STATE = 1024  # elements that change from step to step
 MOST_GIVEN = 1 << 18  # elements that do not
 MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
 MOST_COST = 1024  # additions for each token of the vocabulary
+BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
 COST_OF_A_STEP = 1 << 27  # additions of all programs in a step; one may always run
 LEAST_COST = 1 << 22  # additions that any program may cost
 
@@ -93,6 +94,13 @@ class Program:
         """How many of the newest tokens it looks at, at most."""
         counts = [node.attributes[0] for node in self.nodes if node.operation == "newest"]
         return max(counts, default=0)
+
+    def given_bytes(self, vocabulary: int, versions: int = 1) -> int:
+        """Of the values of its names, those that change in so many versions."""
+        return sum(
+            BYTES[of.kind] * elements(of.shape, vocabulary) * (versions if i in self.next else 1)
+            for i, (_, of) in enumerate(self.names)
+        )
 
     def cost(self, vocabulary: int) -> float:
         """Of a step of one row, in additions, with so many tokens."""
@@ -165,7 +173,9 @@ def read_program(text: str) -> Program:
     token = _index(given["token"], len(nodes), "token")
     if nodes[token].type != Type(Kind.INT):
         raise ProgramFault(f"the token is {nodes[token].type}, not int []")
-    return Program(text, names, nodes, token, _next(given["next"], names, nodes))
+    following = _next(given["next"], names, nodes)
+    _check_order(nodes, [token, *following.values()])
+    return Program(text, names, nodes, token, following)
 
 
 def _names(given: Any) -> tuple[Name, ...]:
@@ -224,6 +234,28 @@ def _next(given: Any, names: tuple[Name, ...], nodes: tuple[Node, ...]) -> dict[
     if list(found) != sorted(found) or len(found) != len(given):
         raise ProgramFault("next is not in the order of names, or one stands there twice")
     return found
+
+
+def _check_order(nodes: tuple[Node, ...], roots: list[int]) -> None:
+    """Refuses nodes that are not needed, stand elsewhere than where they are needed first, or
+    stand there twice.
+    """
+    if len({node[:3] for node in nodes}) < len(nodes):
+        raise ProgramFault("a node stands there twice")
+    found: dict[int, None] = {}
+    for root in roots:
+        waiting = [(root, False)]
+        while waiting:
+            number, is_ready = waiting.pop()
+            if number in found:
+                continue
+            if is_ready:
+                found[number] = None
+            else:
+                waiting.append((number, True))
+                waiting += [(one, False) for one in reversed(nodes[number].operands)]
+    if list(found) != list(range(len(nodes))):
+        raise ProgramFault("nodes that are not needed, or not in the order in which they are")
 
 
 def _whole(given: Any) -> int:

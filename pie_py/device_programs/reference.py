@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pie_py.device_programs.language import OPERATIONS, VOCABULARY, Kind, Rule, Type
 from pie_py.device_programs.program import Node, Program
 
+_LARGEST = (2 - 2.0**-23) * 2.0**127  # float32
 _GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _WORD = (1 << 64) - 1
 
@@ -125,6 +126,8 @@ def _own(
         case "top":
             order = sorted(range(len(first)), key=lambda i: (-_at_least(first[i]), i))
             return order[: attributes[0]]
+        case "nucleus":
+            return _nucleus(first, operands[1])
         case "slice":
             return _rows(first, axes, lambda row: row[attributes[0] : attributes[1]])
         case "concat":
@@ -156,14 +159,16 @@ def _own(
             return [list(column) for column in zip(*first, strict=True)]
         case "matvec":
             return [
-                f32(math.fsum(a * b for a, b in zip(row, operands[1], strict=True)))
-                for row in first
+                f32(_total([a * b for a, b in zip(row, operands[1], strict=True)])) for row in first
             ]
     raise AssertionError(name)
 
 
 def f32(x: float) -> float:
     """The nearest float32."""
+    if isinstance(x, int) and (low := x.bit_length() - 32) > 0:
+        # Not by way of float64, which would round before: a bit stands for all below it.
+        x = (x >> low | (x & ((1 << low) - 1) != 0)) << low
     try:
         return float(struct.unpack("<f", struct.pack("<f", x))[0])
     except OverflowError:
@@ -197,6 +202,8 @@ def _exponential(word: int) -> float:
 
 
 def _whole(x: float) -> int:
+    if isinstance(x, int):
+        return x
     if x != x:
         return 0
     return int(max(-(2.0**62), min(2.0**62, x)))
@@ -218,14 +225,10 @@ def _power(a: float, b: float) -> float:
     try:
         found = a**b
     except (ZeroDivisionError, OverflowError):
-        found = (
-            math.inf if not (a < 0 and b % 2 == 1) and not _is_negative_zero(a, b) else -math.inf
-        )
+        if a < 0 and b != math.floor(b):
+            return math.nan
+        return math.copysign(math.inf, a) if b % 2 == 1 else math.inf
     return math.nan if isinstance(found, complex) else found
-
-
-def _is_negative_zero(a: float, b: float) -> bool:
-    return a == 0 and math.copysign(1, a) < 0 and b % 2 == 1
 
 
 def _divided(a: float, b: float) -> float:
@@ -289,8 +292,23 @@ def _log_softmax(row: list[float]) -> list[float]:
     highest = _largest(row)
     if not math.isfinite(highest):
         return [math.nan] * len(row)
-    whole = highest + math.log(math.fsum(math.exp(x - highest) for x in row))
-    return [x - whole for x in row]
+    whole = math.log(math.fsum(math.exp(x - highest) for x in row))
+    return [x - highest - whole for x in row]
+
+
+def _nucleus(row: list[float], share: float) -> list[bool]:
+    row = [max(-_LARGEST, min(_LARGEST, _at_least(x))) for x in row]
+    order = sorted(range(len(row)), key=lambda i: (-row[i], i))
+    weights = [math.exp(x - row[order[0]]) for x in row]
+    total, before, found = math.fsum(weights), 0.0, [False] * len(row)
+    for i in order:
+        found[i] = i == order[0] or before < share * total or share >= 1
+        before += weights[i]
+    return found
+
+
+def _total(row: list[Any]) -> Any:
+    return math.fsum(row) if all(map(math.isfinite, row)) else sum(row)
 
 
 def _sums(row: list[Any]) -> list[Any]:

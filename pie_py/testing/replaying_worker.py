@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from pie_py.config.child import exit_with_parent
 from pie_py.config.model import ModelConfig
 from pie_py.testing.script import ScriptFile, next_token
+from pie_py.wire.device_programs import packed_states
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Batch,
@@ -40,6 +41,7 @@ from pie_py.wire.plan import (
     Plan,
     PlanResult,
     ReadHidden,
+    ReadState,
     Sample,
     Samples,
     ShiftKv,
@@ -117,6 +119,8 @@ class Replayer:
             case ReadHidden():  # of a script nothing is known
                 means = np.ones((batch.starts.size - 1, self.model.hidden_size), np.float32)
                 return BatchResult(hidden=Hidden(means))
+            case ReadState():  # likewise
+                return BatchResult(states=packed_states([b""] * batch.samplers.size))
             case Sample():
                 return self._sample(batch)
             case Clear():

@@ -32,6 +32,7 @@ from pie_py.wire.plan import (
     Plan,
     PlanResult,
     Samples,
+    States,
     Stop,
     UnloadAdapter,
 )
@@ -57,6 +58,7 @@ def encode(message: Message) -> bytes:
                     r.refused,
                     None if r.attention is None else _put(r.attention, arrays),
                     None if r.hidden is None else _put(r.hidden, arrays),
+                    None if r.states is None else _put(r.states, arrays),
                 )
                 for r in message.results
             ]
@@ -112,8 +114,9 @@ def decode(frame: bytes) -> Message:
                             refused,
                             None if a is None else arrays.take(Attention, a),
                             None if h is None else arrays.take(Hidden, h),
+                            None if t is None else arrays.take(States, t),
                         )
-                        for error, nanoseconds, d, s, refused, a, h in results
+                        for error, nanoseconds, d, s, refused, a, h, t in results
                     ],
                     *part,
                 )
@@ -142,7 +145,7 @@ _WORDS = np.dtype("<i4")
 _DTYPES = {"Int32": _WORDS, "Uint32": np.dtype("<u4"), "Float32": np.dtype("<f4")}
 _LAYOUTS: dict[type[Any], list[tuple[str, np.dtype[Any]]]] = {
     record: [(f.name, _DTYPES[str(f.type)]) for f in fields(record)]
-    for record in (*BATCH_TYPES.values(), Distributions, Samples, Attention, Hidden)
+    for record in (*BATCH_TYPES.values(), Distributions, Samples, Attention, Hidden, States)
 }
 
 

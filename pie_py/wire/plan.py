@@ -26,6 +26,10 @@ def _nothing() -> Int32:
     return np.zeros(0, np.int32)
 
 
+def _no_words() -> Uint32:
+    return np.zeros(0, np.uint32)
+
+
 def _no_numbers() -> Float32:
     return np.zeros(0, np.float32)
 
@@ -160,6 +164,13 @@ class SetSampler:
     token_starts: Int32 = field(default_factory=_nothing)  # [o + 1] offsets into the two below
     tokens: Int32 = field(default_factory=_nothing)  # [t] of operations, distinct within one
     values: Float32 = field(default_factory=_no_numbers)  # [t] of each token
+    # Device programs instead, see `pie_py.wire.device_programs`; empty if none is one.
+    programs: Int32 = field(default_factory=_nothing)  # [n] which text, or -1
+    text_lengths: Int32 = field(default_factory=_nothing)  # [p] bytes of each text
+    texts: Uint32 = field(default_factory=_no_words)  # each padded to whole words
+    given_lengths: Int32 = field(default_factory=_nothing)  # [n] bytes of each sampler's values
+    given: Uint32 = field(default_factory=_no_words)  # each padded to whole words
+    freed: Int32 = field(default_factory=_nothing)  # slots whose programs are not needed any more
 
 
 @dataclass(slots=True)
@@ -172,6 +183,15 @@ class FeedSampler:
     steps: Uint32  # [n] how many tokens the sampler has chosen before
     starts: Int32  # [n + 1] offsets into tokens
     tokens: Int32
+
+
+@dataclass(slots=True)
+class ReadState:
+    """Reads the state of `n` samplers that are device programs: what changes from step to step."""
+
+    kind: ClassVar[str] = "read_state"
+    samplers: Int32  # [n]
+    steps: Uint32  # [n] tokens chosen before
 
 
 @dataclass(slots=True)
@@ -268,6 +288,7 @@ Batch: TypeAlias = (
     | ShiftKv
     | NextDist
     | ReadHidden
+    | ReadState
     | SetSampler
     | FeedSampler
     | KeepLogits
@@ -290,6 +311,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
         ShiftKv,
         NextDist,
         ReadHidden,
+        ReadState,
         SetSampler,
         FeedSampler,
         KeepLogits,
@@ -335,6 +357,14 @@ class Hidden:
 
 
 @dataclass(slots=True)
+class States:
+    """Result of a `ReadState`: values as `pie_py.device_programs.bound` packs them."""
+
+    lengths: Int32  # [n] bytes of each sampler's
+    values: Uint32  # each padded to whole words
+
+
+@dataclass(slots=True)
 class Samples:
     """Result of a `Sample`. Log-probabilities are those of the model's own distribution."""
 
@@ -367,11 +397,12 @@ class BatchResult:
     refused: dict[int, str] | None = None  # rows that could not be carried out, the others were
     attention: Attention | None = None
     hidden: Hidden | None = None
+    states: States | None = None
 
     @property
     def has_values(self) -> bool:
         """Whether a program may wait for values in it, not only for its batch to end."""
-        values = self.samples, self.distributions, self.attention, self.hidden
+        values = self.samples, self.distributions, self.attention, self.hidden, self.states
         return any(found is not None for found in values)
 
 

@@ -4,7 +4,9 @@ order.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -57,13 +59,26 @@ def test_every_mode_makes_all_calls_and_delivers_all_results(client: Client, mod
 
 
 def test_more_tasks_than_the_embedded_model_knows_are_a_warning(client: Client) -> None:
-    program = client.upload(ASYNCLM / "asynchronous.py")
-    options = ["--tools", json.dumps([SLOW]), "--max-tokens", "1", "--request"]
+    told: list[dict[str, Any]] = []
     for count, warned in ((5, False), (6, True)):
-        launched = client.launch(program, [*options, "- slow.\n" * count])
-        launched.result()
-        lines = client.logs(launched.id)["lines"]
-        assert any("never seen more than 5" in line["text"] for line in lines) == warned
+        with pytest.warns(UserWarning, match="never seen|were allowed") as shown:
+            record = run(
+                client,
+                [SLOW],
+                script("a: slow()"),
+                *("--max-tokens", "1"),
+                request="- slow.\n" * count,
+                on_event=told.append,
+            )
+        texts = record["warnings"]
+        assert texts == [str(one.message) for one in shown]
+        assert any("never seen more than 5" in text for text in texts) == warned
+        assert (record["ended"], len(texts)) == ("max_tokens", 1 + warned)
+        assert [one["text"] for one in told if one["type"] == "warning"] == texts
+        told.clear()
+        instance = client.instances(ended=True)[-1]
+        logged = [line["text"] for line in client.logs(instance["id"])["lines"]]
+        assert logged[-len(texts) :] == texts
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -77,6 +92,72 @@ def test_a_call_whose_identifier_is_refused_has_an_error_for_its_result(
     told = set(events(record, "interrupt"))
     assert {"interrupt class", "interrupt user"} <= told
     assert record["ended"] == "done"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("model", [(), ("--model", "plain")])
+def test_calls_that_expect_no_answer(client: Client, mode: Mode, model: tuple[str, ...]) -> None:
+    written, done = threading.Event(), []
+
+    async def tell(text: str) -> str:
+        """Ends only after the model has written all it wants to."""
+        await anyio.to_thread.run_sync(written.wait, 60)
+        if text == "fail":
+            raise RuntimeError("nobody hears")
+        done.append(text)
+        return "told"
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event["type"] == "text":  # nothing is said before the end
+            written.set()
+
+    calls = [
+        {"id": "a", "call": "quick(x=1)"},
+        {"id": "", "call": 'tell(text="one")'},
+        {"id": "", "call": 'tell(text="two")', "after": ["a"]},
+        {"id": "", "call": 'tell(text="fail")'},
+    ]
+    with pytest.warns(UserWarning, match=r"was not told that tell\(text=.fail.\) failed"):
+        record = client.answer(
+            "do it",
+            [tell],
+            tools=[QUICK],
+            mode=mode,
+            options=["--script", json.dumps({"calls": calls}), "--declared-times", *model],
+            on_event=on_event,
+        )
+    assert (record["text"], record["ended"]) == ("Done.", "done")
+    assert events(record, "interrupt") == ["interrupt a"]
+    found = {call["call"]: call for call in record["calls"]}
+    assert len(found) == len(calls)
+    assert sorted(done) == ["one", "two"]
+    assert found['tell(text="one")']["result"] == '"told"'
+    assert found['tell(text="fail")']["result"] == "error: RuntimeError: nobody hears"
+    assert all(call["ended"] is not None for call in record["calls"])
+    assert [call["delivered"] is None for call in record["calls"]].count(True) == 3
+    assert record["missing_traps"] == 0
+
+
+def test_a_call_that_expects_no_answer_wakes_nobody(client: Client) -> None:
+    trapped, told = threading.Event(), threading.Event()
+
+    def asked() -> None:
+        assert told.wait(60)
+
+    def tell() -> None:
+        assert trapped.wait(60)
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event["type"] == "trap":
+            trapped.set()
+        elif event["type"] == "result" and "id" not in event:
+            told.set()
+
+    given = ["--script", script("a: asked()", ": tell()"), "--declared-times"]
+    record = client.answer("do it", [asked, tell], options=given, on_event=on_event)
+    assert events(record, "trap", "result", "wake", "interrupt") == [
+        *("trap", "result", "result a", "wake", "interrupt a"),
+    ]
 
 
 @pytest.mark.parametrize("mode", ["async", "async_naive"])
@@ -209,6 +290,103 @@ def test_functions_of_the_client(client: Client) -> None:
     assert found["d"].startswith('"yyyy')
     assert found["e"] == "error: timeout after 2 s"
     assert left.wait(10), "the client's function was not cancelled"
+
+
+class Wordless(Exception):
+    """Has no words, and cannot even say so."""
+
+    def __str__(self) -> str:
+        raise ValueError("none")
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_whatever_a_function_of_the_client_gives_becomes_a_value(
+    client: Client, mode: Mode
+) -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+
+    def raises(error: BaseException) -> Any:
+        raise error
+
+    async def leaks(_: object) -> None:  # the cancellation of a task that it awaits
+        task = asyncio.ensure_future(anyio.sleep_forever())
+        task.cancel()
+        await task
+
+    given: list[tuple[Any, str]] = [
+        ({(1, 2): 3}, '"{(1, 2): 3}"'),
+        (circle, '"[[...]]"'),
+        ("x\ud800", r'"x\ud800"'),
+        ([float("nan")], '"[nan]"'),
+        (None, "null"),
+        ("\U0001f98a" * 1_000_000, '"\U0001f98a\U0001f98a'),
+        (b"\xff", '"\N{REPLACEMENT CHARACTER}"'),
+        (10**5000, "error: ValueError: Exceeds the limit"),
+        (deep, "error: RecursionError"),
+        (RuntimeError("x\ud800" * 100_000), r"error: RuntimeError: x\ud800"),
+        (Wordless(), "error: Wordless"),
+        (Wordless, "\"<class 'test_async_calls.Wordless'>"),
+        (SystemExit(3), "error: SystemExit: 3"),
+        (asyncio.CancelledError(), "error: CancelledError"),
+        (leaks, "error: CancelledError"),
+        (BaseExceptionGroup("two", [SystemExit(), ValueError()]), "error: BaseExceptionGroup"),
+    ]
+
+    async def give(n: int) -> Any:
+        value = given[n][0]
+        if isinstance(value, BaseException):
+            raises(value)
+        return await leaks(n) if value is leaks else value
+
+    def give_in_a_thread(n: int) -> Any:
+        value = given[n][0]
+        return raises(value) if isinstance(value, BaseException) else value
+
+    calls = [f"a{n}: give(n={n})" for n in range(len(given))]
+    calls += [f"t{n}: give_in_a_thread(n={n})" for n in range(len(given)) if given[n][0] != leaks]
+    options = ["--script", script(*calls), "--declared-times", "--most-value-tokens", "24"]
+    record = client.answer("do it", [give, give_in_a_thread], mode=mode, options=options)
+    assert (record["text"], record["ended"], record["warnings"]) == ("Done.", "done", [])
+    assert len(record["calls"]) == len(calls)
+    for call in record["calls"]:
+        value, told = given[int(call["identifier"][1:])]
+        assert call["result"].startswith(told), (call, value)
+        assert call["delivered"] is not None
+
+
+def test_values_that_json_has_not(client: Client) -> None:
+    codes = ["{(1, 2): 3}", "[1e999 - 1e999]", r"'x\ud800'", "1 / 0", "10 ** 999"]
+    tools = [tool(f"f{n}", {"kind": "python", "code": code}) for n, code in enumerate(codes)]
+    shown = client.launch(
+        client.upload(ASYNCLM / "asynchronous.py"),
+        ["--tools", json.dumps(tools), "--script", script(*(f"a{n}: f{n}()" for n in range(5)))],
+    )
+    told = "".join(str(message) for message in shown)
+    shown.result()
+    found = dict(re.findall(r"<- (a\d): (.*)", told))
+    assert found["a0"] == '"{(1, 2): 3}"'
+    assert found["a1"] == '"[nan]"'
+    assert found["a2"] == r'"x\ud800"'
+    assert found["a3"].startswith("error: ")
+    assert found["a4"] == "1" + "0" * 499
+
+
+def test_what_is_said_meanwhile_may_be_anything(client: Client) -> None:
+    async def tasks(last: object) -> Any:
+        yield "half \ud800"
+        if last is not None:
+            raise ValueError("no more")
+
+    calls = [{"id": "u1", "call": "slow()", "task": 1}]
+    record = run(client, [SLOW], json.dumps({"calls": calls}), tasks=tasks(None))
+    assert results(record) == {"u1": '"s"'}
+    with pytest.raises(ValueError, match="no more"):
+        run(client, [SLOW], script("a: slow()"), tasks=tasks(1))
+    assert run(client, [SLOW], script("a: slow()"), request="--help")["text"] == "Done."
 
 
 @pytest.mark.parametrize("mode", ["async", "sync_parallel"])

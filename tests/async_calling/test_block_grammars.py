@@ -49,13 +49,22 @@ def vocabulary() -> Vocabulary:
     return load_vocabulary(TextCodec(FOLDER), 2304, [stop_token()])
 
 
-def lets_through(markers: bool, syntax: Syntax, strictness: Strictness, call: str) -> bool:
+def lets_through(
+    markers: bool,
+    syntax: Syntax,
+    strictness: Strictness,
+    call: str,
+    *,
+    identifier: str = "a1",
+    named: bool = False,
+) -> bool:
     form = dialect(markers)
-    grammar = block_grammar(form, syntax, FUNCTIONS, strictness)
+    grammar = block_grammar(form, syntax, FUNCTIONS, strictness, named=named)
     assert grammar.kind == "lark"
     matcher = LLMatcher(vocabulary().tokenizer, LLMatcher.grammar_from_lark(grammar.text))
     assert not matcher.is_error(), matcher.get_error()
-    tokens = form.encode_block(("a1", Marker.HEAD, call, Marker.END))
+    head = (identifier, Marker.HEAD) if identifier else ()
+    tokens = form.encode_block((*head, call, Marker.END))
     if matcher.validate_tokens(tokens) < len(tokens):
         return False
     matcher.consume_tokens(tokens)
@@ -78,3 +87,19 @@ def test_any_call_and_anything(markers: bool) -> None:
     for call in JSON:
         assert lets_through(markers, Syntax.JSON, Strictness.CALLS, call), call
     assert not lets_through(markers, Syntax.JSON, Strictness.CALLS, "g()")
+
+
+@pytest.mark.parametrize("markers", [True, False])
+@pytest.mark.parametrize("strictness", list(Strictness))
+def test_an_identifier_is_optional(markers: bool, strictness: Strictness) -> None:
+    forms = [(Syntax.PYTHON, call, valid) for call, valid in PYTHON.items()]
+    forms += [(Syntax.JSON, call, valid) for call, valid in JSON.items() if markers]
+    for syntax, call, valid in forms:
+        wanted = valid or strictness is not Strictness.TOOLS
+        for identifier in ("", "f", "f1", "m", "h"):  # also those that functions are called
+            found = lets_through(markers, syntax, strictness, call, identifier=identifier)
+            assert found is wanted, (call, identifier)
+        assert not lets_through(markers, syntax, strictness, call, identifier="", named=True)
+    for wrong in ("1", "a b", "a" * 33):
+        call = "m.g()"
+        assert not lets_through(markers, Syntax.PYTHON, strictness, call, identifier=wrong)

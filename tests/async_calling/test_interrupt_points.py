@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.tokenizers_of_tests import codec_without, dialect, stop_token
 
 from asynclm.cml.dialect import TRAP_BLOCK, Dialect, Marker, call_block
-from asynclm.cml.interrupts import Interrupt, InterruptManager
+from asynclm.cml.interrupts import Interrupt, InterruptManager, NoRoom
 from asynclm.cml.monitor import Monitor
 from asynclm.cml.parser import CallBlock, State, TextPart, TrapBlock
 
@@ -268,7 +268,7 @@ def test_values_of_any_size_are_cut(markers: bool, character: str) -> None:
 
 def test_no_room_at_all_is_an_error() -> None:
     manager = InterruptManager(dialect(True))
-    with pytest.raises(ValueError, match="no room for an interrupt"):
+    with pytest.raises(NoRoom, match="3 tokens are left of the model's context"):
         manager.tokens([Interrupt("a", "1")], room=3)
 
 

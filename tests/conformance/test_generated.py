@@ -51,7 +51,7 @@ def test_generated_files_are_up_to_date() -> None:
 
 
 def test_every_generated_file_says_so_in_its_first_line() -> None:
-    parts = {"sdk/wit/inferlet.wit", "docs/protocol.md"}  # of which only lists are generated
+    parts = {"sdk/wit/inferlet.wit", "docs/protocol.md", "docs/device-programs.md"}  # lists in them
     for path in set(OUTPUTS) - parts:
         first = (REPOSITORY / path).read_text(encoding="utf-8").partition("\n")[0]
         assert "by `python -m pie_py.build.generate`; do not edit." in first, path

@@ -33,6 +33,8 @@ def test_state_steps_grammars_and_what_is_refused(server: Server, guests: Path) 
     assert found["counted"] == list(range(10, 34))
     assert [token for token, _, _ in found["read"]] == list(range(10, 16))
     assert all(logprob < 0 and count == 2 for _, logprob, count in found["read"])
+    assert found["state"] == {"next": 6}
+    assert (found["later"], found["forked"]) == ([15, 16, 17], [18, 19])
     assert len(found["digits"]) == 8
     assert found["digits"].isdigit()
     assert "the device program chose token 100000000, which is not in" in found["outside"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import ssl
 import subprocess
 import sys
@@ -148,5 +150,31 @@ def test_tls(server: Server, folder: Path) -> None:
         assert gateway.url.startswith("https://")
         url = f"https://localhost:{gateway.url.rpartition(':')[2]}"
         assert httpx2.get(f"{url}/v1/models", verify=trusted).status_code == 200
+        assert httpx2.post(f"{url}{CHAT}", json=HI, verify=trusted).status_code == 200
         with pytest.raises(httpx2.ConnectError):
             httpx2.get(f"{url}/v1/models")
+
+
+def test_handshakes_that_do_not_end_are_bounded(server: Server, folder: Path) -> None:
+    """Of strangers' connections the oldest makes way, long before it has said anything."""
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "pem")
+    trusted = ssl.create_default_context()
+    authority.configure_trust(trusted)
+    files = {"tls_certificate": str(folder / "pem"), "tls_key": str(folder / "pem")}
+    with Gateway(server, folder, http="127.0.0.1:0", connections=40, **files) as gateway:
+        host, port = gateway.url.removeprefix("https://").split(":")
+        with contextlib.ExitStack() as stack:
+            silent = [
+                stack.enter_context(socket.create_connection((host, int(port)), 5))
+                for _ in range(30)
+            ]
+            silent[0].settimeout(5)
+            with contextlib.suppress(ConnectionResetError):
+                assert silent[0].recv(1) == b""
+            assert httpx2.get(f"{gateway.url}/v1/models", verify=trusted).status_code == 200
+            silent[-2].sendall(b"nonsense\r\n\r\n" * 10)
+            with contextlib.suppress(ConnectionResetError):
+                while silent[-2].recv(100):
+                    pass
+            assert httpx2.get(f"{gateway.url}/v1/models", verify=trusted).status_code == 200

@@ -14,6 +14,7 @@ NUMBERS = [12, 34, 56, 78, 11, 23, 45, 67]
 SUM, DIFFERENCE = {"numbers": NUMBERS}, {"question": "What is 880 - 826?"}
 RANDOM = {"delta": 4, "max_tokens": 80, "model_name": "test", "prompt": "The quick"}
 COLOURS = {"options": [" black.", " white.", " red."]}
+REPEATED = {"prompt": "abcabcabcabcabc", "window": 4}
 SMALL = {"drafter": "pie-tiny-draft"}
 # Logits in bfloat16 may be equal; which token then wins, and how many drafts hold, depends on what
 # else is in the batch.
@@ -28,6 +29,7 @@ FIGURES: tuple[Row, ...] = (
     ("recursion_of_thought", SUM, r"(\d+) at depth", lambda found: found["answer"], 0),
     ("recursion_of_thought", SUM, r"at depth (\d+)", lambda found: found["depth"], 0),
     ("jacobi_decoding", {}, r"(\d+) forwards for 48", lambda found: found["forwards"], TIES),
+    ("jacobi_decoding", REPEATED, r"itself: (\d+) for 48", lambda f: f["forwards"], TIES),
     ("monte_carlo_tree_search", {}, r"(\S+) and \S+ for", lambda found: found["value"], 0.01),
     ("monte_carlo_tree_search", {}, r"and (\S+) for", lambda found: found["greedy"], 0.01),
     ("output_validation", COLOURS, r"share of (\S+)", lambda f: f["shares"][" black."], 1e-4),
@@ -35,6 +37,9 @@ FIGURES: tuple[Row, ...] = (
     ("speculative_decoding", SMALL, r"needs (\d+) forwards", lambda f: f["forwards"], TIES),
     ("tree_speculation", SMALL, r"(\d+) forwards for 64", lambda f: f["forwards"], TIES),
     ("thinking_budget", {}, r"thoughts to (\d+);", lambda found: int(found["answer"]), 0),
+    ("thinking_budget", {}, r"takes (\d+) tokens", lambda found: found["tokens"], 0),
+    ("tree_of_thought", DIFFERENCE, r"with (\d+) to \d+ pages", lambda f: f["pages"], 4),
+    ("tree_of_thought", DIFFERENCE, r"texts hold (\d+)\.", lambda found: found["alone"], 0),
     ("tree_of_thought", DIFFERENCE, r"finds (\d+),", lambda f: int(f["answer"].split()[-1]), 0),
 )
 

@@ -57,33 +57,33 @@ class Waits:
 def test_the_transfers_of_a_step_go_where_most_is_wasted_and_not_to_who_asks_first() -> None:
     made = Waits()
     small, large = made.context(4), made.context(16)
-    first = made.ask(large, 0.08)
+    first = made.ask(large, 1.0)
     assert (first["choice"], first["pages"]) == ("swap", 5), "a step moves so many"
-    made.server.clock.seconds += 0.02  # both ask again in the next step
+    made.server.clock.seconds += 0.03  # both ask again in the next step
     made.context(1)
-    assert made.ask(small, 0.06)["choice"] != "swap", "the large one comes first"
-    assert made.ask(large, 0.06)["choice"] == "swap"
+    assert made.ask(small, 0.9)["choice"] != "swap", "the large one comes first"
+    assert made.ask(large, 0.9)["choice"] == "swap"
 
 
 def test_who_is_alone_has_the_transfers() -> None:
     made = Waits()
-    assert made.ask(made.context(4), 0.06)["choice"] == "swap"
+    assert made.ask(made.context(4), 0.9)["choice"] == "swap"
 
 
 @pytest.mark.parametrize("gone", ["ended", "late", "asks nothing"])
 def test_who_waits_no_more_does_not_count(gone: str) -> None:
     made = Waits()
     small, large = made.context(4), made.context(16)
-    made.ask(large, 0.08)
-    made.server.clock.seconds += 0.02
+    made.ask(large, 1.0)
+    made.server.clock.seconds += 0.03
     made.context(1)
     if gone == "ended":
         made.server.end(large[0].instance)
     elif gone == "late":
         made.server.clock.seconds += 1.0
     else:
-        made.ask((large[0], []), 0.08)
-    assert made.ask(small, 0.06)["choice"] == "swap"
+        made.ask((large[0], []), 1.0)
+    assert made.ask(small, 0.9)["choice"] == "swap"
 
 
 def test_who_asks_later_than_in_this_step_does_not_count() -> None:
@@ -91,7 +91,7 @@ def test_who_asks_later_than_in_this_step_does_not_count() -> None:
     small, large = made.context(4), made.context(16)
     made.ask(large, 10.0)
     made.context(1)
-    assert made.ask(small, 0.06)["choice"] == "swap"
+    assert made.ask(small, 0.9)["choice"] == "swap"
 
 
 def test_the_text_of_a_wait_is_short() -> None:

@@ -13,8 +13,17 @@ from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate
+from pie_py.wire.plan import SwapIn
 
 PAGE = 8
+SLOW = {  # a quarter of a step brings two pages back
+    "page_bytes": 1 << 20,
+    "page_size": PAGE,
+    "swap_out": {"seconds": 0.0, "bytes_per_second": 1 << 29},
+    "swap_in": {"seconds": 0.0, "bytes_per_second": 1 << 29},  # 2 ms a page
+    "prefill": {"tokens": [16, 64], "seconds": [0.016, 0.064], "fit": [0.0, 0.001, 0.0]},
+    "decode": {"sequences": [1, 8], "seconds": [0.016, 0.016]},
+}
 
 
 @dataclass(eq=False)
@@ -53,11 +62,12 @@ STEPS = st.tuples(
 
 
 @settings(max_examples=80)
-@given(st.lists(STEPS, min_size=20, max_size=60), st.booleans())
+@given(st.lists(STEPS, min_size=20, max_size=60), st.booleans(), st.booleans())
 def test_texts_are_the_same_however_often_their_pages_move(
-    steps: list[tuple[str, int, int]], one_by_one: bool
+    steps: list[tuple[str, int, int]], one_by_one: bool, paced: bool
 ) -> None:
-    server = Server(one_by_one=one_by_one, kv_pages=4, host_pages=8)
+    costs = SLOW if paced else None
+    server = Server(one_by_one=one_by_one, kv_pages=4, host_pages=8, kv_costs=costs)
     pools = server.service
     texts: list[Text] = []
     for what, which, count in [("start", 0, 1), ("start", 0, 1), *steps]:
@@ -125,6 +135,60 @@ def test_content_positions_and_masks_come_back() -> None:
     guest.discard(pages)
     server.drain()
     assert server.service.pages.masked == 0
+
+
+def pages_back(server: Server) -> int:
+    """Sends and runs a plan; returns how many pages come back in it."""
+    plan = server.scheduler.next_plan()
+    assert plan is not None
+    server.results.append(server.worker.run(plan))
+    server.deliver()
+    return sum(len(batch.pages) for batch in plan.batches if isinstance(batch, SwapIn))
+
+
+def test_pages_come_back_beside_others_within_the_budget_of_steps() -> None:
+    server = Server(kv_costs=SLOW, max_batch_tokens=64)
+    guest, other = Guest(server), Guest(server)
+    pages, theirs = guest.filled(5 * PAGE), other.filled(1)
+    guest.swap_out(pages)
+    server.drain()
+    guest.swap_in(pages)
+    embed, out = guest.embeds(1), other.embeds(1)
+    guest.embed([7], 5 * PAGE, embed)
+    guest.forward(pages, embed, [], embed)
+    dist = guest.dist(embed[0])
+    moved = []
+    while not guest.ready(dist):
+        other.embed([1], 1, out)
+        other.forward(theirs, out)
+        moved.append(pages_back(server))
+    assert moved == [2, 2, 1], "and what waits for them runs in the step of the last"
+    guest.swap_out(pages)
+    server.drain()
+    guest.swap_in(pages)
+    assert pages_back(server) == 5, "nobody else runs"
+    values = [(embedded(token), token) for token in range(5 * PAGE)]
+    slots = [Slot(h, i) for i, h in enumerate(run_forward(values, [], []))]
+    (hidden,) = run_forward([(embedded(7), 5 * PAGE)], slots, [])
+    assert guest.take(dist) == distribution(hidden, 3, server.facts.vocab_size)
+
+
+def test_pages_come_back_whole_if_what_they_were_to_come_beside_cannot_run() -> None:
+    server = Server(kv_costs=SLOW, max_batch_tokens=64)
+    guest = Guest(server)
+    second = runtime.create_queue(guest.instance, "symbolic")
+    pages = guest.filled(5 * PAGE)
+    guest.swap_out(pages)
+    server.drain()
+    guest.swap_in(pages)
+    embed = guest.embeds(1)
+    first, guest.queue = guest.queue, second
+    guest.embed([7], 5 * PAGE, embed)
+    guest.forward(pages, embed)  # of another queue, held back until they are there
+    assert pages_back(server) == 5
+    server.drain()
+    assert guest.instance.queued_commands == 0
+    guest.queue = first
 
 
 def test_pages_go_to_others_only_after_the_swap_was_sent() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from inferlet import device, samplers
+from inferlet import device, samplers, watermark
 from inferlet.device import Mistake, State, Tensor
 from pie_py.device_programs.program import read_program
 from pie_py.device_programs.reference import Row, run
@@ -224,6 +224,25 @@ def test_a_tournament_leaves_the_distribution_as_it_is() -> None:
     whole = sum(map(math.exp, logits))
     for count, logit in zip(times, logits, strict=True):
         assert abs(count / 1500 - math.exp(logit) / whole) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("program", "score"),
+    [
+        (samplers.gumbel_watermark, watermark.gumbel_score),
+        (samplers.synthid, watermark.synthid_score),
+    ],
+)
+def test_who_has_the_key_recognizes_a_text(
+    program: device.DeviceProgram, score: Callable[..., float]
+) -> None:
+    given: dict[str, Any] = {"temperature": 1.0, "key": 42}
+    read = read_program(program(**given).text)
+    text = [1, 2, 3, 4]
+    for step in range(60):
+        text.append(run(read, row(step, newest=text, step=step), given)[0])
+    assert score(text[4:], key=42) > 5
+    assert abs(score(text[4:], key=43)) < 4
 
 
 def test_healing_holds_for_the_first_token_alone() -> None:

@@ -15,6 +15,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from pie_py.wire.device_programs import packed_states
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     DETAILS,
@@ -36,6 +37,7 @@ from pie_py.wire.plan import (
     Plan,
     PlanResult,
     ReadHidden,
+    ReadState,
     Sample,
     Samples,
     SetSampler,
@@ -360,6 +362,10 @@ class FakeWorker:
         parts = np.split(np.array(values, np.float32), batch.starts[1:-1])
         means = np.array([part.mean() for part in parts], np.float32)
         return BatchResult(hidden=Hidden(np.repeat(means[:, None], self.facts.hidden_size, 1)))
+
+    def read_state(self, batch: ReadState) -> BatchResult:
+        self._note("read_state", len(batch.samplers), len(batch.samplers))
+        return BatchResult(states=packed_states([b""] * len(batch.samplers)))
 
     def distribution(self, value: Value, k: int) -> tuple[list[int], NDArray[np.float32]]:
         """The most likely tokens after a value, and their probabilities."""

@@ -18,13 +18,17 @@ from pie_control.commands.sample import (
     SampleCommand,
     TokenMask,
 )
-from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
+from pie_control.commands.sampler import (
+    FeedSamplerCommand,
+    ReadStateCommand,
+    SetSamplerCommand,
+)
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
-from pie_py.device_programs.bound import kept_bytes
+from pie_py.device_programs.bound import VERSIONS
 from pie_py.device_programs.language import REMEMBERED
 from pie_py.wire.plan import Uint32
 
@@ -42,7 +46,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     target.queue.check_room()
     program = None if bound is None else bound.program
     remembers = rule.remembers if program is None else program.uses(*REMEMBERED)
-    program_bytes = 0 if program is None else kept_bytes(program, vocabulary)
+    program_bytes = 0 if program is None else program.given_bytes(vocabulary, VERSIONS)
     pool = target.model.samplers
     model = target.model
     model.sampler_share.check(instance.user, 1, pool.slots.free)
@@ -55,13 +59,31 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         mixes=rule.mixes,
         top=min(wanted.logprobs, vocabulary),
         program_bytes=program_bytes,
-        has_state=program is not None and bool(program.next),
+        program=program,
         cost=0 if program is None else int(program.cost(vocabulary)),
     )
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
-    command = SetSamplerCommand(sampler, rule.numbers, rule.top_k, seed, rule.steps, bound)
+    command = SetSamplerCommand(
+        sampler, rule.numbers, rule.top_k, seed, rule.steps, bound, pool.freed
+    )
     target.scheduler.enqueue(target.queue, command)
     return handle
+
+
+def read_state(instance: Instance, queue: int, sampler: int) -> int:
+    """Queues a look at the state of a device program and opens a future of it."""
+    target = queue_of(instance, queue, "sample")
+    found = target.space.samplers.find(sampler)
+    if found.program is None:
+        raise ApiError("invalid-argument", f"sampler {sampler} is no device program")
+    if found.is_lost:
+        raise found.lost_state()
+    target.queue.check_room()
+    future = instance.futures.create(FutureKind.TEXT)
+    vocabulary = target.model.description.vocab_size
+    command = ReadStateCommand(found, found.program, found.steps, vocabulary, future)
+    target.scheduler.enqueue(target.queue, command)
+    return future.handle
 
 
 def destroy_sampler(instance: Instance, queue: int, sampler: int) -> None:

@@ -290,6 +290,7 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
             None,
             fallible=True,
         ),
+        "read-state": Signature({"queue": U32, "sampler": U32}, U32, fallible=True),
         "mix-logits": Signature(
             {"queue": U32, "embed": U32, "sampler_queue": U32, "sampler": U32}, None, fallible=True
         ),

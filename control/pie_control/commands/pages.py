@@ -155,6 +155,15 @@ class SwapInCommand(Command):
         """The pages."""
         return self.pages.tolist(), []
 
+    def split(self, count: int) -> SwapInCommand:
+        """Takes the first pages out of the command, which is left with the others; returns a
+        command of them that is to run before this one.
+        """
+        part = SwapInCommand(self.hosts[:count], self.pages[:count], self.first_name)
+        part.is_part, part.queue, part.number = True, self.queue, self.number
+        self.hosts, self.pages = self.hosts[count:], self.pages[count:]
+        return part
+
     @classmethod
     def join(cls, commands: Sequence[Self]) -> SwapIn:
         """One batch."""

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from pie_control.commands.command import Command, Numbers, Scrub, Touched, int32, starts_of
+from pie_control.commands.sample import Question
+from pie_control.instances.futures import Future
 from pie_control.resources.samplers import Sampler
-from pie_py.device_programs.bound import Bound
+from pie_py.device_programs.bound import Bound, state_json
+from pie_py.device_programs.program import Program
+from pie_py.wire import device_programs
 from pie_py.wire.operations import Step, packed
-from pie_py.wire.plan import FeedSampler, SetSampler
+from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -28,7 +32,8 @@ class SetSamplerCommand(Command):
     top_k: int
     seed: int  # 64 bits
     steps: Sequence[Step]  # before
-    program: Bound | None = None  # which chooses instead of all that
+    program: Bound | None  # which chooses instead of all that
+    freed: set[int]  # slots of the pool whose device programs are over
 
     def written(self) -> Touched:
         """The sampler."""
@@ -45,7 +50,16 @@ class SetSamplerCommand(Command):
             seeds=np.array(seeds, np.uint32),
             rows=int32([command.sampler.counts for command in commands]),
             **packed([command.steps for command in commands]),
+            **device_programs.packed([command.program for command in commands]),
+            freed=int32(commands[0].take_freed([one.sampler.slot for one in commands])),
         )
+
+    def take_freed(self, used: Sequence[int]) -> list[int]:
+        """Slots whose programs the worker may forget: none that is used again."""
+        self.freed.difference_update(used)
+        found = list(self.freed)
+        self.freed.clear()
+        return found
 
     def trace(self, provenance: Provenance) -> None:
         """The sampler has not chosen a token yet."""
@@ -57,6 +71,42 @@ class SetSamplerCommand(Command):
         Otherwise the program would sample with the parameters of the slot's last owner.
         """
         scrub.still_run.append(self.join([self]))
+
+
+@dataclass(slots=True, eq=False)
+class ReadStateCommand(Question):
+    """Asks for the state of a device program."""
+
+    kind: ClassVar[str] = ReadState.kind
+    sampler: Sampler
+    program: Program
+    step: int  # tokens that the sampler has chosen before
+    vocabulary: int
+    future: Future
+
+    def read(self) -> Touched:
+        """The sampler."""
+        return [], [self.sampler.name]
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> ReadState:
+        """One batch."""
+        return ReadState(
+            samplers=int32([command.sampler.slot for command in commands]),
+            steps=np.array([command.step for command in commands], np.uint32),
+        )
+
+    @classmethod
+    def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
+        """Gives every command its state as JSON."""
+        if answer.states is None:
+            return
+        states = device_programs.unpacked_states(answer.states)
+        for command, values in zip(commands, states, strict=True):
+            if command.queue.failure is None:
+                command.future.on_cancel = None
+                text = state_json(command.program, values, command.vocabulary)
+                command.future.resolve(text)
 
 
 @dataclass(slots=True, eq=False)

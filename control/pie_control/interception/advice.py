@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pie_control.errors import ApiError
 from pie_control.interception.policy import POLICIES, SOONEST_SECONDS
-from pie_control.interception.waste import Choice, Paused
+from pie_control.interception.waste import Choice, Load, Paused
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
@@ -90,12 +90,12 @@ class SwapAdvice:
         self,
         service: ServedModel,
         policy_input: PolicyInput,
-        budget: TransferBudget,
+        budgets: tuple[TransferBudget, TransferBudget],
     ) -> None:
-        """Takes the policies' input, and the pages that may be swapped out per step."""
+        """Takes the policies' input, and the pages that may be swapped out and in per step."""
         self._service = service
         self._input = policy_input
-        self._budget = budget
+        self._budget, self._inward = budgets
         self._asked: dict[tuple[Instance, int], _Asked] = {}  # by instance and queue
 
     def advise(self, instance: Instance, queue: int, pages: int, tokens: int, wait: Wait) -> Advice:
@@ -118,7 +118,7 @@ class SwapAdvice:
         self._asked.pop(key, None)
         remaining = self._remaining(instance, wait)
         paused = Paused(instance.number, tokens, remaining, wait.can_discard)
-        load = self._input.load(self._budget.left, without=instance)
+        load = self._input.load(self._budget.left, self._budget.rate, without=instance)
         if pages:
             choice = policy([paused, *self._others(policy, now)], load, costs)[0]
         else:
@@ -126,12 +126,12 @@ class SwapAdvice:
         moved = 0
         if choice is Choice.SWAP:
             room = self._service.host_pages.free
-            # A policy may swap although the program waits for the copy: then all pages go at once.
-            moved = min(pages, room, self._budget.left if load.swap_budget else room)
+            # Where no step hides a page, one that is swapped all the same goes at once.
+            moved = min(pages, room, self._budget.left if load.swap_rate else room)
             self._budget.spend(moved)
-        seconds = max(SOONEST_SECONDS, self._budget.step_seconds(), remaining / 4)
+        left = replace(paused, tokens=tokens * (pages - moved) // max(1, pages))
+        seconds = max(SOONEST_SECONDS, self._budget.step_seconds(), self._next(left, load))
         if choice is not Choice.DISCARD and moved < pages:
-            left = replace(paused, tokens=tokens * (pages - moved) // pages)
             self._asked[key] = _Asked(left, policy, now, now + seconds)
         return Advice(
             choice=choice.value,
@@ -139,7 +139,7 @@ class SwapAdvice:
             seconds=seconds,
             remaining=remaining,
             chunk=costs.chunk(load.sequences),
-            restore=_restore_seconds(choice, tokens, costs),
+            restore=self._restore_seconds(choice, tokens, load, costs),
         )
 
     def drop_instance(self, instance: Instance) -> None:
@@ -162,20 +162,31 @@ class SwapAdvice:
             if asked.policy is policy and asked.again <= now + step
         ]
 
+    def _next(self, left: Paused, load: Load) -> float:
+        """Seconds after which it may be worth to ask again: sooner if what is left may only wait
+        for a later step, but no sooner than those steps could move all that waits.
+        """
+        if not load.swap_rate or left.tokens <= load.swap_budget:
+            return left.remaining / 4
+        line = left.tokens + sum(asked.paused.tokens for asked in self._asked.values())
+        return min(left.remaining / 4, line / load.swap_rate)
+
+    def _restore_seconds(self, choice: Choice, tokens: int, load: Load, costs: Costs) -> float:
+        """Seconds until a context is there again; beside others it comes within steps' budgets."""
+        if choice is Choice.DISCARD:
+            return costs.forward_time(tokens)
+        if choice is not Choice.SWAP or costs.swap_in is None:
+            return 0.0
+        pages = costs.pages(tokens)
+        beside = pages / self._inward.rate if load.sequences and self._inward.rate else 0.0
+        return max(costs.swap_in.time(pages), beside)
+
     def _remaining(self, instance: Instance, wait: Wait) -> float:
         """What the program expects, or else what earlier waits have taken; from now on."""
         if wait.expected_ns is not None and wait.expected_ns > wait.elapsed_ns:
             return (wait.expected_ns - wait.elapsed_ns) / 1e9
         kind = tool_kind(wait.tool)
         return self._input.remaining(instance.user, kind, wait.elapsed_ns / 1e9)
-
-
-def _restore_seconds(choice: Choice, tokens: int, costs: Costs) -> float:
-    if choice is Choice.DISCARD:
-        return costs.forward_time(tokens)
-    if choice is Choice.SWAP and costs.swap_in is not None:
-        return costs.swap_in.time(costs.pages(tokens))
-    return 0.0
 
 
 def tool_kind(tool: str) -> str:

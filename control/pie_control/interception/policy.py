@@ -19,6 +19,9 @@ from pie_py.config.plugins import named_policy
 
 Policy: TypeAlias = Callable[[Sequence[Paused], Load, Costs], list[Choice]]
 
+# A wait is worth a swap if it lasts so many times as long as the ways out and back, with the step
+# after which they end: what is left between must outweigh what the program loses by coming late.
+WORTH = 2
 SOONEST_SECONDS = 0.02  # after which a waiting program asks again
 
 
@@ -46,24 +49,47 @@ def swap(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
 def min_waste(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
     """InferCept's own: the choice that wastes the least memory, for each instance.
 
-    The contexts with the most waste are swapped, within the budget; the rest take the lesser waste.
+    The contexts with the most waste are swapped, within the budget, or stay until a later step can
+    take them; the rest take the lesser waste. None is swapped that would be back too late.
     """
     wastes = [(waste.preserve(one), waste.discard(one, load, costs)) for one in paused]
     choices = [
         Choice.PRESERVE if held <= recomputed else Choice.DISCARD for held, recomputed in wastes
     ]
-    budget, room = load.swap_budget, load.host_room
+    room, line = load.host_room, 0  # tokens that go now or wait to
+    step = costs.step_time(max(1, load.sequences))
+    hides = load.swap_budget > 0 or load.swap_rate > 0
     for at in sorted(range(len(paused)), key=lambda i: (-min(wastes[i]), paused[i].arrival)):
         one = paused[at]
-        # What the last one has beyond the budget goes in the next step. What could be discarded
-        # must find room as a whole: of one that has gone in part the rest could be neither moved
-        # nor given up.
+        # What could be discarded must find room as a whole: of one that has gone in part the rest
+        # could be neither moved nor given up.
         fits = room >= one.tokens if one.can_discard else room > 0
-        if budget > 0 and fits and waste.swap(one, costs) < min(wastes[at]):
-            budget -= one.tokens
+        late = _seconds_in_line(line, one.tokens, load) if hides else 0.0
+        away = step + costs.swap_time(one.tokens)
+        if not fits:
+            continue
+        if late + WORTH * away >= one.remaining:
+            # Nor is it given up, if that takes longer still: the next look may find a longer wait.
+            if costs.swap_time(one.tokens) <= costs.forward_time(one.tokens):
+                choices[at] = Choice.PRESERVE
+            continue
+        moving = waste.swap(one, costs) if hides else waste.stalled_swap(one, load, costs)
+        if late * one.tokens + moving < min(wastes[at]):
+            choices[at] = Choice.PRESERVE if hides and line >= load.swap_budget else Choice.SWAP
+            line += one.tokens
             room -= one.tokens
-            choices[at] = Choice.SWAP
     return choices
+
+
+def _seconds_in_line(line: int, tokens: int, load: Load) -> float:
+    """Seconds until tokens behind a line of others are out, within the budgets of steps to come."""
+    beyond = line + tokens - load.swap_budget
+    if beyond <= 0:
+        return 0.0
+    if load.swap_rate:
+        return beyond / load.swap_rate
+    # Nothing is known of later steps: what the last one has beyond this one's budget goes then.
+    return 0.0 if line < load.swap_budget else math.inf
 
 
 def cheapest(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_control.interception.costs import Costs
     from pie_control.interception.history import Durations
+    from pie_control.interception.learned_costs import LearnedCosts
     from pie_control.interception.policy import Policy
     from pie_control.resources.host_memory import HostMemory
     from pie_control.resources.parts import Parts
@@ -52,7 +53,7 @@ class TransferBudget:
     """
 
     def __init__(
-        self, service: ServedModel, costs: Costs | None, share: float, *, inward: bool = False
+        self, service: ServedModel, costs: LearnedCosts | None, share: float, inward: bool = False
     ) -> None:
         """Takes the costs, the share of a step's time that transfers may take, and the way."""
         self._service = service
@@ -61,21 +62,20 @@ class TransferBudget:
         self._share = share
         self._plan = -1
         self._left = 0
+        self._whole = 0  # at the step's beginning
+        self._step = 0.0  # its seconds, about
 
     @property
     def left(self) -> int:
         """Pages; 0 if the costs are unknown."""
-        if self._costs is None:
-            return 0
-        plan = self._service.scheduler.plans_sent
-        if plan != self._plan:
-            self._plan = plan
-            step = self._costs.step_time(max(1, self._service.running))
-            transfer = self._costs.swap_in if self._inward else self._costs.swap_out
-            self._left = 0 if transfer is None else transfer.pages_within(self._share * step)
-            if self._inward:  # instances must come back, however slow that is
-                self._left = max(1, self._left)
+        self._look()
         return self._left
+
+    @property
+    def rate(self) -> float:
+        """Pages a second that go beside steps such as this one; 0 if that hides none."""
+        self._look()
+        return self._whole / self._step if self._step else 0.0
 
     def spend(self, pages: int) -> None:
         """Counts pages that are moved."""
@@ -83,7 +83,21 @@ class TransferBudget:
 
     def step_seconds(self) -> float:
         """Seconds that a step takes at present, about."""
-        return 0.0 if self._costs is None else self._costs.step_time(max(1, self._service.running))
+        self._look()
+        return self._step
+
+    def _look(self) -> None:
+        """Begins a step if a plan has been sent."""
+        plan = self._service.scheduler.plans_sent
+        if self._costs is None or plan == self._plan:
+            return
+        self._plan = plan
+        costs = self._costs.now
+        self._step = costs.step_time(max(1, self._service.running))
+        transfer = costs.swap_in if self._inward else costs.swap_out
+        pages = 0 if transfer is None else transfer.pages_within(self._share * self._step)
+        # Instances must come back, however slow that is.
+        self._left = self._whole = max(1, pages) if self._inward else pages
 
 
 class PolicyInput:
@@ -93,7 +107,7 @@ class PolicyInput:
         self,
         model: ServedModel,
         policy: Policy,
-        costs: Costs | None,
+        costs: LearnedCosts | None,
         durations: Durations,
         clock: Callable[[], float],
     ) -> None:
@@ -102,28 +116,36 @@ class PolicyInput:
         Args:
             model: whose pages these are.
             policy: the operator's.
-            costs: what the worker has measured. Without them no policy is asked.
+            costs: what the worker measures. Without them no policy is asked.
             durations: of earlier waits, by kind.
             clock: trio's, in seconds.
         """
         self._model = model
         self.policy = policy
-        self.costs = costs
+        self._costs = costs
         self._durations = durations
         self.now = clock
 
-    def load(self, swap_pages: int, without: Instance | None = None) -> Load:
+    @property
+    def costs(self) -> Costs | None:
+        """What steps and transfers take now, if that is known."""
+        return None if self._costs is None else self._costs.now
+
+    def load(
+        self, swap_pages: int, swap_rate: float = 0.0, without: Instance | None = None
+    ) -> Load:
         """The load of the model now.
 
         Args:
             swap_pages: pages that may be swapped out in this step.
+            swap_rate: pages a second that may be in later ones.
             without: an instance that does not count.
         """
         spaces, page_size = self._model.spaces, self._model.pages.page_size
         running = [i for i in spaces if i.queued_commands and i is not without]
         tokens = sum(spaces[i].pages.resident for i in running) * page_size
         room = self._model.host_pages.free * page_size
-        return Load(len(running), tokens, swap_pages * page_size, room)
+        return Load(len(running), tokens, swap_pages * page_size, room, swap_rate * page_size)
 
     def remaining(self, user: str, kind: str, elapsed: float) -> float:
         """Seconds that a wait of this kind will last from now on, by the user's earlier waits."""
@@ -142,10 +164,11 @@ class PolicyInput:
 
     def choose(self, paused: Sequence[Paused], swap_pages: int) -> list[Choice]:
         """The operator's policy for paused instances; `PRESERVE` for all if it cannot be asked."""
-        if self.costs is None or not paused:
+        costs = self.costs
+        if costs is None or not paused:
             return [Choice.PRESERVE] * len(paused)
         try:
-            choices = self.policy(paused, self.load(swap_pages), self.costs)
+            choices = self.policy(paused, self.load(swap_pages), costs)
             if len(choices) != len(paused):
                 raise ValueError(f"{len(choices)} choices for {len(paused)} paused instances")
         except Exception:  # an operator's own policy: the server goes on without it

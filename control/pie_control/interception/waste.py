@@ -39,6 +39,7 @@ class Load:
     running_tokens: int  # of context that those hold: R
     swap_budget: int  # tokens that may be swapped out in this step without delaying it
     host_room: int  # tokens that host memory can still take
+    swap_rate: float = 0.0  # tokens per second that later steps can swap out without delay
 
 
 def preserve(paused: Paused) -> float:

@@ -14,9 +14,9 @@ from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Handles
 from pie_control.interception.advice import SwapAdvice
-from pie_control.interception.costs import Costs
 from pie_control.interception.evictor import Evictor
 from pie_control.interception.history import Durations
+from pie_control.interception.learned_costs import LearnedCosts
 from pie_control.interception.policy import load_policy
 from pie_control.interception.policy_input import PolicyInput, TransferBudget
 from pie_control.models.adapters import Adapters
@@ -115,22 +115,28 @@ class ModelService:
         self.clock = clock
         self._ends = parts.ends
         weight_of = shares.quotas.weight
-        self.scheduler = Scheduler(description, config.scheduler, parts.clock_ns, weight_of)
+        facts, share = description.kv_costs, config.interception.swap_share
+        costs = None if facts is None else LearnedCosts(facts, clock)
+        budgets = TransferBudget(self, costs, share), TransferBudget(self, costs, share, True)
+        self.scheduler = Scheduler(
+            description,
+            config.scheduler,
+            parts.clock_ns,
+            weight_of,
+            None if costs is None else (budgets[1], costs.took),
+        )
         self.prefixes = PrefixCache(
             self.pages, config.prefix_cache, self.scheduler.after_results, clock
         )
         self._queues = 0
         self.spaces: dict[Instance, Space] = {}
         self._declare_shares(shares)
-        costs = None if description.kv_costs is None else Costs.measured(description.kv_costs)
         interception = config.interception
         policy = load_policy(interception.policy)
         policy_input = PolicyInput(self, policy, costs, parts.durations, clock)
-        outward = TransferBudget(self, costs, interception.swap_share)
-        self.swap_advice = SwapAdvice(self, policy_input, outward)
+        self.swap_advice = SwapAdvice(self, policy_input, budgets)
         self.evictor: Evictor | None = None
         if interception.policy != "preserve":
-            budgets = outward, TransferBudget(self, costs, interception.swap_share, inward=True)
             self.evictor = Evictor(
                 self, parts.turns, parts.ends, interception, policy_input, budgets, clock
             )

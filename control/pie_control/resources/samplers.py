@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pie_control.errors import ApiError
 from pie_control.resources.pools import FreeList
 from pie_py.device_programs.bound import VERSIONS
+from pie_py.device_programs.program import Program
 from pie_py.wire.operations import LOGIT_ROWS
 
 NO_COUNTS = -1
@@ -58,18 +59,21 @@ class Sampler:
     mixes: int  # logits that each choice mixes into its own
     top: int  # most likely tokens reported with each sample
     program_bytes: int  # what the worker keeps of its device program
-    has_state: bool  # the program has some that changes from step to step
+    program: Program | None  # the device program that it is
     cost: int  # of the program, in additions
     steps: int = 0  # tokens asked for so far
     mixing: list[LogitRow] = field(default_factory=list)  # for the next choice
     is_lost: bool = False  # it went back further than its program's state is kept
 
     @property
-    def remembers(self) -> bool:
-        """Whether a choice may depend on more than the logits and how many there were before: on
-        tokens, or on what a device program keeps.
-        """
-        return self.counts != NO_COUNTS or bool(self.program_bytes or self.has_state or self.cost)
+    def has_state(self) -> bool:
+        """Whether it is a device program with state that changes from step to step."""
+        return self.program is not None and bool(self.program.next)
+
+    @property
+    def is_memoryless(self) -> bool:
+        """Whether its choices depend on logits, seed and step alone."""
+        return self.counts == NO_COUNTS and not self.has_state
 
     def go_back(self, step: int, chosen: int) -> None:
         """Goes on as if it had chosen fewer tokens.
@@ -82,6 +86,14 @@ class Sampler:
         if self.has_state and chosen - step + _UNDER_WAY >= VERSIONS:
             self.is_lost = True
 
+    def lost_state(self) -> ApiError:
+        """What is said if `is_lost`."""
+        return ApiError(
+            "invalid-argument",
+            f"more than {VERSIONS - _UNDER_WAY} tokens were undone: the state that the sampler's"
+            " device program had then is not kept; make a new sampler",
+        )
+
     def check_choice(self) -> None:
         """Refuses a choice for which not all is there.
 
@@ -89,11 +101,7 @@ class Sampler:
             ApiError: `invalid-argument`: there is not as much as it wants.
         """
         if self.is_lost:
-            raise ApiError(
-                "invalid-argument",
-                f"more than {VERSIONS - _UNDER_WAY} tokens were undone: the state that the"
-                " sampler's device program had then is not kept; make a new sampler",
-            )
+            raise self.lost_state()
         if len(self.mixing) != self.mixes:
             raise ApiError(
                 "invalid-argument",
@@ -115,6 +123,7 @@ class SamplerPool:
         self.first_name = first_name
         self.slots = FreeList(size)
         self.free_bytes = PROGRAM_BYTES
+        self.freed: set[int] = set()  # slots whose device programs the worker still has
         self.rows = FreeList(count_rows)
 
 
@@ -148,7 +157,7 @@ class Samplers:
         mixes: int,
         top: int,
         program_bytes: int = 0,
-        has_state: bool = False,
+        program: Program | None = None,
         cost: int = 0,
     ) -> tuple[int, Sampler]:
         """Takes a slot, and a row if the sampler remembers tokens; returns its handle, too.
@@ -185,7 +194,7 @@ class Samplers:
         handle = self._next
         self._next += 1
         sampler = self._live[handle] = Sampler(
-            slot, pool.first_name + slot, counts, mixes, top, program_bytes, has_state, cost
+            slot, pool.first_name + slot, counts, mixes, top, program_bytes, program, cost
         )
         return handle, sampler
 
@@ -228,6 +237,8 @@ class Samplers:
 
     def _release(self, sampler: Sampler) -> None:
         self._pool.slots.give_one(sampler.slot)
-        self._pool.free_bytes += sampler.program_bytes
+        if sampler.program_bytes:
+            self._pool.free_bytes += sampler.program_bytes
+            self._pool.freed.add(sampler.slot)
         if sampler.counts != NO_COUNTS:
             self._pool.rows.give_one(sampler.counts)

@@ -23,7 +23,11 @@ from pie_control.commands.sample import (
     ReadHiddenCommand,
     SampleCommand,
 )
-from pie_control.commands.sampler import FeedSamplerCommand, SetSamplerCommand
+from pie_control.commands.sampler import (
+    FeedSamplerCommand,
+    ReadStateCommand,
+    SetSamplerCommand,
+)
 from pie_control.scheduler.call_order import CallOrder
 
 # `RunCommand` is no kind: what a run does are batches of these.
@@ -37,6 +41,7 @@ KINDS: tuple[type[Command], ...] = (
     ShiftKvCommand,
     NextDistCommand,
     ReadHiddenCommand,
+    ReadStateCommand,
     SetSamplerCommand,
     FeedSamplerCommand,
     KeepLogitsCommand,

@@ -9,10 +9,11 @@ then light batches again, such as the distributions of what the forward computes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Protocol, cast
 
 from pie_control.commands.command import BatchLimits, Command
 from pie_control.commands.forward import ForwardCommand
+from pie_control.commands.pages import SwapInCommand
 from pie_control.commands.queue import CommandQueue
 from pie_control.commands.run import RunCommand
 from pie_control.commands.sample import SampleCommand
@@ -30,6 +31,17 @@ LIGHT_BATCHES = 8
 LIGHT_KINDS = [kind for kind in KINDS if kind.is_light]
 
 
+class TransferPace(Protocol):
+    """Pages that may come back from host memory beside one step."""
+
+    @property
+    def left(self) -> int:
+        """Of this step."""
+
+    def spend(self, pages: int) -> None:
+        """Counts pages that come back in it."""
+
+
 class PlanForming:
     """Takes commands out of the backlog, batch by batch."""
 
@@ -41,10 +53,12 @@ class PlanForming:
         stats: SchedulerStats,
         policy: SchedulingPolicy,
         short: int,
+        pace: TransferPace | None,
     ) -> None:
-        """Takes what is queued, what batches hold, the counters, the policy, and the inputs of the
-        longest forward that is a step.
+        """Takes what is queued, what batches hold, the counters, the policy, the inputs of the
+        longest forward that is a step, and how many pages may come back beside one.
         """
+        self._pace = pace
         self._backlog = backlog
         self._runs = runs
         self._limits = limits
@@ -93,6 +107,8 @@ class PlanForming:
             self._add_step(formed.steps, formed.sample, batches, samples)
         if forwards or formed is not None:
             self._add_light(batches)
+        if not batches and (returning := self._gathered(SwapInCommand)):
+            self._send(returning, batches)  # what they were to come beside cannot go
         if not batches:
             self.riders = before
         return batches
@@ -180,23 +196,52 @@ class PlanForming:
             if not waiting:
                 return
             for kind in self._oldest_first(waiting, batches):
-                commands = gather(heads[kind], self._limits)
+                commands: Sequence[Command] = self._gathered(kind)
+                if kind is SwapInCommand:
+                    commands = self._paced(cast(list[SwapInCommand], commands), batches)
                 if commands:
-                    self._send(cut(commands, self._limits), batches)
+                    self._send(commands, batches)
                     break
             else:
                 return
 
+    def _gathered(self, kind: type[Command]) -> list[Command]:
+        """What a batch of a light kind may have."""
+        return cut(gather(self._backlog.heads[kind], self._limits), self._limits)
+
+    def _paced(self, commands: list[SwapInCommand], batches: list[PlanBatch]) -> Sequence[Command]:
+        """As many pages of those that come back as a step hides; all if there is none to run."""
+        pace, heads = self._pace, self._backlog.heads[ForwardCommand]
+        if pace is None or not (
+            self._runs.waits
+            or any(batch.kind == Forward.kind for batch in batches)
+            or any(not queue.pending[0].is_held_back() for queue in heads)
+        ):
+            return commands
+        found, left = [], pace.left
+        for command in commands:
+            if not left:
+                break
+            part = command if len(command.pages) <= left else command.split(left)
+            found.append(part)
+            left -= len(part.pages)
+        pace.spend(pace.left - left)
+        return found
+
     def _oldest_first(
         self, kinds: list[type[Command]], batches: list[PlanBatch]
     ) -> list[type[Command]]:
-        """The kinds that may have one more batch, the one whose command waits longest first."""
+        """The kinds that may have one more batch, the one whose command waits longest first.
+
+        Pages come back last: what else is light brings forwards that they come beside.
+        """
         heads = self._backlog.heads
         for kind in [kind for kind in kinds if kind.one_batch_a_plan]:
             if any(batch.kind == kind.kind for batch in batches):
                 kinds.remove(kind)
         if len(kinds) > 1:
-            kinds.sort(key=lambda kind: min([q.pending[0].number for q in heads[kind]]))
+            numbers = {kind: min([q.pending[0].number for q in heads[kind]]) for kind in kinds}
+            kinds.sort(key=lambda kind: (kind is SwapInCommand, numbers[kind]))
         return kinds
 
     def _send(self, commands: Sequence[Command], batches: list[PlanBatch]) -> None:

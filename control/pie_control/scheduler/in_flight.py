@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import structlog
 
@@ -20,6 +21,9 @@ from pie_py.wire.plan import BatchResult, Forward, PlanResult
 log = structlog.get_logger("pie.scheduler")
 
 MOST_LOGGED = 20  # instances of a failed batch
+
+# Learns what batches that belong together have taken, before their commands are forgotten.
+Took: TypeAlias = Callable[[Sequence[PlanBatch], Sequence[BatchResult]], None]
 
 
 @dataclass(slots=True)
@@ -43,10 +47,12 @@ class InFlight:
         stats: SchedulerStats,
         policy: SchedulingPolicy,
         clock_ns: Callable[[], int],
+        took: Took | None,
     ) -> None:
-        """Takes what is queued, the counters, the policy, which learns what batches take, and the
-        clock of instances' time lines.
+        """Takes what is queued, the counters, the policy, which learns what batches take, the clock
+        of instances' time lines, and who else learns what batches take.
         """
+        self._took = took
         self._policy = policy
         self._clock_ns = clock_ns
         self._backlog = backlog
@@ -124,6 +130,8 @@ class InFlight:
         # it count.
         taken = sum([answer.nanoseconds for answer in answers]) + plan.follows * result.idle_ns
         seconds = taken / 1e9 / max(1, [batch.kind for batch in batches].count(Forward.kind))
+        if self._took is not None:
+            self._took(batches, answers)
         failed: dict[CommandQueue, None] = {}
         self._after = after = []
         now = self._clock_ns()

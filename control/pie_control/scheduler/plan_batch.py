@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pie_control.commands.command import NOTHING, Command, Mark
-from pie_control.commands.forward import NO_ADAPTER
+from pie_control.commands.forward import NO_ADAPTER, ForwardCommand
+from pie_control.commands.pages import SwapInCommand, SwapOutCommand
 from pie_control.commands.queue import QueueOwner
 from pie_control.scheduler.runs import Steps
-from pie_py.wire.plan import Batch, EmbedSampled, Forward, Int32, Sample
+from pie_py.wire.plan import Batch, EmbedSampled, Forward, Int32, Sample, SwapIn, SwapOut
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +43,20 @@ class PlanBatch:
         if self.steps is not None and self.kind == Forward.kind:
             found += self.steps.owners
         return found
+
+    @property
+    def pages_moved(self) -> int:
+        """Pages that go to host memory or come back."""
+        if isinstance(self.ready, SwapIn | SwapOut):
+            return len(self.ready.pages)
+        moves = [c for c in self.commands if isinstance(c, SwapInCommand | SwapOutCommand)]
+        return sum(len(command.pages) for command in moves)
+
+    @property
+    def prompts(self) -> list[tuple[int, int]]:
+        """Of each forward of more than one input, the slots before its inputs, and these."""
+        found = [c for c in self.commands if isinstance(c, ForwardCommand) and len(c.inputs) > 1]
+        return [(int(command.page_used.sum()), len(command.inputs)) for command in found]
 
     def note_times(self, sent_ns: int, now_ns: int, device_ns: int) -> None:
         """Notes the batch in the time lines of its instances; of the batches of a run's step its

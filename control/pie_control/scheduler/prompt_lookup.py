@@ -1,7 +1,7 @@
 """Prompt lookup: what is likely to come in a text is what came after its last tokens before.
 
 A. Saxena, Prompt Lookup Decoding, 2023. Each place of the text is found by the pair of tokens that
-ends there, in constant time, and a token takes 20 bytes of memory.
+ends there, in constant time, and 20 bytes are kept for each token.
 """
 
 from __future__ import annotations

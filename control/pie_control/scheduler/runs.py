@@ -354,7 +354,7 @@ class Runs:
         """Has a run guess its next tokens from now on, unless it is over, or its choices depend on
         more than the text and how many there were before.
         """
-        if run.over or run.sampler.remembers or not self._drafts:
+        if run.over or not run.sampler.is_memoryless or run.sampler.cost or not self._drafts:
             return
         self._guessers[run] = guesser
         self._unnoted[run] = None

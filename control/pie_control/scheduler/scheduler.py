@@ -11,14 +11,15 @@ from functools import partial
 from typing import Any
 
 from pie_control.commands.command import BatchLimits, Command, Scrub
+from pie_control.commands.pages import SwapInCommand
 from pie_control.commands.queue import Account, CommandQueue, QueueOwner, Sync
 from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
 from pie_control.scheduler.backlog import CommandBacklog
 from pie_control.scheduler.call_order import CallOrder
-from pie_control.scheduler.forming import PlanForming
-from pie_control.scheduler.in_flight import InFlight
+from pie_control.scheduler.forming import PlanForming, TransferPace
+from pie_control.scheduler.in_flight import InFlight, Took
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import load_policy
 from pie_control.scheduler.runs import Runs
@@ -46,8 +47,12 @@ class Scheduler:
         config: SchedulerConfig,
         clock_ns: Callable[[], int],
         weight_of: Callable[[str], float],
+        costs: tuple[TransferPace, Took] | None,
     ) -> None:
-        """Takes the model, what batches hold, the clock of time lines, and users' weights."""
+        """Takes the model, what batches hold, the clock of time lines, users' weights, and, if
+        costs are known, the pace at which pages come back and what learns from batches.
+        """
+        pace, took = costs or (None, None)
         self._model = model.name
         self._most_steps = model.most_steps
         self.step_tokens = config.step_tokens  # forwards of more inputs may be cut
@@ -61,9 +66,9 @@ class Scheduler:
         self._runs = Runs(model.page_size, self._backlog.run_is_over, drafts)
         self.policy = load_policy(config.policy)(config, model.page_size, weight_of)
         self._forming = PlanForming(
-            self._backlog, self._runs, limits, self._stats, self.policy, self.step_tokens
+            self._backlog, self._runs, limits, self._stats, self.policy, self.step_tokens, pace
         )
-        self._in_flight = InFlight(self._backlog, self._stats, self.policy, clock_ns)
+        self._in_flight = InFlight(self._backlog, self._stats, self.policy, clock_ns, took)
         self._first: list[PlanBatch] = []  # what the next plan begins with
         self._plan_numbers = itertools.count(1)
         self._lost: ApiError | None = None
@@ -182,6 +187,8 @@ class Scheduler:
             return False
         comes_along = self._runs.waits
         for queue in self._forming.riders:
+            if queue.pending and isinstance(queue.pending[0], SwapInCommand):
+                continue  # its pages come back part by part, with any plan
             if _has_forward(queue):
                 comes_along = True
             elif queue.pending or (not queue.ahead and queue.owner in self._backlog.accounts):

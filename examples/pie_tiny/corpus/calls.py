@@ -63,8 +63,8 @@ def parallel(random: Random, split: Split) -> Sample:
 
 
 def call_block(identifier: str, call: str) -> str:
-    """`[CALL]a1[HEAD]fetch_weather(city="Paris")[END]`."""
-    return f"{CALL}{identifier}{HEAD}{call}{CLOSE}"
+    """`[CALL]a1[HEAD]fetch_weather(city="Paris")[END]`; the identifier may be empty."""
+    return f"{CALL}{identifier}{HEAD if identifier else ''}{call}{CLOSE}"
 
 
 def interrupt_block(identifier: str, value: str) -> str:
@@ -73,11 +73,12 @@ def interrupt_block(identifier: str, value: str) -> str:
 
 
 def final_results(chains: Sequence[Chain]) -> list[tuple[int, str]]:
-    """What each chain ends with: its last result, or the error that stopped it."""
+    """What each chain with an answer ends with: its last result, or the error that stopped it."""
     ends = []
     for number, calls in enumerate(chains):
         last = next((call for call in calls if call.failed), calls[-1])
-        ends.append((number, last.written_result))
+        if last.answered:
+            ends.append((number, last.written_result))
     return ends
 
 

@@ -10,7 +10,7 @@ trap.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from examples.pie_tiny.corpus.calls import call_block, final_results, interrupt_block
@@ -24,6 +24,7 @@ from examples.pie_tiny.corpus.tasks import (
     describe,
     draw_lengths,
     draw_request,
+    identifier,
     system_prompt,
     user_prompt,
 )
@@ -45,18 +46,29 @@ def asynchronous(random: Random, split: Split) -> Sample:
     return simulate(random, request, late)
 
 
-def simulate(random: Random, request: Request, late: int) -> Sample:
+def errands(random: Random, split: Split) -> Sample:
+    """Asynchronous calls in a list, be it of one task; the last calls of some need no answer."""
+    request = draw_request(random, split, draw_lengths(random, large=False), random.randrange(4))
+    chains = tuple(
+        (*chain[:-1], replace(chain[-1], answered=random.random() < 0.5))
+        for chain in request.chains
+    )
+    return simulate(random, replace(request, chains=chains), 0, kind="errands")
+
+
+def simulate(random: Random, request: Request, late: int, *, kind: str = "asynchronous") -> Sample:
     """One run: what the model should write and what it is interrupted with.
 
     Args:
         random: for the times and the words.
         request: all functions and chains.
         late: so many of the last chains come as interrupts of the user.
+        kind: of the sample; the tasks of `errands` are listed, also one alone.
     """
     first = len(request.chains) - late
     known = request.chains[:first]
     prompt = turn("system", system_prompt(ASYNCHRONOUS, request.functions))
-    prompt += turn("user", user_prompt(random, known))
+    prompt += turn("user", user_prompt(random, known, listed=kind == "errands"))
     run = _Run(random, list(known), token_seconds=random.uniform(0.005, 0.030))
     span = sum(call.function.estimate for chain in known for call in chain) / 100
     arrivals = sorted(random.uniform(0, span) for _ in range(late))
@@ -65,7 +77,7 @@ def simulate(random: Random, request: Request, late: int) -> Sample:
     run.play()
     done = Request(request.functions, tuple(run.chains))
     pieces = (Piece(f"{BEGIN}{prompt}<|assistant|>\n", False), *run.pieces())
-    return Sample("asynchronous", pieces, {"request": done, "mode": ASYNCHRONOUS, "known": first})
+    return Sample(kind, pieces, {"request": done, "mode": ASYNCHRONOUS, "known": first})
 
 
 @dataclass
@@ -134,8 +146,10 @@ class _Run:
         step = self.step.get(number, 0)
         call = self.chains[number][step]
         previous: Value | None = self.chains[number][step - 1].result if step else None
-        self._write(call_block(f"{chain_letter(number)}{step + 1}", call.text(previous)))
+        self._write(call_block(identifier(self.chains, number, step), call.text(previous)))
         self.step[number] = step + 1
+        if not call.answered:
+            return
         self.waiting.add(number)
         seconds = call.function.estimate / 100 * self.random.uniform(0.7, 1.3)
         heapq.heappush(self.events, (self.now + seconds, number, None))

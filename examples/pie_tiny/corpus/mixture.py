@@ -7,7 +7,7 @@ from random import Random
 
 from examples.pie_tiny.corpus.arithmetic import arithmetic
 from examples.pie_tiny.corpus.calls import parallel, sequential
-from examples.pie_tiny.corpus.cml import asynchronous
+from examples.pie_tiny.corpus.cml import asynchronous, errands
 from examples.pie_tiny.corpus.copying import copying
 from examples.pie_tiny.corpus.facts import facts
 from examples.pie_tiny.corpus.json_objects import json_objects
@@ -31,6 +31,7 @@ GENERATORS: Mapping[str, Generator] = {
     "sequential": sequential,
     "parallel": parallel,
     "asynchronous": asynchronous,
+    "errands": errands,
 }
 
 SHARES: Mapping[str, float] = {
@@ -45,7 +46,8 @@ SHARES: Mapping[str, float] = {
     "react": 0.02,
     "sequential": 0.055,
     "parallel": 0.075,
-    "asynchronous": 0.16,
+    "asynchronous": 0.13,
+    "errands": 0.03,
 }
 """Of samples, not of tokens: calls are the longest by far, ordering exercises the shortest."""
 

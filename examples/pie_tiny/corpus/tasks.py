@@ -37,12 +37,14 @@ class Call:
         arguments: a value for each of its parameters, or `RESULT`.
         result: what it will return; an `error: ...` ends its chain.
         failed: whether the result is an error.
+        answered: whether the user wants the result; a call without an answer ends its chain.
     """
 
     function: Function
     arguments: tuple[object, ...]
     result: Value
     failed: bool = False
+    answered: bool = True
 
     def text(self, previous: Value | None) -> str:
         """The call as the model has to write it, given the previous call's result."""
@@ -104,17 +106,20 @@ def system_prompt(mode: str, functions: Sequence[Function]) -> str:
     return "\n".join([f"Calls: {mode}.", *(function.specification for function in functions)])
 
 
-def user_prompt(random: Random, chains: Sequence[Chain]) -> str:
-    """The user's message: one sentence, or a list with a line for each chain."""
+def user_prompt(random: Random, chains: Sequence[Chain], *, listed: bool = False) -> str:
+    """The user's message: one sentence, or a list with a line for each chain, if `listed` for one
+    alone, too.
+    """
     lines = [describe(random, chain) for chain in chains]
-    return lines[0] if len(lines) == 1 else "\n".join(f"- {line}" for line in lines)
+    return lines[0] if len(lines) == 1 and not listed else "\n".join(f"- {line}" for line in lines)
 
 
 def describe(random: Random, chain: Chain) -> str:
     """A chain in words: `fetch the weather with city Paris, then send mail with text the
     result.`
     """
-    return ", then ".join(_describe_call(random, call) for call in chain) + "."
+    words = ", then ".join(_describe_call(random, call) for call in chain)
+    return words + ("." if chain[-1].answered else ", no answer needed.")
 
 
 def describe_function(random: Random, name: str) -> str:
@@ -125,16 +130,20 @@ def describe_function(random: Random, name: str) -> str:
     return name if draw < 0.4 else name.replace("_", " the " if draw < 0.7 else " ")
 
 
+def identifier(chains: Sequence[Chain], chain: int, step: int) -> str:
+    """The identifier of a call; empty if it needs no answer (AsyncLM, section 3.1)."""
+    return f"{chain_letter(chain)}{step + 1}" if chains[chain][step].answered else ""
+
+
 def chain_letter(chain: int) -> str:
     """The letter that the identifiers of a chain's calls begin with; their step follows: `b2`."""
     return "abcdefghijklmnopqrstuvwxyz"[chain]
 
 
 def closing_words(results: Sequence[tuple[int, str]]) -> str:
-    """What the model says when all is done: the last result of each chain."""
-    return (
-        "Done. " + ", ".join(f"{chain_letter(chain)}: {result}" for chain, result in results) + "."
-    )
+    """What the model says when all is done: the last result of each chain that has an answer."""
+    told = ", ".join(f"{chain_letter(chain)}: {result}" for chain, result in results)
+    return f"Done. {told}." if told else "Done."
 
 
 def _chain(random: Random, split: Split, functions: Sequence[Function]) -> Chain:

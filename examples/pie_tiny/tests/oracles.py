@@ -13,7 +13,7 @@ from examples.pie_tiny.call_episodes import Calls
 from examples.pie_tiny.corpus.calls import call_block, final_results
 from examples.pie_tiny.corpus.functions import Value
 from examples.pie_tiny.corpus.sample import CLOSE, END, SPECIAL_TOKENS, TRAP
-from examples.pie_tiny.corpus.tasks import Chain, Request, chain_letter, closing_words
+from examples.pie_tiny.corpus.tasks import Chain, Request, closing_words, identifier
 from examples.pie_tiny.episodes import Plain, Vocabulary
 
 Change = Callable[[str], str]
@@ -104,15 +104,16 @@ class Executor:
         chain = self.chains[number]
         previous: Value | None = chain[step - 1].result if step else None
         self.step[number] = step + 1
-        self.waiting.add(number)
-        return call_block(f"{chain_letter(number)}{step + 1}", chain[step].text(previous))
+        if chain[step].answered:
+            self.waiting.add(number)
+        return call_block(identifier(self.chains, number, step), chain[step].text(previous))
 
     def _read(self, interrupts: str) -> None:
-        for identifier, value in re.findall(r"\[INTR\](\w+)\[HEAD\](.*?)\[END\]", interrupts):
-            if identifier == "user":
+        for name, value in re.findall(r"\[INTR\](\w+)\[HEAD\](.*?)\[END\]", interrupts):
+            if name == "user":
                 self.known += 1
                 continue
-            number = ord(identifier[0]) - ord("a")
+            number = ord(name[0]) - ord("a")
             if number >= len(self.chains):
                 continue  # of a call that a change has added
             self.waiting.discard(number)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from examples.pie_tiny.call_episodes import Asynchronous, Synchronous
 from examples.pie_tiny.corpus.arithmetic import arithmetic
 from examples.pie_tiny.corpus.calls import parallel, sequential
-from examples.pie_tiny.corpus.cml import asynchronous, simulate
+from examples.pie_tiny.corpus.cml import asynchronous, errands, simulate
 from examples.pie_tiny.corpus.functions import Function
 from examples.pie_tiny.corpus.react import react
 from examples.pie_tiny.corpus.sample import Sample, Split
@@ -108,9 +109,11 @@ def test_synchronous_sample_is_all_right(
     assert episode.ledger.right == len(episode.ledger.expected)
 
 
-@given(seeds, seeds)
-def test_asynchronous_sample_is_all_right_by_any_clock(seed: int, clock: int) -> None:
-    sample = asynchronous(Random(seed), held_out)
+@given(st.sampled_from([asynchronous, errands]), seeds, seeds)
+def test_asynchronous_sample_is_all_right_by_any_clock(
+    form: Callable[[Random, Split], Sample], seed: int, clock: int
+) -> None:
+    sample = form(Random(seed), held_out)
     episode = Asynchronous(vocabulary(), sample, Random(clock))
     executor(sample).play(episode)
     assert episode.all_right
@@ -183,6 +186,19 @@ def test_what_is_wrong_has_its_reason(change: Change, problem: Problem) -> None:
     assert episode.valid == (problem != Problem.CUT)
     assert episode.ledger.problems[0] == problem
     assert not episode.all_right
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("[CALL]boil", "[CALL]b1[HEAD]boil"), ("[CALL]a2[HEAD]", "[CALL]")]
+)
+def test_an_answer_that_is_not_needed_is_not_asked_for(old: str, new: str) -> None:
+    fetching, (boiling,) = REQUEST.chains
+    chains = (fetching, (replace(boiling, answered=False),))
+    sample = simulate(Random(1), replace(REQUEST, chains=chains), 0)
+    for change, problem in ((once(old, new), [Problem.ANSWER]), (once("", ""), [])):
+        episode = Asynchronous(vocabulary(), sample, Random(2))
+        executor(sample, change=change).play(episode)
+        assert episode.ledger.problems[:1] == problem
 
 
 def test_closing_before_the_last_result_is_a_missing_trap() -> None:

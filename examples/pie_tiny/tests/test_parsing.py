@@ -35,12 +35,16 @@ plain_text = st.text(min_size=1).filter(
 written = st.lists(calls | st.just(None) | plain_text, max_size=6)
 
 
+def _name(number: int) -> str:
+    return f"a{number}" if number % 3 else ""  # which is optional
+
+
 def as_text(items: list[object]) -> str:
     parts = []
     for number, item in enumerate(items):
         if isinstance(item, tuple):
             name, arguments = item
-            parts.append(call_block(f"a{number}", write_call(name, list(arguments.items()))))
+            parts.append(call_block(_name(number), write_call(name, list(arguments.items()))))
         else:
             parts.append("[TRAP][END]" if item is None else str(item))
     return "".join(parts)
@@ -50,7 +54,7 @@ def as_blocks(items: list[object]) -> list[object]:
     blocks: list[object] = []
     for number, item in enumerate(items):
         if isinstance(item, tuple):
-            blocks.append(CallBlock(f"a{number}", ParsedCall(*item)))
+            blocks.append(CallBlock(_name(number), ParsedCall(*item)))
         elif item is None:
             blocks.append(TrapBlock())
         elif blocks and isinstance(blocks[-1], TextBlock):
@@ -104,7 +108,7 @@ def test_any_text_is_read_or_refused_by_name(text: str) -> None:
         ("[CALL]a1[HEAD]f()<|end|>", Violation.CHAT),
         ("[END]", Violation.STRAY),
         ("[HEAD]", Violation.STRAY),
-        ("[CALL]a1[END]", Violation.STRAY),
+        ("[CALL]a1[END]", Violation.CALL),
         ("[CALL]a1[HEAD][CALL]", Violation.STRAY),
         ("[TRAP][CALL]", Violation.STRAY),
         ("[CALL][HEAD]f()[END]", Violation.IDENTIFIER),

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from examples.pie_tiny.corpus.calls import parallel, sequential
-from examples.pie_tiny.corpus.cml import USER, asynchronous
+from examples.pie_tiny.corpus.cml import USER, asynchronous, errands
 from examples.pie_tiny.corpus.sample import CALL, END, INTR, TRAP, Generator, Sample, Split
 from examples.pie_tiny.corpus.tasks import Request, chain_letter
 from examples.pie_tiny.corpus.words import HELD_OUT_NOUNS, HELD_OUT_VERBS, NOUNS, VERBS
@@ -22,7 +22,7 @@ from examples.pie_tiny.parsing import CallBlock, Parser, TrapBlock, parse_call
 
 SEEDS = st.integers(0, 2**32)
 SPLITS = st.builds(Split, st.booleans())
-GENERATORS = st.sampled_from([sequential, parallel, asynchronous])
+GENERATORS = st.sampled_from([sequential, parallel, asynchronous, errands])
 INTERRUPT = re.compile(r"\[INTR\](.*?)\[HEAD\](.*?)\[END\]")
 
 
@@ -63,15 +63,17 @@ def test_every_call_is_made_once_unless_its_chain_failed(
     generator: Generator, seed: int, split: Split
 ) -> None:
     sample = generator(Random(seed), split)
-    expected = {}
+    expected = []
     for number, chain in enumerate(request_of(sample).chains):
         previous = None
         for step, call in enumerate(chain, 1):
-            expected[f"{chain_letter(number)}{step}"] = parse_call(call.text(previous))
+            name = f"{chain_letter(number)}{step}" if call.answered else ""
+            expected.append((name, parse_call(call.text(previous))))
             if call.failed:
                 break
             previous = call.result
-    assert {block.identifier: block.call for block in calls_of(sample)} == expected
+    made = [(block.identifier, block.call) for block in calls_of(sample)]
+    assert sorted(made, key=str) == sorted(expected, key=str)
 
 
 @given(GENERATORS, SEEDS, SPLITS)
@@ -182,7 +184,36 @@ def test_user_interrupts_come_in_a_part_of_the_samples() -> None:
     assert 30 < interrupted < 120
 
 
-@pytest.mark.parametrize("generator", [sequential, parallel, asynchronous])
+@given(SEEDS, SPLITS)
+def test_errands_are_listed_and_have_answers_where_they_are_needed(seed: int, split: Split) -> None:
+    sample = errands(Random(seed), split)
+    chains = request_of(sample).chains
+    user = sample.prompt.partition("<|user|>\n")[2].partition(END)[0]
+    needed = [
+        line.startswith("- ") and "no answer needed." not in line for line in user.split("\n")
+    ]
+    assert needed == [chain[-1].answered for chain in chains]
+    assert all(call.answered for chain in chains for call in chain[:-1])
+    waiting: set[str] = set()  # identifiers whose answers have not come
+    for piece in sample.pieces[1:]:
+        waiting -= {name for name, _ in INTERRUPT.findall(piece.text)}
+        for block in Parser().feed(piece.text.removesuffix(END)) if piece.learned else ():
+            if isinstance(block, CallBlock):
+                waiting |= {block.identifier} - {""}
+            elif isinstance(block, TrapBlock):
+                assert waiting
+    assert not waiting
+    told = re.findall(r"\b(\w): ", sample.pieces[-1].text.rpartition("Done.")[2])
+    failed = [n for n, c in enumerate(chains) if any(call.failed for call in c[:-1])]
+    assert told == [chain_letter(n) for n, answered in enumerate(needed) if answered or n in failed]
+
+
+def test_errands_are_of_one_task_or_several() -> None:
+    counts = {len(request_of(errands(Random(seed), Split())).chains) for seed in range(50)}
+    assert counts >= {1, 2, 3}
+
+
+@pytest.mark.parametrize("generator", [sequential, parallel, asynchronous, errands])
 def test_held_out_functions_are_not_in_training(generator: Generator) -> None:
     words = set(HELD_OUT_VERBS) | set(HELD_OUT_NOUNS)
     assert not words & (set(VERBS) | set(NOUNS))

@@ -1,4 +1,5 @@
-"""Costs of holding, moving and recomputing pages on this machine, measured when a model is loaded.
+"""Costs of holding, moving and recomputing pages on this machine, measured when a model is loaded:
+the prior of what the control process learns while it serves.
 
 InferCept (Abhyankar et al. 2024, section 4) weighs these against each other: keeping the pages of a
 program that waits outside, swapping them, or discarding and computing them again.
@@ -32,10 +33,12 @@ def measure(
     before a forward of so many inputs of so many sequences.
 
     Returns:
-        `page_bytes`, `page_size`; `swap_out` and `swap_in`, either `{seconds, bytes_per_second}` (a
-        fixed part and a rate) or None without host memory; `prefill`, `{tokens, seconds, fit}`:
-        times of one sequence without context, and `[c, a, b]` of `c + a·n + b·n²`, which comes near
-        them; `decode`, `{sequences, seconds}`: times of a step of as many sequences.
+        `page_bytes`, `page_size`; `out_beside_kernels`: whether the device goes on while pages
+        leave, so that what a batch of them takes is not their time; `swap_out` and `swap_in`,
+        either `{seconds, bytes_per_second}` (a fixed part and a rate) or None without host memory;
+        `prefill`, `{tokens, seconds, fit}`: times of one sequence without context, and
+        `[c, a, b]` of `c + a·n + b·n²`, which comes near them; `decode`, `{sequences, seconds}`:
+        times of a step of as many sequences.
     """
     shape, description = model.network.shape, model.description
     most = min(description.max_batch_tokens, model.embeds.size, shape.max_position)
@@ -51,6 +54,7 @@ def measure(
     return {
         "page_bytes": model.host.page_bytes,
         "page_size": model.cache.page_size,
+        "out_beside_kernels": model.device.type == "cuda",
         **swaps,
         "prefill": {"tokens": tokens, "seconds": seconds, "fit": fit(tokens, seconds)},
         "decode": {

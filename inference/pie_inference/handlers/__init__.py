@@ -15,7 +15,7 @@ from pie_inference.handlers.pages import (
     writes_pages,
 )
 from pie_inference.handlers.sample import keep_logits, next_dist, read_hidden, sample
-from pie_inference.handlers.samplers import feed_sampler, set_sampler
+from pie_inference.handlers.samplers import feed_sampler, read_state, set_sampler
 from pie_py.wire import plan
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "mask_kv",
     "next_dist",
     "read_hidden",
+    "read_state",
     "sample",
     "set_sampler",
     "shift_kv",
@@ -51,6 +52,7 @@ HANDLERS: dict[type[object], Handler] = {
     plan.ShiftKv: Handler(shift_kv, lambda _, batch: plan.Clear(batch.slots, NONE, NONE)),
     plan.NextDist: Handler(next_dist),
     plan.ReadHidden: Handler(read_hidden),
+    plan.ReadState: Handler(read_state),
     plan.SetSampler: Handler(set_sampler),
     plan.FeedSampler: Handler(feed_sampler),
     plan.KeepLogits: Handler(keep_logits),

@@ -53,7 +53,11 @@ def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
     if batch.drafts.size:
         _settle(pool, batch, [part[0] for part in found])
     tensors = [tensor for part in found for tensor in part]
-    return DeviceFuture(tensors, lambda arrays: _answer(batch, parts, arrays))
+    by_program = [np.flatnonzero(pool.device_programs.has[batch.samplers[p]]) for p in parts]
+    vocabulary = model.network.shape.vocab_size
+    return DeviceFuture(
+        tensors, lambda arrays: _answer(batch, parts, by_program, vocabulary, arrays)
+    )
 
 
 def _settle(pool: SamplerPool, batch: Sample, chosen: list[torch.Tensor]) -> None:
@@ -77,7 +81,13 @@ def _firsts(batch: Sample) -> NDArray[np.intp]:
     return np.flatnonzero(np.diff(batch.samplers, prepend=-1))
 
 
-def _answer(batch: Sample, parts: list[slice], arrays: list[NDArray[Any]]) -> BatchResult:
+def _answer(
+    batch: Sample,
+    parts: list[slice],
+    by_program: list[NDArray[np.intp]],
+    vocabulary: int,
+    arrays: list[NDArray[Any]],
+) -> BatchResult:
     """Joins the parts of a batch: tokens, log-probabilities, and perhaps the most likely tokens."""
     count, width = batch.embeds.size, int(batch.top.max(initial=0))
     answer = Samples(
@@ -87,36 +97,54 @@ def _answer(batch: Sample, parts: list[slice], arrays: list[NDArray[Any]]) -> Ba
         top_logprobs=np.zeros((count, width), np.float32),
     )
     each = iter(arrays)
-    for rows in parts:
+    by_programs: dict[int, int] = {}  # what was chosen in their rows, whether it was taken or not
+    for rows, programmed in zip(parts, by_program, strict=True):
         first = next(each)
         # What is fused comes as one array, log-probabilities by their bits.
         both = (first[0], first[1].view(np.float32)) if first.ndim == 2 else (first, next(each))
         answer.tokens[rows], answer.logprobs[rows] = both
+        if programmed.size:
+            found = zip((programmed + rows.start).tolist(), next(each).tolist(), strict=True)
+            by_programs.update(found)
         asking = np.flatnonzero(batch.top[rows])
         if asking.size:
             some, at = slice(int(batch.top[rows].max())), asking + rows.start
             answer.top_tokens[at, some], answer.top_logprobs[at, some] = next(each), next(each)
-    ruled_out = np.flatnonzero(answer.tokens < 0).tolist()
-    return BatchResult(samples=answer, refused=dict.fromkeys(ruled_out, RULED_OUT))
+    none = np.flatnonzero(answer.tokens < 0).tolist()
+    refused = {row: _why_not(by_programs.get(row), vocabulary) for row in none}
+    return BatchResult(samples=answer, refused=refused)
+
+
+def _why_not(token: int | None, vocabulary: int) -> str:
+    """Why there is no token; a device program may have chosen one that was not taken."""
+    if token is None:
+        return RULED_OUT
+    if 0 <= token < vocabulary:
+        return f"the device program chose token {token}, which the grammar or mask rules out"
+    return (
+        f"the device program chose token {token}, which is not in the vocabulary"
+        f" (0 to {vocabulary - 1})"
+    )
 
 
 def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.Tensor]:
     """Tokens and log-probabilities, and the most likely tokens and theirs if a row wants any."""
-    if model.fused_sampling is not None:
-        return _sample_fused(model, model.fused_sampling, batch, rows)
     pool, samplers, choices = model.samplers, batch.samplers[rows], _choices(model, batch, rows)
+    programmed = np.flatnonzero(pool.device_programs.has[samplers])
+    if model.fused_sampling is not None and not programmed.size:
+        return _sample_fused(model, model.fused_sampling, batch, rows)
     raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
     adjusted = bool(pool.adjusting[samplers].any())
     on_cpu = model.device.type == "cpu"
-    wants_no_more = not (adjusted or len(batch.masks) or batch.top[rows].any())
+    wants_no_more = not (adjusted or programmed.size or len(batch.masks) or batch.top[rows].any())
     if on_cpu and wants_no_more and not pool.drawing[samplers].any():
         likeliest = _likeliest(raw)
         if likeliest is not None:
             pool.note(samplers, choices.steps, likeliest[0])
             return list(likeliest)
-    parameters = pool.parameters(samplers, batch.steps[rows])
     masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
-    logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, adjusted)
+    # Programs see what the model says, not only the differences.
+    logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, adjusted or programmed.size > 0)
     wanted = logits
     if masked.size or adjusted:
         wanted = logits.clone()
@@ -125,12 +153,42 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
             may = allowed(batch.masks[batch.masked[rows][masked]], pool)
             index = upload_index(masked, model.device)
             wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
-    tokens = choose(wanted, parameters)
+    tokens, by_programs = _chosen(pool, wanted, samplers, choices.steps, programmed)
     logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
     if whole is not None:
         logprobs = logprobs - whole
     pool.note(samplers, choices.steps, tokens)
-    return [tokens, logprobs, *_top(batch.top[rows], logits, whole)]
+    return [tokens, logprobs, *by_programs, *_top(batch.top[rows], logits, whole)]
+
+
+def _chosen(
+    pool: SamplerPool,
+    wanted: torch.Tensor,
+    samplers: Int32,
+    steps: NDArray[np.uint32],
+    programmed: NDArray[np.intp],
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Tokens `[n]`, -1 for none, and in a list what device programs chose, if rows have any."""
+    if not programmed.size:
+        return choose(wanted, pool.parameters(samplers, steps)), []
+    if programmed.size == samplers.size:
+        found = pool.choose_by_program(samplers, steps, wanted)
+        return _possible(found, wanted), [found]
+    others = np.delete(np.arange(samplers.size), programmed)
+    some, rest = upload_index(programmed, pool.device), upload_index(others, pool.device)
+    seen = wanted[some]
+    found = pool.choose_by_program(samplers[programmed], steps[programmed], seen)
+    tokens = torch.empty(samplers.size, dtype=torch.int64, device=pool.device)
+    tokens[some] = _possible(found, seen)
+    tokens[rest] = choose(wanted[rest], pool.parameters(samplers[others], steps[others]))
+    return tokens, [found]
+
+
+def _possible(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Tokens `[n]`; -1 for one outside the vocabulary, or with a logit of minus infinity."""
+    inside = tokens.clamp(0, logits.shape[1] - 1)
+    may = logits.gather(1, inside[:, None]).squeeze(1) > -torch.inf
+    return tokens.where(may.logical_and_(inside == tokens), -1)
 
 
 def _sample_fused(

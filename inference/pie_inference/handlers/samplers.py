@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
+from pie_inference.device import DeviceFuture
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
 from pie_inference.sampling.operations import OPERATIONS
 from pie_inference.sampling.pool import Program
+from pie_py.device_programs.language import REMEMBERED
+from pie_py.device_programs.program import ProgramFault
+from pie_py.wire.device_programs import packed_states, unpacked
 from pie_py.wire.operations import COUNTING, LOOKING_BACK, Operation
-from pie_py.wire.plan import FeedSampler, SetSampler
+from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler
 
 
 def set_sampler(model: ServedModel, batch: SetSampler) -> None:
@@ -25,10 +32,19 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
     if batch.numbers.shape != (count, 3) or batch.seeds.shape != (count, 2):
         raise BadBatch("set_sampler: numbers are not [n, 3], or seeds not [n, 2]")
     programs = _programs(model, batch)
+    require_lengths("set_sampler: freed", batch.freed)
+    require_below("set_sampler: freed", batch.freed, pool.size)
+    pool.device_programs.drop(batch.freed.tolist())
+    try:
+        bound = unpacked(batch, pool.vocabulary, pool.device_programs.known)
+    except ProgramFault as error:
+        raise BadBatch(f"set_sampler: {error}") from None
     remembering = [program.uses(COUNTING | LOOKING_BACK) for program in programs]
+    for i, one in enumerate(bound):
+        remembering[i] |= one is not None and one.program.uses(*REMEMBERED)
     if (np.array(remembering, np.bool_) & (batch.rows < 0)).any():
         raise BadBatch("set_sampler: an operation needs a row of remembered tokens")
-    pool.set(batch.samplers, batch.numbers, batch.top_k, batch.seeds, batch.rows, programs)
+    pool.set(batch.samplers, batch.numbers, batch.top_k, batch.seeds, batch.rows, programs, bound)
 
 
 def _programs(model: ServedModel, batch: SetSampler) -> list[Program]:
@@ -50,6 +66,27 @@ def _programs(model: ServedModel, batch: SetSampler) -> list[Program]:
         )
         found.append(program)
     return found
+
+
+def read_state(model: ServedModel, batch: ReadState) -> DeviceFuture[BatchResult]:
+    """Reads what changes of device programs' state."""
+    require_lengths("read_state", batch.samplers, batch.steps)
+    require_below("read_state: sampler", batch.samplers, model.samplers.size)
+    found: list[list[torch.Tensor]] = []
+    for sampler, step in zip(batch.samplers.tolist(), batch.steps.tolist(), strict=True):
+        values = model.samplers.device_programs.state(sampler, step)
+        if values is None:
+            raise BadBatch(f"read_state: sampler {sampler} is no device program")
+        found.append(values)
+    counts = [len(values) for values in found]
+    tensors = [value for values in found for value in values]
+
+    def answer(arrays: list[NDArray[Any]]) -> BatchResult:
+        each = iter(arrays)
+        parts = [b"".join(next(each).tobytes() for _ in range(count)) for count in counts]
+        return BatchResult(states=packed_states(parts))
+
+    return DeviceFuture(tensors, answer)
 
 
 def feed_sampler(model: ServedModel, batch: FeedSampler) -> None:

@@ -56,6 +56,7 @@ def sort_keys(logits: torch.Tensor) -> torch.Tensor:
 
 NUCLEUS = 256  # tokens that are sorted for top-p on a CPU; where those are too few, all tokens race
 NOTHING = -1  # chosen where every token is ruled out
+_FEW = 4  # times as many tokens as may win
 _CACHED = 1 << 17  # random numbers made at once on a CPU
 _AT_ONCE = 1 << 22  # logits of rows that a GPU draws together: they take some 50 bytes each
 _NEVER = 1e-12  # the chance that no candidate of a race is in the nucleus
@@ -232,19 +233,56 @@ def _every(scaled: torch.Tensor) -> torch.Tensor:
 def _scores(values: torch.Tensor, tokens: torch.Tensor, parameters: Parameters) -> torch.Tensor:
     """Of values `[n, m]`: the largest wins. `tokens` is `[n, m]`, or `[m]` for all rows."""
     start = _column(starts(parameters.seeds, parameters.steps).view(np.int64), values)
-    scores = torch.empty_like(values)
-    count, width = values.shape
-    # A CPU is fastest with what its cache holds.
-    at_once = max(1, _CACHED // width) if values.device.type == "cpu" else count
-    for first in range(0, count, at_once):
-        part = slice(first, first + at_once)
-        some = tokens if tokens.ndim == 1 else tokens[part]
-        torch.sub(values[part], exponentials(start[part], some).log_(), out=scores[part])
+    scores = race(values, start, tokens)
     if parameters.min_p.any():
         with np.errstate(divide="ignore"):
             floor = np.log(parameters.min_p)
         scores.masked_fill_(values < _column(floor, values), -torch.inf)
     return scores
+
+
+def race(values: torch.Tensor, start: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Scores of values `[n, m]`, of which the largest wins; `_scores` without a floor.
+
+    Args:
+        values: float32.
+        start: where each row's random numbers begin, int64 `[n, 1]`.
+        tokens: `[n, m]`, or `[m]` for all rows.
+    """
+    count, width = values.shape
+    on_cpu = values.device.type == "cpu"
+    if on_cpu and tokens.ndim == 1 and (kept := _running(values)) is not None:
+        return _race_of_few(values, start, tokens, kept)
+    scores = torch.empty_like(values)
+    # A CPU is fastest with what its cache holds.
+    at_once = max(1, _CACHED // width) if on_cpu else count
+    for first in range(0, count, at_once):
+        part = slice(first, first + at_once)
+        some = tokens if tokens.ndim == 1 else tokens[part]
+        torch.sub(values[part], exponentials(start[part], some).log_(), out=scores[part])
+    return scores
+
+
+def _running(values: torch.Tensor) -> NDArray[np.intp] | None:
+    """On a CPU: the cells, one row after the other, that are not minus infinity; None if those are
+    not few.
+    """
+    kept = values.numpy() != -np.inf
+    if np.count_nonzero(kept) * _FEW > kept.size:
+        return None
+    return np.flatnonzero(kept)
+
+
+def _race_of_few(
+    values: torch.Tensor, start: torch.Tensor, tokens: torch.Tensor, kept: NDArray[np.intp]
+) -> torch.Tensor:
+    """As `race`, with random numbers for those cells alone; the others' score is as they are."""
+    cells = torch.from_numpy(kept)
+    rows, columns = cells // values.shape[1], cells % values.shape[1]
+    variates = exponentials(start.expand(len(values), 1)[rows, 0], tokens[columns])
+    scores = values.reshape(-1).clone()
+    scores[cells] -= variates.log_()
+    return scores.view(values.shape)
 
 
 def _column(numbers: NDArray[np.generic], like: torch.Tensor) -> torch.Tensor:

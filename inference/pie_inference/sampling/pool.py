@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from pie_inference.device import upload, upload_index
 from pie_inference.sampling.choose import Parameters
+from pie_inference.sampling.device_programs import DevicePrograms
 from pie_inference.sampling.remembered import RememberedTokens, SavedLogits
+from pie_py.device_programs.bound import Bound
 from pie_py.wire.operations import ARGUMENTS, COUNTING, HISTORY, LOOKING_BACK, Operation
 from pie_py.wire.plan import Float32, Int32
 
@@ -79,6 +81,7 @@ class SamplerPool:
         self.drawing: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._counting: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._looking_back: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.device_programs = DevicePrograms(vocabulary, device, size)
 
     def set(
         self,
@@ -88,6 +91,7 @@ class SamplerPool:
         seeds: NDArray[np.uint32],
         rows: Int32,
         programs: Sequence[Program],
+        device_programs: Sequence[Bound | None] = (),
     ) -> None:
         """Puts new samplers into slots; the parameters are those of `SetSampler`."""
         self._numbers[samplers] = numbers
@@ -101,6 +105,11 @@ class SamplerPool:
         self.adjusting[samplers] = [bool(program.operations) for program in programs]
         self._counting[samplers] = [program.uses(COUNTING) for program in programs]
         self._looking_back[samplers] = [program.uses(LOOKING_BACK) for program in programs]
+        self.device_programs.set(samplers.tolist(), device_programs or [None] * samplers.size)
+        for sampler, bound in zip(samplers.tolist(), device_programs, strict=False):
+            if bound is not None:
+                self._counting[sampler] = bound.program.uses("counts", "given")
+                self._looking_back[sampler] = bound.program.uses("newest")
         self.drawing[samplers] = self.parameters(samplers, np.zeros(0, np.uint32)).drawn
         self.remembered.forget(rows[rows >= 0])
 
@@ -139,6 +148,17 @@ class SamplerPool:
         temperature, top_p, min_p = self._numbers[samplers].T
         return Parameters(
             temperature, self._top_k[samplers], top_p, min_p, self.seeds[samplers], steps
+        )
+
+    def choose_by_program(
+        self, samplers: Int32, steps: NDArray[np.uint32], logits: torch.Tensor
+    ) -> torch.Tensor:
+        """Tokens int64 `[n]` of samplers with device programs, of float32 logits `[n, vocabulary]`;
+        whatever the programs say.
+        """
+        memory = self.rows[samplers], self.given[samplers] + steps
+        return self.device_programs.choose(
+            samplers, steps, self.seeds[samplers], logits, self.remembered, memory
         )
 
     def note(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:

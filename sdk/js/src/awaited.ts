@@ -386,6 +386,18 @@ export async function getHidden(queue: number, embeds: ReadonlyArray<number>): P
 }
 
 /**
+ * Asks for the state of a sampler that is a device program, after the choices queued before:
+ * a JSON object that has, of each name that changes, a number, a boolean, or lists of them;
+ * null is a number that JSON has not.
+ * @throws PieError `invalid-handle`, `invalid-argument` (no device program), `limit-exceeded`.
+ */
+export async function readState(queue: number, sampler: number): Promise<string> {
+  const future = raw.readState(queue, sampler);
+  await ready(future);
+  return raw.takeText(future);
+}
+
+/**
  * Chooses a token that follows an output embed. The sampler moves on even if the future is
  * cancelled.
  * @throws PieError `invalid-handle`, `invalid-argument`, `limit-exceeded`.

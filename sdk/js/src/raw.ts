@@ -1063,7 +1063,8 @@ export function discard(queue: number, pages: Iterable<number>): void {
  * object: `page_bytes`, `page_size` (tokens), `swap_out` and `swap_in` (null without host
  * memory, else `seconds`, the fixed part, and `bytes_per_second`), `prefill` (`seconds` of one
  * forward of `tokens`, and `fit`, the `[c, a, b]` of `c + a n + b n^2` seconds), `decode`
- * (`seconds` of one step of `sequences`).
+ * (`seconds` of one step of `sequences`), `out_beside_kernels` (whether a GPU goes on while
+ * pages leave). The server's policies go on from there by what it measures later.
  * Errors: `unknown-model`, `unsupported`.
  */
 export function kvCosts(model: string): string {
@@ -1417,6 +1418,21 @@ export function destroySampler(queue: number, sampler: number): void {
 export function feedSampler(queue: number, sampler: number, tokens: Iterable<number>, generated: boolean): void {
   try {
     _sample.feedSampler(asU32(queue), asU32(sampler), asU32s(tokens), asBool(generated));
+  } catch (error) {
+    throw called(error);
+  }
+}
+
+/**
+ * Asks for the state of a sampler that is a device program, after the choices queued before:
+ * a JSON object that has, of each name that changes, a number, a boolean, or lists of them;
+ * null is a number that JSON has not.
+ * Gives: a JSON object, by `takeText`.
+ * Errors: `invalid-handle`, `invalid-argument` (no device program), `limit-exceeded`.
+ */
+export function readState(queue: number, sampler: number): number {
+  try {
+    return _sample.readState(asU32(queue), asU32(sampler));
   } catch (error) {
     throw called(error);
   }

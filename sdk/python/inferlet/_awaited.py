@@ -386,6 +386,17 @@ async def get_hidden(queue: int, embeds: Sequence[int]) -> list[float]:
     return raw.take_hidden(future)
 
 
+async def read_state(queue: int, sampler: int) -> str:
+    """Asks for the state of a sampler that is a device program, after the choices queued before:
+    a JSON object that has, of each name that changes, a number, a boolean, or lists of them;
+    null is a number that JSON has not.
+    Errors: `invalid-handle`, `invalid-argument` (no device program), `limit-exceeded`.
+    """
+    future = raw.read_state(queue, sampler)
+    await ready(future)
+    return raw.take_text(future)
+
+
 async def sample(queue: int, embed: int, sampler: int) -> tuple[int, float, list[int], list[float]]:
     """Chooses a token that follows an output embed. The sampler moves on even if the future is
     cancelled.

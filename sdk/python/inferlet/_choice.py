@@ -7,6 +7,7 @@ read decides between the two (`Choosing`).
 
 from __future__ import annotations
 
+import json
 import math
 from collections import deque
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from operator import index
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from inferlet import raw
 from inferlet._run import SCARCE, Run
@@ -374,6 +375,18 @@ class DeviceChoice:
         self._sequence.close_sampler(self._handle)
         self._handle = self._sequence.open_sampler(self._sampler.to_json())
         self._feed_all()
+
+    async def state(self) -> dict[str, Any]:
+        """The state of the device program that chooses, by name, after the tokens so far.
+
+        Raises:
+            PieError: `invalid-argument` if no device program chooses.
+        """
+        self._run.retract()
+        future = raw.read_state(self._sequence.queue, self._handle)
+        found = json.loads(await self._sequence.outcome(future, raw.take_text))
+        given = self._sampler.given if isinstance(self._sampler, ProgramSampler) else {}
+        return {**given, **found}
 
     def end(self) -> None:
         """Ends the run, if there is one."""

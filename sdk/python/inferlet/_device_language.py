@@ -147,6 +147,8 @@ OPERATIONS: dict[str, Operation] = {
     "flip": Operation(Rule.SCAN, "fib", "", 1, "In the opposite order."),
     "top": _own("fi", "i", 8, "Where the `count` largest are, the largest first, equal ones in"
                 " their order; NaN is below all.", 1, "count"),
+    "nucleus": _own("f", "b", 16, "Which of the largest, equal ones in their order, are the fewest"
+                    " whose `exp` reach a share, the second operand, of the sum; all with 1.", 2),
     "slice": _own("fib", "", 1, "From `start` up to, without it, `stop`.", 1, "start", "stop"),
     "concat": _own("fib", "", 1, "The second operand behind the first.", 2),
     # Places
@@ -277,6 +279,10 @@ def _own_type(name: str, kind: Kind, operands: list[Type], attributes: tuple[int
             if count < 1 or (size != VOCABULARY and count > size):
                 raise Mistake(f"top {count} of {value}")
             return Type(kind, (count,))
+        case "nucleus", [value, share], _:
+            if share.shape:
+                raise Mistake(f"nucleus takes one share, not {share}")
+            return Type(Kind.BOOL, _vector(name, value))
         case "slice", [value], [start, stop]:
             *before, size = _with_axis(name, value)
             if not 0 <= start < stop or (size != VOCABULARY and stop > size):

@@ -58,6 +58,7 @@ __all__ = [
     "maximum",
     "minimum",
     "newest",
+    "nucleus",
     "one_hot",
     "program",
     "random",
@@ -382,6 +383,11 @@ def minimum(a: Value, b: Value) -> Tensor:
 def maximum(a: Value, b: Value) -> Tensor:
     """The larger one; NaN if one is."""
     return _record("maximum", a, b)
+
+
+def nucleus(logits: Tensor, share: Value) -> Tensor:
+    """Which of the likeliest are the fewest that have a share of all probability: bool `[n]`."""
+    return _record("nucleus", logits, share)
 
 
 def hash(a: Value, b: Value) -> Tensor:  # noqa: A001

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from inferlet import _one_by_one, session
-from inferlet._choice import Chooser, Choosing
+from inferlet._choice import Chooser, Choosing, DeviceChoice
 from inferlet._sequence import Sequence
 from inferlet._stream import StopStrings, TextDecoder
 from inferlet.errors import PieError
@@ -156,6 +156,17 @@ class Generator:
         while part := await self._advance_far():
             tokens += part
         return tokens
+
+    async def state(self) -> dict[str, Any]:
+        """What the device program that chose was given, by name, with its state after the last
+        token: a later generation goes on with `program(**state)`.
+
+        Raises:
+            ValueError: no token was chosen yet, or not by a device program.
+        """
+        if not isinstance(self._chooser, DeviceChoice):
+            raise ValueError("no device program has chosen a token of this generation")
+        return await self._chooser.state()
 
     async def collect_text(self) -> str:
         """All text."""

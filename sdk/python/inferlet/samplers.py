@@ -30,6 +30,7 @@ from inferlet.device import (
     iota,
     minimum,
     newest,
+    nucleus,
     program,
     step,
     uniform,
@@ -52,9 +53,7 @@ def top_k(logits: Tensor, k: int | Tensor) -> Tensor:
 
 def top_p(logits: Tensor, p: Value) -> Tensor:
     """The fewest likely tokens that reach a mass."""
-    order = logits.descending()
-    chances = logits.softmax()[order]
-    return _only(logits, order, (chances.cumsum() - chances < p) | (iota() == 0))
+    return logits.where(nucleus(logits, p), _NEVER)
 
 
 def min_p(logits: Tensor, p: Value) -> Tensor:
@@ -206,8 +205,8 @@ def healed(logits: Tensor, tokens: Value) -> Tensor:
 
 
 @program
-def nucleus(logits: Tensor, state: State) -> Tensor:
-    """Top-p at a temperature: `nucleus(temperature=0.7, p=0.9)`."""
+def tempered(logits: Tensor, state: State) -> Tensor:
+    """Top-p at a temperature: `tempered(temperature=0.7, p=0.9)`."""
     return draw(top_p(logits / state.temperature, state.p))
 
 

@@ -1,6 +1,8 @@
-"""Recognition of watermarked text: what `DeviceSampler(watermark_bias=...)` makes likelier.
+"""Recognition of watermarked text, without the model.
 
-The detector needs no model. Kirchenbauer et al., A Watermark for Large Language Models, 2023.
+`z_score` finds what `DeviceSampler(watermark_bias=...)` makes likelier (Kirchenbauer et al., A
+Watermark for Large Language Models, 2023), `gumbel_score` and `synthid_score` what the programs
+`samplers.gumbel_watermark` and `samplers.synthid` have chosen.
 """
 
 from __future__ import annotations
@@ -23,6 +25,29 @@ def z_score(tokens: Sequence[int], *, key: int = 0, share: float = 0.5) -> float
     pairs = list(pairwise(tokens))
     green = sum(is_green(*pair, key=key, share=share) for pair in pairs)
     return (green - share * len(pairs)) / math.sqrt(len(pairs) * share * (1 - share))
+
+
+def gumbel_score(tokens: Sequence[int], *, key: int) -> float:
+    """Standard deviations by which the tokens' shares are above chance (Aaronson and Kirchner)."""
+    shares = [((word >> 40) + 0.5) * 2.0**-24 for word in _words(tokens, key, 3)]
+    return (sum(-math.log1p(-share) for share in shares) - len(shares)) / math.sqrt(len(shares))
+
+
+def synthid_score(tokens: Sequence[int], *, key: int) -> float:
+    """Standard deviations by which the tokens have won more of 30 rounds than by chance."""
+    won = [(word & (1 << 30) - 1).bit_count() for word in _words(tokens, key, 4)]
+    return (sum(won) - 15 * len(won)) / math.sqrt(7.5 * len(won))
+
+
+def _words(tokens: Sequence[int], key: int, before: int) -> list[int]:
+    """The hash of each token that has so many before it, with those and a key."""
+    found = []
+    for i in range(before, len(tokens)):
+        start = key
+        for token in tokens[i - before : i]:
+            start = _hash(start, token)
+        found.append(_hash(start, tokens[i]))
+    return found
 
 
 def _hash(start: int, number: int) -> int:

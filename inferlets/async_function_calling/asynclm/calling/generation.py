@@ -13,18 +13,18 @@ from typing import Any
 
 from asynclm.calling.options import USER, Inbox, Options
 from asynclm.calling.prompts import add_tool_turn, style_for, system_prompt, task_text, too_much
-from asynclm.calling.record import Record, Recorder
-from asynclm.choices import Mode
-from asynclm.cml.dialect import Dialect, Marker
+from asynclm.calling.record import CallRecord, Record, Recorder
+from asynclm.choices import Mode, Style
+from asynclm.cml.dialect import Dialect, Marker, whole
 from asynclm.cml.grammars import block_grammar
-from asynclm.cml.interrupts import Interrupt, InterruptManager
+from asynclm.cml.interrupts import Interrupt, InterruptManager, NoRoom
 from asynclm.cml.monitor import Monitor
 from asynclm.cml.parser import CallBlock, TextPart
 from asynclm.cml.stream import TokenStream
 from asynclm.cml.traps import Action, Arrival, TrapHandler
 from asynclm.tools.executor import Executor, Outcome
 from asynclm.tools.tool import Tool
-from inferlet import offload, runtime
+from inferlet import offload
 from inferlet.context import Context
 from inferlet.model import Model
 
@@ -104,7 +104,8 @@ class Generation:
         self._inbox.connect(self._told, self._interrupts.wake)
         self._measured: dict[str, list[float]] = {}
         self._traps = TrapHandler(options.policy)
-        self._written: list[tuple[str, str]] = []  # calls of a synchronous turn
+        self._written: list[CallRecord] = []  # of a synchronous turn
+        self._calls: dict[int, CallRecord] = {}  # those that run, by the executor's numbers
         self._outcomes = Outcomes(self._executor)
         # A service that keeps nothing between requests has no prefix cache either.
         self._ctx = Context(model, adapter=options.adapter, prefix_cache=not self._stateless)
@@ -117,6 +118,8 @@ class Generation:
                 options.syntax,
                 [tool.signature for tool in tools],
                 options.strictness,
+                # Models that were not trained on CML leave names out, and then lack the results.
+                named=script is None and self._style is not Style.COMPACT,
             ),
             options.sampler,
             None if script is None else lambda: script.next(self._dialect, model.stop_tokens[0]),
@@ -153,13 +156,15 @@ class Generation:
                 await self._run_asynchronously()
             else:
                 await self._run_in_turns()
+            self._stream.release()
+            self._ctx.release()  # what still runs needs no pages
+            await self._executor.finish()
         finally:
             self._executor.cancel()
             self._stream.release()
             self._inbox.disconnect()
         record = self._recorder.finish()
         record.pauses = {str(action): count for action, count in self._traps.actions.items()}
-        self._ctx.release()
         return record
 
     # The asynchronous way
@@ -197,8 +202,8 @@ class Generation:
         interrupts = self._interrupts.take()
         try:
             tokens = self._interrupts.tokens(interrupts, room=self._room())
-        except ValueError:
-            self._end("context")
+        except NoRoom as error:
+            self._end("context", str(error))
             return False
         self._ctx.append(tokens)
         self._recorder.record.text = ""
@@ -230,8 +235,8 @@ class Generation:
         """
         recorder = self._recorder
         started = recorder.event("turn")
-        for identifier, text in self._written:
-            self._executor.start(identifier, text)
+        for call in self._written:
+            self._start(call)
             if self._options.mode is Mode.SYNC:
                 await self._pause(self._outcomes, *self._executor.last_expected())
         if self._written:
@@ -239,7 +244,7 @@ class Generation:
         else:
             await self._pause(self._interrupts, None, USER)
         recorder.record.waited_seconds += recorder.event("wake") - started
-        order = {identifier: place for place, (identifier, _) in enumerate(self._written)}
+        order = {call.identifier: place for place, call in enumerate(self._written)}
         self._written.clear()
         interrupts = sorted(
             self._interrupts.take(), key=lambda one: order.get(one.identifier, len(order))
@@ -249,12 +254,12 @@ class Generation:
         if self._stateless:
             self._forget()
         try:
-            before = len(self._ctx)
             tokens = self._interrupts.tokens(interrupts, room=self._room())
-            add_tool_turn(self._ctx, self._style, self._dialect, tokens)
-        except ValueError:
-            self._end("context")
+        except NoRoom as error:
+            self._end("context", str(error))
             return False
+        before = len(self._ctx)
+        add_tool_turn(self._ctx, self._style, self._dialect, tokens)
         recorder.record.text = ""
         recorder.record.injected_tokens += len(self._ctx) - before
         for interrupt in interrupts:
@@ -274,7 +279,7 @@ class Generation:
         prompt = system_prompt(self._style, options.mode, tools, options.syntax, self._dialect)
         escape = self._dialect.escape
         if warning := too_much(self._style, request):
-            runtime.log(warning, "warning")
+            self._recorder.warn(warning)
         rules = [one["content"] for one in before if one["role"] == "system"]
         ctx.system("\n\n".join([prompt, *map(escape, rules)]))
         for one in before:
@@ -325,38 +330,41 @@ class Generation:
             self._recorder.event("refused", block.identifier)
             value = f"error: {block.problem}"
             self._interrupts.push(Interrupt(block.identifier, value, refuses=True))
-        elif self._options.mode.is_async:
-            name = self._executor.start(block.identifier, block.text)
-            self._recorder.call(block.identifier, name, block.text)
+        elif self._options.mode.is_async or not block.identifier:
+            number, name = self._executor.start(block.identifier, block.text)
+            self._calls[number] = self._recorder.call(block.identifier, name, block.text)
         else:
-            self._recorder.call(block.identifier, "", block.text)
-            self._written.append((block.identifier, block.text))
+            self._written.append(self._recorder.call(block.identifier, "", block.text))
+
+    def _start(self, call: CallRecord) -> None:
+        number, _ = self._executor.start(call.identifier, call.call)
+        self._calls[number] = call
 
     def _done(self, outcome: Outcome) -> None:
         """Takes the outcome of a call; it waits to be put in."""
         recorder = self._recorder
         at = recorder.event("result", outcome.identifier, failed=outcome.failed)
-        call = recorder.found(outcome.identifier)
-        if call is not None:
-            call.name = outcome.name
-            call.result = outcome.text[:RECORDED_CHARACTERS]
-            call.failed = outcome.failed
-            call.started, call.ended = recorder.since(outcome.started), at
+        call = self._calls.pop(outcome.number)
+        call.name = outcome.name
+        call.result = outcome.text[:RECORDED_CHARACTERS]
+        call.failed = outcome.failed
+        call.started, call.ended = recorder.since(outcome.started), at
         if not outcome.failed:
             self._measured.setdefault(outcome.name, []).append(outcome.seconds)
         if outcome.identifier:
             self._interrupts.push(Interrupt(outcome.identifier, outcome.text, outcome.length))
+        elif outcome.failed:
+            recorder.warn(f"the model was not told that {call.call} failed: {call.result}")
         if not self._executor.outstanding:
             self._outcomes.complete.set()
-            self._interrupts.wake()
 
     def _told(self, sender: str, text: str) -> None:
         """Takes a message from outside."""
         self._recorder.event("message", sender)
         if sender == USER:
-            self._interrupts.push(Interrupt(USER, task_text(self._style, text)))
+            self._interrupts.push(Interrupt(USER, whole(task_text(self._style, text))))
         else:
-            self._interrupts.push(Interrupt(AGENT, f"{sender}: {text}"))
+            self._interrupts.push(Interrupt(AGENT, whole(f"{sender}: {text}")))
 
     def _delivered(self, interrupt: Interrupt) -> None:
         """Notes that an interrupt is in the context."""
@@ -406,14 +414,16 @@ class Generation:
 
     def _has_room(self) -> bool:
         """Whether the model may go on; notes why not."""
-        if self._recorder.record.generated_tokens >= self._options.max_tokens:
-            self._end("max_tokens")
-        elif len(self._ctx) >= self._model.max_position:
-            self._end("context")
+        most, room = self._options.max_tokens, self._model.max_position
+        if self._recorder.record.generated_tokens >= most:
+            self._end("max_tokens", f"it has {most} tokens, the most that were allowed")
+        elif len(self._ctx) >= room:
+            self._end("context", f"the model's context of {room} tokens is full")
         return self._recorder.record.ended == "done"
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, why: str) -> None:
         self._recorder.record.ended = reason
+        self._recorder.warn(f"the answer is not whole: {why}")
 
     @property
     def _stateless(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from inferlet import runtime
 from inferlet.raw import monotonic_now
 
 
@@ -12,7 +13,7 @@ class CallRecord:
     """One call; times are seconds since the generation began.
 
     Attributes:
-        identifier, name, call: as the model wrote them.
+        identifier, name, call: as the model wrote them; the first is empty if it expects no answer.
         result: the value as text, None if it never came.
         failed: whether that is an error.
         written: when its block was closed.
@@ -56,6 +57,7 @@ class Record:
         seconds: from the prompt to the end.
         token_seconds: mean time of a token, waits not counted.
         ended: `done`, or what there was too little of: `max_tokens`, `context`.
+        warnings: what may be wrong with the answer, in sentences.
         timeline: `[seconds, event, identifier]`, in order.
     """
 
@@ -80,6 +82,7 @@ class Record:
         self.seconds = 0.0
         self.token_seconds = 0.0
         self.ended = "done"
+        self.warnings: list[str] = []
         self.timeline: list[tuple[float, str, str]] = []
 
     def to_json(self) -> dict[str, Any]:
@@ -127,13 +130,21 @@ class Recorder:
         if self._on_event is not None:
             self._on_event({"type": "text", "text": text})
 
-    def call(self, identifier: str, name: str, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Notes what may be wrong with the answer; in the log, too."""
+        self.record.warnings.append(text)
+        runtime.log(text, "warning")
+        if self._on_event is not None:
+            self._on_event({"type": "warning", "text": text})
+
+    def call(self, identifier: str, name: str, text: str) -> CallRecord:
         """Notes a call that was written."""
         at = self.event("call", identifier, name=name, call=text)
         call = CallRecord(identifier, name, text, at)
         self.record.calls.append(call)
         if identifier:
             self._by_identifier[identifier] = call
+        return call
 
     def found(self, identifier: str) -> CallRecord | None:
         """The call of an identifier."""

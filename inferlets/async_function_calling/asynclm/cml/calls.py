@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from asynclm.choices import Syntax
+from asynclm.cml.dialect import whole
 from asynclm.cml.nesting import is_too_deep
 from asynclm.values import Value
 
@@ -79,7 +80,11 @@ def write_literal(value: Any) -> str:
 
 def write_value(value: Any) -> str:
     """A result as it stands in an interrupt: JSON; what JSON can't express is written as text."""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
+    except (TypeError, ValueError):  # NaN, a key that is no text, a list that holds itself
+        text = json.dumps(str(value), ensure_ascii=False)
+    return whole(text)
 
 
 def _parse_python(text: str) -> Call:

@@ -88,10 +88,16 @@ class Dialect:
 
         Its first character becomes `\uXXXX`, which means the same in a string of JSON or Python.
         """
+        text = whole(text)
         for name in self._escaped:
             if name and name in text:
                 text = text.replace(name, f"\\u{ord(name[0]):04x}{name[1:]}")
         return text
+
+
+def whole(text: str) -> str:
+    """A text with halves of surrogate pairs as JSON's escapes: UTF-8 has nothing for them."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def call_block(identifier: str, call: str) -> tuple[Marker | str, ...]:

@@ -32,23 +32,28 @@ def block_grammar(
     syntax: Syntax,
     signatures: Sequence[Signature],
     strictness: Strictness = Strictness.TOOLS,
+    *,
+    named: bool = False,
 ) -> Grammar:
-    """The grammar of `identifier [HEAD] call [END]`.
+    """The grammar of `identifier [HEAD] call [END]`, or `call [END]` if no answer is expected.
 
     Args:
         dialect: how the model writes the markers.
         syntax: of the calls.
         signatures: the functions there are, at least one if the strictness is `TOOLS`.
         strictness: what calls are held to.
+        named: whether each call has an identifier.
     """
+    if strictness is Strictness.MARKERS and dialect.is_text:
+        name = rf"/{_IDENTIFIER}\[HEAD\](?s:.+)/" + (
+            "" if named else r" | ~/(?s:.*)\[HEAD\](?s:.*)/"
+        )
+        return Grammar.lark(f"start: BLOCK\nBLOCK: {_UP_TO_END} & ({name})")
     head, end = _marker(dialect, Marker.HEAD), _marker(dialect, Marker.END)
-    rules = [
-        f"start: IDENTIFIER {head} call {end}",
-        f"IDENTIFIER: /[A-Za-z_][A-Za-z0-9_]{{0,{LONGEST_IDENTIFIER - 1}}}/",
-    ]
+    name = f"IDENTIFIER {head}" if named else f"(IDENTIFIER {head})?"
+    rules = [f"start: {name} call {end}", f"IDENTIFIER: /{_IDENTIFIER}/"]
     if strictness is Strictness.MARKERS:
-        rules[0] = f"start: IDENTIFIER {head} ANYTHING {'' if dialect.is_text else end}"
-        rules.append(rf"ANYTHING: {_UP_TO_END if dialect.is_text else '/(?s:.+)/'}")
+        rules.append("call: /(?s:.+)/")
     elif syntax is Syntax.JSON:
         rules += _json_rules(dialect, signatures if strictness is Strictness.TOOLS else None)
     else:
@@ -56,9 +61,11 @@ def block_grammar(
     return Grammar.lark("\n".join(rules))
 
 
-# A terminal takes all it can: where the marker is text, it has to be part of it to be its end.
+_IDENTIFIER = f"[A-Za-z_][A-Za-z0-9_]{{0,{LONGEST_IDENTIFIER - 1}}}"
+# A terminal takes all it can: where markers are text, a whole block has to be one to have an end.
 _UP_TO_END = (
-    r"/(?s:.+)\[END\]/ & ~/(?s:.*)\[END\](?s:.+)/ & ~/(?s:.*)\[(CALL|HEAD|INTR|TRAP)\](?s:.*)/"
+    r"/(?s:.+)\[END\]/ & ~/(?s:.*)\[END\](?s:.+)/ & ~/(?s:.*)\[(CALL|INTR|TRAP)\](?s:.*)/"
+    r" & ~/(?s:.*)\[HEAD\](?s:.*)\[HEAD\](?s:.*)/"
 )
 
 

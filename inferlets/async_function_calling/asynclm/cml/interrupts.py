@@ -17,6 +17,10 @@ CHARACTERS_PER_TOKEN = 8  # of a value that is tokenized before it is cut: more 
 NOTE_TOKENS = 48  # room for the note that a value is cut
 
 
+class NoRoom(ValueError):
+    """There is no room for an interrupt in the model's context."""
+
+
 class Interrupt(Value):
     """Something the model is told.
 
@@ -88,7 +92,7 @@ class InterruptManager:
             room: tokens that there is room for; values are cut so that all fit.
 
         Raises:
-            ValueError: not even their beginnings fit.
+            NoRoom: not even their beginnings fit.
         """
         tokens: list[int] = []
         for number, interrupt in enumerate(interrupts):
@@ -99,9 +103,7 @@ class InterruptManager:
                 share = (room - len(tokens)) // (len(interrupts) - number)
                 most = min(most, share - len(head) - len(tail))
             if most < 1:
-                raise ValueError(
-                    f"no room for an interrupt: {room} tokens are left of the model's context"
-                )
+                raise NoRoom(f"{room} tokens are left of the model's context for what it is told")
             tokens += head + self.value_tokens(interrupt, most) + tail
         return tokens
 

@@ -30,7 +30,7 @@ class ScriptedCall(Value):
     """A call to be written.
 
     Attributes:
-        identifier: of the call, unique.
+        identifier: of the call, unique; empty if no answer is expected.
         text: the call, in the run's syntax.
         after: identifiers of calls whose results must have arrived before.
         task: number of the user's task that asks for it: 0 is the request, the next ones are the
@@ -76,8 +76,9 @@ class Script:
             ValueError: two calls with one identifier, or one after a call that is not there.
         """
         self.calls = list(calls)
-        known = {call.identifier for call in self.calls}
-        if len(known) < len(self.calls):
+        names = [call.identifier for call in self.calls if call.identifier]
+        known = set(names)
+        if len(known) < len(names):
             raise ValueError("two calls of the script have the same identifier")
         for call in self.calls:
             if missing := set(call.after) - known:
@@ -87,6 +88,7 @@ class Script:
         self._most = most_a_turn
         self._asynchronous = asynchronous
         self._random = Random(seed)
+        self._left = list(calls)  # not written
         self._waiting: set[str] = set()  # written, not arrived
         self._arrived: set[str] = set()
         self._tasks = 1  # that have been asked for
@@ -154,9 +156,11 @@ class Script:
 
     def _part(self, dialect: Dialect, end: int) -> list[int]:
         call = self._ready()
-        if call is not None and (self._most is None or self._in_turn < self._most):
-            self._waiting.add(call.identifier)
-            self._in_turn += 1
+        if call is not None:
+            self._left.remove(call)
+            if call.identifier:
+                self._waiting.add(call.identifier)
+                self._in_turn += 1
             return dialect.encode_block(call_block(call.identifier, call.text))
         self._in_turn = 0
         if self._waiting:
@@ -167,13 +171,13 @@ class Script:
         return [*dialect.encode_text(self._closing), end]
 
     def _ready(self) -> ScriptedCall | None:
-        gone = self._waiting | self._arrived
+        is_full = self._most is not None and self._in_turn >= self._most
         ready = [
             call
-            for call in self.calls
-            if call.identifier not in gone
-            and call.task < self._tasks
+            for call in self._left
+            if call.task < self._tasks
             and self._arrived.issuperset(call.after)
+            and not (call.identifier and is_full)
         ]
         if not ready:
             return None

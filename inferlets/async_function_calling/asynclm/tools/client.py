@@ -71,7 +71,7 @@ class ClientLink:
                     self.closed.set()
                 else:
                     raise KeyError(kind)
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 print(f"ignored a message of the client: {type(error).__name__}: {error}")
 
     def _answer(self, message: dict[str, Any]) -> None:

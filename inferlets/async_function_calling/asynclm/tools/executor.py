@@ -12,6 +12,7 @@ from typing import Any
 
 from asynclm.choices import Syntax
 from asynclm.cml.calls import Call, CallError, parse_call, write_value
+from asynclm.cml.dialect import whole
 from asynclm.tools.tool import Cut, Tool, ToolError
 from asynclm.values import Value
 from inferlet.errors import PieError
@@ -24,7 +25,8 @@ class Outcome(Value):
     """What came of a call.
 
     Attributes:
-        identifier: of the call; empty for one whose result is not told.
+        number: of the call, as `start` gave it.
+        identifier: of the call; empty for one that expects no answer.
         name: of the function, empty if the call could not be read.
         text: the value as it stands in an interrupt: JSON, or `error: ...`.
         failed: whether it is an error.
@@ -33,6 +35,7 @@ class Outcome(Value):
         length: characters of the whole result if `text` is only its start, else 0.
     """
 
+    number: int
     identifier: str
     name: str
     text: str
@@ -43,7 +46,8 @@ class Outcome(Value):
 
 
 class _Running:
-    def __init__(self, name: str, expected: float, since: float) -> None:
+    def __init__(self, identifier: str, name: str, expected: float, since: float) -> None:
+        self.identifier = identifier
         self.name = name
         self.expected = expected  # seconds
         self.since = since  # of the monotonic clock
@@ -85,8 +89,8 @@ class Executor:
 
     @property
     def outstanding(self) -> int:
-        """Calls whose outcome is not there yet."""
-        return len(self._running)
+        """Calls whose answer is expected, and not there yet."""
+        return sum(bool(one.identifier) for one in self._running.values())
 
     def next_expected(self) -> tuple[float | None, str]:
         """Seconds to the next outcome, by expected times, and its tool; None if nothing runs."""
@@ -98,10 +102,19 @@ class Executor:
 
     def _left(self) -> list[tuple[float, str]]:
         now = monotonic_now() / 1e9
-        return [(max(0.0, o.expected - now + o.since), o.name) for o in self._running.values()]
+        answers = [one for one in self._running.values() if one.identifier]
+        return [(max(0.0, one.expected - now + one.since), one.name) for one in answers]
 
-    def start(self, identifier: str, text: str) -> str:
-        """Starts a call; returns the function's name, empty if the text is no call."""
+    def start(self, identifier: str, text: str) -> tuple[int, str]:
+        """Starts a call.
+
+        Args:
+            identifier: empty if no answer is expected.
+            text: the call.
+
+        Returns:
+            The call's number, and the function's name, empty if the text is no call.
+        """
         self._count += 1
         number = self._count
         name, problem, call = "", "", None
@@ -112,11 +125,16 @@ class Executor:
             problem = str(error)
         tool = self.tools.get(name)
         expected = 0.0 if tool is None else tool.seconds
-        running = _Running(name, expected, monotonic_now() / 1e9)
+        running = _Running(identifier, name, expected, monotonic_now() / 1e9)
         self._running[number] = running
         work = self._work(number, identifier, call, tool, problem)
         running.task = asyncio.get_running_loop().create_task(work)
-        return name
+        return number, name
+
+    async def finish(self) -> None:
+        """Waits for the calls that expect no answer."""
+        rest = [one.task for one in self._running.values() if not one.identifier and one.task]
+        await asyncio.gather(*rest)
 
     def cancel(self) -> None:
         """Gives up all calls that run; their outcomes don't come."""
@@ -136,11 +154,11 @@ class Executor:
                 text = write_value(value.text if isinstance(value, Cut) else value)
                 length = value.length if isinstance(value, Cut) else 0
             except Exception as error:
-                failed, text = True, f"error: {_message(error)}"
+                failed, text = True, whole(f"error: {_message(error)}")
             seconds = monotonic_now() / 1e9 - started
         if self._running.pop(number, None) is not None:
             name = "" if call is None else call.name
-            self._on_done(Outcome(identifier, name, text, failed, started, seconds, length))
+            self._on_done(Outcome(number, identifier, name, text, failed, started, seconds, length))
 
     async def _value(self, call: Call | None, tool: Tool | None, problem: str) -> Any:
         if call is None:

@@ -118,6 +118,7 @@ __all__ = [
     "push_room",
     "random_bytes",
     "read_body",
+    "read_state",
     "receive",
     "receive_blob",
     "release_export",
@@ -1244,7 +1245,8 @@ def kv_costs(model: str) -> str:
     object: `page_bytes`, `page_size` (tokens), `swap_out` and `swap_in` (null without host
     memory, else `seconds`, the fixed part, and `bytes_per_second`), `prefill` (`seconds` of one
     forward of `tokens`, and `fit`, the `[c, a, b]` of `c + a n + b n^2` seconds), `decode`
-    (`seconds` of one step of `sequences`).
+    (`seconds` of one step of `sequences`), `out_beside_kernels` (whether a GPU goes on while
+    pages leave). The server's policies go on from there by what it measures later.
     Errors: `unknown-model`, `unsupported`.
     """
     try:
@@ -1607,6 +1609,20 @@ def feed_sampler(queue: int, sampler: int, tokens: Iterable[int], generated: boo
         _sample.feed_sampler(as_u32(queue), as_u32(sampler), as_u32s(tokens), bool(generated))
     except Err as error:
         raise PieError(error.value) from None
+
+
+def read_state(queue: int, sampler: int) -> int:
+    """Asks for the state of a sampler that is a device program, after the choices queued before:
+    a JSON object that has, of each name that changes, a number, a boolean, or lists of them;
+    null is a number that JSON has not.
+    Gives: a JSON object, by `take_text`.
+    Errors: `invalid-handle`, `invalid-argument` (no device program), `limit-exceeded`.
+    """
+    try:
+        answer: int = _sample.read_state(as_u32(queue), as_u32(sampler))
+    except Err as error:
+        raise PieError(error.value) from None
+    return answer
 
 
 def mix_logits(queue: int, embed: int, sampler_queue: int, sampler: int) -> None:

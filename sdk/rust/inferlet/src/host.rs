@@ -1397,7 +1397,8 @@ pub mod offload {
     /// object: `page_bytes`, `page_size` (tokens), `swap_out` and `swap_in` (null without host
     /// memory, else `seconds`, the fixed part, and `bytes_per_second`), `prefill` (`seconds` of one
     /// forward of `tokens`, and `fit`, the `[c, a, b]` of `c + a n + b n^2` seconds), `decode`
-    /// (`seconds` of one step of `sequences`).
+    /// (`seconds` of one step of `sequences`), `out_beside_kernels` (whether a GPU goes on while
+    /// pages leave). The server's policies go on from there by what it measures later.
     /// Errors: `unknown-model`, `unsupported`.
     pub fn kv_costs(model: &str) -> Result<String> {
         call(|area| unsafe { imports::kv_costs(model.as_ptr(), model.len(), area) })
@@ -1817,6 +1818,8 @@ pub mod sample {
                 generated: u32,
                 area: *mut usize,
             );
+            #[link_name = "read-state"]
+            pub fn read_state(queue: u32, sampler: u32, area: *mut usize);
             #[link_name = "mix-logits"]
             pub fn mix_logits(
                 queue: u32,
@@ -1994,6 +1997,16 @@ pub mod sample {
                 area,
             )
         })
+    }
+
+    /// Asks for the state of a sampler that is a device program, after the choices queued before:
+    /// a JSON object that has, of each name that changes, a number, a boolean, or lists of them;
+    /// null is a number that JSON has not.
+    /// Gives: a JSON object, by `take_text`.
+    /// Errors: `invalid-handle`, `invalid-argument` (no device program), `limit-exceeded`.
+    pub fn read_state(queue: u32, sampler: u32) -> HostFuture<String> {
+        let started = call(|area| unsafe { imports::read_state(queue, sampler, area) });
+        HostFuture::new(started, super::runtime::take_text)
     }
 
     /// Gives a sampler's next choice the logits after an embed, to mix in: of this model or

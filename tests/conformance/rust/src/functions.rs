@@ -118,6 +118,7 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "create-sampler" => sample::create_sampler(a.u32(0)?, a.text(1)?).reply(),
         "destroy-sampler" => sample::destroy_sampler(a.u32(0)?, a.u32(1)?).reply(),
         "feed-sampler" => sample::feed_sampler(a.u32(0)?, a.u32(1)?, &a.u32s(2)?, a.bool(3)?).reply(),
+        "read-state" => sample::read_state(a.u32(0)?, a.u32(1)?).reply(),
         "mix-logits" => sample::mix_logits(a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?).reply(),
         "sample" => sample::sample(a.u32(0)?, a.u32(1)?, a.u32(2)?).reply(),
         "sample-masked" => sample::sample_masked(a.u32(0)?, a.u32(1)?, a.u32(2)?, &a.u32s(3)?).reply(),

@@ -1,0 +1,240 @@
+"""The operations of device programs on tensors.
+
+`pie_py.device_programs.reference` says what they mean. A value is `[n, *sizes]`, or `[1, *sizes]`
+if it is the same for all rows. None asks a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.sampling.choose import top_tokens
+from pie_inference.sampling.noise import exponentials, numbers
+from pie_py.device_programs.language import Kind
+
+Function: TypeAlias = Callable[..., torch.Tensor]
+DTYPES = {Kind.FLOAT: torch.float32, Kind.INT: torch.int64, Kind.BOOL: torch.bool}
+NUCLEUS = 256  # elements that are sorted for a nucleus on a CPU, at most
+_FAR = 2.0**62
+_LEAST = torch.finfo(torch.float32).min
+
+
+def _floordiv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """By 0 it is 0. A CPU traps at both -1 and 0."""
+    odd = (b == 0) | (b == -1)
+    found = torch.div(a, b.masked_fill(odd, 1), rounding_mode="floor")
+    return torch.where(odd, torch.where(b == 0, 0, -a), found)
+
+
+def _mod(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.where(b == 0, 0, a - _floordiv(a, b) * b)
+
+
+def _shr(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """torch brings in copies of the sign."""
+    by = b & 63
+    kept = torch.where(by == 0, -1, ~(torch.full_like(by, -1) << (64 - by).clamp(max=63)))
+    return (a >> by) & kept
+
+
+def _sigmoid(x: torch.Tensor) -> torch.Tensor:
+    """torch's own depends, on a CPU, on where in memory an element lies."""
+    return 1 / (1 + (-x).exp_())
+
+
+def _pow(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """In float64, for the reason of `_sigmoid`: what differs there is rounded away."""
+    return a.double().pow(b.double()).float()
+
+
+def total(x: torch.Tensor) -> torch.Tensor:
+    """The sum along the last axis. A CPU adds up a row that is alone in another order."""
+    if x.device.type == "cpu" and x.numel() == x.shape[-1]:
+        return x.expand(2, *x.shape[1:]).sum(-1)[:1]
+    return x.sum(-1)
+
+
+def matvec(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """Products, which are exact in float64, added up: as a BLAS's, whatever rows are beside."""
+    return total(matrix.double() * vector.double()[:, None]).float()
+
+
+def _below_nan(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x.isnan(), -torch.inf, x) if x.dtype.is_floating_point else x
+
+
+def argmax(x: torch.Tensor) -> torch.Tensor:
+    """Along the last axis; NumPy has vector instructions for that on a CPU."""
+    if x.device.type != "cpu":
+        return _below_nan(x).argmax(-1)
+    found = torch.from_numpy(x.numpy().argmax(-1, keepdims=True))
+    if x.dtype.is_floating_point and bool(x.gather(-1, found).isnan().any()):  # it found the first
+        found = torch.from_numpy(_below_nan(x).numpy().argmax(-1, keepdims=True))
+    return found.squeeze(-1)
+
+
+def top(x: torch.Tensor, count: int) -> torch.Tensor:
+    """Places of the largest, `[n, count]`."""
+    if x.dtype is torch.float32:
+        return top_tokens(_below_nan(x), count)
+    return (~x).sort(dim=-1, stable=True).indices[:, :count]  # `-x` would wrap around
+
+
+def nucleus(x: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+    """Which of the largest reach a share `[n]` of the sum of `exp(x)`: bool `[n, m]`."""
+    rows = max(len(x), len(share))
+    x, share = x.nan_to_num(_LEAST, -_LEAST, _LEAST).expand(rows, -1), share.expand(rows)
+    if x.device.type == "cpu":
+        each = zip(x.numpy(), share.tolist(), strict=True)
+        with np.errstate(over="ignore"):  # of differences: minus infinity is right
+            return torch.from_numpy(np.stack([_nucleus_of(row, part) for row, part in each]))
+    weights = (x - x.amax(-1, keepdim=True)).double().exp()
+    wanted = torch.where(share >= 1, torch.inf, share * weights.sum(-1))[:, None]
+    order = x.sort(dim=-1, descending=True, stable=True).indices
+    own = weights.gather(1, order)
+    inside = own.cumsum(1) - own < wanted  # rounding leaves out nothing where all is wanted
+    inside[:, 0] = True
+    return torch.zeros_like(inside).scatter_(1, order, inside)
+
+
+def _nucleus_of(values: NDArray[np.float32], share: float) -> NDArray[np.bool_]:
+    """As `nucleus`, of one row on a CPU. Not all is sorted: the part in which the last one lies is
+    split until it is small.
+    """
+    best = values.max()
+    wanted = share * _mass(values, best)
+    if share >= 1:
+        return np.ones(values.size, np.bool_)
+    count, before, width = 0, 0.0, NUCLEUS  # what is inside for certain, and its weight
+    left = values
+    while left.size > NUCLEUS:
+        left = np.partition(left, left.size - width)
+        mass = _mass(left[-width:], best)
+        if before + mass < wanted:
+            count, before, left = count + width, before + mass, left[:-width]
+        else:
+            left = left[-width:]
+        width = max(NUCLEUS, left.size // 2)
+    left = np.sort(left)[::-1]
+    sums = before + np.exp(left - best).cumsum(dtype=np.float64)
+    last = min(int((sums < wanted).sum()), left.size - 1)
+    inside: NDArray[np.bool_] = values >= left[last]
+    more = np.count_nonzero(inside) - (count + last + 1)
+    if more:  # of equal ones the first
+        inside[np.flatnonzero(values == left[last])[-more:]] = False
+    return inside
+
+
+def _mass(values: NDArray[np.float32], best: np.float32) -> float:
+    return float(np.exp(values - best).sum(dtype=np.float64))
+
+
+def cast(x: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """As another kind; whole numbers within ±2**62."""
+    if kind is Kind.INT and x.dtype.is_floating_point:
+        return x.nan_to_num(0.0, _FAR, -_FAR).clamp(-_FAR, _FAR).to(torch.int64)
+    if kind is Kind.BOOL:
+        return x != 0
+    return x.to(DTYPES[kind])
+
+
+def gather(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Elements, or rows, at places; 0 outside."""
+    rows, size = max(len(x), len(places)), x.shape[1]
+    outside = (places < 0) | (places >= size)
+    index = places.masked_fill(outside, 0).reshape(len(places), -1).expand(rows, -1)
+    x = x.expand(rows, *x.shape[1:])
+    if x.ndim == 3:
+        index = index[:, :, None].expand(-1, -1, x.shape[2])
+        outside = outside[..., None]
+    found = x.gather(1, index).reshape(rows, *places.shape[1:], *x.shape[2:])
+    return found.masked_fill(outside, 0)
+
+
+def scatter(
+    x: torch.Tensor, places: torch.Tensor, values: torch.Tensor, reduce: str
+) -> torch.Tensor:
+    """Values added at places, or the larger ones (`sum` or `amax`); none outside."""
+    values = values if values.ndim == 2 else values[:, None]
+    rows = max(len(x), len(places), len(values))
+    x, places = x.expand(rows, -1), places.expand(rows, -1)
+    values = values.expand(rows, places.shape[1])
+    outside = (places < 0) | (places >= x.shape[1])
+    index = places.masked_fill(outside, 0)
+    is_bool = x.dtype is torch.bool
+    if is_bool:
+        x, values = x.to(torch.uint8), values.to(torch.uint8)
+    harmless = torch.zeros_like(x[:, :1]) if reduce == "sum" else x[:, :1]
+    values = torch.where(outside, harmless, values)
+    found = x.scatter_reduce(1, index, values, reduce)
+    return found.bool() if is_bool else found
+
+
+def concat(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """One behind the other, along the last axis."""
+    rows = max(len(a), len(b))
+    return torch.cat((a.expand(rows, *a.shape[1:]), b.expand(rows, *b.shape[1:])), -1)
+
+
+def drawn(start: torch.Tensor, x: torch.Tensor, make: Function) -> torch.Tensor:
+    """`make` of the start of each row's random numbers, int64 `[n, 1]`, and numbers."""
+    return make(start, x.reshape(len(x), -1)).reshape(len(start), *x.shape[1:])
+
+
+def uniform(start: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """0 up to 1, of numbers `[n, m]`."""
+    return (numbers(start, x) >> 40 & 0xFFFFFF).to(torch.float32) * 2.0**-24
+
+
+CHANCES: dict[str, Function] = {"random": uniform, "exponential": exponentials}
+# Of one value, or of several that are aligned.
+ELEMENTWISE: dict[str, Function] = {
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "floor": torch.floor,
+    "sqrt": torch.sqrt,
+    "exp": torch.exp,
+    "log": torch.log,
+    "tanh": torch.tanh,
+    "sigmoid": _sigmoid,
+    "not": torch.logical_not,
+    "is_nan": torch.isnan,
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "pow": _pow,
+    "minimum": torch.minimum,
+    "maximum": torch.maximum,
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
+    "shl": lambda a, b: a << (b & 63),
+    "shr": _shr,
+    "lt": torch.lt,
+    "le": torch.le,
+    "eq": torch.eq,
+    "hash": lambda a, b: numbers(a, b),
+    "where": torch.where,
+}
+# Along the last axis.
+ALONG: dict[str, Function] = {
+    "sum": total,
+    "max": lambda x: x.amax(-1),
+    "min": lambda x: x.amin(-1),
+    "any": lambda x: x.any(-1),
+    "all": lambda x: x.all(-1),
+    "argmax": argmax,
+    "cumsum": lambda x: x.cumsum(-1),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "sort": lambda x: x.sort(dim=-1, stable=True).values,
+    "argsort": lambda x: x.sort(dim=-1, stable=True).indices,
+    "flip": lambda x: x.flip(-1),
+}

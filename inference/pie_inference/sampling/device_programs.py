@@ -1,0 +1,253 @@
+"""The device programs of a model's samplers: their values, and the choices that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.device import upload, upload_index
+from pie_inference.sampling.executable import Executable
+from pie_inference.sampling.noise import starts
+from pie_inference.sampling.remembered import GIVEN, TIMES, RememberedTokens
+from pie_py.device_programs.bound import ARRAYS, VERSIONS, Bound
+from pie_py.device_programs.language import VOCABULARY
+from pie_py.device_programs.program import Program
+from pie_py.wire.plan import Int32
+
+_UNUSED = 64  # programs that are kept although no sampler has them
+_FEW = 8  # rows of values, which are not worth giving back
+
+
+class _Values:
+    """The values of all samplers that have one program, a row each.
+
+    What changes is kept for the newest `VERSIONS` steps, so a sampler that goes back finds it.
+    """
+
+    def __init__(self, program: Program, vocabulary: int, device: torch.device) -> None:
+        self.executable = Executable(program, vocabulary, device)
+        self.program = program
+        self._device = device
+        self._sizes = [
+            tuple(vocabulary if size == VOCABULARY else size for size in of.shape)
+            for _, of in program.names
+        ]
+        self.samplers: list[int] = []  # that have the first rows
+        self._tables = [self._table(i, 0) for i in range(len(program.names))]
+
+    def _table(self, name: int, rows: int) -> torch.Tensor:
+        versions = (VERSIONS,) if name in self.program.next else ()
+        shape = (rows, *versions, *self._sizes[name])
+        dtype = _dtype(name, self.program)
+        return torch.zeros(shape, dtype=dtype, device=self._device)
+
+    def put(self, sampler: int, values: bytes) -> int:
+        """Values of a new sampler; returns its row."""
+        row, start = len(self.samplers), 0
+        self._make_room(row + 1)
+        self.samplers.append(sampler)
+        for i, (_, of) in enumerate(self.program.names):
+            size = int(np.prod(self._sizes[i], dtype=np.int64)) * ARRAYS[of.kind].itemsize
+            array = np.frombuffer(values[start : start + size], ARRAYS[of.kind])
+            start += size
+            # As all versions: none may be what the row's last owner left there.
+            self._tables[i][row] = upload(array.reshape(self._sizes[i]).copy(), self._device)
+        return row
+
+    def drop(self, row: int) -> int | None:
+        """A sampler is over. The last one gets its row, and is returned, unless it is that one."""
+        last = len(self.samplers) - 1
+        moved = self.samplers.pop()
+        if row < last:
+            self.samplers[row] = moved
+            for table in self._tables:
+                table[row] = table[last]
+        self._make_room(last)
+        return moved if row < last else None
+
+    def _make_room(self, rows: int) -> None:
+        """Room for so many, and no more than four times as many but for a few."""
+        room = self._tables[0].shape[0] if self._tables else rows
+        if rows <= room <= max(_FEW, 4 * rows) and rows:
+            return
+        kept, more = min(rows, room), max(1, 2 * rows) if rows else 0
+        tables = [self._table(i, more) for i in range(len(self._tables))]
+        for old, new in zip(self._tables, tables, strict=True):
+            new[:kept] = old[:kept]
+        self._tables = tables
+
+    def read(self, name: int, rows: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+        """`[n, *sizes]`, of int64 rows and steps `[n]`."""
+        table = self._tables[name]
+        if name not in self.program.next:
+            return table.index_select(0, rows)
+        return table.flatten(0, 1).index_select(0, rows * VERSIONS + steps % VERSIONS)
+
+    def write(
+        self, following: dict[int, torch.Tensor], rows: torch.Tensor, steps: torch.Tensor
+    ) -> None:
+        """Values of the steps behind some."""
+        places = rows * VERSIONS + (steps + 1) % VERSIONS
+        for name, value in following.items():
+            self._tables[name].flatten(0, 1).index_copy_(0, places, value)
+
+
+def _dtype(name: int, program: Program) -> torch.dtype:
+    return torch.from_numpy(np.zeros(0, ARRAYS[program.names[name].type.kind])).dtype
+
+
+class _Rows:
+    """What some rows of a step have for their program."""
+
+    def __init__(
+        self,
+        values: _Values,
+        rows: NDArray[np.int64],
+        logits: torch.Tensor,
+        seeds: NDArray[np.uint64],
+        steps: NDArray[np.uint32],
+        remembered: RememberedTokens,
+        memory: tuple[Int32, NDArray[np.int64]],
+    ) -> None:
+        self.logits = logits
+        self._values = values
+        self._rows = rows
+        self._seeds, self._steps = seeds, steps
+        self._remembered = remembered
+        self._memory = memory  # rows of what is remembered, and lengths of the texts
+
+    @cached_property
+    def steps(self) -> torch.Tensor:
+        return upload_index(self._steps, self.logits.device)
+
+    @cached_property
+    def start(self) -> torch.Tensor:
+        words = starts(self._seeds, self._steps).view(np.int64)
+        return upload(np.ascontiguousarray(words), self.logits.device)[:, None]
+
+    @cached_property
+    def own(self) -> torch.Tensor:
+        """Rows of values."""
+        return upload_index(self._rows, self.logits.device)
+
+    @cached_property
+    def _counted(self) -> torch.Tensor:
+        return self._remembered.counts(self._memory[0])
+
+    def newest(self, count: int) -> torch.Tensor:
+        return self._remembered.newest(*self._memory, count)
+
+    def counts(self) -> torch.Tensor:
+        return (self._counted & TIMES).to(torch.int64)
+
+    def given(self) -> torch.Tensor:
+        return self._counted >= GIVEN
+
+    def state(self, number: int) -> torch.Tensor:
+        return self._values.read(number, self.own, self.steps)
+
+
+class DevicePrograms:
+    """Which samplers of a pool have programs, and their values."""
+
+    def __init__(self, vocabulary: int, device: torch.device, size: int) -> None:
+        """None has one yet."""
+        self.has = np.zeros(size, np.bool_)
+        self._vocabulary = vocabulary
+        self._device = device
+        self._by_text: dict[str, _Values] = {}
+        self._places: list[tuple[_Values, int] | None] = [None] * size
+
+    @property
+    def known(self) -> dict[str, Program]:
+        """Those that samplers have, by their text."""
+        return {text: values.program for text, values in self._by_text.items()}
+
+    def set(self, samplers: Sequence[int], programs: Sequence[Bound | None]) -> None:
+        """Gives samplers their programs; those that they had are forgotten."""
+        self.drop(samplers)
+        for sampler, bound in zip(samplers, programs, strict=True):
+            if bound is None:
+                continue
+            self.drop([sampler])  # a slot may be in a batch twice
+            text = bound.program.text
+            if text not in self._by_text:
+                self._by_text[text] = _Values(bound.program, self._vocabulary, self._device)
+            values = self._by_text[text]
+            self._places[sampler] = values, values.put(sampler, bound.values)
+            self.has[sampler] = True
+
+    def drop(self, samplers: Sequence[int]) -> None:
+        """Forgets the programs of samplers; one without is none."""
+        for sampler in samplers:
+            place = self._places[sampler]
+            if place is None:
+                continue
+            values, row = place
+            if (moved := values.drop(row)) is not None:
+                self._places[moved] = values, row
+            self._places[sampler] = None
+            self.has[sampler] = False
+        if len(self._by_text) > _UNUSED:
+            self._by_text = {t: values for t, values in self._by_text.items() if values.samplers}
+
+    def state(self, sampler: int, step: int) -> list[torch.Tensor] | None:
+        """The values that change, of the step that comes after so many; None without a program."""
+        place = self._places[sampler]
+        if place is None:
+            return None
+        values, row = place
+        index = [upload_index(np.array([one]), self._device) for one in (row, step)]
+        return [values.read(name, *index)[0] for name in values.program.next]
+
+    def choose(
+        self,
+        samplers: Int32,
+        steps: NDArray[np.uint32],
+        seeds: NDArray[np.uint64],
+        logits: torch.Tensor,
+        remembered: RememberedTokens,
+        memory: tuple[Int32, NDArray[np.int64]],
+    ) -> torch.Tensor:
+        """Tokens int64 `[n]` that the programs of samplers `[n]` choose, whatever they are.
+
+        Args:
+            samplers: all of which have programs.
+            steps: how many tokens each has chosen before, `[n]`.
+            seeds: `[n]`.
+            logits: float32 `[n, vocabulary]`, none NaN; they are left alone.
+            remembered: tokens of the texts.
+            memory: rows of those `[n]`, and how many tokens each text has.
+        """
+        alike: dict[int, tuple[_Values, list[int], list[int]]] = {}
+        for i, sampler in enumerate(samplers.tolist()):
+            place = self._places[sampler]
+            assert place is not None
+            group = alike.setdefault(id(place[0]), (place[0], [], []))
+            group[1].append(i)
+            group[2].append(place[1])
+        tokens = torch.empty(len(logits), dtype=torch.int64, device=self._device)
+        for values, places, own in alike.values():
+            every = len(places) == len(logits)
+            some = slice(None) if every else np.array(places)
+            index = None if isinstance(some, slice) else upload_index(some, self._device)
+            rows = _Rows(
+                values,
+                np.array(own),
+                logits if index is None else logits[index],
+                seeds[some],
+                steps[some],
+                remembered,
+                (memory[0][some], memory[1][some]),
+            )
+            chosen, following = values.executable.run(rows)
+            if following:
+                values.write(following, rows.own, rows.steps)
+            if index is None:
+                return chosen
+            tokens[index] = chosen
+        return tokens

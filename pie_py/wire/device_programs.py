@@ -1,0 +1,96 @@
+"""Device programs of samplers as arrays of `SetSampler`, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pie_py.device_programs.bound import Bound
+from pie_py.device_programs.program import Program, ProgramFault, read_program
+from pie_py.wire.plan import Int32, SetSampler, States, Uint32
+
+
+def packed(programs: Sequence[Bound | None]) -> dict[str, Any]:
+    """The programs of samplers `[n]`; each text once."""
+    if not any(programs):
+        return {}
+    numbers: dict[str, int] = {}
+    for bound in programs:
+        if bound is not None:
+            numbers.setdefault(bound.program.text, len(numbers))
+    texts = [text.encode() for text in numbers]
+    given = [b"" if bound is None else bound.values for bound in programs]
+    which = [-1 if bound is None else numbers[bound.program.text] for bound in programs]
+    return {
+        "programs": np.array(which, np.int32),
+        "text_lengths": np.array([len(text) for text in texts], np.int32),
+        "texts": _words(texts),
+        "given_lengths": np.array([len(values) for values in given], np.int32),
+        "given": _words(given),
+    }
+
+
+def unpacked(batch: SetSampler, vocabulary: int, known: dict[str, Program]) -> list[Bound | None]:
+    """The programs of a batch's samplers.
+
+    Args:
+        batch: as it has come.
+        vocabulary: number of tokens.
+        known: programs by text, which need not be read again.
+
+    Raises:
+        ProgramFault: the arrays do not go together, or a text is no program that may run.
+    """
+    count = batch.samplers.size
+    if not batch.programs.size:
+        return [None] * count
+    arrays = (batch.programs, batch.text_lengths, batch.texts, batch.given_lengths, batch.given)
+    if any(array.ndim != 1 for array in arrays):
+        raise ProgramFault(f"programs in arrays {[array.shape for array in arrays]}")
+    texts = [part.decode(errors="replace") for part in _parts(batch.texts, batch.text_lengths)]
+    programs = [known.get(text) or _read(text, vocabulary) for text in texts]
+    given = _parts(batch.given, batch.given_lengths)
+    if not batch.programs.size == len(given) == count:
+        raise ProgramFault(f"{batch.programs.size} programs and {len(given)} values of {count}")
+    if ((batch.programs < -1) | (batch.programs >= len(programs))).any():
+        raise ProgramFault(f"a program that is none of {len(programs)}")
+    found: list[Bound | None] = []
+    for number, values in zip(batch.programs.tolist(), given, strict=True):
+        bound = None if number < 0 else Bound(programs[number], values)
+        if bound is not None and len(values) != bound.program.given_bytes(vocabulary):
+            raise ProgramFault(f"{len(values)} bytes of values for a program that has others")
+        found.append(bound)
+    return found
+
+
+def packed_states(values: Sequence[bytes]) -> States:
+    """The state of samplers."""
+    return States(np.array([len(each) for each in values], np.int32), _words(values))
+
+
+def unpacked_states(states: States) -> list[bytes]:
+    """The state of samplers. Raises ProgramFault if the arrays do not go together."""
+    return _parts(states.values, states.lengths)
+
+
+def _read(text: str, vocabulary: int) -> Program:
+    program = read_program(text)
+    program.check_fits(vocabulary)
+    return program
+
+
+def _words(parts: Sequence[bytes]) -> Uint32:
+    return np.frombuffer(b"".join(part + bytes(-len(part) % 4) for part in parts), np.uint32)
+
+
+def _parts(words: Uint32, lengths: Int32) -> list[bytes]:
+    sizes = -(-lengths.astype(np.int64) // 4)
+    if (lengths < 0).any() or int(sizes.sum()) != words.size:
+        raise ProgramFault(f"{words.size} words of texts or values, not {int(sizes.sum())}")
+    ends = np.cumsum(sizes)
+    return [
+        words[end - size : end].tobytes()[:length]
+        for end, size, length in zip(ends.tolist(), sizes.tolist(), lengths.tolist(), strict=True)
+    ]

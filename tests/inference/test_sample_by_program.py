@@ -1,0 +1,188 @@
+"""Device programs in the sample handler: beside other samplers, masked, refused, wrong."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.checkpoints import make_llama
+from support.model_rig import Rig, ints
+
+from inferlet import device, samplers
+from inferlet.device import ProgramSampler, State, Tensor
+from pie_inference import handlers
+from pie_inference.errors import BadBatch
+from pie_py.device_programs.bound import bind
+from pie_py.device_programs.program import read_program
+from pie_py.wire.device_programs import packed
+from pie_py.wire.plan import BatchResult, Sample, SetSampler
+
+RULED_OUT = "the device program chose token 7, which the grammar or mask rules out"
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
+    rig = Rig(make_llama(tmp_path_factory.mktemp("model") / "sample"))
+    hidden = torch.randn(8, 64, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        rig.model.embeds.hidden[:8] = hidden
+    return rig
+
+
+@device.program
+def fixed(logits: Tensor, state: State) -> Tensor:
+    return state.token
+
+
+@device.program
+def nucleus(logits: Tensor) -> Tensor:
+    return device.draw(samplers.top_p(logits / 0.8, 0.9))
+
+
+def message(rig: Rig, programs: list[ProgramSampler | None], **others: Any) -> SetSampler:
+    """Samplers that are programs, or draw from the same nucleus."""
+    count, vocabulary = len(programs), rig.model.description.vocab_size
+    bound = [
+        None if one is None else bind(read_program(one.text), one.given, vocabulary)
+        for one in programs
+    ]
+    fields: dict[str, Any] = {
+        "samplers": ints(range(count)),
+        "numbers": np.tile(np.array([0.8, 0.9, 0], np.float32), (count, 1)),
+        "top_k": ints([0] * count),
+        "seeds": np.arange(2 * count, dtype=np.uint32).reshape(count, 2),
+        "rows": ints(range(count)),
+        **packed(bound),
+    }
+    return SetSampler(**{**fields, **others})
+
+
+@torch.inference_mode()
+def put(rig: Rig, *programs: ProgramSampler | None) -> None:
+    handlers.set_sampler(rig.model, message(rig, list(programs)))
+
+
+@torch.inference_mode()
+def draw(rig: Rig, count: int, step: int = 0, masked: tuple[int, ...] = (), top: int = 0) -> Any:
+    """Masked rows may have tokens 32 to 63 alone."""
+    masks = np.zeros((1, -(-rig.model.description.vocab_size // 32)), np.uint32)
+    masks[0, 1] = 0xFFFFFFFF
+    result = handlers.sample(
+        rig.model,
+        Sample(
+            embeds=ints(range(count)),
+            samplers=ints(range(count)),
+            steps=np.full(count, step, np.uint32),
+            top=ints([top] * count),
+            masked=ints([0 if i in masked else -1 for i in range(count)]),
+            masks=masks,
+        ),
+    ).get()
+    assert result.samples is not None
+    return result
+
+
+def told(result: BatchResult) -> tuple[list[int], list[float], list[list[int]]]:
+    samples = result.samples
+    assert samples is not None
+    return samples.tokens.tolist(), samples.logprobs.tolist(), samples.top_tokens.tolist()
+
+
+@pytest.mark.parametrize("masked", [(), (1, 2)])
+def test_rows_with_programs_and_rows_without_choose_what_either_alone_would(
+    rig: Rig, masked: tuple[int, ...]
+) -> None:
+    """And report the same log-probabilities and most likely tokens."""
+    put(rig, *[None] * 6)
+    built_in = [told(draw(rig, 6, step, masked, top=4)) for step in range(3)]
+    put(rig, *[nucleus()] * 6)
+    assert [told(draw(rig, 6, step, masked, top=4)) for step in range(3)] == built_in
+    put(rig, None, nucleus(), None, nucleus(), nucleus(), None)
+    assert [told(draw(rig, 6, step, masked, top=4)) for step in range(3)] == built_in
+
+
+def test_a_token_that_cannot_be_is_refused_in_its_row_alone(rig: Rig) -> None:
+    vocabulary = rig.model.description.vocab_size
+    tokens = [7, -1, 40, vocabulary, 2**63 - 1, 7]
+    put(rig, *(fixed(token=token) for token in tokens))
+    result = draw(rig, 6, masked=(0, 2))
+    assert result.samples.tokens.tolist() == [-1, -1, 40, -1, -1, 7]
+    outside = "the device program chose token {}, which is not in the vocabulary (0 to {})"
+    assert result.refused == {
+        0: RULED_OUT,
+        **{i: outside.format(tokens[i], vocabulary - 1) for i in (1, 3, 4)},
+    }
+    assert rig.model.samplers.tokens[:6].tolist() == [-1, -1, 40, -1, -1, 7]
+
+
+def test_a_program_sees_logits_and_what_was_generated(rig: Rig) -> None:
+    @device.program
+    def other_than_before(logits: Tensor) -> Tensor:
+        return logits.where(device.counts() == 0, -torch.inf).argmax()
+
+    put(rig, other_than_before(), None)
+    logits = rig.model.network.logits(rig.model.embeds.hidden[:1])[0]
+    wanted = logits.sort(descending=True, stable=True).indices[:5].tolist()
+    assert [draw(rig, 2, step).samples.tokens[0] for step in range(5)] == wanted
+
+
+@torch.inference_mode()
+def test_logits_that_are_no_numbers_are_minus_infinity_to_a_program(rig: Rig) -> None:
+    @device.program
+    def numbers(logits: Tensor) -> Tensor:
+        odd = logits.is_nan() | (logits >= math.inf)
+        return odd.to_int().sum()
+
+    put(rig, numbers(), numbers())
+    kept = rig.model.embeds.hidden[:2].clone()
+    try:
+        rig.model.embeds.hidden[0] = torch.nan
+        rig.model.embeds.hidden[1, 0] = torch.inf
+        result = draw(rig, 2)
+    finally:
+        rig.model.embeds.hidden[:2] = kept
+    none = "the device program chose token 0, which the grammar or mask rules out"
+    assert result.refused.get(0) == none
+    assert result.samples.tokens[1] == 0 or result.refused[1] == none
+
+
+@torch.inference_mode()
+def test_any_damage_to_a_plan_is_a_bad_batch(rig: Rig) -> None:
+    """And the next plan is carried out."""
+    chance, bad = Random(1), 0
+    names = ("programs", "text_lengths", "texts", "given_lengths", "given", "freed", "rows")
+    for _ in range(300):
+        whole = message(rig, [fixed(token=3), None, nucleus()], freed=ints([0, 1]))
+        name = chance.choice(names)
+        array = getattr(whole, name).copy()
+        match chance.randrange(4):
+            case 0 if array.size:
+                array[chance.randrange(array.size)] = chance.choice([0, 5, 99, 2**31 - 1])
+            case 1:
+                array = array[: chance.randrange(array.size + 1)]
+            case 2:
+                array = array[:, None]
+            case _:
+                array = np.concatenate([array, array])
+        setattr(whole, name, array)
+        try:
+            handlers.set_sampler(rig.model, whole)
+        except BadBatch:
+            bad += 1
+    assert bad > 150
+    put(rig, fixed(token=3), fixed(token=4))
+    assert draw(rig, 2).samples.tokens.tolist() == [3, 4]
+
+
+@torch.inference_mode()
+def test_a_program_that_remembers_needs_a_row(rig: Rig) -> None:
+    @device.program
+    def last(logits: Tensor) -> Tensor:
+        return device.newest(1)[0]
+
+    with pytest.raises(BadBatch, match="needs a row"):
+        handlers.set_sampler(rig.model, message(rig, [last()], rows=ints([-1])))
