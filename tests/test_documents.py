@@ -153,6 +153,7 @@ OTHERWISE: tuple[tuple[str, str, Callable[[Page, Block], object]], ...] = (
     ("docs/http.md", "json.loads(args", partial(Page.program, args=(REQUEST,))),
     ("docs/async-function-calling.md", "client.answer", Page.printing),
     ("docs/async-function-calling.md", "load_tools", partial(Page.program, args=TOOLS_AND_REQUEST)),
+    ("docs/device-programs.md", "Model.load", Page.program),
     ("docs/interception.md", "with interception", partial(Page.program, args=("--url", "SITE"))),
     ("docs/interception.md", "def decide", Page.signature),
     ("docs/python-sdk.md", "DeviceSampler(", Page.program),

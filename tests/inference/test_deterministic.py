@@ -35,7 +35,12 @@ def deterministic(
     rounded: dict[str, Any] = {"quantize": "int8"} if dtype == "int8" else {}
     more: dict[str, Any] = {"head_dim": 16} if rounded else {"dtype": dtype}
     folder = make_family(tmp_path_factory.mktemp(name), name, **more)
-    rig = Rig(folder, pages=1024, deterministic=True, **rounded)
+    try:
+        rig = Rig(folder, pages=1024, deterministic=True, **rounded)
+    except LoadError as error:
+        if "on this machine" not in str(error):
+            raise
+        pytest.skip(str(error))  # tried when it is loaded, and refused where it does not hold
     assert (rig.model.fused_steps is not None) == bool(rounded)
     alone = {}
     for number, text in enumerate(TEXTS):

@@ -158,7 +158,7 @@ def test_bad_batches_get_errors_and_the_worker_goes_on(control: Control, folder:
     broken: list[tuple[Batch, str]] = [
         (EmbedText(ints([9999]), ints([0]), ints([0])), "token: 9999 is outside"),
         (EmbedText(ints([1]), ints([-1]), ints([0])), "position: -1 is outside"),
-        (EmbedText(ints([1]), ints([0]), ints([256])), "embed: 256 is outside"),
+        (EmbedText(ints([1]), ints([0]), ints([512])), "embed: 512 is outside"),
         (EmbedText(ints([1, 2]), ints([0]), ints([0])), "different shapes"),
         (CopyKv(ints([0]), ints([64 * 16])), "target: 1024 is outside"),
         (MaskKv(ints([64]), np.array([1], np.uint32)), "page: 64 is outside"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pie_py.build.generate import (
     config_file,
-    device_python,
+    device_language,
     host_signatures,
     js_raw,
     pages,
@@ -26,11 +26,12 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "docs/protocol.md": pages.render_protocol,
     "sdk/js/src/awaited.ts": js_raw.render_awaited,
     "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
+    "sdk/js/src/device_language.ts": device_language.render_javascript,
     "sdk/js/src/raw.ts": js_raw.render_raw,
     "sdk/js/src/sampler_parameters.ts": sampler.render_javascript,
     "sdk/python/inferlet/_awaited.py": python_raw.render_awaited,
-    "sdk/python/inferlet/_device_language.py": device_python.render_language,
-    "sdk/python/inferlet/_device_methods.py": device_python.render_methods,
+    "sdk/python/inferlet/_device_language.py": device_language.render_language,
+    "sdk/python/inferlet/_device_methods.py": device_language.render_methods,
     "sdk/python/inferlet/_bindings.py": python_raw.render_bindings,
     "sdk/python/inferlet/_sampler_parameters.py": sampler.render_python,
     "sdk/python/inferlet/raw/__init__.py": python_raw.render_raw,

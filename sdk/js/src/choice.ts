@@ -1,6 +1,7 @@
 /** The two ways to choose a generation's tokens: by the program, or by the server. */
 
 import { DeviceSampler } from "./device.ts";
+import { type Given, ProgramSampler } from "./device_program.ts";
 import { isPieError } from "./errors.ts";
 import type { Grammar, Matcher } from "./grammar.ts";
 import * as raw from "./raw.ts";
@@ -53,7 +54,7 @@ export const CHOOSE_AND_GRAMMAR =
 
 /** How the tokens of a generation are to be chosen. */
 export interface Choosing {
-  sampler: Sampler | DeviceSampler;
+  sampler: Sampler | DeviceSampler | ProgramSampler;
   grammar: Grammar | null;
   /** Whether tokens that the grammar leaves no choice about are taken without the model. */
   forced: boolean;
@@ -75,8 +76,8 @@ export async function makeChooser(
 ): Promise<Chooser> {
   const { model } = sequence;
   if (choose !== undefined) return new OwnChoice(sequence, choose);
-  if (sampler instanceof DeviceSampler || grammar !== null) {
-    const device = sampler instanceof DeviceSampler ? sampler : sampler.onDevice();
+  if (!("onDevice" in sampler) || grammar !== null) {
+    const device = "onDevice" in sampler ? sampler.onDevice() : sampler;
     const matcher = grammar === null ? null : await grammar.matcher(model);
     return new DeviceChoice(sequence, device, matcher, forced, beside);
   }
@@ -146,9 +147,9 @@ function seeded(seed: number | bigint): () => number {
 }
 
 /** The server's choice, within a grammar if there is one. */
-class DeviceChoice implements Chooser {
+export class DeviceChoice implements Chooser {
   #sequence: Sequence;
-  #sampler: DeviceSampler;
+  #sampler: DeviceSampler | ProgramSampler;
   #matcher: Matcher | null;
   #forced: boolean;
   #beside: Sequence[];
@@ -156,11 +157,13 @@ class DeviceChoice implements Chooser {
   #run: Run;
   #given: number; // tokens before the first choice
   #handle: number;
+  #state: number | null = null; // a future of a device program's, once the sampler is closed
+  #closed = false;
   #ended = true; // whether the text might end where the matcher was closed
 
   constructor(
     sequence: Sequence,
-    sampler: DeviceSampler,
+    sampler: DeviceSampler | ProgramSampler,
     matcher: Matcher | null,
     forced: boolean,
     beside: Sequence[],
@@ -260,11 +263,31 @@ class DeviceChoice implements Chooser {
 
   /** Replaces the sampler, which has counted choices that were undone. */
   #renew(): void {
-    const { seed } = this.#sampler.options;
+    const sampler = this.#sampler;
+    if (sampler instanceof ProgramSampler && sampler.hasState) {
+      throw new Error(
+        "tokens of this generation were undone, and its device program counts tokens and has state:" +
+          " begin a new generation",
+      );
+    }
+    const seed = sampler instanceof ProgramSampler ? sampler.seed : sampler.options.seed;
     if (seed !== undefined) this.#sampler = this.#sampler.seeded(BigInt(seed) + 1n); // other draws
     this.#sequence.closeSampler(this.#handle);
     this.#handle = this.#sequence.openSampler(this.#sampler.toJSON());
     this.#feedAll();
+  }
+
+  /** What the device program that chooses was given, with its state after the tokens so far. */
+  async state(): Promise<Record<string, Given>> {
+    const sampler = this.#sampler;
+    if (!(sampler instanceof ProgramSampler)) throw new Error("no device program chooses");
+    if (!sampler.hasState) return { ...sampler.given };
+    if (!this.#closed) this.#run.retract();
+    this.#state ??= this.#closed ? null : raw.readState(this.#sequence.queue, this.#handle);
+    if (this.#state === null) throw new Error("the state of this generation was read already");
+    const future = this.#state;
+    this.#state = null;
+    return sampler.after(JSON.parse(await this.#sequence.outcome(future, raw.takeText)));
   }
 
   /** Whether a forced token waits; asks the grammar for more of them. */
@@ -312,6 +335,10 @@ class DeviceChoice implements Chooser {
 
   close(): void {
     this.#run.retract();
+    if (!this.#closed && this.#sampler instanceof ProgramSampler && this.#sampler.hasState) {
+      this.#state ??= raw.readState(this.#sequence.queue, this.#handle);
+    }
+    this.#closed = true;
     this.#sequence.closeSampler(this.#handle);
     if (this.#matcher !== null) {
       this.#ended = this.#matcher.isAccepting;

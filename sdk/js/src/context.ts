@@ -3,6 +3,7 @@
 import { Conversation } from "./chat.ts";
 import { CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
 import { DeviceSampler } from "./device.ts";
+import { ProgramSampler } from "./device_program.ts";
 import * as edit from "./edit.ts";
 import { isPieError } from "./errors.ts";
 import { Generator, type Stops } from "./generation.ts";
@@ -265,9 +266,10 @@ export class Context {
    * @param sampler how to choose tokens; by default always the most likely one.
    * @returns a generator; see there for the ways to read it. Nothing runs before it is read.
    */
-  generate(sampler?: Sampler | DeviceSampler, options: GenerateOptions = {}): Generator {
+  generate(sampler?: Sampler | DeviceSampler | ProgramSampler, options: GenerateOptions = {}): Generator {
     checkOptions("generate", options, GENERATE_OPTIONS);
-    if (sampler !== undefined && !(sampler instanceof Sampler || sampler instanceof DeviceSampler)) {
+    const kinds = [Sampler, DeviceSampler, ProgramSampler];
+    if (sampler !== undefined && !kinds.some((kind) => sampler instanceof kind)) {
       throw new TypeError("generate takes a sampler first, as Sampler.argmax(), and options second");
     }
     const { seed, grammar = null, forced = true, runAhead = true, beside = [] } = options;

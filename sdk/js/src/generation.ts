@@ -5,8 +5,10 @@ import {
   type Choice,
   type Chooser,
   type Choosing,
+  DeviceChoice,
   makeChooser,
 } from "./choice.ts";
+import type { Given } from "./device_program.ts";
 import { PieError } from "./errors.ts";
 import { Grammar } from "./grammar.ts";
 import { DISTRIBUTION_SIZE, type Distribution } from "./sample.ts";
@@ -115,6 +117,17 @@ export class Generator {
       if (!part.length) return tokens;
       tokens.push(...part);
     }
+  }
+
+  /**
+   * What the device program that chose was given, by name, with its state after the last token: a
+   * later generation goes on with `program(await generation.state())`. It is read once.
+   */
+  async state(): Promise<Record<string, Given>> {
+    if (!(this.#chooser instanceof DeviceChoice)) {
+      throw new Error("no device program has chosen a token of this generation");
+    }
+    return this.#chooser.state();
   }
 
   /** All text. */

@@ -24,6 +24,7 @@ export {
   type OpenOptions,
 } from "./context.ts";
 export { DeviceSampler, type SamplerOptions } from "./device.ts";
+export * as device from "./device_program.ts";
 export { PieError, UsageError } from "./errors.ts";
 export { Generator, GenStep, Output } from "./generation.ts";
 export { Grammar, Matcher, type SchemaOptions } from "./grammar.ts";

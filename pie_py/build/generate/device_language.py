@@ -1,7 +1,11 @@
-"""What the Python SDK has of the language of device programs: a copy of it, and methods."""
+"""What the SDKs have of the language of device programs.
+
+Python has a copy of it, and methods that are an operation each; JavaScript has its table.
+"""
 
 from __future__ import annotations
 
+import json
 import textwrap
 from pathlib import Path
 
@@ -54,6 +58,36 @@ def render_methods() -> str:
     )
     transpose = _alone("transpose", OPERATIONS["transpose"])
     return format_python(notice("#", _TABLE) + _HEAD + methods + transpose)
+
+
+def render_javascript() -> str:
+    """The table of operations."""
+    rows = "".join(_row(name, one) for name, one in OPERATIONS.items())
+    return f"""{notice("//", _TABLE)}
+/** An operation: how its result's type follows, letters of the kinds that it takes and gives. */
+export interface Operation {{
+  rule: "map" | "zip" | "reduce" | "scan" | "own";
+  takes: string;
+  gives: string;
+  operands: number;
+  attributes: number;
+}}
+
+export const OPERATIONS: Record<string, Operation> = {{
+{rows}}};
+
+/** A size: as many as the model has tokens. */
+export const VOCABULARY = {language.VOCABULARY};
+export const MOST_NEWEST = {language.MOST_NEWEST};
+export const REMEMBERED = {json.dumps(list(language.REMEMBERED))};
+"""
+
+
+def _row(name: str, one: Operation) -> str:
+    kinds = f'rule: "{one.rule.value}", takes: "{one.takes}", gives: "{one.gives}"'
+    return (
+        f"  {name}: {{ {kinds}, operands: {one.operands}, attributes: {len(one.attributes)} }},\n"
+    )
 
 
 def _method(name: str, operation: Operation) -> str:
