@@ -82,6 +82,9 @@ def test_programs_of_javascript(client: Client) -> None:
             "<float [vocabulary]> in an operator: use its methods",
             "returned <float [vocabulary]>: a program returns a token, int []",
             "only within a function of `device.program`",
+            "mean of <float [vocabulary]>, whose size is no number",
+            "<float [vocabulary]> has no length that is known",
+            "draw takes one axis, not float []",
         ),
         strict=True,
     ):

@@ -143,9 +143,19 @@ def reads_unknown(logits: Tensor, state: State) -> Tensor:
     return state.y  # the mistake
 
 
+def means_all(logits: Tensor) -> Tensor:
+    return device.where(logits > logits.mean(), 1, 0).argmax()  # the mistake
+
+
+def draws_number(logits: Tensor) -> Tensor:
+    return device.draw(logits.max())  # the mistake
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
+        (means_all, r"mean of <float \[vocabulary\]>, whose size is no number"),
+        (draws_number, r"draw takes one axis, not float \[\]"),
         (adds_sizes, r"add of sizes \[vocabulary\] and \[5\]"),
         (adds_kinds, r"add of float \[vocabulary\] and int \[\]: cast one of them"),
         (asks_truth, r"neither true nor false .*device.where"),

@@ -22,6 +22,7 @@ export { VOCABULARY };
 /** What the elements of a value are: float, int, or bool. */
 export type Kind = 0 | 1 | 2;
 const [FLOAT, INT, BOOL] = [0, 1, 2] as const;
+const FEW = 64; // kinds and sizes of what one function was given, for which its recording is kept
 const NAMES = ["float", "int", "bool"];
 const LETTERS: Record<string, Kind> = { f: FLOAT, i: INT, b: BOOL };
 
@@ -198,6 +199,9 @@ export class Tensor {
   /** Elements (of two axes: rows) at places; a place below 0 counts from the end. */
   at(place: Tensor | number): Tensor {
     const size = this.shape[0] ?? 0;
+    if (typeof place === "number" && place < 0 && size < 1) {
+      throw new Mistake(`${this} has no length that is known`);
+    }
     const from = typeof place === "number" && place < 0 && size > 0 ? place + size : place;
     return record("gather", [this, whole(from)]);
   }
@@ -225,7 +229,11 @@ export class Tensor {
 
   /** The mean along the last axis, whose size is known. */
   mean(): Tensor {
-    return this.sum().div(this.shape[this.shape.length - 1] as number);
+    const size = this.shape[this.shape.length - 1] ?? 1;
+    if (size === VOCABULARY) {
+      throw new Mistake(`mean of ${this}, whose size is no number: take \`sum\` and divide it`);
+    }
+    return this.sum().div(size);
   }
 
   /** Places along the last axis, that of the largest first, equal ones in their order. */
@@ -438,7 +446,7 @@ export function exponential(numbers: Tensor | number, stream = 0): Tensor {
 
 /** A token by chance: int, with the probabilities that logits `[n]` stand for. */
 export function draw(logits: Tensor, stream = 0): Tensor {
-  return logits.sub(exponential(iota(logits.shape[0] ?? 0), stream).log()).argmax();
+  return logits.sub(exponential(iota(vector("draw", logits.type)), stream).log()).argmax();
 }
 
 /** What a function makes of `first` and one value after the other; recorded for each of them. */
@@ -524,6 +532,7 @@ export function program(make: (logits: Tensor, state: State) => Tensor): DeviceP
     let found = known.get(key);
     if (found === undefined) {
       found = recorded(make, types);
+      if (known.size >= FEW) known.clear();
       known.set(key, found);
     }
     const has = (names: readonly string[]) => names.some((name) => found.operations.has(name));

@@ -247,7 +247,10 @@ class Tensor(TensorMethods):
 
     def mean(self) -> Tensor:
         """The mean along the last axis, whose size is known."""
-        return self.sum() / float(self.shape[-1] if len(self.shape) == 1 else len(self.transpose()))
+        size = self.shape[-1] if self.shape else 1
+        if size == VOCABULARY:
+            raise Mistake(f"mean of {self!r}, whose size is no number: take `sum` and divide it")
+        return self.sum() / float(size)
 
     def descending(self) -> Tensor:
         """Places along the last axis, that of the largest first, equal ones in their order."""
@@ -427,6 +430,8 @@ def exponential(numbers: Value, stream: int = 0) -> Tensor:
 
 def draw(logits: Tensor, stream: int = 0) -> Tensor:
     """A token by chance: int, with the probabilities that logits `[n]` stand for."""
+    if len(logits.shape) != 1:
+        raise Mistake(f"draw takes one axis, not {logits.type}")
     return (logits - exponential(iota(logits.shape[0]), stream).log()).argmax()
 
 

@@ -57,6 +57,9 @@ export async function main(): Promise<string> {
     mistake(() => device.program((logits) => (Number(logits) + 1, logits.argmax()))()),
     mistake(() => device.program((logits) => logits)()),
     mistake(() => device.iota()),
+    mistake(() => device.program((logits) => device.draw(logits.sub(logits.mean())))()),
+    mistake(() => device.program((logits) => logits.at(-1).toInt())()),
+    mistake(() => device.program((logits) => device.draw(logits.max()))()),
   ];
   const context = new Context(Model.load()).fill("Once upon a time");
   const first = context.generate(counting({ next: device.int(0) }), { maxTokens: 5, stop: [] });
