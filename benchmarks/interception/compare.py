@@ -1,10 +1,10 @@
 """`intercept`: what becomes of memory while requests wait for tools (InferCept, section 6).
 
 Six kinds of augmentation, and six traces on which different simple policies are best; Poisson
-arrivals, less memory than all requests want. The baseline is
-`vllm`: a call ends the request, which comes back as a new one. Two parts: the real system, programs
-on a server; and a simulator with the server's own policies, in the time that a cost model says, for
-ranges of load that the machine at hand cannot show.
+arrivals, less memory than all requests want. The baseline is `vllm`: a call ends the request, which
+comes back as a new one. Two parts: the real system, programs on a server; and a simulator with the
+server's own policies, in the time that a cost model says, for ranges of load that the machine at
+hand cannot show.
 """
 
 from __future__ import annotations

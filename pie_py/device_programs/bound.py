@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pie_py.device_programs.language import VOCABULARY, Kind, Type
-from pie_py.device_programs.program import Program, ProgramFault
+from pie_py.device_programs.language import Kind, Type
+from pie_py.device_programs.program import Program, ProgramFault, sizes_of
 
 VERSIONS = 64  # of changing state that a worker keeps: of the newest steps
 ARRAYS: dict[Kind, np.dtype[Any]] = {
@@ -62,7 +62,7 @@ def state_json(program: Program, values: bytes, vocabulary: int) -> str:
     found, start = {}, 0
     for i in program.next:
         name, of = program.names[i]
-        sizes = [vocabulary if size == VOCABULARY else size for size in of.shape]
+        sizes = sizes_of(of.shape, vocabulary)
         end = start + ARRAYS[of.kind].itemsize * math.prod(sizes)
         array = np.frombuffer(values[start:end], ARRAYS[of.kind]).reshape(sizes)
         found[name] = _finite(array.tolist())
@@ -78,7 +78,7 @@ def _finite(value: Any) -> Any:
 
 def _packed(name: str, of: Type, value: Any, vocabulary: int) -> bytes:
     flat = [value]
-    for size in (vocabulary if size == VOCABULARY else size for size in of.shape):
+    for size in sizes_of(of.shape, vocabulary):
         if any(not isinstance(one, list) or len(one) != size for one in flat):
             raise ProgramFault(f"{name} is {of}: no list of this size was given")
         flat = [each for one in flat for each in one]

@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from pie_py.device_programs.language import (
@@ -39,6 +39,7 @@ MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
 MOST_COST = 1024  # additions for each token of the vocabulary
 BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
 COST_OF_A_STEP = 1 << 27  # additions of all programs in a step; one may always run
+_REMEMBERED = 256  # programs that are not read again
 LEAST_COST = 1 << 22  # additions that any program may cost
 
 
@@ -88,12 +89,6 @@ class Program:
     def uses(self, *operations: str) -> bool:
         """Whether one of some operations is in it."""
         return any(node.operation in operations for node in self.nodes)
-
-    @property
-    def newest(self) -> int:
-        """How many of the newest tokens it looks at, at most."""
-        counts = [node.attributes[0] for node in self.nodes if node.operation == "newest"]
-        return max(counts, default=0)
 
     def given_bytes(self, vocabulary: int, versions: int = 1) -> int:
         """Of the values of its names, those that change in so many versions."""
@@ -147,9 +142,26 @@ class Program:
             raise ProgramFault(f"{node.operation} {node.attributes[-1]} of {vocabulary} tokens")
 
 
+def sizes_of(shape: tuple[int, ...], vocabulary: int) -> tuple[int, ...]:
+    """Sizes with a model of so many tokens."""
+    return tuple(vocabulary if size == VOCABULARY else size for size in shape)
+
+
 def elements(shape: tuple[int, ...], vocabulary: int) -> int:
     """How many elements a value has."""
-    return math.prod(vocabulary if size == VOCABULARY else size for size in shape)
+    return math.prod(sizes_of(shape, vocabulary))
+
+
+@lru_cache(_REMEMBERED)
+def program_for(text: str, vocabulary: int) -> Program:
+    """A program that may run with a model of so many tokens; of a text it is read once.
+
+    Raises:
+        ProgramFault: as `read_program` and `Program.check_fits`.
+    """
+    program = read_program(text)
+    program.check_fits(vocabulary)
+    return program
 
 
 def read_program(text: str) -> Program:

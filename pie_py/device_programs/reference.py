@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from pie_py.device_programs.language import OPERATIONS, VOCABULARY, Kind, Rule, Type
-from pie_py.device_programs.program import Node, Program
+from pie_py.device_programs.program import Node, Program, sizes_of
 
 _LARGEST = (2 - 2.0**-23) * 2.0**127  # float32
 _GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -91,10 +91,10 @@ def _given(program: Program, node: Node, row: Row, state: Mapping[str, Any]) -> 
 
 
 def _result(node: Node, operands: list[Any], types: list[Type], row: Row) -> Any:
-    name, vocabulary = node.operation, len(row.logits)
+    name = node.operation
     kind, attributes = node.type.kind, node.attributes
     rounded = _ROUNDED[kind]
-    sizes = tuple(vocabulary if size == VOCABULARY else size for size in node.type.shape)
+    sizes = sizes_of(node.type.shape, len(row.logits))
     if name in _ELEMENTWISE:
         function = _ELEMENTWISE[name]
         spread = [_spread(value, one, sizes) for value, one in zip(operands, types, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pie_py.device_programs.bound import Bound
-from pie_py.device_programs.program import Program, ProgramFault, read_program
+from pie_py.device_programs.program import ProgramFault, program_for
 from pie_py.wire.plan import Int32, SetSampler, States, Uint32
 
 
@@ -32,13 +32,12 @@ def packed(programs: Sequence[Bound | None]) -> dict[str, Any]:
     }
 
 
-def unpacked(batch: SetSampler, vocabulary: int, known: dict[str, Program]) -> list[Bound | None]:
+def unpacked(batch: SetSampler, vocabulary: int) -> list[Bound | None]:
     """The programs of a batch's samplers.
 
     Args:
         batch: as it has come.
         vocabulary: number of tokens.
-        known: programs by text, which need not be read again.
 
     Raises:
         ProgramFault: the arrays do not go together, or a text is no program that may run.
@@ -50,7 +49,7 @@ def unpacked(batch: SetSampler, vocabulary: int, known: dict[str, Program]) -> l
     if any(array.ndim != 1 for array in arrays):
         raise ProgramFault(f"programs in arrays {[array.shape for array in arrays]}")
     texts = [part.decode(errors="replace") for part in _parts(batch.texts, batch.text_lengths)]
-    programs = [known.get(text) or _read(text, vocabulary) for text in texts]
+    programs = [program_for(text, vocabulary) for text in texts]
     given = _parts(batch.given, batch.given_lengths)
     if not batch.programs.size == len(given) == count:
         raise ProgramFault(f"{batch.programs.size} programs and {len(given)} values of {count}")
@@ -73,12 +72,6 @@ def packed_states(values: Sequence[bytes]) -> States:
 def unpacked_states(states: States) -> list[bytes]:
     """The state of samplers. Raises ProgramFault if the arrays do not go together."""
     return _parts(states.values, states.lengths)
-
-
-def _read(text: str, vocabulary: int) -> Program:
-    program = read_program(text)
-    program.check_fits(vocabulary)
-    return program
 
 
 def _words(parts: Sequence[bytes]) -> Uint32:

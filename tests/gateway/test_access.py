@@ -140,12 +140,17 @@ def test_pages_of_other_origins_are_kept_out(
         assert http.get("/v1/models", headers={"origin": "https://evil"}).status_code == 403
 
 
-def test_tls(server: Server, folder: Path) -> None:
+def certified(folder: Path, name: str) -> tuple[ssl.SSLContext, dict[str, str]]:
+    """What trusts a certificate of a name, and the options of a gateway that has it."""
     authority = trustme.CA()
-    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(folder / "pem")
+    authority.issue_cert(name).private_key_and_cert_chain_pem.write_to_path(folder / "pem")
     trusted = ssl.create_default_context()
     authority.configure_trust(trusted)
-    files = {"tls_certificate": str(folder / "pem"), "tls_key": str(folder / "pem")}
+    return trusted, {"tls_certificate": str(folder / "pem"), "tls_key": str(folder / "pem")}
+
+
+def test_tls(server: Server, folder: Path) -> None:
+    trusted, files = certified(folder, "localhost")
     with Gateway(server, folder, http="localhost:0", **files) as gateway:
         assert gateway.url.startswith("https://")
         url = f"https://localhost:{gateway.url.rpartition(':')[2]}"
@@ -157,11 +162,7 @@ def test_tls(server: Server, folder: Path) -> None:
 
 def test_handshakes_that_do_not_end_are_bounded(server: Server, folder: Path) -> None:
     """Of strangers' connections the oldest makes way, long before it has said anything."""
-    authority = trustme.CA()
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "pem")
-    trusted = ssl.create_default_context()
-    authority.configure_trust(trusted)
-    files = {"tls_certificate": str(folder / "pem"), "tls_key": str(folder / "pem")}
+    trusted, files = certified(folder, "127.0.0.1")
     with Gateway(server, folder, http="127.0.0.1:0", connections=40, **files) as gateway:
         host, port = gateway.url.removeprefix("https://").split(":")
         with contextlib.ExitStack() as stack:

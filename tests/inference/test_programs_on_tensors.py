@@ -180,7 +180,7 @@ def test_values_of_samplers_that_are_over_are_forgotten() -> None:
         assert programs.has[i]
         programs.drop([i])
     assert not programs.has.any()
-    assert len(programs.known) <= 64
+    assert len(programs._by_text) <= 64
 
 
 def test_the_memory_of_a_text_is_what_the_program_sees() -> None:
@@ -216,8 +216,8 @@ def test_programs_travel_and_each_text_once() -> None:
     arrays = packed(programs)
     assert arrays["text_lengths"].size == 2
     batch = message(len(programs), **arrays)
-    assert unpacked(batch, SIZE, {}) == programs
-    assert unpacked(message(3), SIZE, {}) == [None] * 3
+    assert unpacked(batch, SIZE) == programs
+    assert unpacked(message(3), SIZE) == [None] * 3
 
 
 def message(count: int, **arrays: Any) -> SetSampler:
@@ -243,7 +243,7 @@ def test_a_damaged_message_is_a_fault(seed: int) -> None:
     else:
         arrays[name] = array[: chance.randrange(array.size + 1)]
     try:
-        found = unpacked(message(2, **arrays), SIZE, {})
+        found = unpacked(message(2, **arrays), SIZE)
     except ProgramFault:
         return
     assert len(found) == 2

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pie_control.errors import ApiError
 from pie_py.device_programs.bound import Bound, bind
-from pie_py.device_programs.program import Program, ProgramFault, read_program
+from pie_py.device_programs.program import ProgramFault, program_for
 
 MOST_LOGPROBS = 256
 MOST_TEXT = 1 << 21  # characters of the JSON
-_MOST_REMEMBERED = 256  # programs that are not read again
 
 
 class ProgramParameters(BaseModel):
@@ -43,7 +41,7 @@ def read_program_parameters(text: str, vocabulary: int) -> tuple[ProgramParamete
         )
     try:
         parameters = ProgramParameters.model_validate_json(text)
-        program = _read(parameters.program, vocabulary)
+        program = program_for(parameters.program, vocabulary)
         return parameters, bind(program, parameters.given, vocabulary)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
@@ -51,10 +49,3 @@ def read_program_parameters(text: str, vocabulary: int) -> tuple[ProgramParamete
         raise ApiError("invalid-argument", f"device program: {place}: {fault['msg']}") from None
     except ProgramFault as error:
         raise ApiError("invalid-argument", f"device program: {error}") from None
-
-
-@lru_cache(_MOST_REMEMBERED)
-def _read(text: str, vocabulary: int) -> Program:
-    program = read_program(text)
-    program.check_fits(vocabulary)
-    return program

@@ -45,15 +45,15 @@ def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
     count = batch.embeds.size
     rows_at_once = max(1, MAX_CELLS // model.network.shape.vocab_size)
     parts = [slice(i, min(i + rows_at_once, count)) for i in range(0, count, rows_at_once)]
+    by_program = [np.flatnonzero(pool.device_programs.has[batch.samplers[p]]) for p in parts]
     try:
-        found = [_sample_rows(model, batch, rows) for rows in parts]
+        found = [_sample_rows(model, batch, *each) for each in zip(parts, by_program, strict=True)]
     except BaseException:
         pool.forget(batch.samplers)  # no older token must pass for the one that was not chosen
         raise
     if batch.drafts.size:
         _settle(pool, batch, [part[0] for part in found])
     tensors = [tensor for part in found for tensor in part]
-    by_program = [np.flatnonzero(pool.device_programs.has[batch.samplers[p]]) for p in parts]
     vocabulary = model.network.shape.vocab_size
     return DeviceFuture(
         tensors, lambda arrays: _answer(batch, parts, by_program, vocabulary, arrays)
@@ -127,10 +127,13 @@ def _why_not(token: int | None, vocabulary: int) -> str:
     )
 
 
-def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.Tensor]:
-    """Tokens and log-probabilities, and the most likely tokens and theirs if a row wants any."""
+def _sample_rows(
+    model: ServedModel, batch: Sample, rows: slice, programmed: NDArray[np.intp]
+) -> list[torch.Tensor]:
+    """Tokens and log-probabilities, what those of the rows that have device programs have chosen,
+    and the most likely tokens and theirs if a row wants any.
+    """
     pool, samplers, choices = model.samplers, batch.samplers[rows], _choices(model, batch, rows)
-    programmed = np.flatnonzero(pool.device_programs.has[samplers])
     if model.fused_sampling is not None and not programmed.size:
         return _sample_fused(model, model.fused_sampling, batch, rows)
     raw = model.network.logits(model.embeds.read(batch.embeds[rows]))

@@ -36,7 +36,7 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
     require_below("set_sampler: freed", batch.freed, pool.size)
     pool.device_programs.drop(batch.freed.tolist())
     try:
-        bound = unpacked(batch, pool.vocabulary, pool.device_programs.known)
+        bound = unpacked(batch, pool.vocabulary)
     except ProgramFault as error:
         raise BadBatch(f"set_sampler: {error}") from None
     remembering = [program.uses(COUNTING | LOOKING_BACK) for program in programs]

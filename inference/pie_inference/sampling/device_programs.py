@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.device import upload, upload_index
+from pie_inference.sampling.device_operations import DTYPES
 from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import starts
 from pie_inference.sampling.remembered import GIVEN, TIMES, RememberedTokens
 from pie_py.device_programs.bound import ARRAYS, VERSIONS, Bound
-from pie_py.device_programs.language import VOCABULARY
-from pie_py.device_programs.program import Program
+from pie_py.device_programs.program import Program, sizes_of
 from pie_py.wire.plan import Int32
 
 _UNUSED = 64  # programs that are kept although no sampler has them
@@ -32,17 +32,14 @@ class _Values:
         self.executable = Executable(program, vocabulary, device)
         self.program = program
         self._device = device
-        self._sizes = [
-            tuple(vocabulary if size == VOCABULARY else size for size in of.shape)
-            for _, of in program.names
-        ]
+        self._sizes = [sizes_of(of.shape, vocabulary) for _, of in program.names]
         self.samplers: list[int] = []  # that have the first rows
         self._tables = [self._table(i, 0) for i in range(len(program.names))]
 
     def _table(self, name: int, rows: int) -> torch.Tensor:
         versions = (VERSIONS,) if name in self.program.next else ()
         shape = (rows, *versions, *self._sizes[name])
-        dtype = _dtype(name, self.program)
+        dtype = DTYPES[self.program.names[name].type.kind]
         return torch.zeros(shape, dtype=dtype, device=self._device)
 
     def put(self, sampler: int, values: bytes) -> int:
@@ -94,10 +91,6 @@ class _Values:
         places = rows * VERSIONS + (steps + 1) % VERSIONS
         for name, value in following.items():
             self._tables[name].flatten(0, 1).index_copy_(0, places, value)
-
-
-def _dtype(name: int, program: Program) -> torch.dtype:
-    return torch.from_numpy(np.zeros(0, ARRAYS[program.names[name].type.kind])).dtype
 
 
 class _Rows:
@@ -161,11 +154,6 @@ class DevicePrograms:
         self._device = device
         self._by_text: dict[str, _Values] = {}
         self._places: list[tuple[_Values, int] | None] = [None] * size
-
-    @property
-    def known(self) -> dict[str, Program]:
-        """Those that samplers have, by their text."""
-        return {text: values.program for text, values in self._by_text.items()}
 
     def set(self, samplers: Sequence[int], programs: Sequence[Bound | None]) -> None:
         """Gives samplers their programs; those that they had are forgotten."""

@@ -380,13 +380,14 @@ class DeviceChoice:
         """The state of the device program that chooses, by name, after the tokens so far.
 
         Raises:
-            PieError: `invalid-argument` if no device program chooses.
+            ValueError: no device program chooses.
         """
+        if not isinstance(self._sampler, ProgramSampler):
+            raise ValueError("no device program has chosen a token of this generation")
         self._run.retract()
         future = raw.read_state(self._sequence.queue, self._handle)
         found = json.loads(await self._sequence.outcome(future, raw.take_text))
-        given = self._sampler.given if isinstance(self._sampler, ProgramSampler) else {}
-        return {**given, **found}
+        return {**self._sampler.given, **found}
 
     def end(self) -> None:
         """Ends the run, if there is one."""
