@@ -113,14 +113,15 @@ class Program:
             ProgramFault: naming the limit, and the node's operation.
         """
         widest = max(MOST_WIDE, 4 * vocabulary)
-        for node in self.nodes:
+        for i, node in enumerate(self.nodes):
             size = elements(node.type.shape, vocabulary)
             if size > widest:
                 raise ProgramFault(
-                    f"{node.operation} gives {node.type}, {size} elements; {widest} at most"
+                    f"node {i}: {node.operation} gives {node.type}, {size} elements;"
+                    f" {widest} at most"
                 )
             if node.operation in ("slice", "top"):
-                self._check_part(node, vocabulary)
+                self._check_part(i, vocabulary)
         cost, most = self.cost(vocabulary), max(LEAST_COST, MOST_COST * vocabulary)
         if cost > most:
             raise ProgramFault(
@@ -136,10 +137,13 @@ class Program:
                 what = "change from step to step" if changing else "were given"
                 raise ProgramFault(f"{sum(sizes)} elements that {what}; {limit} at most")
 
-    def _check_part(self, node: Node, vocabulary: int) -> None:
+    def _check_part(self, number: int, vocabulary: int) -> None:
+        node = self.nodes[number]
         of = self.nodes[node.operands[0]].type.shape
         if of[-1] == VOCABULARY and node.attributes[-1] > vocabulary:
-            raise ProgramFault(f"{node.operation} {node.attributes[-1]} of {vocabulary} tokens")
+            raise ProgramFault(
+                f"node {number}: {node.operation} {node.attributes[-1]} of {vocabulary} tokens"
+            )
 
 
 def sizes_of(shape: tuple[int, ...], vocabulary: int) -> tuple[int, ...]:

@@ -37,7 +37,10 @@ def test_state_steps_grammars_and_what_is_refused(server: Server, guests: Path) 
     assert (found["later"], found["forked"]) == ([15, 16, 17], [18, 19])
     assert len(found["digits"]) == 8
     assert found["digits"].isdigit()
-    assert "the device program chose token 100000000, which is not in" in found["outside"]
+    error, line = found["outside"]
+    assert "the device program chose token 100000000, which is not in" in error
+    assert error.endswith(f", made at {line}")
+    assert found["too_wide"].endswith(f", made at {line.partition(':')[0]}:{found['wide_line']}")
     for told, wanted in zip(
         found["refused"],
         (

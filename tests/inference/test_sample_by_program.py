@@ -21,7 +21,7 @@ from pie_py.device_programs.program import read_program
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import BatchResult, Sample, SetSampler
 
-RULED_OUT = "the device program chose token 7, which the grammar or mask rules out"
+RULED_OUT = "the device program chose token 7, which the grammar or mask rules out: node 0, int []"
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,10 @@ def test_a_token_that_cannot_be_is_refused_in_its_row_alone(rig: Rig) -> None:
     put(rig, *(fixed(token=token) for token in tokens))
     result = draw(rig, 6, masked=(0, 2))
     assert result.samples.tokens.tolist() == [-1, -1, 40, -1, -1, 7]
-    outside = "the device program chose token {}, which is not in the vocabulary (0 to {})"
+    outside = (
+        "the device program chose token {}, which is not in the vocabulary (0 to {}):"
+        " node 0, int []"
+    )
     assert result.refused == {
         0: RULED_OUT,
         **{i: outside.format(tokens[i], vocabulary - 1) for i in (1, 3, 4)},
@@ -145,7 +148,7 @@ def test_logits_that_are_no_numbers_are_minus_infinity_to_a_program(rig: Rig) ->
         result = draw(rig, 2)
     finally:
         rig.model.embeds.hidden[:2] = kept
-    none = "the device program chose token 0, which the grammar or mask rules out"
+    none = "the device program chose token 0, which the grammar or mask rules out: node 6, int []"
     assert result.refused.get(0) == none
     assert result.samples.tokens[1] == 0 or result.refused[1] == none
 

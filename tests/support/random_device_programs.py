@@ -57,7 +57,7 @@ def random_program(chance: Random, length: int, only: frozenset[str] | None = No
         if chance.random() < 0.7:
             following[name] = chance.choice(fitting)
     kept = {n: t for n, t in following.items() if t.number != recording.read(n).number}
-    program = read_program(recording.text(token, kept)[0])
+    program = read_program(recording.finish(token, kept).text)
     try:
         program.check_fits(SIZE)
     except ProgramFault:

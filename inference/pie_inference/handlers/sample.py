@@ -54,10 +54,7 @@ def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
     if batch.drafts.size:
         _settle(pool, batch, [part[0] for part in found])
     tensors = [tensor for part in found for tensor in part]
-    vocabulary = model.network.shape.vocab_size
-    return DeviceFuture(
-        tensors, lambda arrays: _answer(batch, parts, by_program, vocabulary, arrays)
-    )
+    return DeviceFuture(tensors, lambda arrays: _answer(pool, batch, parts, by_program, arrays))
 
 
 def _settle(pool: SamplerPool, batch: Sample, chosen: list[torch.Tensor]) -> None:
@@ -82,10 +79,10 @@ def _firsts(batch: Sample) -> NDArray[np.intp]:
 
 
 def _answer(
+    pool: SamplerPool,
     batch: Sample,
     parts: list[slice],
     by_program: list[NDArray[np.intp]],
-    vocabulary: int,
     arrays: list[NDArray[Any]],
 ) -> BatchResult:
     """Joins the parts of a batch: tokens, log-probabilities, and perhaps the most likely tokens."""
@@ -111,20 +108,23 @@ def _answer(
             some, at = slice(int(batch.top[rows].max())), asking + rows.start
             answer.top_tokens[at, some], answer.top_logprobs[at, some] = next(each), next(each)
     none = np.flatnonzero(answer.tokens < 0).tolist()
-    refused = {row: _why_not(by_programs.get(row), vocabulary) for row in none}
+    nodes = [pool.device_programs.token_node(batch.samplers[row]) for row in none]
+    refused = {
+        row: _why_not(by_programs.get(row), node, pool.vocabulary)
+        for row, node in zip(none, nodes, strict=True)
+    }
     return BatchResult(samples=answer, refused=refused)
 
 
-def _why_not(token: int | None, vocabulary: int) -> str:
-    """Why there is no token; a device program may have chosen one that was not taken."""
+def _why_not(token: int | None, node: int, vocabulary: int) -> str:
+    """Why there is no token; a device program's node may have chosen one that was not taken."""
     if token is None:
         return RULED_OUT
     if 0 <= token < vocabulary:
-        return f"the device program chose token {token}, which the grammar or mask rules out"
-    return (
-        f"the device program chose token {token}, which is not in the vocabulary"
-        f" (0 to {vocabulary - 1})"
-    )
+        why = "which the grammar or mask rules out"
+    else:
+        why = f"which is not in the vocabulary (0 to {vocabulary - 1})"
+    return f"the device program chose token {token}, {why}: node {node}, int []"
 
 
 def _sample_rows(

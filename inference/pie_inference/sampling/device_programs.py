@@ -183,6 +183,11 @@ class DevicePrograms:
         if len(self._by_text) > _UNUSED:
             self._by_text = {t: values for t, values in self._by_text.items() if values.samplers}
 
+    def token_node(self, sampler: int) -> int:
+        """The node that is the token, in a sampler's program; -1 without one."""
+        place = self._places[sampler]
+        return -1 if place is None else place[0].program.token
+
     def state(self, sampler: int, step: int) -> list[torch.Tensor] | None:
         """The values that change, of the step that comes after so many; None without a program."""
         place = self._places[sampler]

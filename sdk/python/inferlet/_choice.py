@@ -267,9 +267,13 @@ class DeviceChoice:
         self._guesses = guesses
         self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
         self._lost = False  # the matcher may have consumed a token that was not seen here
-        self._run = Run(sequence)
+        self._run = Run(sequence, sampler.explain)
         self._given = len(sequence.known_tokens())  # before the first choice
-        self._handle = sequence.open_sampler(sampler.to_json())
+        try:
+            self._handle = sequence.open_sampler(sampler.to_json())
+        except PieError as error:
+            sampler.explain(error)
+            raise
         self._feed_all()
 
     @property
@@ -326,6 +330,7 @@ class DeviceChoice:
         try:
             answer = await self._sequence.outcome(future, raw.take_sample)
         except PieError as error:
+            self._sampler.explain(error)
             for other in self._beside:
                 other.recover(error)
             raise

@@ -9,6 +9,7 @@ given is undone (`retract`).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Sequence as Several
 from contextlib import suppress
 
@@ -29,10 +30,16 @@ class Run:
         undone: whether choices were undone since it was last set to False.
     """
 
-    __slots__ = ("_came", "_given", "_handle", "_last", "_most", "_sequence", "undone")
+    __slots__ = ("_came", "_explain", "_given", "_handle", "_last", "_most", "_sequence", "undone")
 
-    def __init__(self, sequence: Sequence) -> None:
-        """None yet."""
+    def __init__(self, sequence: Sequence, explain: Callable[[PieError], None]) -> None:
+        """None yet.
+
+        Args:
+            sequence: whose tokens the run makes.
+            explain: adds to an error what the sampler knows of it.
+        """
+        self._explain = explain
         self.undone = False
         self._sequence = sequence
         self._handle: int | None = None
@@ -181,6 +188,7 @@ class Run:
     def _failed(self, error: BaseException) -> None:
         self.retract()
         if isinstance(error, PieError):
+            self._explain(error)
             self._sequence.recover(error)
 
     def retract(self) -> None:

@@ -24,7 +24,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -38,6 +40,7 @@ from inferlet._device_language import (
     result_type,
 )
 from inferlet._device_methods import TensorMethods
+from inferlet.errors import PieError
 
 __all__ = [
     "VOCABULARY",
@@ -78,6 +81,26 @@ class _Node(NamedTuple):
     type: Type
 
 
+_NODE = re.compile(r"\bnode (\d+)\b")
+_PACKAGE = __name__.partition(".")[0]
+
+
+def _place() -> str:
+    """File and line of the caller that is not of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+class _Recorded(NamedTuple):
+    """What became of a function."""
+
+    text: str  # canonical
+    operations: frozenset[str]
+    places: tuple[str, ...]  # file and line of each node
+
+
 class _Recording:
     """What a function does while it is called: each operation once."""
 
@@ -87,6 +110,7 @@ class _Recording:
         self.names = {name: (i, names[name]) for i, name in enumerate(sorted(names))}
         self.nodes: list[_Node] = []
         self._known: dict[tuple[str, tuple[int, ...], tuple[int, ...]], int] = {}
+        self._places: list[str] = []
 
     def add(self, operation: str, operands: Sequence[Tensor], attributes: Sequence[int]) -> Tensor:
         key = (operation, tuple(one.number for one in operands), tuple(attributes))
@@ -104,11 +128,12 @@ class _Recording:
 
     def _put(self, key: tuple[str, tuple[int, ...], tuple[int, ...]], of: Type) -> int:
         self.nodes.append(_Node(*key, of))
+        self._places.append(_place())
         self._known[key] = len(self.nodes) - 1
         return len(self.nodes) - 1
 
-    def text(self, token: Tensor, following: dict[str, Tensor]) -> tuple[str, frozenset[str]]:
-        """The canonical text, and the operations in it."""
+    def finish(self, token: Tensor, following: dict[str, Tensor]) -> _Recorded:
+        """What was recorded, as far as the token and the next state need it."""
         order: dict[int, int] = {}
         changed = sorted((self.names[name][0], name) for name in following)
         for root in (token.number, *(following[name].number for _, name in changed)):
@@ -124,7 +149,11 @@ class _Recording:
             "next": [[number, order[following[name].number]] for number, name in changed],
         }
         text = json.dumps(given, separators=(",", ":"), ensure_ascii=False)
-        return text, frozenset(self.nodes[number].operation for number in order)
+        return _Recorded(
+            text,
+            frozenset(self.nodes[number].operation for number in order),
+            tuple(self._places[number] for number in order),
+        )
 
     def _visit(self, root: int, order: dict[int, int]) -> None:
         """Operands first. A stack: recordings are deeper than Python's."""
@@ -455,6 +484,7 @@ class ProgramSampler:
         counts: whether it asks how often tokens occur.
         looks_back: whether it asks for tokens of the text at all.
         has_state: whether some of what it was given changes from token to token.
+        places: file and line of each of its nodes.
         seed: same seed (modulo 2^64), same tokens; without one the server draws it.
         logprobs: how many of the most likely tokens each step returns as well.
     """
@@ -464,12 +494,19 @@ class ProgramSampler:
     counts: bool
     looks_back: bool
     has_state: bool
+    places: tuple[str, ...]
     seed: int | None = None
     logprobs: int = 0
 
     def seeded(self, seed: int | None) -> ProgramSampler:
         """The same sampler with another seed."""
         return replace(self, seed=seed)
+
+    def explain(self, error: PieError) -> None:
+        """Adds to an error that names a node of the program the file and line that made it."""
+        found = _NODE.search(error.message)
+        if found and int(found[1]) < len(self.places):
+            error.add(f", made at {self.places[int(found[1])]}")
 
     def to_json(self) -> str:
         """The parameters, as `raw.create_sampler` takes them."""
@@ -490,7 +527,7 @@ class DeviceProgram:
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", "program")
         self._takes_state = function.__code__.co_argcount > 1
-        self._known: dict[tuple[tuple[str, Type], ...], tuple[str, frozenset[str]]] = {}
+        self._known: dict[tuple[tuple[str, Type], ...], _Recorded] = {}
 
     def __call__(
         self, *, seed: int | None = None, logprobs: int = 0, **given: Any
@@ -511,18 +548,19 @@ class DeviceProgram:
             if len(self._known) >= _FEW:
                 self._known.clear()
             self._known[key] = self._record(types)
-        text, operations = self._known[key]
+        text, operations, places = self._known[key]
         return ProgramSampler(
             text,
             given,
             counts=not operations.isdisjoint(_COUNTING),
             looks_back=not operations.isdisjoint(REMEMBERED),
             has_state='"next":[]' not in text,
+            places=places,
             seed=seed,
             logprobs=logprobs,
         )
 
-    def _record(self, types: dict[str, Type]) -> tuple[str, frozenset[str]]:
+    def _record(self, types: dict[str, Type]) -> _Recorded:
         if _Recording.current is not None:
             raise Mistake(f"{self.__name__} is a whole program: it can't be called within another")
         recording = _Recording.current = _Recording(types)
@@ -536,7 +574,7 @@ class DeviceProgram:
                 )
             changed = state._changed
             kept = {n: t for n, t in changed.items() if t.number != recording.read(n).number}
-            return recording.text(token, kept)
+            return recording.finish(token, kept)
         finally:
             _Recording.current = None
 

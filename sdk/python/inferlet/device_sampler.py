@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from inferlet._sampler_parameters import SamplerParameters
+from inferlet.errors import PieError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,9 @@ class DeviceSampler(SamplerParameters):
     def seeded(self, seed: int | None) -> DeviceSampler:
         """The same sampler with another seed."""
         return replace(self, seed=seed)
+
+    def explain(self, error: PieError) -> None:
+        """Adds to an error of it what only the inferlet knows: nothing."""
 
     def to_json(self) -> str:
         """The parameters, as `raw.create_sampler` takes them: those that were set."""

@@ -75,6 +75,12 @@ def outside(logits):
     return device.step() + 100_000_000
 
 
+@device.program
+def too_wide(logits):
+    wide = device.iota(1000).reshape(1000, 1) + device.iota(1000)
+    return wide[0].argmax()
+
+
 async def of(model, sampler, prompt):
     """The tokens of one generation."""
     context = Context(model)
@@ -123,7 +129,13 @@ async def alone(model, prompt):
     try:
         await of(model, outside(), prompt)
     except PieError as error:
-        answer["outside"] = str(error)
+        code = outside.function.__code__
+        answer["outside"] = [str(error), f"{code.co_filename}:{code.co_firstlineno + 2}"]
+    try:
+        await of(model, too_wide(), prompt)
+    except PieError as error:
+        answer["too_wide"] = str(error)
+        answer["wide_line"] = too_wide.function.__code__.co_firstlineno + 2
     queue = raw.create_queue(model.name)
     answer["refused"] = []
     for sent in (
