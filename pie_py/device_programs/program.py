@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -38,7 +39,6 @@ MOST_GIVEN = 1 << 18  # elements that do not
 MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
 MOST_COST = 1024  # additions for each token of the vocabulary
 BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
-COST_OF_A_STEP = 1 << 27  # additions of all programs in a step; one may always run
 _REMEMBERED = 256  # programs that are not read again
 LEAST_COST = 1 << 22  # additions that any program may cost
 
@@ -80,6 +80,9 @@ class Program:
     nodes: tuple[Node, ...]
     token: int
     next: dict[int, int]
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     @cached_property
     def hash(self) -> str:
@@ -228,11 +231,16 @@ def _nodes(given: Any, names: tuple[Name, ...]) -> tuple[Node, ...]:
             of = names[_index(numbers[0], len(names), f"node {i}: state")].type
         else:
             try:
-                of = result_type(operation, [found[each].type for each in before], numbers)
+                of = _result_type(operation, tuple(found[each].type for each in before), numbers)
             except Mistake as error:
                 raise ProgramFault(f"node {i}: {error}") from None
         found.append(Node(operation, before, numbers, of))
     return tuple(found)
+
+
+@lru_cache(1 << 12)
+def _result_type(name: str, operands: Sequence[Type], attributes: tuple[int, ...]) -> Type:
+    return result_type(name, operands, attributes)
 
 
 def _next(given: Any, names: tuple[Name, ...], nodes: tuple[Node, ...]) -> dict[int, int]:

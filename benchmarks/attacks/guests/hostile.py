@@ -4,14 +4,17 @@ Each error's code is told once, to the client that reads.
 """
 
 import json
+import math
 import struct
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from inferlet import PieError, raw
+from inferlet import PieError, device, raw
+from inferlet.device import ProgramSampler
 
+SORTS = 7  # as many as a program may have
 TOLD: set[str] = set()
 
 
@@ -295,6 +298,68 @@ def attack_steps(priority: str = "0") -> None:
             tries(raw.forward, line, [], embeds, [], [embeds[0], 1], [])
         wait_for(line)
     hold()
+
+
+def attack_programs(rule: str) -> None:
+    """Choices by device programs, 64 at a time, by as many samplers as there may be of 16."""
+    line, number = queue(), 0
+    embeds = filled(line, 1)
+    if embeds is None:
+        return
+    tries(raw.forward, line, [], embeds, [], embeds, [])
+    while True:
+        samplers = []
+        for _ in range(16):
+            number += 1
+            sent = globals()[f"_{rule}"](number).to_json()
+            made = tries(raw.create_sampler, line, sent)
+            if isinstance(made, int):
+                samplers.append(made)
+        for _ in range(4):
+            for sampler in samplers:
+                tries(raw.sample, line, embeds[0], sampler)
+        wait_for(line)
+        for sampler in samplers:
+            raw.destroy_sampler(line, sampler)
+        if not samplers:
+            pause(5)
+
+
+def _sorts(number: int) -> ProgramSampler:
+    """As many sorts as a program may have."""
+
+    def rule(logits: device.Tensor) -> device.Tensor:
+        for _ in range(SORTS):
+            logits = logits[logits.argsort()] + 1.0
+        return device.draw(logits)
+
+    return device.program(rule)(seed=number)
+
+
+def _no_numbers(number: int) -> ProgramSampler:
+    """Each value is NaN, that of its state, too."""
+
+    def rule(logits: device.Tensor, state: device.State) -> device.Tensor:
+        wrong = logits * math.inf - logits * math.inf + state.wrong.sum()
+        state.wrong = state.wrong / (state.wrong - state.wrong) + wrong[0]
+        return (wrong * wrong.cumsum()).argmax() + wrong[5].to_int()
+
+    return device.program(rule)(wrong=[0.0] * 1024, seed=number)
+
+
+def _large_state(number: int) -> ProgramSampler:
+    """As much as a program may be given, and as much as may change."""
+
+    def rule(logits: device.Tensor, state: device.State) -> device.Tensor:
+        state.changing = state.changing + state.table[:1024]
+        return logits.argmax() + state.changing[0] * 0
+
+    return device.program(rule)(table=[number] * 100_000, changing=[0] * 1024)
+
+
+def _others(number: int) -> ProgramSampler:
+    """No two are alike."""
+    return device.program(lambda logits: device.draw(logits + float(number)))(seed=number)
 
 
 def attack_hoard(what: str, then: str) -> None:

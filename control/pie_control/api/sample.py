@@ -30,6 +30,7 @@ from pie_control.models.model import OpenQueue
 from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
 from pie_py.device_programs.bound import VERSIONS
 from pie_py.device_programs.language import REMEMBERED
+from pie_py.device_programs.step_cost import FREE, step_cost
 from pie_py.wire.plan import Uint32
 
 
@@ -60,7 +61,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         top=min(wanted.logprobs, vocabulary),
         program_bytes=program_bytes,
         program=program,
-        cost=0 if program is None else int(program.cost(vocabulary)),
+        cost=FREE if program is None else step_cost(program, vocabulary),
     )
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
     command = SetSamplerCommand(

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 
 from pie_control.errors import ApiError, Code
+from pie_py.device_programs.step_cost import OF_A_STEP
 from pie_py.wire.plan import Batch, BatchResult, Clear, Int32
 
 if TYPE_CHECKING:
@@ -42,10 +43,13 @@ class BatchLimits:
     tokens: int  # inputs of forwards, tokens of embeds, or tokens that samplers observe
     commands: int
     steps: int = 0  # of runs, that are in the batch already
+    programs: int = OF_A_STEP  # the time that device programs may take
 
     def without(self, steps: int) -> BatchLimits:
         """The rest beside so many steps of runs."""
-        return BatchLimits(self.tokens - steps, self.commands - steps, steps)
+        return replace(
+            self, tokens=self.tokens - steps, commands=self.commands - steps, steps=steps
+        )
 
 
 class Mark(Protocol):
@@ -140,6 +144,11 @@ class Command(ABC):
         if name is None or not cls.takes_tokens:
             return len(commands)
         return within((len(getattr(command, name)) for command in commands), limits.tokens)
+
+    @classmethod
+    def program_time(cls, commands: Sequence[Self]) -> int:
+        """What they take of the time that a step has for device programs."""
+        return 0
 
     def is_held_back(self) -> bool:
         """Whether it has to wait, though it is the first of its queue."""

@@ -25,7 +25,7 @@ from pie_control.commands.queue import Taker
 from pie_control.errors import ApiError, Code
 from pie_control.instances.futures import Future
 from pie_control.resources.samplers import LogitRow, Sampler
-from pie_py.device_programs.program import COST_OF_A_STEP
+from pie_py.device_programs.step_cost import affordable, whole_cost
 from pie_py.wire.operations import OTHERS
 from pie_py.wire.plan import (
     BatchResult,
@@ -130,12 +130,17 @@ class SampleCommand(Command):
     @classmethod
     def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
         """As many as have device programs that fit into a step."""
-        total = 0
-        for i, command in enumerate(commands):
-            total += command.sampler.cost
-            if total > COST_OF_A_STEP:
-                return max(i, 1)
-        return len(commands)
+        if not any(command.sampler.cost.row for command in commands):
+            return len(commands)
+        fits = affordable(_costs(commands), limits.programs)
+        return len(commands) if fits.all() else int(fits.argmin())
+
+    @classmethod
+    def program_time(cls, commands: Sequence[Self]) -> int:
+        """That of their samplers' programs."""
+        if not any(command.sampler.cost.row for command in commands):
+            return 0
+        return whole_cost(_costs(commands))
 
     def is_held_back(self) -> bool:
         """Whether its mask or logits are not there yet, or another queue goes first."""
@@ -194,6 +199,11 @@ class SampleCommand(Command):
     def scrub(self, scrub: Scrub) -> None:
         """The sampler's last token is not the one that was to be."""
         scrub.samplers.add(self.sampler.slot)
+
+
+def _costs(commands: Sequence[SampleCommand]) -> Int32:
+    """Of their device programs, `[3, n]`."""
+    return np.array([command.sampler.cost for command in commands], np.int32).T
 
 
 def _rows(commands: Sequence[SampleCommand]) -> Int32:

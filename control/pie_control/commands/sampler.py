@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from pie_control.commands.command import Command, Numbers, Scrub, Touched, int32, starts_of
+from pie_control.commands.command import (
+    BatchLimits,
+    Command,
+    Numbers,
+    Scrub,
+    Touched,
+    int32,
+    starts_of,
+)
 from pie_control.commands.sample import Question
 from pie_control.instances.futures import Future
 from pie_control.resources.samplers import Sampler
 from pie_py.device_programs.bound import Bound, state_json
-from pie_py.device_programs.program import Program
+from pie_py.device_programs.program import MOST_NODES, Program
 from pie_py.wire import device_programs
 from pie_py.wire.operations import Step, packed
 from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler
@@ -53,6 +61,20 @@ class SetSamplerCommand(Command):
             **device_programs.packed([command.program for command in commands]),
             freed=int32(commands[0].take_freed([one.sampler.slot for one in commands])),
         )
+
+    @classmethod
+    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
+        """As many as have programs that the worker has soon read; of equal ones it reads one."""
+        total, texts = 0, set()
+        for i, command in enumerate(commands):
+            program = None if command.program is None else command.program.program
+            if program is None or program.text in texts:
+                continue
+            texts.add(program.text)
+            total += len(program.nodes)
+            if total > MOST_NODES:
+                return max(i, 1)
+        return len(commands)
 
     def take_freed(self, used: Sequence[int]) -> list[int]:
         """Slots whose programs the worker may forget: none that is used again."""

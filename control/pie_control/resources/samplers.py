@@ -11,6 +11,7 @@ from pie_control.errors import ApiError
 from pie_control.resources.pools import FreeList
 from pie_py.device_programs.bound import VERSIONS
 from pie_py.device_programs.program import Program
+from pie_py.device_programs.step_cost import FREE, StepCost
 from pie_py.wire.operations import LOGIT_ROWS
 
 NO_COUNTS = -1
@@ -60,7 +61,7 @@ class Sampler:
     top: int  # most likely tokens reported with each sample
     program_bytes: int  # what the worker keeps of its device program
     program: Program | None  # the device program that it is
-    cost: int  # of the program, in additions
+    cost: StepCost  # of the program
     steps: int = 0  # tokens asked for so far
     mixing: list[LogitRow] = field(default_factory=list)  # for the next choice
     is_lost: bool = False  # it went back further than its program's state is kept
@@ -158,7 +159,7 @@ class Samplers:
         top: int,
         program_bytes: int = 0,
         program: Program | None = None,
-        cost: int = 0,
+        cost: StepCost = FREE,
     ) -> tuple[int, Sampler]:
         """Takes a slot, and a row if the sampler remembers tokens; returns its handle, too.
 

@@ -9,6 +9,7 @@ then light batches again, such as the distributions of what the forward computes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, cast
 
 from pie_control.commands.command import BatchLimits, Command
@@ -61,7 +62,7 @@ class PlanForming:
         self._pace = pace
         self._backlog = backlog
         self._runs = runs
-        self._limits = limits
+        self._limits = self._left = limits  # of a batch, and what the plan leaves of that
         self._stats = stats
         self._policy = policy
         self._short = short
@@ -75,6 +76,7 @@ class PlanForming:
         before, self.riders = self.riders, {}
         batches: list[PlanBatch] = []
         limits, heads = self._limits, self._backlog.heads[ForwardCommand]
+        self._left = limits
         self._enter_runs()
         # First, for it may end instances whose commands would be gathered below.
         self._runs.take_pages()
@@ -182,7 +184,7 @@ class PlanForming:
         heads = self._backlog.heads[SampleCommand]
         if not heads:
             return False
-        limits = self._limits.without(steps.inputs)
+        limits = self._left.without(steps.inputs)
         commands = gather(heads, limits) if limits.commands > 0 else []
         if commands:
             self._send(cut(commands, limits), batches)
@@ -207,7 +209,7 @@ class PlanForming:
 
     def _gathered(self, kind: type[Command]) -> list[Command]:
         """What a batch of a light kind may have."""
-        return cut(gather(self._backlog.heads[kind], self._limits), self._limits)
+        return cut(gather(self._backlog.heads[kind], self._left), self._left)
 
     def _paced(self, commands: list[SwapInCommand], batches: list[PlanBatch]) -> Sequence[Command]:
         """As many pages of those that come back as a step hides; all if there is none to run."""
@@ -247,6 +249,8 @@ class PlanForming:
     def _send(self, commands: Sequence[Command], batches: list[PlanBatch]) -> None:
         """Takes the commands of a batch out of their queues and adds it to the plan."""
         kind = type(commands[0])
+        if time := kind.program_time(commands):
+            self._left = replace(self._left, programs=self._left.programs - time)
         batch = PlanBatch(kind.kind, commands)
         queues: dict[CommandQueue, None] = {}
         ahead = kind.runs_ahead

@@ -21,7 +21,7 @@ from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.errors import ApiError
 from pie_control.scheduler.speculation import Guesser, Price
-from pie_py.device_programs.program import COST_OF_A_STEP
+from pie_py.device_programs.step_cost import affordable
 from pie_py.wire.plan import (
     Again,
     BatchResult,
@@ -36,9 +36,10 @@ Rows: TypeAlias = NDArray[np.intp]
 
 # What is known of a run, a row each: where its next step reads and writes, how far it is, and what
 # has come of it.
-FACTS = range(16)
+FACTS = range(18)
 SAMPLER, EMBED, POSITION, ADAPTER, MASKED, SENT, LIMIT, CURRENT, PAGES, CHOICE, LAST = FACTS[:11]
-CAME, NOTICE, FRESH, NUMBER, COST = FACTS[11:]
+CAME, NOTICE, FRESH, NUMBER, PROGRAM, ONCE, COST = FACTS[11:]
+STEP_COST = [PROGRAM, ONCE, COST]  # as `StepCost` has it
 NO_TOKEN = -1
 # The batches of a step, with the code of a run's error if the worker refuses its row of one.
 REFUSED_AS = {
@@ -179,7 +180,7 @@ class Runs:
         facts[CHOICE], facts[LAST] = run.step + 1, 0
         facts[SENT] = facts[CAME] = 1  # the first token comes before all others
         facts[FRESH], facts[NUMBER] = 0, self._number
-        facts[COST] = run.sampler.cost
+        facts[STEP_COST] = run.sampler.cost
         self._stops[row] = NO_TOKEN
         if len(run.stops) <= MOST_STOPS:
             stops = [token for token in run.stops if token <= np.iinfo(np.int32).max]
@@ -354,7 +355,7 @@ class Runs:
         """Has a run guess its next tokens from now on, unless it is over, or its choices depend on
         more than the text and how many there were before.
         """
-        if run.over or not run.sampler.is_memoryless or run.sampler.cost or not self._drafts:
+        if run.over or not run.sampler.is_memoryless or run.sampler.program or not self._drafts:
             return
         self._guessers[run] = guesser
         self._unnoted[run] = None
@@ -627,9 +628,7 @@ class Runs:
     def _affordable(self, rows: Rows) -> Rows:
         """Those whose device programs fit into a step: who waited longest first, one at least."""
         order = np.argsort(self._facts[LAST, rows], kind="stable")
-        costs = self._facts[COST, rows[order]].astype(np.int64)
-        total = np.cumsum(costs)
-        fits = (total <= COST_OF_A_STEP) | (costs == 0) | (total == costs)
+        fits = affordable(self._facts[STEP_COST][:, rows[order]])
         return np.sort(rows[order[fits]])
 
     def further(self, first: Steps, most: int) -> list[tuple[Steps, Again]]:

@@ -11,6 +11,7 @@ stands for the number of the model's tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
@@ -102,23 +103,23 @@ OPERATIONS: dict[str, Operation] = {
     "floor": _map("f", "", 1, "The largest whole number that is not above `x`."),
     "sqrt": _map("f", "", 2, "The square root; NaN below 0."),
     "exp": _map("f", "", 4, "`e` to the power of `x`."),
-    "log": _map("f", "", 4, "The natural logarithm; minus infinity of 0, NaN below."),
+    "log": _map("f", "", 16, "The natural logarithm; minus infinity of 0, NaN below."),
     "tanh": _map("f", "", 8, "The hyperbolic tangent."),
     "sigmoid": _map("f", "", 6, "`1 / (1 + exp(-x))`."),
     "not": _map("b", "", 1, "Whether `x` is false."),
     "is_nan": _map("f", "b", 1, "Whether `x` is no number."),
-    "cast": _own("fib", "", 2, "As another `kind`. Of a float the part before the point, 0 for NaN,"
+    "cast": _own("fib", "", 6, "As another `kind`. Of a float the part before the point, 0 for NaN,"
                  " within ±2**62; a number is true if it is not 0.", 1, "kind"),
     # Of two values
     "add": _zip("fi", "", 1, "`a + b`."),
     "sub": _zip("fi", "", 1, "`a - b`."),
     "mul": _zip("fi", "", 1, "`a * b`."),
     "div": _zip("f", "", 1, "`a / b`."),
-    "pow": _zip("f", "", 16, "`a` to the power of `b`."),
+    "pow": _zip("f", "", 32, "`a` to the power of `b`."),
     "minimum": _zip("fi", "", 1, "The smaller one; NaN if one is."),
     "maximum": _zip("fi", "", 1, "The larger one; NaN if one is."),
-    "floordiv": _zip("i", "", 4, "`a // b`, rounded down; 0 where `b` is 0."),
-    "mod": _zip("i", "", 4, "`a - a // b * b`; 0 where `b` is 0."),
+    "floordiv": _zip("i", "", 16, "`a // b`, rounded down; 0 where `b` is 0."),
+    "mod": _zip("i", "", 16, "`a - a // b * b`; 0 where `b` is 0."),
     "and": _zip("ib", "", 1, "Both; of whole numbers bit by bit."),
     "or": _zip("ib", "", 1, "One of them, or both; of whole numbers bit by bit."),
     "xor": _zip("ib", "", 1, "One of them; of whole numbers bit by bit."),
@@ -142,29 +143,29 @@ OPERATIONS: dict[str, Operation] = {
     "cumsum": Operation(Rule.SCAN, "fi", "", 3, "The sum of each element and all before it."),
     "log_softmax": Operation(Rule.SCAN, "f", "", 6, "`x - log(sum(exp(x)))`."),
     "sort": Operation(Rule.SCAN, "fi", "", 60, "In order, the smallest first, NaN last."),
-    "argsort": Operation(Rule.SCAN, "fi", "i", 80, "Where the smallest is, then the next, equal"
+    "argsort": Operation(Rule.SCAN, "fi", "i", 200, "Where the smallest is, then the next, equal"
                          " ones in their order; NaN last."),
     "flip": Operation(Rule.SCAN, "fib", "", 1, "In the opposite order."),
-    "top": _own("fi", "i", 8, "Where the `count` largest are, the largest first, equal ones in"
+    "top": _own("fi", "i", 40, "Where the `count` largest are, the largest first, equal ones in"
                 " their order; NaN is below all.", 1, "count"),
-    "nucleus": _own("f", "b", 16, "Which of the largest, equal ones in their order, are the fewest"
+    "nucleus": _own("f", "b", 220, "Which of the largest, equal ones in their order, are the fewest"
                     " whose `exp` reach a share, the second operand, of the sum; all with 1.", 2),
     "slice": _own("fib", "", 1, "From `start` up to, without it, `stop`.", 1, "start", "stop"),
     "concat": _own("fib", "", 1, "The second operand behind the first.", 2),
     # Places
-    "gather": _own("fib", "", 3, "The elements (of two axes: the rows) of the first operand at"
+    "gather": _own("fib", "", 10, "The elements (of two axes: the rows) of the first operand at"
                    " places; 0 or false outside.", 2),
-    "scatter_add": _own("fi", "", 4, "The first operand, with values added at places; those outside"
-                        " are left out.", 3),
-    "scatter_max": _own("fib", "", 4, "The first operand, or the largest value for a place if that"
+    "scatter_add": _own("fi", "", 32, "The first operand, with values added at places; those"
+                        " outside are left out.", 3),
+    "scatter_max": _own("fib", "", 32, "The first operand, or the largest value for a place if that"
                         " is larger (of bools: true if one is); those outside are left out.", 3),
     "reshape": _own("fib", "", 0, "The same elements with other sizes.", 1, "sizes"),
     "transpose": _own("fib", "", 2, "The two axes changed.", 1),
     "matvec": _own("f", "", 2, "The products of a matrix's rows `[n, m]` with a vector `[m]`.", 2),
     # Chance, which depends on seed, step, stream and number alone
-    "random": _own("i", "f", 12, "A random number, 0 up to 1, for each of some numbers.", 1,
+    "random": _own("i", "f", 24, "A random number, 0 up to 1, for each of some numbers.", 1,
                    "stream"),
-    "exponential": _own("i", "f", 16, "A random number, exponentially distributed, for each of some"
+    "exponential": _own("i", "f", 40, "A random number, exponentially distributed, for each of some"
                         " numbers. `argmax(logits - log(exponential(tokens)))` draws a token.", 1,
                         "stream"),
 }  # fmt: skip
@@ -176,7 +177,7 @@ class Mistake(TypeError):
     """An operation that does not go with its operands."""
 
 
-def result_type(name: str, operands: list[Type], attributes: tuple[int, ...]) -> Type:
+def result_type(name: str, operands: Sequence[Type], attributes: tuple[int, ...]) -> Type:
     """The type of what an operation gives.
 
     Args:
@@ -209,7 +210,7 @@ def result_type(name: str, operands: list[Type], attributes: tuple[int, ...]) ->
     return _own_type(name, kind, operands, attributes)
 
 
-def _check_kinds(name: str, operation: Operation, values: list[Type]) -> None:
+def _check_kinds(name: str, operation: Operation, values: Sequence[Type]) -> None:
     allowed = [LETTERS[letter] for letter in operation.takes]
     same = values[:1] if name in ("gather", "scatter_add", "scatter_max") else values
     for one in same:
@@ -250,7 +251,7 @@ def _sized(name: str, size: int) -> tuple[int]:
     return (size,)
 
 
-def _own_type(name: str, kind: Kind, operands: list[Type], attributes: tuple[int, ...]) -> Type:
+def _own_type(name: str, kind: Kind, operands: Sequence[Type], attributes: tuple[int, ...]) -> Type:
     match name, operands, attributes:
         case "logits" | "counts" | "given", _, _:
             return Type(kind, (VOCABULARY,))

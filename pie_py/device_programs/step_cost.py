@@ -1,0 +1,77 @@
+"""How much of a step's time choices by device programs may take, and which of them fit into it.
+
+A program costs something once in a step, for each of its operations, and something for each row
+that it chooses for. Operations on few elements are all of the first kind.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_py.device_programs.program import Program
+
+OF_A_STEP = 1 << 20  # what all programs of a step may cost together; one row may always run
+# Additions, of 0.3 ns each on one core, that stand for it: as many as 32 rows of top-p take, which
+# large vocabularies need; or 20 ms.
+PER_TOKEN = 1 << 14
+LEAST = 1 << 26
+PER_PROGRAM, PER_NODE = 400_000, 13_000  # additions that calls of PyTorch take as long as
+
+
+class StepCost(NamedTuple):
+    """What choices by one program cost, in parts of `OF_A_STEP`.
+
+    Attributes:
+        program: a number of 31 bits that tells it from others.
+        once: in each step, for however many rows.
+        row: for each of them.
+    """
+
+    program: int
+    once: int
+    row: int
+
+
+FREE = StepCost(0, 0, 0)
+
+
+@lru_cache(256)
+def step_cost(program: Program, vocabulary: int) -> StepCost:
+    """The cost of a program with a model of so many tokens."""
+    part = OF_A_STEP / max(LEAST, PER_TOKEN * vocabulary)
+    once = (PER_PROGRAM + PER_NODE * len(program.nodes)) * part
+    # Strings' hashes are different in each process: nobody can make two programs look alike.
+    return StepCost(
+        hash(program.text) & 0x7FFF_FFFF, int(once) + 1, int(program.cost(vocabulary) * part) + 1
+    )
+
+
+def affordable(costs: NDArray[Any], room: int = OF_A_STEP) -> NDArray[np.bool_]:
+    """Which of some choices fit into a step, `[n]`: earlier ones before later ones.
+
+    Args:
+        costs: int32 `[3, n]`, a `StepCost` in each column; `FREE` always fits.
+        room: what they may cost; one fits always.
+    """
+    own = _each(costs)
+    total = own.cumsum()
+    fits: NDArray[np.bool_] = (total <= room) | (own == 0) | (total == own)
+    return fits
+
+
+def whole_cost(costs: NDArray[Any]) -> int:
+    """What some choices, `[3, n]`, cost together in one step."""
+    return int(_each(costs).sum())
+
+
+def _each(costs: NDArray[Any]) -> NDArray[np.int64]:
+    """What each adds, `[n]`: the first row of a program has what it costs once."""
+    programs, once, _ = costs
+    own: NDArray[np.int64] = costs[2].astype(np.int64)
+    firsts = np.unique(programs, return_index=True)[1]
+    own[firsts] += once[firsts]
+    return own

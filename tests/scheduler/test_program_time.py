@@ -1,0 +1,63 @@
+"""What device programs may take of a step, and which choices have to wait for the next one."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferlet import device
+from pie_py.device_programs.program import read_program
+from pie_py.device_programs.step_cost import (
+    FREE,
+    OF_A_STEP,
+    StepCost,
+    affordable,
+    step_cost,
+    whole_cost,
+)
+
+PROGRAMS = st.builds(
+    StepCost,
+    st.integers(1, 5),
+    st.sampled_from([1, OF_A_STEP // 4]),
+    st.integers(1, OF_A_STEP * 2 // 3),
+)
+
+
+@given(st.lists(st.just(FREE) | PROGRAMS, min_size=1), st.integers(0, OF_A_STEP))
+def test_what_fits_is_bounded_and_never_nothing(costs: list[StepCost], room: int) -> None:
+    table = np.array(costs, np.int32).T
+    fits = affordable(table, room)
+    programs = [
+        cost for cost, fit in zip(costs, fits.tolist(), strict=True) if fit and cost != FREE
+    ]
+    assert all(fit for cost, fit in zip(costs, fits.tolist(), strict=True) if cost == FREE)
+    assert programs[:1] == [cost for cost in costs if cost != FREE][:1]
+    if len(programs) > 1:
+        once = {cost.program: cost.once for cost in reversed(programs)}
+        assert sum(cost.row for cost in programs) + sum(once.values()) <= room
+        assert whole_cost(np.array(programs, np.int32).T) <= room
+
+
+def test_rows_of_one_program_cost_less_than_as_many_programs() -> None:
+    def scaled(by: float) -> str:
+        return device.program(lambda logits: device.draw(logits * by))().text
+
+    texts = [scaled(float(i)) for i in range(64)]
+    costs = [step_cost(read_program(text), 2403) for text in texts]
+    assert len({cost.program for cost in costs}) == 64
+    alike, others = np.array([costs[0]] * 64).T, np.array(costs).T
+    assert whole_cost(alike) < whole_cost(others) / 4
+    assert affordable(alike).all()
+    assert affordable(np.array([costs[0]] * 64 * 20).T).sum() > 400
+    assert not affordable(np.array(costs * 3).T).all() or whole_cost(others) < OF_A_STEP
+
+
+def test_32_rows_of_top_p_fit_into_a_step_of_a_large_vocabulary() -> None:
+    def rule(logits: device.Tensor) -> device.Tensor:
+        kept = device.nucleus(logits, 0.9)
+        return device.draw(logits.where(kept, -1e30))
+
+    cost = step_cost(read_program(device.program(rule)().text), 150_000)
+    assert affordable(np.array([cost] * 32).T).all()
