@@ -37,6 +37,7 @@ MODULES = {
     "laptop": "benchmarks.laptop.compare",
     "clients": "benchmarks.clients.run",
     "speculation": "benchmarks.speculation.compare",
+    "guest-rules": "benchmarks.guest_rules.compare",
 }
 ATTACKS = Benchmarks(
     {

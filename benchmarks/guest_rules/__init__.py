@@ -1,0 +1,1 @@
+"""What it saves that a rule runs where the model does."""
