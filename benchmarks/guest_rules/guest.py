@@ -4,6 +4,7 @@ import json
 import math
 import random
 import time
+from typing import Any
 
 from inferlet import Context, Model, device
 
@@ -11,7 +12,7 @@ LIKELIEST = 256  # tokens of a distribution that a guest sees
 
 
 @device.program
-def on_device(logits, state):
+def on_device(logits: device.Tensor, state: device.State) -> device.Tensor:
     """Mirostat 2.0."""
     surprise = -logits.log_softmax() / math.log(2)
     token = device.draw(logits.where(surprise <= state.mu, -math.inf))
@@ -40,7 +41,7 @@ async def main(args: list[str]) -> str:
     job = json.loads(args[0])
     context = Context(Model.load()).fill(job["prompt"])
     await context.flush()
-    given = {"mu": 10.0, "tau": 5.0, "rate": 0.1}
+    given: dict[str, Any] = {"mu": 10.0, "tau": 5.0, "rate": 0.1}
     start = time.perf_counter()
     if job["on_device"]:
         generation = context.generate(on_device(**given, seed=1), max_tokens=job["tokens"], stop=[])

@@ -17,6 +17,7 @@ from typing import NamedTuple
 VOCABULARY = -1  # a size: as many as the model has tokens
 MOST_AXES = 2
 MOST_NEWEST = 4096  # tokens that a program looks back at
+MOST_BESIDE = 2  # contexts whose logits a program reads besides its own's
 
 
 class Kind(IntEnum):
@@ -92,6 +93,8 @@ OPERATIONS: dict[str, Operation] = {
                    " its beginning.", 0, "count"),
     "counts": _own("", "i", 1, "How often each token was generated, `[vocabulary]`.", 0),
     "given": _own("", "b", 1, "Which tokens were given before the generation, `[vocabulary]`.", 0),
+    "beside": _own("", "f", 1, "The logits of a context beside, number 0 or 1, `[vocabulary]`.", 0,
+                   "number"),
     "state": _own("", "", 0, "The value of a name that the program was given.", 0, "number"),
     "constant": _own("", "", 0, "A number: its kind, and its value, a float's as the bits of"
                      " float32.", 0, "kind", "value"),
@@ -256,6 +259,10 @@ def _own_type(name: str, kind: Kind, operands: Sequence[Type], attributes: tuple
             return Type(kind, (VOCABULARY,))
         case "step", _, _:
             return Type(kind)
+        case "beside", _, [number]:
+            if not 0 <= number < MOST_BESIDE:
+                raise Mistake(f"beside {number}: 0 to {MOST_BESIDE - 1}")
+            return Type(kind, (VOCABULARY,))
         case "newest", _, [count]:
             if not 1 <= count <= MOST_NEWEST:
                 raise Mistake(f"newest {count} tokens: 1 to {MOST_NEWEST}")

@@ -93,6 +93,12 @@ class Program:
         """Whether one of some operations is in it."""
         return any(node.operation in operations for node in self.nodes)
 
+    @property
+    def beside(self) -> int:
+        """How many contexts beside its own it reads the logits of."""
+        numbers = [node.attributes[0] for node in self.nodes if node.operation == "beside"]
+        return max(numbers, default=-1) + 1
+
     def given_bytes(self, vocabulary: int, versions: int = 1) -> int:
         """Of the values of its names, those that change in so many versions."""
         return sum(

@@ -30,6 +30,7 @@ class Row(NamedTuple):
         given: whether the text before has each token.
         seed: of the sampler.
         step: how many tokens it has chosen before.
+        beside: logits of contexts beside.
     """
 
     logits: Sequence[float]
@@ -38,6 +39,7 @@ class Row(NamedTuple):
     given: Sequence[bool] = ()
     seed: int = 0
     step: int = 0
+    beside: Sequence[Sequence[float]] = ()
 
 
 def run(program: Program, row: Row, state: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -79,6 +81,8 @@ def _given(program: Program, node: Node, row: Row, state: Mapping[str, Any]) -> 
             return list(row.counts) or [0] * vocabulary
         case "given", _:
             return list(row.given) or [False] * vocabulary
+        case "beside", [number]:
+            return list(row.beside[number])
         case "state", [number]:
             return state[program.names[number].name]
         case "constant", [kind, value]:

@@ -28,6 +28,13 @@ def test_programs_choose_as_the_samplers_that_mean_the_same(server: Server, gues
     assert len(texts) > 8  # most of the rules made a difference
 
 
+def test_programs_read_the_logits_of_contexts_beside(server: Server, guests: Path) -> None:
+    found = run(server, guests, "beside")
+    assert found.pop("missing").endswith("`device.beside`), and there are 0")
+    assert len({tuple(built_in) for built_in, _ in found.values()}) == 3
+    assert [name for name, (built_in, program) in found.items() if built_in != program] == []
+
+
 def test_state_steps_grammars_and_what_is_refused(server: Server, guests: Path) -> None:
     found = run(server, guests, "alone")
     assert found["counted"] == list(range(10, 34))

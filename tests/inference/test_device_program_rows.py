@@ -116,6 +116,9 @@ class Logits:
     def given(self) -> torch.Tensor:
         raise AssertionError
 
+    def beside(self, number: int) -> torch.Tensor:
+        raise AssertionError(number)
+
     def state(self, number: int) -> torch.Tensor:
         raise AssertionError(number)
 

@@ -46,6 +46,9 @@ class Rows:
     def newest(self, count: int) -> torch.Tensor:
         return torch.tensor([([-1] * count + list(row.newest))[-count:] for row in self._rows])
 
+    def beside(self, number: int) -> torch.Tensor:
+        return torch.tensor([row.beside[number] for row in self._rows])
+
     def counts(self) -> torch.Tensor:
         return torch.tensor([row.counts for row in self._rows])
 

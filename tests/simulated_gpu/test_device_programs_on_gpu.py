@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +16,7 @@ from support.random_device_programs import SIZE, random_program, random_row, ran
 
 from inferlet import device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
-from pie_inference.sampling.device_programs import DevicePrograms
+from pie_inference.sampling.device_programs import DevicePrograms, Some
 from pie_inference.sampling.remembered import RememberedTokens
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
@@ -126,8 +127,13 @@ def test_no_operation_asks_the_gpu() -> None:
                 logits,
                 remembered,
                 (ints(range(4)), np.full(4, 5)),
+                partial(_beside, logits),
             )
         assert gpu.asked[before:] == [], program.text
+
+
+def _beside(logits: torch.Tensor, number: int, rows: Some) -> torch.Tensor:
+    return logits[rows] * number
 
 
 def _bound(program: Program, state: dict[str, Any]) -> Bound:

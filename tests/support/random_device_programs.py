@@ -81,6 +81,8 @@ def _attributes(chance: Random, name: str, operands: list[Tensor]) -> list[int]:
                 value = chance.choice([*ODD_FLOATS, chance.gauss(0, 2)])
                 return [kind, struct.unpack("<I", struct.pack("<f", value))[0]]
             return [kind, chance.randrange(2) if kind is Kind.BOOL else chance.randrange(-70, 70)]
+        case "beside":
+            return [chance.randrange(2)]
         case "newest" | "top":
             return [chance.randint(1, 5)]
         case "iota":
@@ -108,6 +110,10 @@ def random_row(chance: Random) -> Row:
         given=[chance.random() < 0.3 for _ in range(SIZE)],
         seed=chance.randrange(2**64),
         step=chance.randrange(1000),
+        beside=[
+            [struct.unpack("<f", struct.pack("<f", chance.gauss(0, 3)))[0] for _ in range(SIZE)]
+            for _ in range(2)
+        ],
     )
 
 

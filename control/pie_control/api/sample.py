@@ -57,7 +57,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         model.program_share.check(instance.user, program_bytes, pool.free_bytes)
     handle, sampler = target.space.samplers.create(
         remembers=remembers,
-        mixes=rule.mixes,
+        mixes=rule.mixes if program is None else program.beside,
         top=min(wanted.logprobs, vocabulary),
         program_bytes=program_bytes,
         program=program,
@@ -129,7 +129,8 @@ def mix_logits(
     if len(found.mixing) >= found.mixes:
         raise ApiError(
             "invalid-argument",
-            f"the sampler has weights for {found.mixes} other logits (`mix`: its own, then theirs)",
+            f"the sampler mixes {found.mixes} other logits in (`mix`: weights of its own, then of"
+            " theirs; a device program: as many as it reads)",
         )
     row = _written_embed(source, embed)
     source.queue.check_room()

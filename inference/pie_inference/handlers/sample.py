@@ -156,7 +156,7 @@ def _sample_rows(
             may = allowed(batch.masks[batch.masked[rows][masked]], pool)
             index = upload_index(masked, model.device)
             wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
-    tokens, by_programs = _chosen(pool, wanted, samplers, choices.steps, programmed)
+    tokens, by_programs = _chosen(pool, wanted, choices, programmed)
     logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
     if whole is not None:
         logprobs = logprobs - whole
@@ -167,20 +167,20 @@ def _sample_rows(
 def _chosen(
     pool: SamplerPool,
     wanted: torch.Tensor,
-    samplers: Int32,
-    steps: NDArray[np.uint32],
+    choices: Choices,
     programmed: NDArray[np.intp],
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Tokens `[n]`, -1 for none, and in a list what device programs chose, if rows have any."""
     if not programmed.size:
-        return choose(wanted, pool.parameters(samplers, steps)), []
+        return choose(wanted, pool.parameters(choices.samplers, choices.steps)), []
+    samplers, steps = choices.samplers, choices.steps
     if programmed.size == samplers.size:
-        found = pool.choose_by_program(samplers, steps, wanted)
+        found = pool.choose_by_program(choices, wanted)
         return _possible(found, wanted), [found]
     others = np.delete(np.arange(samplers.size), programmed)
     some, rest = upload_index(programmed, pool.device), upload_index(others, pool.device)
     seen = wanted[some]
-    found = pool.choose_by_program(samplers[programmed], steps[programmed], seen)
+    found = pool.choose_by_program(choices.some(programmed), seen)
     tokens = torch.empty(samplers.size, dtype=torch.int64, device=pool.device)
     tokens[some] = _possible(found, seen)
     tokens[rest] = choose(wanted[rest], pool.parameters(samplers[others], steps[others]))

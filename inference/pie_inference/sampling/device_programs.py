@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +18,21 @@ from pie_inference.sampling.remembered import GIVEN, TIMES, RememberedTokens
 from pie_py.device_programs.bound import ARRAYS, VERSIONS, Bound
 from pie_py.device_programs.program import Program, sizes_of
 from pie_py.wire.plan import Int32
+
+Some: TypeAlias = slice | NDArray[np.int64]  # of a step's samplers
+
+
+class Others(Protocol):
+    """Gives logits of contexts beside."""
+
+    def __call__(self, number: int, rows: Some) -> torch.Tensor:
+        """Those of the context of this number, float32 `[m, vocabulary]`."""
+
+
+def nothing_beside(number: int, rows: Some) -> torch.Tensor:
+    """There is no context beside."""
+    raise ValueError(f"no program here reads the logits of context {number} beside")
+
 
 _UNUSED = 64  # programs that are kept although no sampler has them
 _FEW = 8  # rows of values, which are not worth giving back
@@ -105,8 +121,10 @@ class _Rows:
         steps: NDArray[np.uint32],
         remembered: RememberedTokens,
         memory: tuple[Int32, NDArray[np.int64]],
+        others: Callable[[int], torch.Tensor],
     ) -> None:
         self.logits = logits
+        self.beside = others  # logits of a context beside, by its number
         self._values = values
         self._rows = rows
         self._seeds, self._steps = seeds, steps
@@ -205,6 +223,7 @@ class DevicePrograms:
         logits: torch.Tensor,
         remembered: RememberedTokens,
         memory: tuple[Int32, NDArray[np.int64]],
+        others: Others = nothing_beside,
     ) -> torch.Tensor:
         """Tokens int64 `[n]` that the programs of samplers `[n]` choose, whatever they are.
 
@@ -215,6 +234,8 @@ class DevicePrograms:
             logits: float32 `[n, vocabulary]`, none NaN; they are left alone.
             remembered: tokens of the texts.
             memory: rows of those `[n]`, and how many tokens each text has.
+            others: gives the logits of contexts beside, float32 `[m, vocabulary]`, by their number
+                and which of the samplers are asked for.
         """
         alike: dict[int, tuple[_Values, list[int], list[int]]] = {}
         for i, sampler in enumerate(samplers.tolist()):
@@ -236,6 +257,7 @@ class DevicePrograms:
                 steps[some],
                 remembered,
                 (memory[0][some], memory[1][some]),
+                partial(others, rows=some),
             )
             chosen, following = values.executable.run(rows)
             if following:

@@ -53,6 +53,9 @@ class Rows(Protocol):
     def given(self) -> torch.Tensor:
         """Which tokens the text before has, bool `[n, vocabulary]`."""
 
+    def beside(self, number: int) -> torch.Tensor:
+        """The logits of a context beside, float32 `[n, vocabulary]`."""
+
     def state(self, number: int) -> torch.Tensor:
         """The value of a name, `[n, *sizes]`."""
 
@@ -133,6 +136,8 @@ class Executable:
                 return lambda rows, values: rows.counts()
             case "given", _:
                 return lambda rows, values: rows.given()
+            case "beside", [number]:
+                return lambda rows, values: rows.beside(number)
             case "state", [number]:
                 return lambda rows, values: rows.state(number)
             case "constant", [kind, value]:

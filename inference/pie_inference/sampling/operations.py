@@ -120,12 +120,8 @@ class Known:
         mixed = self._choices.mixed
         if not mixed.size or not (mixed[self._rows, index] != -1).any():
             return None
-        rows = mixed[self._rows, index]
-        found = self._choices.saved.read(
-            upload_index(rows.clip(0), self._pool.device), self._pool.vocabulary
-        )
-        found = found.masked_fill(self._column(rows == -1), 0)
-        return found.masked_fill(self._column(rows < -1), torch.nan)  # there are none to be had
+        found = self._choices.others(index, self._rows, self._pool.vocabulary, self._pool.device)
+        return found.masked_fill(self._column(mixed[self._rows, index] == -1), 0)
 
     def _arguments(self, index: int) -> Float32:
         return np.array([p.arguments[self.place, index] for p in self._programs], np.float32)

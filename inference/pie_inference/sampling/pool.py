@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pie_inference.device import upload, upload_index
 from pie_inference.sampling.choose import Parameters
-from pie_inference.sampling.device_programs import DevicePrograms
+from pie_inference.sampling.device_programs import DevicePrograms, Some
 from pie_inference.sampling.remembered import RememberedTokens, SavedLogits
 from pie_py.device_programs.bound import Bound
 from pie_py.wire.operations import ARGUMENTS, COUNTING, HISTORY, LOOKING_BACK, Operation
@@ -48,6 +48,24 @@ class Choices:
     masks: NDArray[np.uint32]  # [m, w] bit t % 32 of word t // 32 allows token t
     mixed: Int32  # [n, OTHERS] rows of saved logits, or -1; empty if there are none
     saved: SavedLogits
+
+    def others(self, index: int, rows: Some, vocabulary: int, device: torch.device) -> torch.Tensor:
+        """Saved logits of some rows, `[n, vocabulary]`: NaN where there are none to be had."""
+        places = self.mixed[rows, index]
+        found = self.saved.read(upload_index(places.clip(0), device), vocabulary)
+        lost = upload(np.ascontiguousarray(places < 0), device)
+        return found.masked_fill(lost[:, None], torch.nan)
+
+    def some(self, rows: NDArray[np.intp]) -> Choices:
+        """Some of them."""
+        return Choices(
+            self.samplers[rows],
+            self.steps[rows],
+            self.masked[rows],
+            self.masks,
+            self.mixed[rows] if self.mixed.size else self.mixed,
+            self.saved,
+        )
 
 
 _NOTHING = Program()
@@ -150,15 +168,20 @@ class SamplerPool:
             temperature, self._top_k[samplers], top_p, min_p, self.seeds[samplers], steps
         )
 
-    def choose_by_program(
-        self, samplers: Int32, steps: NDArray[np.uint32], logits: torch.Tensor
-    ) -> torch.Tensor:
+    def choose_by_program(self, choices: Choices, logits: torch.Tensor) -> torch.Tensor:
         """Tokens int64 `[n]` of samplers with device programs, of float32 logits `[n, vocabulary]`;
         whatever the programs say.
         """
+        samplers, steps = choices.samplers, choices.steps
         memory = self.rows[samplers], self.given[samplers] + steps
         return self.device_programs.choose(
-            samplers, steps, self.seeds[samplers], logits, self.remembered, memory
+            samplers,
+            steps,
+            self.seeds[samplers],
+            logits,
+            self.remembered,
+            memory,
+            lambda number, rows: choices.others(number, rows, self.vocabulary, self.device),
         )
 
     def note(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:

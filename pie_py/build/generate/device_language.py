@@ -79,6 +79,7 @@ export const OPERATIONS: Record<string, Operation> = {{
 /** A size: as many as the model has tokens. */
 export const VOCABULARY = {language.VOCABULARY};
 export const MOST_NEWEST = {language.MOST_NEWEST};
+export const MOST_BESIDE = {language.MOST_BESIDE};
 export const REMEMBERED = {json.dumps(list(language.REMEMBERED))};
 """
 

@@ -15,6 +15,7 @@ export const OPERATIONS: Record<string, Operation> = {
   newest: { rule: "own", takes: "", gives: "i", operands: 0, attributes: 1 },
   counts: { rule: "own", takes: "", gives: "i", operands: 0, attributes: 0 },
   given: { rule: "own", takes: "", gives: "b", operands: 0, attributes: 0 },
+  beside: { rule: "own", takes: "", gives: "f", operands: 0, attributes: 1 },
   state: { rule: "own", takes: "", gives: "", operands: 0, attributes: 1 },
   constant: { rule: "own", takes: "", gives: "", operands: 0, attributes: 2 },
   iota: { rule: "own", takes: "", gives: "i", operands: 0, attributes: 1 },
@@ -76,4 +77,5 @@ export const OPERATIONS: Record<string, Operation> = {
 /** A size: as many as the model has tokens. */
 export const VOCABULARY = -1;
 export const MOST_NEWEST = 4096;
+export const MOST_BESIDE = 2;
 export const REMEMBERED = ["newest", "counts", "given"];

@@ -15,7 +15,7 @@
  * by name is a float, and `device.int(5)` an int. docs/device-programs.md has the operations.
  */
 
-import { MOST_NEWEST, OPERATIONS, REMEMBERED, VOCABULARY } from "./device_language.ts";
+import { MOST_BESIDE, MOST_NEWEST, OPERATIONS, REMEMBERED, VOCABULARY } from "./device_language.ts";
 
 export { VOCABULARY };
 
@@ -682,6 +682,9 @@ function ownType(
     case "logits":
     case "counts":
     case "given":
+      return { shape: [VOCABULARY] };
+    case "beside":
+      if (!(one >= 0 && one < MOST_BESIDE)) refuse(`beside ${one}: 0 to ${MOST_BESIDE - 1}`);
       return { shape: [VOCABULARY] };
     case "step":
       return { shape: [] };

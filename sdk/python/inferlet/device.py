@@ -49,6 +49,7 @@ __all__ = [
     "ProgramSampler",
     "State",
     "Tensor",
+    "beside",
     "concat",
     "counts",
     "draw",
@@ -98,6 +99,7 @@ class _Recorded(NamedTuple):
 
     text: str  # canonical
     operations: frozenset[str]
+    beside: int  # contexts beside whose logits it reads
     places: tuple[str, ...]  # file and line of each node
 
 
@@ -152,8 +154,12 @@ class _Recording:
         return _Recorded(
             text,
             frozenset(self.nodes[number].operation for number in order),
+            1 + max((self.nodes[i].attributes[0] for i in order if self._reads(i)), default=-1),
             tuple(self._places[number] for number in order),
         )
+
+    def _reads(self, number: int) -> bool:
+        return self.nodes[number].operation == "beside"
 
     def _visit(self, root: int, order: dict[int, int]) -> None:
         """Operands first. A stack: recordings are deeper than Python's."""
@@ -392,6 +398,11 @@ def counts() -> Tensor:
     return _record("counts")
 
 
+def beside(number: int) -> Tensor:
+    """The logits of one of the contexts beside, float `[vocabulary]`: see `generate`."""
+    return _record("beside", attributes=(number,))
+
+
 def given() -> Tensor:
     """Which tokens the text before the generation has, bool `[vocabulary]`."""
     return _record("given")
@@ -484,6 +495,7 @@ class ProgramSampler:
         counts: whether it asks how often tokens occur.
         looks_back: whether it asks for tokens of the text at all.
         has_state: whether some of what it was given changes from token to token.
+        beside: how many contexts beside its own it reads the logits of.
         places: file and line of each of its nodes.
         seed: same seed (modulo 2^64), same tokens; without one the server draws it.
         logprobs: how many of the most likely tokens each step returns as well.
@@ -494,6 +506,7 @@ class ProgramSampler:
     counts: bool
     looks_back: bool
     has_state: bool
+    beside: int
     places: tuple[str, ...]
     seed: int | None = None
     logprobs: int = 0
@@ -548,13 +561,14 @@ class DeviceProgram:
             if len(self._known) >= _FEW:
                 self._known.clear()
             self._known[key] = self._record(types)
-        text, operations, places = self._known[key]
+        text, operations, beside, places = self._known[key]
         return ProgramSampler(
             text,
             given,
             counts=not operations.isdisjoint(_COUNTING),
             looks_back=not operations.isdisjoint(REMEMBERED),
             has_state='"next":[]' not in text,
+            beside=beside,
             places=places,
             seed=seed,
             logprobs=logprobs,

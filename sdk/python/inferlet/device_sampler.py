@@ -27,6 +27,11 @@ class DeviceSampler(SamplerParameters):
         """The same sampler with another seed."""
         return replace(self, seed=seed)
 
+    @property
+    def beside(self) -> int:
+        """How many contexts beside its own it mixes the logits of."""
+        return len(self.mix) - 1
+
     def explain(self, error: PieError) -> None:
         """Adds to an error of it what only the inferlet knows: nothing."""
 

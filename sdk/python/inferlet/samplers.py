@@ -201,6 +201,27 @@ def healed(logits: Tensor, tokens: Value) -> Tensor:
     return where(step() == 0, allowed_tokens(logits, tokens), logits)
 
 
+# What a context beside says as well: `device.beside(0)`
+
+
+def guidance(logits: Tensor, other: Tensor, scale: Value) -> Tensor:
+    """So many times as far from a text without the prompt (Sanchez et al. 2023)."""
+    without = other.log_softmax()
+    return without + (logits.log_softmax() - without) * scale
+
+
+def contrastive(logits: Tensor, other: Tensor, share: Value = 0.1) -> Tensor:
+    """What a weaker model finds unlikely, of tokens with a share of the likeliest's probability (Li
+    et al. 2023).
+    """
+    return min_p(logits, share) - other.log_softmax()
+
+
+def context_aware(logits: Tensor, other: Tensor, alpha: Value) -> Tensor:
+    """What a document makes likelier than the same text without it says (Shi et al. 2024)."""
+    return logits * (alpha + 1.0) - other * alpha
+
+
 # Programs
 
 

@@ -152,7 +152,51 @@ async def alone(model, prompt):
     return answer
 
 
+CONTEXTS_BESIDE = {
+    "guidance": (
+        DeviceSampler(mix=[3.0, -2.0], temperature=0.0),
+        lambda x, y: samplers.guidance(x, y, 3.0),
+    ),
+    "context_aware": (
+        DeviceSampler(mix=[1.5, -0.5], temperature=0.0),
+        lambda x, y: samplers.context_aware(x, y, 0.5),
+    ),
+    "contrastive": (
+        DeviceSampler(mix=[1.0, -1.0], plausibility=0.1, temperature=0.0),
+        lambda x, y: samplers.contrastive(x, y, 0.1),
+    ),
+}
+
+
+def against(rule):
+    """A program of a rule that reads a context beside."""
+    return device.program(lambda logits: rule(logits, device.beside(0)).argmax())
+
+
+async def contexts_beside(model, prompt):
+    """Of each pair, both texts' tokens; and what is said of a context that is missing."""
+    found: dict[str, object] = {}
+    for name, (built_in, rule) in CONTEXTS_BESIDE.items():
+        mixed = against(rule)
+        texts = found[name] = []
+        for sampler in (built_in, mixed()):
+            context, other = Context(model), Context(model)
+            context.append(prompt)
+            other.append(prompt[-5:])
+            tokens = await context.generate(
+                sampler, max_tokens=TOKENS, stop=[], beside=[other]
+            ).collect_tokens()
+            texts.append(tokens)
+    try:
+        Context(model).generate(mixed())
+    except ValueError as error:
+        found["missing"] = str(error)
+    return found
+
+
 async def main(args):
     model = Model.load()
     mode, prompt = args[0], json.loads(args[1])
-    return json.dumps(await {"pairs": pairs, "alone": alone}[mode](model, prompt))
+    return json.dumps(
+        await {"pairs": pairs, "alone": alone, "beside": contexts_beside}[mode](model, prompt)
+    )
