@@ -51,6 +51,26 @@ def bind(program: Program, given: Mapping[str, Any], vocabulary: int) -> Bound:
     return Bound(program, b"".join(values))
 
 
+def bind_some(program: Program, given: Mapping[str, Any], vocabulary: int) -> dict[int, bytes]:
+    """Checks other values of some names and packs them, by the numbers of the names.
+
+    Args:
+        program: which has names.
+        given: values as `bind` takes them.
+        vocabulary: number of tokens.
+
+    Raises:
+        ProgramFault: naming what is no name, or the value that is of another kind or size.
+    """
+    numbers = {one.name: i for i, one in enumerate(program.names)}
+    if wrong := sorted(given.keys() - numbers.keys()):
+        raise ProgramFault(f"{wrong[0]} is none of its names {sorted(numbers)}")
+    return {
+        numbers[name]: _packed(name, program.names[numbers[name]].type, value, vocabulary)
+        for name, value in given.items()
+    }
+
+
 def state_json(program: Program, values: bytes, vocabulary: int) -> str:
     """What changes, as a JSON object by name; null where JSON has no such number.
 

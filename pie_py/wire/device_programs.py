@@ -9,7 +9,7 @@ import numpy as np
 
 from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.program import ProgramFault, program_for
-from pie_py.wire.plan import Int32, SetSampler, States, Uint32
+from pie_py.wire.plan import Int32, SetSampler, States, Uint32, WriteState
 
 
 def packed(programs: Sequence[Bound | None]) -> dict[str, Any]:
@@ -69,8 +69,12 @@ def packed_states(values: Sequence[bytes]) -> States:
     return States(np.array([len(each) for each in values], np.int32), _words(values))
 
 
-def unpacked_states(states: States) -> list[bytes]:
-    """The state of samplers. Raises ProgramFault if the arrays do not go together."""
+def unpacked_states(states: States | WriteState) -> list[bytes]:
+    """The state of samplers, or values of a name of each.
+
+    Raises:
+        ProgramFault: the arrays do not go together.
+    """
     return _parts(states.values, states.lengths)
 
 

@@ -195,6 +195,18 @@ class ReadState:
 
 
 @dataclass(slots=True)
+class WriteState:
+    """Gives samplers that are device programs other values, one of a name in each of `n` rows."""
+
+    kind: ClassVar[str] = "write_state"
+    samplers: Int32  # [n]
+    steps: Uint32  # [n] tokens chosen before
+    names: Int32  # [n] numbers of the program's names
+    lengths: Int32  # [n] bytes of each value
+    values: Uint32  # each padded to whole words
+
+
+@dataclass(slots=True)
 class KeepLogits:
     """Computes the logits after `n` output embeds and keeps them, for choices to mix in."""
 
@@ -289,6 +301,7 @@ Batch: TypeAlias = (
     | NextDist
     | ReadHidden
     | ReadState
+    | WriteState
     | SetSampler
     | FeedSampler
     | KeepLogits
@@ -312,6 +325,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
         NextDist,
         ReadHidden,
         ReadState,
+        WriteState,
         SetSampler,
         FeedSampler,
         KeepLogits,

@@ -42,6 +42,12 @@ def test_state_steps_grammars_and_what_is_refused(server: Server, guests: Path) 
     assert all(logprob < 0 and count == 2 for _, logprob, count in found["read"])
     assert found["state"] == {"next": 6}
     assert (found["later"], found["forked"]) == ([15, 16, 17], [18, 19])
+    tokens, errors = found["put"]
+    assert tokens == [10, 11, 12, 53, 54, 55, 20, 21, 22]
+    assert errors == [
+        "invalid-argument: state: token is int []: something else was given",
+        "invalid-argument: state: other is none of its names ['more', 'token']",
+    ]
     assert len(found["digits"]) == 8
     assert found["digits"].isdigit()
     error, line = found["outside"]

@@ -18,8 +18,8 @@ from pie_inference import handlers
 from pie_inference.errors import BadBatch
 from pie_py.device_programs.bound import bind
 from pie_py.device_programs.program import read_program
-from pie_py.wire.device_programs import packed
-from pie_py.wire.plan import BatchResult, Sample, SetSampler
+from pie_py.wire.device_programs import packed, packed_states
+from pie_py.wire.plan import BatchResult, Sample, SetSampler, WriteState
 
 RULED_OUT = "the device program chose token 7, which the grammar or mask rules out: node 0, int []"
 
@@ -189,3 +189,26 @@ def test_a_program_that_remembers_needs_a_row(rig: Rig) -> None:
 
     with pytest.raises(BadBatch, match="needs a row"):
         handlers.set_sampler(rig.model, message(rig, [last()], rows=ints([-1])))
+
+
+def written(sampler: int, name: int, value: bytes) -> WriteState:
+    states = packed_states([value])
+    return WriteState(
+        ints([sampler]), np.zeros(1, np.uint32), ints([name]), states.lengths, states.values
+    )
+
+
+def test_values_that_are_no_ones_are_refused(rig: Rig) -> None:
+    put(rig, fixed(token=7), None)
+    value = np.int64(9).tobytes()
+    handlers.write_state(rig.model, written(0, 0, value))
+    assert draw(rig, 1).samples.tokens.tolist() == [9]
+    for wrong in (
+        written(0, 1, value),
+        written(0, -1, value),
+        written(0, 0, value[:4]),
+        written(1, 0, value),
+        written(rig.model.samplers.size, 0, value),
+    ):
+        with pytest.raises(BadBatch, match="write_state"):
+            handlers.write_state(rig.model, wrong)

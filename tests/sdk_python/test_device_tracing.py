@@ -81,6 +81,18 @@ def test_state_is_there_at_the_next_token() -> None:
         assert state == {"bias": wanted}
 
 
+def test_a_list_of_the_state_keeps_a_number_of_each_token() -> None:
+    @device.program
+    def noting(logits: Tensor, state: State) -> Tensor:
+        state.seen = state.seen.with_at(device.step(), logits.max() * state.seen.sum().exp())
+        return logits.argmax()
+
+    program, state = read_program(noting(seen=[0.0] * 3).text), {"seen": [0.0] * 3}
+    for step in range(5):
+        _, state = run(program, Row([1.0 + step], step=step), state)
+    assert [round(value, 3) for value in state["seen"]] == [1.0, 5.437, 1869.914]
+
+
 def test_state_that_stays_is_no_change() -> None:
     @device.program
     def rule(logits: Tensor, state: State) -> Tensor:

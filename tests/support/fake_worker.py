@@ -43,6 +43,7 @@ from pie_py.wire.plan import (
     SetSampler,
     SwapIn,
     SwapOut,
+    WriteState,
 )
 from pie_py.wire.steps import steps_of
 
@@ -366,6 +367,10 @@ class FakeWorker:
     def read_state(self, batch: ReadState) -> BatchResult:
         self._note("read_state", len(batch.samplers), len(batch.samplers))
         return BatchResult(states=packed_states([b""] * len(batch.samplers)))
+
+    def write_state(self, batch: WriteState) -> BatchResult:
+        self._note("write_state", len(batch.samplers), len(batch.samplers))
+        return BatchResult()
 
     def distribution(self, value: Value, k: int) -> tuple[list[int], NDArray[np.float32]]:
         """The most likely tokens after a value, and their probabilities."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pie_control.errors import ApiError
-from pie_py.device_programs.bound import Bound, bind
-from pie_py.device_programs.program import ProgramFault, program_for
+from pie_py.device_programs.bound import Bound, bind, bind_some
+from pie_py.device_programs.program import Program, ProgramFault, program_for
 
 MOST_LOGPROBS = 256
 MOST_TEXT = 1 << 21  # characters of the JSON
@@ -23,6 +24,28 @@ class ProgramParameters(BaseModel):
     given: dict[str, Any] = {}
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] = 0
+
+
+def read_values(program: Program, text: str, vocabulary: int) -> dict[int, bytes]:
+    """Other values of some names of a program, packed, by the numbers of the names.
+
+    Args:
+        program: which has names.
+        text: a JSON object.
+        vocabulary: number of tokens.
+
+    Raises:
+        ApiError: `invalid-argument`, naming what is wrong.
+    """
+    if len(text) > MOST_TEXT:
+        raise ApiError("invalid-argument", f"state: {len(text)} characters; {MOST_TEXT} at most")
+    try:
+        given = json.loads(text)
+        if not isinstance(given, dict):
+            raise ProgramFault("no JSON object")
+        return bind_some(program, given, vocabulary)
+    except (ValueError, RecursionError) as error:
+        raise ApiError("invalid-argument", f"state: {error}") from None
 
 
 def read_program_parameters(text: str, vocabulary: int) -> tuple[ProgramParameters, Bound]:

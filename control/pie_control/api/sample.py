@@ -8,7 +8,11 @@ from typing import Any
 
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of
-from pie_control.api.device_programs import ProgramParameters, read_program_parameters
+from pie_control.api.device_programs import (
+    ProgramParameters,
+    read_program_parameters,
+    read_values,
+)
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.sampler_parameters import NO_RULE, SamplerParameters, read_parameters
 from pie_control.commands.forward import NO_ADAPTER
@@ -22,6 +26,7 @@ from pie_control.commands.sampler import (
     FeedSamplerCommand,
     ReadStateCommand,
     SetSamplerCommand,
+    WriteStateCommand,
 )
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
@@ -30,6 +35,7 @@ from pie_control.models.model import OpenQueue
 from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
 from pie_py.device_programs.bound import VERSIONS
 from pie_py.device_programs.language import REMEMBERED
+from pie_py.device_programs.program import Program
 from pie_py.device_programs.step_cost import FREE, step_cost
 from pie_py.wire.plan import Uint32
 
@@ -73,6 +79,26 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
 
 def read_state(instance: Instance, queue: int, sampler: int) -> int:
     """Queues a look at the state of a device program and opens a future of it."""
+    target, found, program = _with_program(instance, queue, sampler)
+    future = instance.futures.create(FutureKind.TEXT)
+    vocabulary = target.model.description.vocab_size
+    command = ReadStateCommand(found, program, found.steps, vocabulary, future)
+    target.scheduler.enqueue(target.queue, command)
+    return future.handle
+
+
+def write_state(instance: Instance, queue: int, sampler: int, state: str) -> None:
+    """Gives a device program other values of some names, from its next choice on."""
+    target, found, program = _with_program(instance, queue, sampler)
+    values = read_values(program, state, target.model.description.vocab_size)
+    if values:
+        target.scheduler.enqueue(target.queue, WriteStateCommand(found, found.steps, values))
+
+
+def _with_program(
+    instance: Instance, queue: int, sampler: int
+) -> tuple[OpenQueue, Sampler, Program]:
+    """A queue that has room, a sampler, and the device program that it is."""
     target = queue_of(instance, queue, "sample")
     found = target.space.samplers.find(sampler)
     if found.program is None:
@@ -80,11 +106,7 @@ def read_state(instance: Instance, queue: int, sampler: int) -> int:
     if found.is_lost:
         raise found.lost_state()
     target.queue.check_room()
-    future = instance.futures.create(FutureKind.TEXT)
-    vocabulary = target.model.description.vocab_size
-    command = ReadStateCommand(found, found.program, found.steps, vocabulary, future)
-    target.scheduler.enqueue(target.queue, command)
-    return future.handle
+    return target, found, found.program
 
 
 def destroy_sampler(instance: Instance, queue: int, sampler: int) -> None:

@@ -291,6 +291,9 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
             fallible=True,
         ),
         "read-state": Signature({"queue": U32, "sampler": U32}, U32, fallible=True),
+        "write-state": Signature(
+            {"queue": U32, "sampler": U32, "state": STRING}, None, fallible=True
+        ),
         "mix-logits": Signature(
             {"queue": U32, "embed": U32, "sampler_queue": U32, "sampler": U32}, None, fallible=True
         ),

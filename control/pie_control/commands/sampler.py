@@ -24,7 +24,7 @@ from pie_py.device_programs.bound import Bound, state_json
 from pie_py.device_programs.program import MOST_NODES, Program
 from pie_py.wire import device_programs
 from pie_py.wire.operations import Step, packed
-from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler
+from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler, WriteState
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -129,6 +129,39 @@ class ReadStateCommand(Question):
                 command.future.on_cancel = None
                 text = state_json(command.program, values, command.vocabulary)
                 command.future.resolve(text)
+
+
+@dataclass(slots=True, eq=False)
+class WriteStateCommand(Command):
+    """Gives names of a device program other values."""
+
+    kind: ClassVar[str] = WriteState.kind
+    sampler: Sampler
+    step: int  # tokens that the sampler has chosen before
+    values: dict[int, bytes]  # by the numbers of the names
+
+    def written(self) -> Touched:
+        """The sampler."""
+        return [], [self.sampler.name]
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> WriteState:
+        """One batch."""
+        each = [(one.sampler.slot, one.step, name) for one in commands for name in one.values]
+        slots, steps, names = (list(column) for column in zip(*each, strict=True))
+        values = device_programs.packed_states(
+            [value for command in commands for value in command.values.values()]
+        )
+        return WriteState(
+            samplers=int32(slots),
+            steps=np.array(steps, np.uint32),
+            names=int32(names),
+            lengths=values.lengths,
+            values=values.values,
+        )
+
+    def scrub(self, scrub: Scrub) -> None:
+        """Nothing: the old values are the same inferlet's."""
 
 
 @dataclass(slots=True, eq=False)

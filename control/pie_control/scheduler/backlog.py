@@ -27,6 +27,7 @@ from pie_control.commands.sampler import (
     FeedSamplerCommand,
     ReadStateCommand,
     SetSamplerCommand,
+    WriteStateCommand,
 )
 from pie_control.scheduler.call_order import CallOrder
 
@@ -43,6 +44,7 @@ KINDS: tuple[type[Command], ...] = (
     ReadHiddenCommand,
     ReadStateCommand,
     SetSamplerCommand,
+    WriteStateCommand,
     FeedSamplerCommand,
     KeepLogitsCommand,
     SampleCommand,

@@ -15,7 +15,7 @@ from pie_inference.handlers.pages import (
     writes_pages,
 )
 from pie_inference.handlers.sample import keep_logits, next_dist, read_hidden, sample
-from pie_inference.handlers.samplers import feed_sampler, read_state, set_sampler
+from pie_inference.handlers.samplers import feed_sampler, read_state, set_sampler, write_state
 from pie_py.wire import plan
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "shift_kv",
     "swap_in",
     "swap_out",
+    "write_state",
 ]
 
 HANDLERS: dict[type[object], Handler] = {
@@ -53,6 +54,7 @@ HANDLERS: dict[type[object], Handler] = {
     plan.NextDist: Handler(next_dist),
     plan.ReadHidden: Handler(read_hidden),
     plan.ReadState: Handler(read_state),
+    plan.WriteState: Handler(write_state),
     plan.SetSampler: Handler(set_sampler),
     plan.FeedSampler: Handler(feed_sampler),
     plan.KeepLogits: Handler(keep_logits),

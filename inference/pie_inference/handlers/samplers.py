@@ -16,9 +16,9 @@ from pie_inference.sampling.operations import OPERATIONS
 from pie_inference.sampling.pool import Program
 from pie_py.device_programs.language import REMEMBERED
 from pie_py.device_programs.program import ProgramFault
-from pie_py.wire.device_programs import packed_states, unpacked
+from pie_py.wire.device_programs import packed_states, unpacked, unpacked_states
 from pie_py.wire.operations import COUNTING, LOOKING_BACK, Operation
-from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler
+from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler, WriteState
 
 
 def set_sampler(model: ServedModel, batch: SetSampler) -> None:
@@ -87,6 +87,19 @@ def read_state(model: ServedModel, batch: ReadState) -> DeviceFuture[BatchResult
         return BatchResult(states=packed_states(parts))
 
     return DeviceFuture(tensors, answer)
+
+
+def write_state(model: ServedModel, batch: WriteState) -> None:
+    """Gives device programs other values."""
+    require_lengths("write_state", batch.samplers, batch.steps, batch.names, batch.lengths)
+    require_below("write_state: sampler", batch.samplers, model.samplers.size)
+    try:
+        values = unpacked_states(batch)
+        samplers, steps, names = batch.samplers, batch.steps, batch.names
+        for each in zip(samplers.tolist(), steps.tolist(), names.tolist(), values, strict=True):
+            model.samplers.device_programs.give(*each)
+    except ProgramFault as error:
+        raise BadBatch(f"write_state: {error}") from None
 
 
 def feed_sampler(model: ServedModel, batch: FeedSampler) -> None:

@@ -16,7 +16,7 @@ from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import starts
 from pie_inference.sampling.remembered import GIVEN, TIMES, RememberedTokens
 from pie_py.device_programs.bound import ARRAYS, VERSIONS, Bound
-from pie_py.device_programs.program import Program, sizes_of
+from pie_py.device_programs.program import Program, ProgramFault, sizes_of
 from pie_py.wire.plan import Int32
 
 Some: TypeAlias = slice | NDArray[np.int64]  # of a step's samplers
@@ -70,6 +70,17 @@ class _Values:
             # As all versions: none may be what the row's last owner left there.
             self._tables[i][row] = upload(array.reshape(self._sizes[i]).copy(), self._device)
         return row
+
+    def give(self, row: int, step: int, name: int, value: bytes) -> None:
+        """A name of a row has another value from a step on."""
+        of, table = self.program.names[name], self._tables[name][row]
+        if name in self.program.next:
+            table = table[step % VERSIONS]
+        array = ARRAYS[of.type.kind]
+        if len(value) != array.itemsize * table.numel():
+            raise ProgramFault(f"{of.name} is {of.type}, and has come with {len(value)} bytes")
+        given = np.frombuffer(value, array).reshape(self._sizes[name])
+        table.copy_(upload(given.copy(), self._device))
 
     def drop(self, row: int) -> int | None:
         """A sampler is over. The last one gets its row, and is returned, unless it is that one."""
@@ -214,6 +225,17 @@ class DevicePrograms:
         values, row = place
         index = [upload_index(np.array([one]), self._device) for one in (row, step)]
         return [values.read(name, *index)[0] for name in values.program.next]
+
+    def give(self, sampler: int, step: int, name: int, value: bytes) -> None:
+        """A name of a sampler's program has another value from a step on, packed as in `Bound`.
+
+        Raises:
+            ProgramFault: there is no such program, name or value.
+        """
+        place = self._places[sampler]
+        if place is None or not 0 <= name < len(place[0].program.names):
+            raise ProgramFault(f"sampler {sampler} has no program with a name {name}")
+        place[0].give(place[1], step, name, value)
 
     def choose(
         self,

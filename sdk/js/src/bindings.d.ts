@@ -151,6 +151,7 @@ declare module "pie:inferlet/sample@0.1.0" {
   export function destroySampler(queue: number, sampler: number): void;
   export function feedSampler(queue: number, sampler: number, tokens: Uint32Array, generated: boolean): void;
   export function readState(queue: number, sampler: number): number;
+  export function writeState(queue: number, sampler: number, state: string): void;
   export function mixLogits(queue: number, embed: number, samplerQueue: number, sampler: number): void;
   export function sample(queue: number, embed: number, sampler: number): number;
   export function sampleMasked(queue: number, embed: number, sampler: number, mask: Uint32Array): number;

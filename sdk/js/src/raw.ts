@@ -1439,6 +1439,21 @@ export function readState(queue: number, sampler: number): number {
 }
 
 /**
+ * Gives names of a sampler that is a device program other values, from the next choice queued
+ * on: a JSON object with values as `createSampler` takes them. What changes goes on from
+ * there, what does not has the value until it is given another.
+ * Errors: `invalid-handle`, `invalid-argument` (no device program, no such name, a value of
+ * another kind or size), `limit-exceeded`.
+ */
+export function writeState(queue: number, sampler: number, state: string): void {
+  try {
+    _sample.writeState(asU32(queue), asU32(sampler), asText(state));
+  } catch (error) {
+    throw called(error);
+  }
+}
+
+/**
  * Gives a sampler's next choice the logits after an embed, to mix in: of this model or
  * another one with as many tokens, in the order of the weights. Called for each of the `mix`
  * weights but the first before a choice; a run can't have any.

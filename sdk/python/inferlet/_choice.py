@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Tokens
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from inferlet import raw
 from inferlet._run import SCARCE, Run
 from inferlet._sequence import Sequence
-from inferlet.device import ProgramSampler
+from inferlet.device import ProgramSampler, values_json
 from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.grammar import Grammar, Matcher
@@ -393,6 +393,19 @@ class DeviceChoice:
         future = raw.read_state(self._sequence.queue, self._handle)
         found = json.loads(await self._sequence.outcome(future, raw.take_text))
         return {**self._sampler.given, **found}
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Gives the device program that chooses other values of some names, from the next token on.
+
+        Raises:
+            ValueError: no device program chooses.
+            PieError: `invalid-argument`.
+        """
+        if not isinstance(self._sampler, ProgramSampler):
+            raise ValueError("no device program has chosen a token of this generation")
+        self._run.retract()
+        raw.write_state(self._sequence.queue, self._handle, values_json(values))
+        self._sampler = self._sampler.given_again(values)
 
     def end(self) -> None:
         """Ends the run, if there is one."""

@@ -27,7 +27,7 @@ import math
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -319,6 +319,10 @@ class Tensor(TensorMethods):
         """With a value at a place that is larger (of bools: true); those outside are left out."""
         return _record("scatter_max", self, _as_int(places), values)
 
+    def with_at(self, place: Value, value: Value) -> Tensor:
+        """With a value at a place of its one axis; the same if it lies outside."""
+        return where(iota(*self.shape) == place, value, self)
+
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
         return ~(self == other)
 
@@ -515,6 +519,10 @@ class ProgramSampler:
         """The same sampler with another seed."""
         return replace(self, seed=seed)
 
+    def given_again(self, values: Mapping[str, Any]) -> ProgramSampler:
+        """The same sampler with other values of some names."""
+        return replace(self, given={**self.given, **values})
+
     def explain(self, error: PieError) -> None:
         """Adds to an error that names a node of the program the file and line that made it."""
         found = _NODE.search(error.message)
@@ -619,6 +627,11 @@ def _type_of(name: str, value: Any) -> Type:
     if isinstance(value, float):
         return Type(Kind.FLOAT)
     raise Mistake(f"{name} is {value!r:.60}: a program is given numbers, bools, or lists of them")
+
+
+def values_json(values: Mapping[str, Any]) -> str:
+    """Values by name, as `raw.write_state` takes them."""
+    return json.dumps(_finite(dict(values)), allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

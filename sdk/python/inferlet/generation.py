@@ -168,6 +168,18 @@ class Generator:
             raise ValueError("no device program has chosen a token of this generation")
         return await self._chooser.state()
 
+    def put(self, **values: Any) -> None:
+        """Gives the device program that chooses other values of some names, from the next token on:
+        what changes goes on from there, what does not keeps the value.
+
+        Raises:
+            ValueError: no token was chosen yet, or not by a device program.
+            PieError: `invalid-argument`: no such name, or a value of another kind or size.
+        """
+        if not isinstance(self._chooser, DeviceChoice):
+            raise ValueError("no device program has chosen a token of this generation")
+        self._chooser.put(values)
+
     async def collect_text(self) -> str:
         """All text."""
         begun = self._number

@@ -98,6 +98,34 @@ async def pairs(model, prompt):
     return {name: [found[i], found[i + len(names)]] for i, name in enumerate(names)}
 
 
+@device.program
+def told(logits, state):
+    """The token that it is told, and one more each time."""
+    state.more += 1
+    return state.token + state.more - 1
+
+
+async def put(model, prompt):
+    """Tokens of a program that is given other values meanwhile, and errors."""
+    context = Context(model)
+    context.append(prompt)
+    generation = context.generate(told(token=10, more=0), max_tokens=9, stop=[])
+    found = []
+    async for token in generation.stream_tokens():
+        found.append(token)
+        if len(found) == 3:
+            generation.put(token=50)
+        if len(found) == 6:
+            generation.put(token=20, more=0)
+    errors = []
+    for values in ({"token": 0.5}, {"other": 1}):
+        try:
+            generation.put(**values)
+        except PieError as error:
+            errors.append(str(error))
+    return [found, errors]
+
+
 async def alone(model, prompt):
     """State, steps that are read one by one, a grammar, and what is refused."""
     answer = {"counted": await of(model, counting(next=0), prompt)}
@@ -119,6 +147,7 @@ async def alone(model, prompt):
     fork = context.fork()
     again = fork.generate(counting(**await later.state()), max_tokens=2, stop=[])
     answer["forked"] = await again.collect_tokens()
+    answer["put"] = await put(model, prompt)
     digits = Grammar.regex("[0-9]{8}")
     context = Context(model)
     context.append(prompt)

@@ -169,6 +169,7 @@ __all__ = [
     "version",
     "wait",
     "writable",
+    "write_state",
 ]
 
 
@@ -1623,6 +1624,19 @@ def read_state(queue: int, sampler: int) -> int:
     except Err as error:
         raise PieError(error.value) from None
     return answer
+
+
+def write_state(queue: int, sampler: int, state: str) -> None:
+    """Gives names of a sampler that is a device program other values, from the next choice queued
+    on: a JSON object with values as `create_sampler` takes them. What changes goes on from
+    there, what does not has the value until it is given another.
+    Errors: `invalid-handle`, `invalid-argument` (no device program, no such name, a value of
+    another kind or size), `limit-exceeded`.
+    """
+    try:
+        _sample.write_state(as_u32(queue), as_u32(sampler), as_text(state))
+    except Err as error:
+        raise PieError(error.value) from None
 
 
 def mix_logits(queue: int, embed: int, sampler_queue: int, sampler: int) -> None:

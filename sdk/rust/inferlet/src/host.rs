@@ -1820,6 +1820,14 @@ pub mod sample {
             );
             #[link_name = "read-state"]
             pub fn read_state(queue: u32, sampler: u32, area: *mut usize);
+            #[link_name = "write-state"]
+            pub fn write_state(
+                queue: u32,
+                sampler: u32,
+                state: *const u8,
+                state_length: usize,
+                area: *mut usize,
+            );
             #[link_name = "mix-logits"]
             pub fn mix_logits(
                 queue: u32,
@@ -2007,6 +2015,17 @@ pub mod sample {
     pub fn read_state(queue: u32, sampler: u32) -> HostFuture<String> {
         let started = call(|area| unsafe { imports::read_state(queue, sampler, area) });
         HostFuture::new(started, super::runtime::take_text)
+    }
+
+    /// Gives names of a sampler that is a device program other values, from the next choice queued
+    /// on: a JSON object with values as `create_sampler` takes them. What changes goes on from
+    /// there, what does not has the value until it is given another.
+    /// Errors: `invalid-handle`, `invalid-argument` (no device program, no such name, a value of
+    /// another kind or size), `limit-exceeded`.
+    pub fn write_state(queue: u32, sampler: u32, state: &str) -> Result {
+        call(|area| unsafe {
+            imports::write_state(queue, sampler, state.as_ptr(), state.len(), area)
+        })
     }
 
     /// Gives a sampler's next choice the logits after an embed, to mix in: of this model or

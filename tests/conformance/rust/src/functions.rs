@@ -119,6 +119,7 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "destroy-sampler" => sample::destroy_sampler(a.u32(0)?, a.u32(1)?).reply(),
         "feed-sampler" => sample::feed_sampler(a.u32(0)?, a.u32(1)?, &a.u32s(2)?, a.bool(3)?).reply(),
         "read-state" => sample::read_state(a.u32(0)?, a.u32(1)?).reply(),
+        "write-state" => sample::write_state(a.u32(0)?, a.u32(1)?, a.text(2)?).reply(),
         "mix-logits" => sample::mix_logits(a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?).reply(),
         "sample" => sample::sample(a.u32(0)?, a.u32(1)?, a.u32(2)?).reply(),
         "sample-masked" => sample::sample_masked(a.u32(0)?, a.u32(1)?, a.u32(2)?, &a.u32s(3)?).reply(),
