@@ -15,6 +15,7 @@ from support.servers import Server
 pytestmark = pytest.mark.slow
 
 PROGRAMS = 16
+OTHERWISE = ("guessing", "programs", "programs guessing")  # of Python: the texts are the same
 HOWS = ("tokens", "text", "send", "break", "cancel")
 
 
@@ -51,7 +52,10 @@ def run_all(server: Server, guests: Path, jobs: list[dict[str, Any]]) -> dict[st
         instances = {
             "python ahead": [client.launch(python, [json.dumps(j), "ahead"]) for j in jobs],
             "python": [client.launch(python, [json.dumps(j), "behind"]) for j in jobs],
-            "python guessing": [client.launch(python, [json.dumps(j), "guessing"]) for j in jobs],
+            **{
+                f"python {how}": [client.launch(python, [json.dumps(j), how]) for j in jobs]
+                for how in OTHERWISE
+            },
             "rust ahead": [
                 client.launch(rust, ["run-ahead", json.dumps({**j, "ahead": True})]) for j in jobs
             ],
@@ -80,8 +84,9 @@ def test_programs_on_and_off_in_both_languages(
         pairs = zip(told[f"{language} ahead"], told[language], strict=True)
         for ahead, behind in pairs:
             assert texts(ahead) == texts(behind)
-    for guessing, behind in zip(told["python guessing"], told["python"], strict=True):
-        assert texts(guessing) == texts(behind)
+    for how in OTHERWISE:
+        for other, behind in zip(told[f"python {how}"], told["python"], strict=True):
+            assert texts(other) == texts(behind)
     for python, rust in zip(told["python"], told["rust"], strict=True):
         assert texts(python) == texts(rust)
     for job, (steps, last) in list(zip(jobs, told["python"], strict=True))[:8]:

@@ -8,8 +8,12 @@ import torch
 from support.checkpoints import make_llama
 from support.model_rig import Rig, ints
 
+from inferlet import device, samplers
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
+from pie_py.device_programs.bound import bind
+from pie_py.device_programs.program import program_for
+from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import EmbedSampled, EmbedText, Forward, Sample, SetSampler
 
 PROMPT = [5, 17, 101, 9, 30, 31, 8]
@@ -19,14 +23,25 @@ SAMPLERS = (  # temperature, top-p, min-p; top-k
     ((0.0, 1.0, 0.0), 0),
     ((1.0, 1.0, 0.0), 0),
     ((0.8, 0.9, 0.05), 40),
+    None,  # a device program
 )
+
+
+@device.program
+def nucleus(logits: device.Tensor) -> device.Tensor:
+    """What one of them is draws from the nucleus by itself."""
+    return device.draw(samplers.top_p(logits / 0.8, 0.9))
 
 
 class Text:
     """A text that goes on by steps of one input or of several."""
 
     def __init__(self, rig: Rig, slot: int, sampler: int) -> None:
-        numbers, top_k = SAMPLERS[sampler]
+        numbers, top_k = SAMPLERS[sampler] or SAMPLERS[0]
+        bound = None
+        if SAMPLERS[sampler] is None:
+            vocabulary = rig.model.description.vocab_size
+            bound = bind(program_for(nucleus().text, vocabulary), {}, vocabulary)
         self.rig, self.slot, self.own = rig, slot, slot
         self.stream = rig.sequence(128)
         self.chosen = 0
@@ -36,6 +51,7 @@ class Text:
             top_k=ints([top_k]),
             seeds=np.array([[7, 0]], np.uint32),
             rows=ints([-1]),
+            **packed([bound]),
         )
         handlers.set_sampler(rig.model, set_)
         self._embed_text(PROMPT, list(range(SCRATCH, SCRATCH + len(PROMPT))))
@@ -167,6 +183,6 @@ def test_what_is_no_guess_is_refused(rig: Rig) -> None:
 
     wrong: list[tuple[list[int], list[int]]]
     wrong = [([5, 5], [1, 1]), ([5, 5, 6, 5], [1, -1, -1, -1]), ([5, 5], [1]), ([5, 5], [])]
-    for samplers, drafts in wrong:
+    for slots, drafts in wrong:
         with pytest.raises(BadBatch):
-            handlers.sample(rig.model, batch(samplers, drafts))
+            handlers.sample(rig.model, batch(slots, drafts))

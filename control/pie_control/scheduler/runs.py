@@ -21,7 +21,7 @@ from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.errors import ApiError
 from pie_control.scheduler.speculation import Guesser, Price
-from pie_py.device_programs.step_cost import affordable
+from pie_py.device_programs.step_cost import OF_A_STEP, affordable, whole_cost
 from pie_py.wire.plan import (
     Again,
     BatchResult,
@@ -355,7 +355,7 @@ class Runs:
         """Has a run guess its next tokens from now on, unless it is over, or its choices depend on
         more than the text and how many there were before.
         """
-        if run.over or not run.sampler.is_memoryless or run.sampler.program or not self._drafts:
+        if run.over or not run.sampler.is_memoryless or not self._drafts:
             return
         self._guessers[run] = guesser
         self._unnoted[run] = None
@@ -403,11 +403,16 @@ class Runs:
         None if they guess nothing.
         """
         room = min(most, len(self._drafts))
+        costs = self._facts[STEP_COST][:, rows]
+        time = OF_A_STEP - whole_cost(costs)  # that guesses' device programs may take
         widths = np.ones(rows.size, np.int32)
         drafts: list[int] = []
         for i, row in enumerate(rows.tolist()):
             guess = self._guesses.pop(row, [])[:room]
+            if cost := costs.item(-1, i):
+                guess = guess[: max(0, time // cost)]
             guess = guess[: self._slots(row, len(guess) + 1) - 1]
+            time -= cost * len(guess)
             if guess:
                 self._verifying.add(row)
                 self._facts[LIMIT, row] = 0

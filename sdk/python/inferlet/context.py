@@ -284,7 +284,8 @@ class Context:
                 last ones where they came before in the context (prompt lookup). The model checks
                 guesses in one step, so the output is the same, at any temperature, and comes sooner
                 where it repeats: edits of code, quotes. It makes no difference where each token is
-                needed first, with penalties, device programs and recurrent models.
+                needed first, with penalties, device programs that have state or look at the text,
+                and recurrent models.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read. Reading

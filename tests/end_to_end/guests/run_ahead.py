@@ -3,7 +3,8 @@
 import asyncio
 import json
 
-from inferlet import Context, DeviceSampler, Model, Sampler, raw
+from inferlet import Context, DeviceSampler, Model, Sampler, device, raw, samplers
+from inferlet.device import ProgramSampler
 
 
 def sampler_of(given: dict) -> Sampler | DeviceSampler:
@@ -14,14 +15,43 @@ def sampler_of(given: dict) -> Sampler | DeviceSampler:
     return Sampler.top_p(chance, 0.9, seed=seed)
 
 
+@device.program
+def likeliest(logits: device.Tensor) -> device.Tensor:
+    """What a temperature of 0 means."""
+    return logits.argmax()
+
+
+@device.program
+def drawn(logits: device.Tensor, state: device.State) -> device.Tensor:
+    """What a temperature and top-p mean."""
+    return device.draw(samplers.top_p(logits / state.temperature, 0.9))
+
+
+@device.program
+def penalized(logits: device.Tensor, state: device.State) -> device.Tensor:
+    """What a temperature and a presence penalty mean."""
+    logits = samplers.presence_penalty(logits, state.penalty)
+    return device.draw(logits / state.temperature)
+
+
+def program_of(given: dict) -> ProgramSampler:
+    """A device program that means the same as the sampler."""
+    chance, seed = given["temperature"], given["seed"]
+    if not chance:
+        return likeliest(seed=seed)
+    if given["penalty"]:
+        return penalized(temperature=chance, penalty=given["penalty"], seed=seed)
+    return drawn(temperature=chance, seed=seed)
+
+
 async def read(context: Context, given: dict, how: str) -> list | str:
     """One generation, read in the way it says."""
     generator = context.generate(
-        sampler_of(given),
+        program_of(given) if how.startswith("programs") else sampler_of(given),
         max_tokens=given["most"],
         stop=[*given["stop_tokens"], *given["stop_strings"]],
         run_ahead=how != "behind",
-        speculate=given["guesses"] if how == "guessing" else None,
+        speculate=given["guesses"] if how.endswith("guessing") else None,
     )
     match given["how"]:
         case "tokens":
