@@ -106,3 +106,32 @@ def test_the_worker_is_given_plans_ahead(server: Server, guests: Path) -> None:
     assert sum(after[figure] - before[figure] for figure in ahead) > 20
     assert after["plans_followed"] > before["plans_followed"]
     assert after["worker_idle_ns"] >= before["worker_idle_ns"]
+
+
+AGAIN = b"""
+import json
+from inferlet import Context, Model, Sampler
+
+async def main(args):
+    prompt, like = json.loads(args[0])
+    context = Context(Model.load(), prefix_cache=False).append(prompt)
+    generation = context.generate(
+        Sampler.top_p(1.0, 1.0, seed=5), max_tokens=64, stop=[], speculate=8, like=like
+    )
+    return json.dumps(await generation.collect_tokens())
+"""
+
+
+def test_an_earlier_text_is_guessed_from(server: Server) -> None:
+    prompt, forwards = list(range(5, 20)), []
+    like: list[int] = []
+    with server.client() as client:
+        program = client.upload(AGAIN, name="again")
+        for _ in range(2):
+            before = client.stats()["test"]["batches"]["forward"]
+            told = client.launch(program, [json.dumps([prompt, like])]).result()
+            forwards.append(client.stats()["test"]["batches"]["forward"] - before)
+            assert like in ([], json.loads(told))
+            like = json.loads(told)
+    assert len(set(like)) > 30  # nothing to be found in itself
+    assert forwards[1] < forwards[0] / 2

@@ -1571,8 +1571,9 @@ export function startRun(queue: number, sampler: number, embed: number, position
  * them, and those stand that are what the sampler chooses anyway: the tokens are the same as
  * without, at any temperature, and come sooner where a text repeats. The server guesses only
  * where that has been worth its time. Nothing changes where choices depend on more than the
- * text and their number, as with penalties or a device program, and for models with recurrent
- * layers.
+ * text and their number, as with penalties or a device program that has state or looks at the
+ * text, and for models with recurrent layers. Other texts that this one may repeat may stand
+ * before the context's tokens.
  * Errors: `invalid-handle`, `invalid-argument` (no guess, or more than 16; a number that is no
  * token; more tokens than the model's context holds).
  */

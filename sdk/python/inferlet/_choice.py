@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, NamedTuple, Protocol
 
 from inferlet import raw
-from inferlet._run import SCARCE, Run
+from inferlet._run import NO_GUESSES, SCARCE, Guessing, Run
 from inferlet._sequence import Sequence
 from inferlet.device import ProgramSampler, values_json
 from inferlet.device_sampler import DeviceSampler
@@ -97,7 +97,7 @@ class Choosing:
         forced: whether tokens that the grammar leaves no choice about are taken without the model.
         beside: other texts, which get the same tokens; the sampler mixes their logits in.
         choose: the program's own rule, instead of a sampler.
-        guesses: tokens that the server may guess at a time.
+        guessing: how the server may guess tokens.
 
     Raises:
         ValueError: a rule of the program beside a grammar, which the server holds the text to.
@@ -108,7 +108,7 @@ class Choosing:
     forced: bool = True
     beside: Tokens[Sequence] = ()
     choose: Rule | None = None
-    guesses: int = 0
+    guessing: Guessing = NO_GUESSES
 
     def __post_init__(self) -> None:
         if self.choose is not None and self.grammar is not None:
@@ -146,7 +146,7 @@ class Choosing:
                 matcher,
                 forced=self.forced,
                 beside=self.beside,
-                guesses=self.guesses,
+                guessing=self.guessing,
             )
         own = OwnChoice(sequence, _rule_of(sampler), sampler.size)
         if by_steps or not model.samples:
@@ -154,7 +154,7 @@ class Choosing:
         if one and sampler.temperature == 0:
             return own  # cheaper than to make a sampler for one token
         try:
-            return DeviceChoice(sequence, sampler.on_device(), None, guesses=self.guesses)
+            return DeviceChoice(sequence, sampler.on_device(), None, guessing=self.guessing)
         except PieError as error:
             if error.code not in SCARCE:
                 raise
@@ -231,7 +231,7 @@ class DeviceChoice:
         "_counts",
         "_forced",
         "_given",
-        "_guesses",
+        "_guessing",
         "_handle",
         "_looks_back",
         "_lost",
@@ -250,7 +250,7 @@ class DeviceChoice:
         *,
         forced: bool = True,
         beside: Tokens[Sequence] = (),
-        guesses: int = 0,
+        guessing: Guessing = NO_GUESSES,
     ) -> None:
         """Makes the sampler on the server, and feeds it the tokens so far.
 
@@ -264,7 +264,7 @@ class DeviceChoice:
         self._beside = beside
         self._matcher = matcher
         self._forced = forced
-        self._guesses = guesses
+        self._guessing = guessing
         self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
         self._lost = False  # the matcher may have consumed a token that was not seen here
         self._run = Run(sequence, sampler.explain)
@@ -315,7 +315,7 @@ class DeviceChoice:
         if self._matcher is not None or self._beside or most < 2:
             return False
         await self._prepare()
-        return self._run.start(self._handle, most, stops, self._guesses)
+        return self._run.start(self._handle, most, stops, self._guessing)
 
     async def choose(self) -> Choice:
         """The next token, and what the server reports about it. Raises as `next_token`."""

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from contextlib import suppress
+from typing import NamedTuple
 
 from inferlet import _bindings, raw
 from inferlet._loop import is_alone, ready
@@ -21,6 +22,16 @@ from inferlet.errors import PieError
 
 # No room. A program that goes step by step would not have asked for it, so it is no error.
 SCARCE = ("out-of-resources", "limit-exceeded")
+
+
+class Guessing(NamedTuple):
+    """How a run guesses its next tokens."""
+
+    most: int = 0  # at a time
+    like: tuple[int, ...] = ()  # tokens of other texts that this one may repeat
+
+
+NO_GUESSES = Guessing()
 
 
 class Run:
@@ -57,9 +68,8 @@ class Run:
             return False
         return True
 
-    def start(self, sampler: int, most: int, stops: frozenset[int], guesses: int = 0) -> bool:
-        """Starts a run after the hidden state in the sequence's embed; nothing is pending. It
-        guesses so many tokens at a time at most.
+    def start(self, sampler: int, most: int, stops: frozenset[int], guessing: Guessing) -> bool:
+        """Starts a run after the hidden state in the sequence's embed; nothing is pending.
 
         Returns:
             Whether there was room for it.
@@ -91,8 +101,9 @@ class Run:
             if error.code in SCARCE:
                 return False
             raise
-        if guesses:
-            raw.speculate(sequence.queue, self._handle, sequence.known_tokens(), guesses)
+        if guessing.most:
+            text = [*guessing.like, *sequence.known_tokens()][-sequence.model.max_position :]
+            raw.speculate(sequence.queue, self._handle, text, guessing.most)
         self._most, self._given = most, 0
         sequence.tentative = self
         return True

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from inferlet import _edit, raw
 from inferlet._choice import Choosing, Rule
+from inferlet._run import Guessing
 from inferlet._sequence import Sequence
 from inferlet._several import Layout, Ranges, distributions, log_probabilities, tree
 from inferlet.branches import gather
@@ -252,6 +253,7 @@ class Context:
         beside: List[Context] = (),
         choose: Rule | None = None,
         speculate: int | None = None,
+        like: Iterable[int] = (),
     ) -> Generator:
         """Continues the context.
 
@@ -286,6 +288,9 @@ class Context:
                 where it repeats: edits of code, quotes. It makes no difference where each token is
                 needed first, with penalties, device programs that have state or look at the text,
                 and recurrent models.
+            like: tokens of other texts that this one may repeat (a file that is edited, earlier
+                answers), among which `speculate` looks, too: the last of them, as many as the
+                model's context holds beside this one's.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read. Reading
@@ -308,7 +313,9 @@ class Context:
         others = tuple(other.sequence for other in beside)
         if not 0 <= (speculate or 0) <= MOST_GUESSES:
             raise ValueError(f"speculate={speculate}: 1 to {MOST_GUESSES} tokens can be guessed")
-        choosing = Choosing(sampler, grammar, forced, others, choose, speculate or 0)
+        choosing = Choosing(
+            sampler, grammar, forced, others, choose, Guessing(speculate or 0, tuple(like))
+        )
         # Within a grammar the server needs each token before it can say what may follow.
         return Generator(
             self.sequence,
