@@ -43,6 +43,9 @@ _REMEMBERED = 256  # programs that are not read again
 LEAST_COST = 1 << 22  # additions that any program may cost
 
 
+_LIKELIEST = [("logits", (), ()), ("argmax", (0,), ())]
+
+
 class ProgramFault(ValueError):
     """A text that is no program, or one that may not run."""
 
@@ -92,6 +95,11 @@ class Program:
     def uses(self, *operations: str) -> bool:
         """Whether one of some operations is in it."""
         return any(node.operation in operations for node in self.nodes)
+
+    @property
+    def takes_likeliest(self) -> bool:
+        """Whether it is `logits.argmax()`."""
+        return [node[:3] for node in self.nodes] == _LIKELIEST and not self.names
 
     @property
     def beside(self) -> int:

@@ -198,6 +198,7 @@ def written(sampler: int, name: int, value: bytes) -> WriteState:
     )
 
 
+@torch.inference_mode()
 def test_values_that_are_no_ones_are_refused(rig: Rig) -> None:
     put(rig, fixed(token=7), None)
     value = np.int64(9).tobytes()
@@ -212,3 +213,26 @@ def test_values_that_are_no_ones_are_refused(rig: Rig) -> None:
     ):
         with pytest.raises(BadBatch, match="write_state"):
             handlers.write_state(rig.model, wrong)
+
+
+@torch.inference_mode()
+def test_the_likeliest_token_is_chosen_as_the_built_in_sampler_does(rig: Rig) -> None:
+    @device.program
+    def likeliest(logits: Tensor) -> Tensor:
+        return logits.argmax()
+
+    @device.program
+    def of_negative(logits: Tensor) -> Tensor:
+        return (-logits).argmax()
+
+    put(rig, likeliest(), of_negative(), likeliest(seed=3))
+    pool = rig.model.samplers
+    assert pool.device_programs.has[:3].tolist() == [False, True, False]
+    assert pool.drawing[:3].tolist()[::2] == [False, False]
+    logits = rig.model.network.logits(rig.model.embeds.hidden[:3])
+    wanted = [logits[0].argmax(), logits[1].argmin(), logits[2].argmax()]
+    assert draw(rig, 3).samples.tokens.tolist() == [int(token) for token in wanted]
+    assert draw(rig, 1, masked=(0,)).samples.tokens.tolist() == [
+        int(logits[0, 32:64].argmax()) + 32
+    ]
+    assert pool.device_programs.state(0, 1) == []

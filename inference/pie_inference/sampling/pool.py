@@ -128,6 +128,9 @@ class SamplerPool:
             if bound is not None:
                 self._counting[sampler] = bound.program.uses("counts", "given")
                 self._looking_back[sampler] = bound.program.uses("newest")
+                if bound.program.takes_likeliest:  # as the built-in sampler does, which is quicker
+                    self.device_programs.has[sampler] = False
+                    self._numbers[sampler] = (0, 1, 0)
         self.drawing[samplers] = self.parameters(samplers, np.zeros(0, np.uint32)).drawn
         self.remembered.forget(rows[rows >= 0])
 
