@@ -18,7 +18,7 @@ from pie_py.wire.plan import Attention
 
 TOTAL, LAYERS, HEADS = range(3)
 TOKENS = [int(t) for t in np.random.default_rng(8).integers(4, 300, 60)]
-FAMILIES = ["llama", "mistral", "qwen3", "gemma2", "gemma3", "qwen3-moe"]
+FAMILIES = ["llama", "mistral", "qwen3", "gemma2", "gemma3", "qwen3-moe", "gptoss"]
 
 
 @pytest.fixture(scope="module")

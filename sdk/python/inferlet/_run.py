@@ -50,12 +50,20 @@ class Run:
             return False
         return True
 
-    def start(self, sampler: int, most: int, stops: frozenset[int], guesses: int = 0) -> bool:
+    def start(
+        self,
+        sampler: int,
+        most: int,
+        stops: frozenset[int],
+        guesses: int = 0,
+        *,
+        needed: bool = False,
+    ) -> bool:
         """Starts a run after the hidden state in the sequence's embed; nothing is pending. It
         guesses so many tokens at a time at most.
 
         Returns:
-            Whether there was room for it.
+            Whether there was room for it. If it is `needed`, lack of room is an error.
 
         Raises:
             PieError: of the server, if it is no lack of room.
@@ -81,7 +89,7 @@ class Run:
                 list(stops),
             )
         except PieError as error:
-            if error.code in SCARCE:
+            if error.code in SCARCE and not needed:
                 return False
             raise
         if guesses:

@@ -13,7 +13,7 @@ from inferlet._sequence import Sequence
 from inferlet._several import Layout, Ranges, distributions, log_probabilities, tree
 from inferlet.branches import gather
 from inferlet.chat import Conversation
-from inferlet.device import ProgramSampler
+from inferlet.device import Attend, ProgramSampler
 from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.generation import Generator
@@ -252,6 +252,7 @@ class Context:
         beside: List[Context] = (),
         choose: Rule | None = None,
         speculate: int | None = None,
+        attend: Attend | None = None,
     ) -> Generator:
         """Continues the context.
 
@@ -284,6 +285,9 @@ class Context:
                 guesses in one step, so the output is the same, at any temperature, and comes sooner
                 where it repeats: edits of code, quotes. It makes no difference where each token is
                 needed first, with penalties, device programs and recurrent models.
+            attend: what layers read of the context, as `inferlet.attention` and `device.attend`
+                give it. It acts on the tokens that the server goes on with by itself, so not with a
+                grammar, `choose`, `beside`, or a program that reads by steps.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read. Reading
@@ -306,7 +310,7 @@ class Context:
         others = tuple(other.sequence for other in beside)
         if not 0 <= (speculate or 0) <= MOST_GUESSES:
             raise ValueError(f"speculate={speculate}: 1 to {MOST_GUESSES} tokens can be guessed")
-        choosing = Choosing(sampler, grammar, forced, others, choose, speculate or 0)
+        choosing = Choosing(sampler, grammar, forced, others, choose, speculate or 0, attend)
         # Within a grammar the server needs each token before it can say what may follow.
         return Generator(
             self.sequence,
