@@ -145,7 +145,7 @@ class PlainAttention(PreparedAttention):
     def _run(self, layer: int, given: list[list[float]], tokens: int, pages: int) -> list[bool]:
         plain = self._plain
         row = AttendRow(given, tokens, pages, layer, plain.step)
-        fresh = {name: value for name, value in plain.given.items()}
+        fresh = dict(plain.given)
         state = plain.state.get(layer, fresh)
         whole = {
             name: (value + fresh[name] * tokens)[:tokens] if isinstance(value, list) else value

@@ -296,6 +296,8 @@ class Context:
         """
         if choose is not None and (sampler, seed, beside) != (None, None, ()):
             raise ValueError("`choose` takes the place of a sampler, its seed and contexts beside")
+        if attend is not None and not run_ahead:
+            raise ValueError("`attend` acts where the server goes on by itself: needs `run_ahead`")
         sampler = sampler or Sampler.argmax()
         if seed is not None:
             sampler = sampler.seeded(seed)
