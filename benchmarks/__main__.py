@@ -32,6 +32,7 @@ MODULES = {
     "users": "benchmarks.users",
     "batching": "benchmarks.batching.compare",
     "device-programs": "benchmarks.device_programs",
+    "attend": "benchmarks.attend",
     "gpu": "benchmarks.gpu.run",
     "stopwatch": "benchmarks.stopwatch",
     "laptop": "benchmarks.laptop.compare",

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pie_py.device_programs.language import Kind, Type
+from pie_py.device_programs.language import VOCABULARY, Kind, Type
 from pie_py.device_programs.program import Program, ProgramFault, sizes_of
 
 VERSIONS = 64  # of changing state that a worker keeps: of the newest steps
+ATTEND_VERSIONS = 32  # the same of the stage `attend`, whose state grows with the context
 ARRAYS: dict[Kind, np.dtype[Any]] = {
     Kind.FLOAT: np.dtype("<f4"),
     Kind.INT: np.dtype("<i8"),
@@ -47,7 +48,8 @@ def bind(program: Program, given: Mapping[str, Any], vocabulary: int) -> Bound:
     names = [one.name for one in program.names]
     if wrong := sorted(set(names) ^ set(given)):
         raise ProgramFault(f"{wrong[0]}: its names are {names}, and {sorted(given)} were given")
-    values = [_packed(name, of, given[name], vocabulary) for name, of in program.names]
+    sizes = program.given_sizes(vocabulary)
+    values = [_packed(name, of, given[name], sizes) for name, of in program.names]
     return Bound(program, b"".join(values))
 
 
@@ -62,11 +64,12 @@ def bind_some(program: Program, given: Mapping[str, Any], vocabulary: int) -> di
     Raises:
         ProgramFault: naming what is no name, or the value that is of another kind or size.
     """
+    sizes = program.given_sizes(vocabulary)
     numbers = {one.name: i for i, one in enumerate(program.names)}
     if wrong := sorted(given.keys() - numbers.keys()):
         raise ProgramFault(f"{wrong[0]} is none of its names {sorted(numbers)}")
     return {
-        numbers[name]: _packed(name, program.names[numbers[name]].type, value, vocabulary)
+        numbers[name]: _packed(name, program.names[numbers[name]].type, value, sizes)
         for name, value in given.items()
     }
 
@@ -82,7 +85,7 @@ def state_json(program: Program, values: bytes, vocabulary: int) -> str:
     found, start = {}, 0
     for i in program.next:
         name, of = program.names[i]
-        sizes = sizes_of(of.shape, vocabulary)
+        sizes = sizes_of(of.shape, {VOCABULARY: vocabulary})
         end = start + ARRAYS[of.kind].itemsize * math.prod(sizes)
         array = np.frombuffer(values[start:end], ARRAYS[of.kind]).reshape(sizes)
         found[name] = _finite(array.tolist())
@@ -96,9 +99,9 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _packed(name: str, of: Type, value: Any, vocabulary: int) -> bytes:
+def _packed(name: str, of: Type, value: Any, known: Mapping[int, int]) -> bytes:
     flat = [value]
-    for size in sizes_of(of.shape, vocabulary):
+    for size in sizes_of(of.shape, known):
         if any(not isinstance(one, list) or len(one) != size for one in flat):
             raise ProgramFault(f"{name} is {of}: no list of this size was given")
         flat = [each for one in flat for each in one]

@@ -4,8 +4,9 @@ This is the one place where an operation is declared. `reference.py` has its mea
 Python, the worker a function on tensors, and the three SDKs what is made from this table. The
 Python SDK has a copy of this file, so it imports nothing of the project.
 
-A value is a tensor of at most two axes. Its sizes are known while a program is traced; `VOCABULARY`
-stands for the number of the model's tokens.
+A value is a tensor of at most two axes. Its sizes are known while a program is traced, but for
+some that stand for what is known where it runs: `VOCABULARY`, the number of the model's tokens; in
+the stage `attend` `HEADS`, `TOKENS` and `PAGES`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 VOCABULARY = -1  # a size: as many as the model has tokens
+HEADS, TOKENS, PAGES = -2, -3, -4  # sizes: of queries in a layer; of the context
+SIZES = {VOCABULARY: "vocabulary", HEADS: "heads", TOKENS: "tokens", PAGES: "pages"}
 MOST_AXES = 2
 MOST_NEWEST = 4096  # tokens that a program looks back at
 MOST_BESIDE = 2  # contexts whose logits a program reads besides its own's
@@ -35,7 +38,7 @@ class Type(NamedTuple):
     shape: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        sizes = ", ".join("vocabulary" if n == VOCABULARY else str(n) for n in self.shape)
+        sizes = ", ".join(SIZES.get(n, str(n)) for n in self.shape)
         return f"{self.kind.name.lower()} [{sizes}]"
 
 
@@ -171,6 +174,16 @@ OPERATIONS: dict[str, Operation] = {
                         " numbers. `argmax(logits - log(exponential(tokens)))` draws a token.", 1,
                         "stream"),
 }  # fmt: skip
+# What a program of the stage `attend` is given, instead of what is about the text.
+ATTEND: dict[str, Operation] = {
+    "weights": _own("", "f", 0, "What the layer has just given each token, `[heads, tokens]`: 0 for"
+                    " those that were not read.", 0),
+    "scores": _own("", "f", 4, "The largest product of the query with a key that a page can have,"
+                   " `[heads, pages]`, of the largest and least numbers of its keys.", 0),
+    "tokens": _own("", "i", 0, "How many tokens the context has, the newest one included.", 0),
+    "layer": _own("", "i", 0, "Which layer it is, from 0 on.", 0),
+}  # fmt: skip
+SAMPLE_ONLY = frozenset({"logits", "newest", "counts", "given", "random", "exponential"})
 SEVERAL = frozenset({"reshape"})  # of which the attribute is a list
 REMEMBERED = ("newest", "counts", "given")  # what needs to know the text's tokens
 
@@ -190,9 +203,9 @@ def result_type(name: str, operands: Sequence[Type], attributes: tuple[int, ...]
     Raises:
         Mistake: what is wrong, without the place.
     """
-    if name not in OPERATIONS:
+    operation = OPERATIONS.get(name) or ATTEND.get(name)
+    if operation is None:
         raise Mistake(f"there is no operation {name!r}")
-    operation = OPERATIONS[name]
     if len(operands) != operation.operands:
         raise Mistake(f"{name} takes {operation.operands} values, not {len(operands)}")
     if name not in SEVERAL and len(attributes) != len(operation.attributes):
@@ -248,7 +261,7 @@ def _with_axis(name: str, value: Type) -> tuple[int, ...]:
 
 
 def _sized(name: str, size: int) -> tuple[int]:
-    if size != VOCABULARY and size < 1:
+    if size not in SIZES and size < 1:
         raise Mistake(f"{name} of size {size}")
     return (size,)
 
@@ -257,7 +270,9 @@ def _own_type(name: str, kind: Kind, operands: Sequence[Type], attributes: tuple
     match name, operands, attributes:
         case "logits" | "counts" | "given", _, _:
             return Type(kind, (VOCABULARY,))
-        case "step", _, _:
+        case "weights" | "scores", _, _:
+            return Type(kind, (HEADS, TOKENS if name == "weights" else PAGES))
+        case "step" | "tokens" | "layer", _, _:
             return Type(kind)
         case "beside", _, [number]:
             if not 0 <= number < MOST_BESIDE:
@@ -283,7 +298,7 @@ def _own_type(name: str, kind: Kind, operands: Sequence[Type], attributes: tuple
             return Type(kind, broadcast(name, [condition.shape, a.shape, b.shape]))
         case "top", [value], [count]:
             (size,) = _vector(name, value)
-            if count < 1 or (size != VOCABULARY and count > size):
+            if count < 1 or (size not in SIZES and count > size):
                 raise Mistake(f"top {count} of {value}")
             return Type(kind, (count,))
         case "nucleus", [value, share], _:
@@ -297,7 +312,7 @@ def _own_type(name: str, kind: Kind, operands: Sequence[Type], attributes: tuple
             return Type(kind, (*before, stop - start))
         case "concat", [a, b], _:
             one, other = _with_axis(name, a), _with_axis(name, b)
-            if one[:-1] != other[:-1] or VOCABULARY in (one[-1], other[-1]):
+            if one[:-1] != other[:-1] or one[-1] in SIZES or other[-1] in SIZES:
                 raise Mistake(f"concat of {a} and {b}")
             return Type(kind, (*one[:-1], one[-1] + other[-1]))
         case "gather", [value, places], _:
@@ -353,14 +368,12 @@ def _bounded(name: str, value: Type) -> Type:
     return value
 
 
-def _count(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Elements, but for the vocabulary, and how often that is a size."""
-    found, symbols = 1, 0
+def _count(shape: tuple[int, ...]) -> tuple[int, list[int]]:
+    """Elements, but for sizes that are not known, and those."""
+    found = 1
     for size in shape:
-        if size == VOCABULARY:
-            symbols += 1
-        elif size < 1:
-            return -1, -1
-        else:
+        if size not in SIZES:
+            if size < 1:
+                return -1, []
             found *= size
-    return found, symbols
+    return found, sorted(size for size in shape if size in SIZES)

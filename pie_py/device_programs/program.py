@@ -5,6 +5,9 @@ Its canonical text is JSON without spaces, with keys in this order:
     {"state":[[name, kind, sizes], ...],"nodes":[[operation, operands, attributes], ...],
      "token":node,"next":[[state, node], ...]}
 
+A program of the stage `attend` has "keep" in the place of "token": the node whose value tells which
+tokens or pages are kept.
+
 Operands are numbers of earlier nodes. Nodes come in the order in which the token and then the next
 state need them, none twice and none that is not needed, so the same function has the same text in
 every language, and is known by its hash.
@@ -15,14 +18,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from pie_py.device_programs.language import (
+    ATTEND,
+    HEADS,
     MOST_AXES,
     OPERATIONS,
+    PAGES,
+    SAMPLE_ONLY,
+    SIZES,
+    TOKENS,
     VOCABULARY,
     Kind,
     Mistake,
@@ -37,6 +46,7 @@ MOST_NAME = 64  # characters
 MOST_STATE = 1024  # elements that change from step to step
 MOST_GIVEN = 1 << 18  # elements that do not
 MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
+MOST_ATTEND_COST = 64  # additions in a layer for each token and head
 MOST_COST = 1024  # additions for each token of the vocabulary
 BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
 _REMEMBERED = 256  # programs that are not read again
@@ -44,6 +54,10 @@ LEAST_COST = 1 << 22  # additions that any program may cost
 
 
 _LIKELIEST = [("logits", (), ()), ("argmax", (0,), ())]
+# Sizes for which the cost of a program of the stage `attend` is told, and what a value of one that
+# it was given has: an axis of tokens is given as one number, for all of them.
+NOMINAL = {HEADS: 32, TOKENS: 4096, PAGES: 256}
+GIVEN = {TOKENS: 1}
 
 
 class ProgramFault(ValueError):
@@ -74,8 +88,9 @@ class Program:
         text: canonical.
         names: what it was given by name, in the order of the names.
         nodes: each behind its operands.
-        token: the node whose value is the token.
+        token: the node whose value is the token, or in the stage `attend` what is kept.
         next: numbers of names, and the nodes that give their values for the next step.
+        attends: whether it is one of the stage `attend`, not of `sample`.
     """
 
     text: str
@@ -83,6 +98,7 @@ class Program:
     nodes: tuple[Node, ...]
     token: int
     next: dict[int, int]
+    attends: bool = False
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -106,21 +122,36 @@ class Program:
         """How many contexts beside its own it reads the logits of."""
         numbers = [node.attributes[0] for node in self.nodes if node.operation == "beside"]
         return max(numbers, default=-1) + 1
+    def given_sizes(self, vocabulary: int) -> Mapping[int, int]:
+        """Sizes of what it is given by name."""
+        return GIVEN if self.attends else {VOCABULARY: vocabulary}
 
     def given_bytes(self, vocabulary: int, versions: int = 1) -> int:
         """Of the values of its names, those that change in so many versions."""
+        sizes = self.given_sizes(vocabulary)
         return sum(
-            BYTES[of.kind] * elements(of.shape, vocabulary) * (versions if i in self.next else 1)
+            BYTES[of.kind] * elements(of.shape, sizes) * (versions if i in self.next else 1)
             for i, (_, of) in enumerate(self.names)
         )
 
+    def state_bytes(self, tokens: int, versions: int) -> int:
+        """Of what one of the stage `attend` keeps in a layer, of so many tokens at most: all that
+        changes, and after weights which tokens are kept.
+        """
+        sizes = {TOKENS: tokens}
+        changing = (self.names[i].type for i in self.next)
+        found = sum(BYTES[of.kind] * elements(of.shape, sizes) for of in changing)
+        return versions * (found + tokens * self.uses("weights"))
+
     def cost(self, vocabulary: int) -> float:
-        """Of a step of one row, in additions, with so many tokens."""
-        total = 0.0
+        """Of a step of one row, in additions, with so many tokens; of one of the stage `attend` in
+        one layer, with `NOMINAL` sizes.
+        """
+        total, sizes = 0.0, NOMINAL if self.attends else {VOCABULARY: vocabulary}
         for node in self.nodes:
             shapes = [node.type.shape, *(self.nodes[i].type.shape for i in node.operands)]
-            widest = max(elements(shape, vocabulary) for shape in shapes)
-            total += OPERATIONS[node.operation].cost * widest
+            widest = max(elements(shape, sizes) for shape in shapes)
+            total += (OPERATIONS.get(node.operation) or ATTEND[node.operation]).cost * widest
         return total
 
     def check_fits(self, vocabulary: int) -> None:
@@ -129,9 +160,12 @@ class Program:
         Raises:
             ProgramFault: naming the limit, and the node's operation.
         """
+        sizes = NOMINAL if self.attends else {VOCABULARY: vocabulary}
+        if self.attends:
+            vocabulary = sizes[HEADS] * sizes[TOKENS]  # what is bounded for each
         widest = max(MOST_WIDE, 4 * vocabulary)
         for i, node in enumerate(self.nodes):
-            size = elements(node.type.shape, vocabulary)
+            size = elements(node.type.shape, sizes)
             if size > widest:
                 raise ProgramFault(
                     f"node {i}: {node.operation} gives {node.type}, {size} elements;"
@@ -139,20 +173,21 @@ class Program:
                 )
             if node.operation in ("slice", "top"):
                 self._check_part(i, vocabulary)
-        cost, most = self.cost(vocabulary), max(LEAST_COST, MOST_COST * vocabulary)
+        per = MOST_ATTEND_COST if self.attends else MOST_COST
+        cost, most = self.cost(vocabulary), max(LEAST_COST, per * vocabulary)
         if cost > most:
-            raise ProgramFault(
-                f"a step costs {cost:.3g} additions; {most:.3g} at most, with {vocabulary} tokens"
-            )
+            what = f"a layer, with {NOMINAL[HEADS]} heads and {NOMINAL[TOKENS]}"
+            what = what if self.attends else f"a step, with {vocabulary}"
+            raise ProgramFault(f"{cost:.3g} additions in {what} tokens; {most:.3g} at most")
         for changing, limit in ((True, MOST_STATE), (False, MOST_GIVEN)):
-            sizes = [
-                elements(name.type.shape, vocabulary)
+            counts = [
+                elements(name.type.shape, GIVEN if self.attends else sizes)
                 for i, name in enumerate(self.names)
                 if (i in self.next) is changing
             ]
-            if sum(sizes) > limit:
+            if sum(counts) > limit:
                 what = "change from step to step" if changing else "were given"
-                raise ProgramFault(f"{sum(sizes)} elements that {what}; {limit} at most")
+                raise ProgramFault(f"{sum(counts)} elements that {what}; {limit} at most")
 
     def _check_part(self, number: int, vocabulary: int) -> None:
         node = self.nodes[number]
@@ -163,14 +198,14 @@ class Program:
             )
 
 
-def sizes_of(shape: tuple[int, ...], vocabulary: int) -> tuple[int, ...]:
-    """Sizes with a model of so many tokens."""
-    return tuple(vocabulary if size == VOCABULARY else size for size in shape)
+def sizes_of(shape: tuple[int, ...], known: Mapping[int, int]) -> tuple[int, ...]:
+    """Sizes, where those that were not are known."""
+    return tuple(known.get(size, size) for size in shape)
 
 
-def elements(shape: tuple[int, ...], vocabulary: int) -> int:
+def elements(shape: tuple[int, ...], known: Mapping[int, int]) -> int:
     """How many elements a value has."""
-    return math.prod(sizes_of(shape, vocabulary))
+    return math.prod(sizes_of(shape, known))
 
 
 @lru_cache(_REMEMBERED)
@@ -197,18 +232,45 @@ def read_program(text: str) -> Program:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ProgramFault(f"no JSON: {error}") from None
-    if not isinstance(given, dict) or list(given) != ["state", "nodes", "token", "next"]:
-        raise ProgramFault("not an object of state, nodes, token and next")
+    result = "keep" if isinstance(given, dict) and "keep" in given else "token"
+    if not isinstance(given, dict) or list(given) != ["state", "nodes", result, "next"]:
+        raise ProgramFault("not an object of state, nodes, token (or keep) and next")
     if json.dumps(given, separators=(",", ":"), ensure_ascii=False) != text:
         raise ProgramFault("not in canonical form")
     names = _names(given["state"])
     nodes = _nodes(given["nodes"], names)
-    token = _index(given["token"], len(nodes), "token")
-    if nodes[token].type != Type(Kind.INT):
-        raise ProgramFault(f"the token is {nodes[token].type}, not int []")
+    token = _index(given[result], len(nodes), result)
+    attends = result == "keep"
+    _check_stage(names, nodes, token, attends=attends)
     following = _next(given["next"], names, nodes)
     _check_order(nodes, [token, *following.values()])
-    return Program(text, names, nodes, token, following)
+    return Program(text, names, nodes, token, following, attends)
+
+
+def _check_stage(
+    names: tuple[Name, ...], nodes: tuple[Node, ...], result: int, *, attends: bool
+) -> None:
+    """Refuses what the other stage is given, and another result."""
+    of = nodes[result].type
+    here = {HEADS, TOKENS, PAGES} if attends else {VOCABULARY}
+    for node in nodes:
+        foreign = node.operation in (SAMPLE_ONLY if attends else ATTEND)
+        if foreign or any(size in SIZES and size not in here for size in node.type.shape):
+            stage = "attend" if attends else "sample"
+            raise ProgramFault(f"{node.operation} of {node.type}: the stage `{stage}` has none")
+    if not attends:
+        if of != Type(Kind.INT):
+            raise ProgramFault(f"the token is {of}, not int []")
+        return
+    used = {node.operation for node in nodes}
+    axis = PAGES if "scores" in used else TOKENS
+    if {"weights", "scores"} <= used:
+        raise ProgramFault("weights and scores: a program takes one of them")
+    if of != Type(Kind.BOOL, (axis,)):
+        raise ProgramFault(f"what is kept is {of}, not {Type(Kind.BOOL, (axis,))}")
+    for name, kind in names:
+        if any(size in SIZES and size != TOKENS for size in kind.shape) or len(kind.shape) > 1:
+            raise ProgramFault(f"{name} is {kind}: one axis at most, of tokens or of a known size")
 
 
 def _names(given: Any) -> tuple[Name, ...]:
@@ -220,7 +282,7 @@ def _names(given: Any) -> tuple[Name, ...]:
             case [str(name), int(kind), [*sizes]] if name.isidentifier() and len(name) <= MOST_NAME:
                 if not isinstance(kind, bool) and kind in tuple(Kind) and len(sizes) <= MOST_AXES:
                     shape = tuple(_whole(size) for size in sizes)
-                    if all(size == VOCABULARY or size > 0 for size in shape):
+                    if all(size in SIZES or size > 0 for size in shape):
                         found.append(Name(name, Type(Kind(kind), shape)))
                         continue
         raise ProgramFault(f"{one!r:.80} is no name with a kind and sizes")

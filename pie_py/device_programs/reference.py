@@ -12,7 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from pie_py.device_programs.language import OPERATIONS, VOCABULARY, Kind, Rule, Type
+from pie_py.device_programs.language import (
+    HEADS,
+    OPERATIONS,
+    PAGES,
+    TOKENS,
+    VOCABULARY,
+    Kind,
+    Rule,
+    Type,
+)
 from pie_py.device_programs.program import Node, Program, sizes_of
 
 _LARGEST = (2 - 2.0**-23) * 2.0**127  # float32
@@ -41,6 +50,34 @@ class Row(NamedTuple):
     step: int = 0
     beside: Sequence[Sequence[float]] = ()
 
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Those that are not known before."""
+        return {VOCABULARY: len(self.logits)}
+
+
+class AttendRow(NamedTuple):
+    """What a layer has for a program of the stage `attend`.
+
+    Attributes:
+        given: the weights `[heads, tokens]` or the scores `[heads, pages]`.
+        tokens: of the context.
+        pages: of the context.
+        layer: its number.
+        step: how many tokens were chosen before.
+    """
+
+    given: Sequence[Sequence[float]]
+    tokens: int
+    pages: int
+    layer: int = 0
+    step: int = 0
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Those that are not known before."""
+        return {HEADS: len(self.given), TOKENS: self.tokens, PAGES: self.pages}
+
 
 def run(program: Program, row: Row, state: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """The token, and the state of the next step.
@@ -50,12 +87,27 @@ def run(program: Program, row: Row, state: Mapping[str, Any]) -> tuple[int, dict
         row: what the step has.
         state: values by name; those that do not change are left alone.
     """
+    token, following = _run(program, row, state)
+    return token, following
+
+
+def run_attend(
+    program: Program, row: AttendRow, state: Mapping[str, Any]
+) -> tuple[list[bool], dict[str, Any]]:
+    """Which tokens or pages are kept, and the state of the layer in the next step."""
+    kept, following = _run(program, row, state)
+    return kept, following
+
+
+def _run(
+    program: Program, row: Row | AttendRow, state: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     values = evaluate(program, row, state)
     following = {program.names[place].name: values[node] for place, node in program.next.items()}
     return values[program.token], {**state, **following}
 
 
-def evaluate(program: Program, row: Row, state: Mapping[str, Any]) -> list[Any]:
+def evaluate(program: Program, row: Row | AttendRow, state: Mapping[str, Any]) -> list[Any]:
     """The value of every node."""
     values: list[Any] = []
     for node in program.nodes:
@@ -63,18 +115,21 @@ def evaluate(program: Program, row: Row, state: Mapping[str, Any]) -> list[Any]:
         types = [program.nodes[i].type for i in node.operands]
         if node.operands:
             values.append(_result(node, operands, types, row))
-        else:
+        elif node.operation in ("step", "state", "constant", "iota"):
             values.append(_given(program, node, row, state))
+        elif isinstance(row, Row):
+            values.append(_of_text(node, row))
+        else:
+            layer = {"tokens": row.tokens, "layer": row.layer}
+            values.append(layer.get(node.operation, row.given))
     return values
 
 
-def _given(program: Program, node: Node, row: Row, state: Mapping[str, Any]) -> Any:
+def _of_text(node: Node, row: Row) -> Any:
     vocabulary = len(row.logits)
     match node.operation, node.attributes:
         case "logits", _:
             return list(row.logits)
-        case "step", _:
-            return row.step
         case "newest", [count]:
             return ([-1] * count + list(row.newest))[-count:]
         case "counts", _:
@@ -83,6 +138,13 @@ def _given(program: Program, node: Node, row: Row, state: Mapping[str, Any]) -> 
             return list(row.given) or [False] * vocabulary
         case "beside", [number]:
             return list(row.beside[number])
+    raise AssertionError(node)
+
+
+def _given(program: Program, node: Node, row: Row | AttendRow, state: Mapping[str, Any]) -> Any:
+    match node.operation, node.attributes:
+        case "step", _:
+            return row.step
         case "state", [number]:
             return state[program.names[number].name]
         case "constant", [kind, value]:
@@ -90,22 +152,22 @@ def _given(program: Program, node: Node, row: Row, state: Mapping[str, Any]) -> 
                 return struct.unpack("<f", struct.pack("<I", value))[0]
             return bool(value) if kind == Kind.BOOL else value
         case _, [size]:
-            return list(range(vocabulary if size == VOCABULARY else size))
+            return list(range(row.sizes.get(size, size)))
     raise AssertionError(node)
 
 
-def _result(node: Node, operands: list[Any], types: list[Type], row: Row) -> Any:
+def _result(node: Node, operands: list[Any], types: list[Type], row: Row | AttendRow) -> Any:
     name = node.operation
     kind, attributes = node.type.kind, node.attributes
     rounded = _ROUNDED[kind]
-    sizes = sizes_of(node.type.shape, len(row.logits))
+    sizes = sizes_of(node.type.shape, row.sizes)
     if name in _ELEMENTWISE:
         function = _ELEMENTWISE[name]
         spread = [_spread(value, one, sizes) for value, one in zip(operands, types, strict=True)]
         return _each(lambda *parts: rounded(function(*parts)), spread, len(sizes))
     if name == "cast":
         return _each(lambda x: rounded(_whole(x) if kind is Kind.INT else x), operands, len(sizes))
-    if name in ("random", "exponential"):
+    if name in ("random", "exponential") and isinstance(row, Row):
         start = _mix(_mix(row.seed + _GAMMA) + row.step * _GAMMA)
         if attributes[0]:
             start = splitmix(start, -1 - attributes[0])
@@ -129,7 +191,7 @@ def _own(
     match name:
         case "top":
             order = sorted(range(len(first)), key=lambda i: (-_at_least(first[i]), i))
-            return order[: attributes[0]]
+            return (order + [-1] * attributes[0])[: attributes[0]]
         case "nucleus":
             return _nucleus(first, operands[1])
         case "slice":

@@ -12,9 +12,11 @@ from pie_py.device_programs.program import ProgramFault, program_for
 from pie_py.wire.plan import Int32, SetSampler, States, Uint32, WriteState
 
 
-def packed(programs: Sequence[Bound | None]) -> dict[str, Any]:
-    """The programs of samplers `[n]`; each text once."""
-    if not any(programs):
+def packed(programs: Sequence[Bound | None], attend: Sequence[Bound | None] = ()) -> dict[str, Any]:
+    """The programs of samplers `[n]`, and those of the stage `attend` `[n]`; each text once."""
+    if any(attend):
+        programs = [*programs, *attend]
+    elif not any(programs):
         return {}
     numbers: dict[str, int] = {}
     for bound in programs:
@@ -33,7 +35,7 @@ def packed(programs: Sequence[Bound | None]) -> dict[str, Any]:
 
 
 def unpacked(batch: SetSampler, vocabulary: int) -> list[Bound | None]:
-    """The programs of a batch's samplers.
+    """The programs of a batch's samplers, and behind them perhaps those of the stage `attend`.
 
     Args:
         batch: as it has come.
@@ -51,13 +53,15 @@ def unpacked(batch: SetSampler, vocabulary: int) -> list[Bound | None]:
     texts = [part.decode(errors="replace") for part in _parts(batch.texts, batch.text_lengths)]
     programs = [program_for(text, vocabulary) for text in texts]
     given = _parts(batch.given, batch.given_lengths)
-    if not batch.programs.size == len(given) == count:
+    if batch.programs.size != len(given) or len(given) not in (count, 2 * count):
         raise ProgramFault(f"{batch.programs.size} programs and {len(given)} values of {count}")
     if ((batch.programs < -1) | (batch.programs >= len(programs))).any():
         raise ProgramFault(f"a program that is none of {len(programs)}")
     found: list[Bound | None] = []
-    for number, values in zip(batch.programs.tolist(), given, strict=True):
+    for i, (number, values) in enumerate(zip(batch.programs.tolist(), given, strict=True)):
         bound = None if number < 0 else Bound(programs[number], values)
+        if bound is not None and bound.program.attends != (i >= count):
+            raise ProgramFault("a program of the other stage")
         if bound is not None and len(values) != bound.program.given_bytes(vocabulary):
             raise ProgramFault(f"{len(values)} bytes of values for a program that has others")
         found.append(bound)

@@ -94,6 +94,10 @@ class Forward:
     # if none is wanted
     observed: Int32 = field(default_factory=_nothing)
     detail: Int32 = field(default_factory=_nothing)
+    # [n] samplers whose programs of the stage `attend` choose what a sequence reads, or -1, and how
+    # many tokens each has chosen before; empty if none has one
+    attends: Int32 = field(default_factory=_nothing)
+    attend_steps: Int32 = field(default_factory=_nothing)
 
 
 # Attention averaged over layers and heads, over heads, or not at all.
@@ -165,10 +169,11 @@ class SetSampler:
     tokens: Int32 = field(default_factory=_nothing)  # [t] of operations, distinct within one
     values: Float32 = field(default_factory=_no_numbers)  # [t] of each token
     # Device programs instead, see `pie_py.wire.device_programs`; empty if none is one.
-    programs: Int32 = field(default_factory=_nothing)  # [n] which text, or -1
+    # [n] which text, or -1; or [2 * n], then those of the stage `attend`, which are beside
+    programs: Int32 = field(default_factory=_nothing)
     text_lengths: Int32 = field(default_factory=_nothing)  # [p] bytes of each text
     texts: Uint32 = field(default_factory=_no_words)  # each padded to whole words
-    given_lengths: Int32 = field(default_factory=_nothing)  # [n] bytes of each sampler's values
+    given_lengths: Int32 = field(default_factory=_nothing)  # [n] or [2 * n] bytes of their values
     given: Uint32 = field(default_factory=_no_words)  # each padded to whole words
     freed: Int32 = field(default_factory=_nothing)  # slots whose programs are not needed any more
 
@@ -466,6 +471,7 @@ class ModelDescription:
     quantized: str | None = None  # method of the checkpoint
     few_bits: list[int] = field(default_factory=list)  # of weights that are kept so; else widened
     pooling: str | None = "last"  # of embeddings: the last hidden state, "mean", or not known
+    no_attend: str = ""  # why it takes no programs of the stage `attend`; empty if it does
     kv_costs: dict[str, Any] | None = None  # what the worker measured, see `calibration/costs.py`
 
 

@@ -70,6 +70,12 @@ def _following(
             outputs=forward.outputs[keep],
             mask_starts=np.zeros(slots.size + 1, np.int32),
             adapters=forward.adapters[keep] if forward.adapters.size else forward.adapters,
+            attends=forward.attends[keep] if forward.attends.size else forward.attends,
+            attend_steps=(
+                forward.attend_steps[keep] + np.int32(1)
+                if forward.attends.size
+                else forward.attend_steps
+            ),
         ),
         replace(
             sample,

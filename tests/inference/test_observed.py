@@ -18,7 +18,7 @@ from pie_py.wire.plan import Attention
 
 TOTAL, LAYERS, HEADS = range(3)
 TOKENS = [int(t) for t in np.random.default_rng(8).integers(4, 300, 60)]
-FAMILIES = ["llama", "mistral", "qwen3", "gemma2", "gemma3", "qwen3-moe"]
+FAMILIES = ["llama", "mistral", "qwen3", "gemma2", "gemma3", "qwen3-moe", "gptoss"]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,8 @@ def test_the_attentions_of_transformers(checkpoints: Callable[[str], Path], fami
     by_layer = wanted[:, :, 49, :50].mean(1)
     assert_close(of(rig.attention, 0, layers), by_layer)
     assert_close(of(rig.attention, 2, 1)[0], by_layer.mean(0))
-    assert of(rig.attention, 2, 1).sum().item() == pytest.approx(1.0, abs=1e-5)
+    whole = by_layer.mean(0).sum().item()  # less than 1 beside sinks
+    assert of(rig.attention, 2, 1).sum().item() == pytest.approx(whole, abs=1e-5)
 
 
 def test_masked_slots_have_none_and_columns_stay(checkpoints: Callable[[str], Path]) -> None:

@@ -89,6 +89,8 @@ class Step:
         adapter: int = -1,
         observed: int = 0,
         detail: int = 0,
+        attends: int = -1,
+        attend_step: int = 0,
     ) -> None:
         self.sequence = sequence
         self.tokens = list(tokens)
@@ -101,6 +103,8 @@ class Step:
         self.adapter = adapter
         self.observed = observed
         self.detail = detail
+        self.attends = attends
+        self.attend_step = attend_step
 
 
 class Rig:
@@ -167,6 +171,8 @@ class Rig:
                 adapters=ints([s.adapter for s in steps]),
                 observed=ints([s.observed for s in steps]),
                 detail=ints([s.detail for s in steps]),
+                attends=ints([s.attends for s in steps]),
+                attend_steps=ints([s.attend_step for s in steps]),
             ),
         )
         self.attention = None if attention is None else attention.get()

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pie_control.errors import ApiError
 from pie_py.device_programs.bound import Bound, bind, bind_some
 from pie_py.device_programs.program import Program, ProgramFault, program_for
+from pie_py.wire.plan import ModelDescription
 
 MOST_LOGPROBS = 256
 MOST_TEXT = 1 << 21  # characters of the JSON
@@ -48,6 +49,50 @@ def read_values(program: Program, text: str, vocabulary: int) -> dict[int, bytes
         raise ApiError("invalid-argument", f"state: {error}") from None
 
 
+class AttendParameters(BaseModel):
+    """A program of the stage `attend`, beside any sampler."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    program: str
+    given: dict[str, Any] = {}
+
+
+def take_attend(text: str, facts: ModelDescription) -> tuple[str, Bound | None]:
+    """A sampler's parameters without `attend`, and that program with its values, if there is one.
+
+    Args:
+        text: a JSON object.
+        facts: of the model.
+
+    Raises:
+        ApiError: `unsupported` by the model, or as `read_program_parameters`.
+    """
+    if '"attend"' not in text or len(text) > MOST_TEXT:
+        return text, None
+    try:
+        given = json.loads(text)
+        wanted = given.pop("attend", None) if isinstance(given, dict) else None
+        if wanted is None:
+            return text, None
+        parameters = AttendParameters.model_validate(wanted)
+        program = program_for(parameters.program, facts.vocab_size)
+        if not program.attends:
+            raise ProgramFault("it gives a token: that is a sampler")
+        bound = bind(program, parameters.given, facts.vocab_size)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise ApiError("invalid-argument", f"attend: {place}: {fault['msg']}") from None
+    except (ValueError, RecursionError) as error:  # a ProgramFault, too
+        raise ApiError("invalid-argument", f"attend: {error}") from None
+    if facts.no_attend:
+        raise ApiError(
+            "unsupported", f"attend programs: {facts.name!r} has none: {facts.no_attend}"
+        )
+    return json.dumps(given), bound
+
+
 def read_program_parameters(text: str, vocabulary: int) -> tuple[ProgramParameters, Bound]:
     """Parameters of a sampler with a program, and the program with its values.
 
@@ -65,6 +110,8 @@ def read_program_parameters(text: str, vocabulary: int) -> tuple[ProgramParamete
     try:
         parameters = ProgramParameters.model_validate_json(text)
         program = program_for(parameters.program, vocabulary)
+        if program.attends:
+            raise ProgramFault("it is one of the stage `attend`: give it as `attend`")
         return parameters, bind(program, parameters.given, vocabulary)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]

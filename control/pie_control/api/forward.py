@@ -24,6 +24,7 @@ from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.pools import PagePool
+from pie_control.resources.samplers import Sampler
 from pie_py.wire.plan import Int32, Uint32
 
 # Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to
@@ -196,11 +197,22 @@ def check_step(target: OpenQueue, input_pages: list[int], output_page: int) -> t
     return pages, _room(pool, [space.pages.find_one(output_page)], 1)
 
 
-def queue_step(target: OpenQueue, embed: int, pages: Int32, room: Room, adapter: int) -> None:
-    """Queues the forward of one embed, that takes its own hidden state, after `check_step`."""
+def queue_step(
+    target: OpenQueue,
+    embed: int,
+    pages: Int32,
+    room: Room,
+    adapter: int,
+    attends: Sampler | None,
+) -> None:
+    """Queues the forward of one embed, that takes its own hidden state, after `check_step`; of a
+    sampler whose program chooses what is read, if one is given.
+    """
     used: Int32 = target.space.page_pool.used.take(pages)
     embeds = [embed]
     command = ForwardCommand(embeds, pages, used, False, None, [], embeds, None, adapter)
+    if attends is not None:
+        command.attends, command.attend_step = attends.slot, attends.steps
     _queue(target, command, room)
 
 

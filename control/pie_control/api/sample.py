@@ -12,6 +12,7 @@ from pie_control.api.device_programs import (
     ProgramParameters,
     read_program_parameters,
     read_values,
+    take_attend,
 )
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.sampler_parameters import NO_RULE, SamplerParameters, read_parameters
@@ -33,7 +34,7 @@ from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
-from pie_py.device_programs.bound import VERSIONS
+from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS
 from pie_py.device_programs.language import REMEMBERED
 from pie_py.device_programs.program import Program
 from pie_py.device_programs.step_cost import FREE, step_cost
@@ -43,7 +44,9 @@ from pie_py.wire.plan import Uint32
 def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     """Makes a sampler and returns its handle."""
     target = queue_of(instance, queue, "sample")
-    vocabulary = target.model.description.vocab_size
+    facts = target.model.description
+    vocabulary = facts.vocab_size
+    parameters, attend = take_attend(parameters, facts)
     wanted: SamplerParameters | ProgramParameters
     bound, rule = None, NO_RULE
     if '"program"' in parameters:
@@ -54,6 +57,10 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     program = None if bound is None else bound.program
     remembers = rule.remembers if program is None else program.uses(*REMEMBERED)
     program_bytes = 0 if program is None else program.given_bytes(vocabulary, VERSIONS)
+    if attend is not None:
+        longest = min(facts.max_position, facts.kv_pages * facts.page_size)
+        state = facts.layers * attend.program.state_bytes(longest, ATTEND_VERSIONS)
+        program_bytes += max(1, state + attend.program.given_bytes(vocabulary))
     pool = target.model.samplers
     model = target.model
     model.sampler_share.check(instance.user, 1, pool.slots.free)
@@ -67,11 +74,12 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         top=min(wanted.logprobs, vocabulary),
         program_bytes=program_bytes,
         program=program,
+        attend=None if attend is None else attend.program,
         cost=FREE if program is None else step_cost(program, vocabulary),
     )
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
     command = SetSamplerCommand(
-        sampler, rule.numbers, rule.top_k, seed, rule.steps, bound, pool.freed
+        sampler, rule.numbers, rule.top_k, seed, rule.steps, bound, attend, pool.freed
     )
     target.scheduler.enqueue(target.queue, command)
     return handle
@@ -283,10 +291,10 @@ def step(
     target.queue.check_room(3)
     future = instance.futures.create(FutureKind.SAMPLE)
     _embed(target, found, position, row)
-    if through is None:
-        queue_step(target, row, pages, room, NO_ADAPTER)
-    else:
-        queue_step(target, row, pages, room, through.slot)
+    slot = NO_ADAPTER
+    if through is not None:
+        slot = through.slot
         through.users.add(instance)
+    queue_step(target, row, pages, room, slot, found if found.attend else None)
     _choose(target, row, found, None, future, None)
     return future.handle

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
 
 NO_ADAPTER = -1
+NO_SAMPLER = -1
 
 # Inputs times columns of masks and of observed attention, which the worker lays out: of one
 # forward, and of a batch's together. Few numbers may stand for many, and a page may be in a list
@@ -67,6 +68,8 @@ class ForwardCommand(Command):
     cuts: Int32 = field(default_factory=lambda: NOTHING)  # [c] inputs after which it may be cut
     sent_slots: Sequence[int] = ()  # of parts that have been sent
     sent_outputs: Sequence[int] = ()  # likewise
+    attends: int = NO_SAMPLER  # slot of the sampler whose program chooses what is read
+    attend_step: int = 0  # tokens that it has chosen before
     part_of: ForwardCommand | None = None  # what is left of the forward, if this is a part
     # Seconds that an input took in the newest part of it, and the context of that; 0 before.
     pace: float = 0.0
@@ -103,6 +106,8 @@ class ForwardCommand(Command):
             output_starts.append(len(outputs))
             mask_starts.append(covered)
         adapters = [command.adapter for command in commands]
+        attends = [command.attends for command in commands]
+        attending = max(attends) != NO_SAMPLER
         watched = [command.observation for command in commands]
         observes = any(watched)
         return Forward(
@@ -120,6 +125,8 @@ class ForwardCommand(Command):
             adapters=int32(adapters) if max(adapters) != NO_ADAPTER else NOTHING,
             observed=int32([o.count if o else 0 for o in watched]) if observes else NOTHING,
             detail=int32([o.detail if o else 0 for o in watched]) if observes else NOTHING,
+            attends=int32(attends) if attending else NOTHING,
+            attend_steps=int32([one.attend_step for one in commands]) if attending else NOTHING,
         )
 
     @classmethod
@@ -139,6 +146,7 @@ class ForwardCommand(Command):
         influence.
         """
         is_plain = self.mask is None and not self.has_masked and self.observation is None
+        is_plain &= self.attends == NO_SAMPLER
         if not is_plain or self.output_slots is None:
             # It fills empty slots only: the text that a page is known to hold is still there, and
             # the slots behind it are never counted as part of it.

@@ -263,7 +263,7 @@ class RunCommand(Command):
         provenance.made(self.sampler.slot)
         provenance.embeds_changed()
         pages = self.pages
-        if not pages.masked:
+        if not pages.masked and self.sampler.attend is None:
             filled = pages.used > 0
             self.trail = provenance.before_run(
                 self.queue, pages.pages[filled], pages.used[filled], self.position, self.adapter

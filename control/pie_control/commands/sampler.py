@@ -41,6 +41,7 @@ class SetSamplerCommand(Command):
     seed: int  # 64 bits
     steps: Sequence[Step]  # before
     program: Bound | None  # which chooses instead of all that
+    attend: Bound | None  # which chooses what is read
     freed: set[int]  # slots of the pool whose device programs are over
 
     def written(self) -> Touched:
@@ -58,7 +59,9 @@ class SetSamplerCommand(Command):
             seeds=np.array(seeds, np.uint32),
             rows=int32([command.sampler.counts for command in commands]),
             **packed([command.steps for command in commands]),
-            **device_programs.packed([command.program for command in commands]),
+            **device_programs.packed(
+                [command.program for command in commands], [command.attend for command in commands]
+            ),
             freed=int32(commands[0].take_freed([one.sampler.slot for one in commands])),
         )
 

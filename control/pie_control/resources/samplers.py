@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pie_control.errors import ApiError
 from pie_control.resources.pools import FreeList
-from pie_py.device_programs.bound import VERSIONS
+from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS
 from pie_py.device_programs.program import Program
 from pie_py.device_programs.step_cost import FREE, StepCost
 from pie_py.wire.operations import LOGIT_ROWS
@@ -62,6 +62,7 @@ class Sampler:
     program_bytes: int  # what the worker keeps of its device program
     program: Program | None  # the device program that it is
     cost: StepCost  # of the program
+    attend: Program | None = None  # the one of the stage `attend` that it has beside
     steps: int = 0  # tokens asked for so far
     mixing: list[LogitRow] = field(default_factory=list)  # for the next choice
     is_lost: bool = False  # it went back further than its program's state is kept
@@ -73,8 +74,16 @@ class Sampler:
 
     @property
     def is_memoryless(self) -> bool:
-        """Whether its choices depend on logits, seed and step alone."""
-        return self.counts == NO_COUNTS and not self.has_state
+        """Whether its choices depend on logits, seed and step alone, and these on the text."""
+        return self.counts == NO_COUNTS and not self.has_state and self.attend is None
+
+    @property
+    def _versions(self) -> int:
+        """Steps of which it has what it can go back to; 0 if it needs nothing."""
+        attend = self.attend
+        if attend is not None and (attend.next or attend.uses("weights")):
+            return ATTEND_VERSIONS
+        return VERSIONS if self.has_state else 0
 
     def go_back(self, step: int, chosen: int) -> None:
         """Goes on as if it had chosen fewer tokens.
@@ -84,15 +93,15 @@ class Sampler:
             chosen: those that it has chosen, as far as is known.
         """
         self.steps = step
-        if self.has_state and chosen - step + _UNDER_WAY >= VERSIONS:
+        if self._versions and chosen - step + _UNDER_WAY >= self._versions:
             self.is_lost = True
 
     def lost_state(self) -> ApiError:
         """What is said if `is_lost`."""
         return ApiError(
             "invalid-argument",
-            f"more than {VERSIONS - _UNDER_WAY} tokens were undone: the state that the sampler's"
-            " device program had then is not kept; make a new sampler",
+            f"more than {self._versions - _UNDER_WAY} tokens were undone: the state that the"
+            " sampler's device program had then is not kept; make a new sampler",
         )
 
     def check_choice(self) -> None:
@@ -159,6 +168,7 @@ class Samplers:
         top: int,
         program_bytes: int = 0,
         program: Program | None = None,
+        attend: Program | None = None,
         cost: StepCost = FREE,
     ) -> tuple[int, Sampler]:
         """Takes a slot, and a row if the sampler remembers tokens; returns its handle, too.
@@ -195,7 +205,7 @@ class Samplers:
         handle = self._next
         self._next += 1
         sampler = self._live[handle] = Sampler(
-            slot, pool.first_name + slot, counts, mixes, top, program_bytes, program, cost
+            slot, pool.first_name + slot, counts, mixes, top, program_bytes, program, cost, attend
         )
         return handle, sampler
 

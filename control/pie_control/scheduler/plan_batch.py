@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pie_control.commands.command import NOTHING, Command, Mark
-from pie_control.commands.forward import NO_ADAPTER, ForwardCommand
+from pie_control.commands.forward import NO_ADAPTER, NO_SAMPLER, ForwardCommand
 from pie_control.commands.pages import SwapInCommand, SwapOutCommand
 from pie_control.commands.queue import QueueOwner
 from pie_control.scheduler.runs import Steps
@@ -144,6 +144,8 @@ def _joined_forwards(first: Forward, second: Forward) -> Forward:
         adapters=each(first.adapters, second.adapters, NO_ADAPTER),
         observed=each(first.observed, second.observed, 0),
         detail=each(first.detail, second.detail, 0),
+        attends=each(first.attends, second.attends, NO_SAMPLER),
+        attend_steps=each(first.attend_steps, second.attend_steps, 0),
     )
 
 

@@ -15,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.commands.command import NOTHING
-from pie_control.commands.forward import MAX_CONTEXT_PAGES, NO_ADAPTER, ForwardCommand
+from pie_control.commands.forward import (
+    MAX_CONTEXT_PAGES,
+    NO_ADAPTER,
+    NO_SAMPLER,
+    ForwardCommand,
+)
 from pie_control.commands.queue import Account, QueueOwner
 from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
@@ -36,9 +41,9 @@ Rows: TypeAlias = NDArray[np.intp]
 
 # What is known of a run, a row each: where its next step reads and writes, how far it is, and what
 # has come of it.
-FACTS = range(18)
+FACTS = range(19)
 SAMPLER, EMBED, POSITION, ADAPTER, MASKED, SENT, LIMIT, CURRENT, PAGES, CHOICE, LAST = FACTS[:11]
-CAME, NOTICE, FRESH, NUMBER, PROGRAM, ONCE, COST = FACTS[11:]
+CAME, NOTICE, FRESH, NUMBER, PROGRAM, ONCE, COST, ATTENDS = FACTS[11:]
 STEP_COST = [PROGRAM, ONCE, COST]  # as `StepCost` has it
 NO_TOKEN = -1
 # The batches of a step, with the code of a run's error if the worker refuses its row of one.
@@ -181,6 +186,7 @@ class Runs:
         facts[SENT] = facts[CAME] = 1  # the first token comes before all others
         facts[FRESH], facts[NUMBER] = 0, self._number
         facts[STEP_COST] = run.sampler.cost
+        facts[ATTENDS] = NO_SAMPLER if run.sampler.attend is None else run.sampler.slot
         self._stops[row] = NO_TOKEN
         if len(run.stops) <= MOST_STOPS:
             stops = [token for token in run.stops if token <= np.iinfo(np.int32).max]
@@ -718,6 +724,7 @@ class Runs:
         cells += np.arange(starts[-1])
         each = np.arange(count + 1, dtype=np.int32)
         adapters = facts[ADAPTER]
+        attending = bool((facts[ATTENDS] != NO_SAMPLER).any())
         return Forward(
             input_starts=each,
             inputs=facts[EMBED],
@@ -731,6 +738,8 @@ class Runs:
             mask_starts=np.zeros(count + 1, np.int32),
             mask=NOTHING,
             adapters=adapters if (adapters != NO_ADAPTER).any() else NOTHING,
+            attends=facts[ATTENDS] if attending else NOTHING,
+            attend_steps=facts[CHOICE] if attending else NOTHING,
         )
 
 

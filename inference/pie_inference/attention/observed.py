@@ -129,7 +129,7 @@ class ObservedAttention(PreparedAttention):
         for first in range(0, queries.shape[0], step):
             part = slice(first, first + step)
             own = queries[part].float()
-            found += _probabilities(own, keys, hidden[part], options, sinks).sum(1)
+            found += probabilities_of(own, keys, hidden[part], options, sinks).sum(1)
         match watched.detail:
             case "heads":
                 at = slice(layer * self._heads, (layer + 1) * self._heads)
@@ -141,7 +141,7 @@ class ObservedAttention(PreparedAttention):
                 watched.sums[0].index_add_(0, watched.columns, mean)
 
 
-def _probabilities(
+def probabilities_of(
     queries: torch.Tensor,
     keys: torch.Tensor,
     hidden: torch.Tensor,
@@ -165,5 +165,5 @@ def _probabilities(
     if options.softcap is not None:
         scores = scores.div_(options.softcap).tanh_().mul_(options.softcap)
     scores = scores.masked_fill_(hidden, float("-inf"))
-    probabilities = softmax_beside(scores, None if sinks is None else sinks.float().view(-1, 1))
+    probabilities = softmax_beside(scores, None if sinks is None else sinks.float().view(-1, 1, 1))
     return probabilities.masked_fill_(hidden, 0.0)

@@ -81,6 +81,8 @@ class DecodeGraphs:
         count = batch.inputs.size
         if count > self.sizes[-1] or batch.observed.any() or (batch.adapters >= 0).any():
             return False
+        if (batch.attends >= 0).any():
+            return False
         table = self._attention.plain_decode(sequences)
         if table is None:
             return False

@@ -16,6 +16,7 @@ from pie_inference.device import DeviceFuture
 from pie_inference.errors import BadBatch
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_memory import HostMemory
+from pie_inference.memory.key_bounds import KeyBounds
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.fused_steps import FusedSteps
@@ -46,6 +47,7 @@ class ServedModel:
     graphs: DecodeGraphs | None = None  # of decoding steps, on a GPU
     fused_steps: FusedSteps | None = None  # of decoding, on a CPU
     fused_sampling: FusedSampling | None = None  # on a GPU
+    key_bounds: KeyBounds | None = None  # if programs may choose what is read
     ranks: Ranks = ALONE  # that compute it together
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 
 import numpy as np
 import structlog
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.attention.attended import AttendedAttention, Selection
+from pie_inference.attention.base import PreparedAttention
 from pie_inference.attention.observed import ObservedAttention
+from pie_inference.attention.paging import offsets, ranges
 from pie_inference.attention.sequences import Sequences, describe
 from pie_inference.device import DeviceFuture, completed, upload_index
 from pie_inference.errors import BadBatch
@@ -70,17 +74,17 @@ def _in_parts(model: ServedModel, batch: Forward) -> Answer:
 def part(batch: Forward, first: int, end: int) -> Forward:
     """Some consecutive sequences of a batch."""
 
-    def offsets(starts: Int32) -> tuple[Int32, slice]:
+    def within(starts: Int32) -> tuple[Int32, slice]:
         own = starts[first : end + 1]
         return (own - own[0]).astype(np.int32), slice(int(own[0]), int(own[-1]))
 
     def each(values: Int32) -> Int32:
         return values[first:end] if values.size else values
 
-    input_starts, inputs = offsets(batch.input_starts)
-    page_starts, pages = offsets(batch.page_starts)
-    output_starts, outputs = offsets(batch.output_starts)
-    mask_starts, mask = offsets(batch.mask_starts)
+    input_starts, inputs = within(batch.input_starts)
+    page_starts, pages = within(batch.page_starts)
+    output_starts, outputs = within(batch.output_starts)
+    mask_starts, mask = within(batch.mask_starts)
     return Forward(
         input_starts=input_starts,
         inputs=batch.inputs[inputs],
@@ -96,6 +100,35 @@ def part(batch: Forward, first: int, end: int) -> Forward:
         adapters=each(batch.adapters),
         observed=each(batch.observed),
         detail=each(batch.detail),
+        attends=each(batch.attends),
+        attend_steps=each(batch.attend_steps),
+    )
+
+
+def _without(batch: Forward, some: NDArray[np.bool_]) -> Forward:
+    """A batch without some of its sequences, and without what is observed."""
+    kept = np.flatnonzero(~some)
+
+    def taken(starts: Int32) -> tuple[Int32, NDArray[np.int64]]:
+        counts = np.diff(starts)[kept]
+        return offsets(counts), ranges(starts[:-1][kept], counts)
+
+    input_starts, inputs = taken(batch.input_starts)
+    page_starts, pages = taken(batch.page_starts)
+    output_starts, outputs = taken(batch.output_starts)
+    mask_starts, mask = taken(batch.mask_starts)
+    return Forward(
+        input_starts=input_starts,
+        inputs=batch.inputs[inputs],
+        page_starts=page_starts,
+        pages=batch.pages[pages],
+        page_used=batch.page_used[pages],
+        has_masked=batch.has_masked[kept],
+        output_slots=batch.output_slots[inputs],
+        output_starts=output_starts,
+        outputs=batch.outputs[outputs],
+        mask_starts=mask_starts,
+        mask=batch.mask[mask],
     )
 
 
@@ -150,7 +183,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         model.embeds.place(batch.outputs, positions[outputs])
         return None
     observes = bool(batch.observed.any())
-    attention = model.attention.prepare(sequences, ordered=not observes)
+    attention = _prepared(model, batch, sequences, ordered=not observes)
     observed = None
     if observes:
         shape = model.network.shape
@@ -186,6 +219,37 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     if outputs.size:
         model.embeds.write(targets, hidden, positions if every_row else positions[computed])
     return None if observed is None else observed.result()
+
+
+def _prepared(
+    model: ServedModel, batch: Forward, sequences: Sequences, *, ordered: bool
+) -> PreparedAttention:
+    """The attention of a batch; rows with programs of the stage `attend` have one of their own."""
+    choosing = batch.attends >= 0
+    if not choosing.any():
+        return model.attention.prepare(sequences, ordered=ordered)
+    if model.key_bounds is None:
+        raise BadBatch("forward: the model takes no programs of the stage `attend`")
+    shape, programs = model.network.shape, model.samplers.attend_programs
+    if not all(map(programs.has, batch.attends[choosing].tolist())):
+        raise BadBatch("forward: a sampler without a program of the stage `attend`")
+    last = len(shape.attention) - 1
+
+    def begin(sampler: int, step: int) -> Callable[[int, int], Selection]:
+        return lambda pages, tokens: programs.begin(sampler, step, shape.heads, pages, tokens, last)
+
+    selections = {
+        i: begin(int(batch.attends[i]), int(batch.attend_steps[i]))
+        for i in np.flatnonzero(choosing).tolist()
+    }
+    inner = None
+    if not choosing.all():
+        others = _without(batch, choosing)
+        positions = model.embeds.positions[others.inputs]
+        inner = model.attention.prepare(describe(others, positions, model.cache))
+    return AttendedAttention(
+        inner, sequences, selections, model.cache, model.key_bounds, shape.attention
+    )
 
 
 def _first_of_another_kind(model: ServedModel, batch: Forward, sequences: Sequences) -> int | None:
@@ -225,6 +289,8 @@ def _check(model: ServedModel, batch: Forward) -> None:
     require_below("forward: output", batch.outputs, model.embeds.size)
     if batch.adapters.size:
         require_lengths("forward: adapters", batch.adapters, batch.has_masked)
+    if batch.attends.size:
+        require_lengths("forward: attends", batch.attends, batch.attend_steps, batch.has_masked)
     if batch.observed.size:
         require_lengths("forward: observed", batch.observed, batch.detail, batch.has_masked)
         require_below("forward: detail", batch.detail, len(DETAILS))

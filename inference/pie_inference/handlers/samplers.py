@@ -35,16 +35,19 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
     require_lengths("set_sampler: freed", batch.freed)
     require_below("set_sampler: freed", batch.freed, pool.size)
     pool.device_programs.drop(batch.freed.tolist())
+    pool.attend_programs.drop(batch.freed.tolist())
     try:
-        bound = unpacked(batch, pool.vocabulary)
+        both = unpacked(batch, pool.vocabulary)
     except ProgramFault as error:
         raise BadBatch(f"set_sampler: {error}") from None
+    bound, attend = both[:count], both[count:] or [None] * count
     remembering = [program.uses(COUNTING | LOOKING_BACK) for program in programs]
     for i, one in enumerate(bound):
         remembering[i] |= one is not None and one.program.uses(*REMEMBERED)
     if (np.array(remembering, np.bool_) & (batch.rows < 0)).any():
         raise BadBatch("set_sampler: an operation needs a row of remembered tokens")
     pool.set(batch.samplers, batch.numbers, batch.top_k, batch.seeds, batch.rows, programs, bound)
+    pool.attend_programs.set(batch.samplers.tolist(), attend)
 
 
 def _programs(model: ServedModel, batch: SetSampler) -> list[Program]:

@@ -72,7 +72,22 @@ def describe_model(
         quantized=quantization(loaded.facts),
         few_bits=loaded.network.few_bits,
         pooling=pooling(loaded.folder, loaded.facts),
+        no_attend=no_attend(loaded),
     )
+
+
+def no_attend(loaded: LoadedNetwork) -> str:
+    """Why a model takes no programs of the stage `attend`; empty if it does."""
+    shape = loaded.network.shape
+    if loaded.ranks.size > 1:
+        return "several ranks compute the model, each with some of the heads"
+    if shape.latent:
+        return f"{loaded.architecture} has no keys of its heads, but latents"
+    if shape.recurrent is not None:
+        return f"layers of {loaded.architecture} have a state instead of weights"
+    if loaded.config.deterministic:
+        return "the model is `deterministic`: what is computed never depends on what is left out"
+    return ""
 
 
 def _traits(loaded: LoadedNetwork) -> list[str]:

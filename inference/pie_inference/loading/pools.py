@@ -10,11 +10,12 @@ import torch
 from pie_inference.attention.base import AttentionBackend
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.handlers.base import ServedModel
-from pie_inference.loading.description import DRAFT_EMBEDS, describe_model
+from pie_inference.loading.description import DRAFT_EMBEDS, describe_model, no_attend
 from pie_inference.loading.network import LoadedNetwork
 from pie_inference.loading.sizing import PoolSizes
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_memory import HostMemory
+from pie_inference.memory.key_bounds import KeyBounds
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
 from pie_inference.models.fused_steps import fused_steps
@@ -67,6 +68,7 @@ def with_pools(
         graphs=graphs,
         fused_steps=steps,
         fused_sampling=fused_sampling,
+        key_bounds=None if no_attend(loaded) else KeyBounds(cache),
         ranks=loaded.ranks,
     )
 

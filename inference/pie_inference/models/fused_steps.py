@@ -149,6 +149,8 @@ class FusedSteps:
             able &= batch.observed == 0
         if batch.adapters.size:
             able &= batch.adapters < 0
+        if batch.attends.size:
+            able &= batch.attends < 0
         return able
 
     def _rows(self, s: Sequences) -> StepRows:

@@ -16,6 +16,7 @@ from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import starts
 from pie_inference.sampling.remembered import GIVEN, TIMES, RememberedTokens
 from pie_py.device_programs.bound import ARRAYS, VERSIONS, Bound
+from pie_py.device_programs.language import VOCABULARY
 from pie_py.device_programs.program import Program, ProgramFault, sizes_of
 from pie_py.wire.plan import Int32
 
@@ -48,7 +49,7 @@ class _Values:
         self.executable = Executable(program, vocabulary, device)
         self.program = program
         self._device = device
-        self._sizes = [sizes_of(of.shape, vocabulary) for _, of in program.names]
+        self._sizes = [sizes_of(of.shape, {VOCABULARY: vocabulary}) for _, of in program.names]
         self.samplers: list[int] = []  # that have the first rows
         self._tables = [self._table(i, 0) for i in range(len(program.names))]
 

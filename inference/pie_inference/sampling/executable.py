@@ -18,7 +18,7 @@ from pie_py.device_programs.bound import ARRAYS
 from pie_py.device_programs.language import VOCABULARY, Kind
 from pie_py.device_programs.program import Node, Program
 
-_Action: TypeAlias = Callable[["Rows", list[Any]], torch.Tensor]
+Action: TypeAlias = Callable[["Rows", list[Any]], torch.Tensor]
 
 
 def whole_numbers(size: int, device: torch.device) -> torch.Tensor:
@@ -91,11 +91,7 @@ class Executable:
 
     def run(self, rows: Rows) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         """Tokens, int64 `[n]`, and the next values `[n, *sizes]` by the number of their name."""
-        values: list[Any] = [None] * len(self.program.nodes)
-        for number, action, done in self._actions:
-            values[number] = action(rows, values)
-            for each in done:
-                values[each] = None
+        values = self.evaluate(rows)
         count = len(rows.logits)
         tokens = values[self.program.token].expand(count)
         following = {
@@ -104,7 +100,16 @@ class Executable:
         }
         return tokens, following
 
-    def _action(self, node: Node) -> _Action:
+    def evaluate(self, rows: Rows) -> list[Any]:
+        """The values of nodes, of which those are there that are a result or a next value."""
+        values: list[Any] = [None] * len(self.program.nodes)
+        for number, action, done in self._actions:
+            values[number] = action(rows, values)
+            for each in done:
+                values[each] = None
+        return values
+
+    def _action(self, node: Node) -> Action:
         name, operands = node.operation, node.operands
         if not operands:
             return self._given(node)
@@ -124,7 +129,7 @@ class Executable:
         function = self._own(node)
         return lambda rows, values: function(*[values[i] for i in operands])
 
-    def _given(self, node: Node) -> _Action:
+    def _given(self, node: Node) -> Action:
         match node.operation, node.attributes:
             case "logits", _:
                 return lambda rows, values: rows.logits
@@ -197,7 +202,7 @@ class Executable:
         return self._vocabulary if size == VOCABULARY else size
 
 
-def _unary(function: operations.Function, operand: int) -> _Action:
+def _unary(function: operations.Function, operand: int) -> Action:
     return lambda rows, values: function(values[operand])
 
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.device import upload, upload_index
+from pie_inference.sampling.attend_programs import AttendPrograms
 from pie_inference.sampling.choose import Parameters
 from pie_inference.sampling.device_programs import DevicePrograms, Some
 from pie_inference.sampling.remembered import RememberedTokens, SavedLogits
@@ -100,6 +101,7 @@ class SamplerPool:
         self._counting: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._looking_back: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self.device_programs = DevicePrograms(vocabulary, device, size)
+        self.attend_programs = AttendPrograms(device)
 
     def set(
         self,

@@ -1386,6 +1386,11 @@ export function takeHidden(future: number): number[] {
  * A sampler may be a *device program* instead: `program` is its text, `given` an object of
  * values for its names, and beside them there are only `seed` and `logprobs`. The SDKs make
  * that text; docs/device-programs.md says what it may have.
+ *
+ * Beside all of that, `attend` is a device program of the stage of this name, an object of
+ * `program` and `given`: it chooses, layer by layer, what the forwards of `step` and of runs of
+ * this sampler read of their context. It is `unsupported` by models without keys or weights of
+ * heads.
  * Errors: `invalid-handle`, `invalid-argument`, `unsupported`, `limit-exceeded`,
  * `out-of-resources`.
  */

@@ -17,6 +17,7 @@ together.
 """
 
 from inferlet import (
+    attention,
     chat,
     device,
     http,
@@ -60,6 +61,7 @@ __all__ = [
     "Sampler",
     "TextDecoder",
     "Tokenizer",
+    "attention",
     "chat",
     "device",
     "gather",

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from inferlet import raw
 from inferlet._run import NO_GUESSES, SCARCE, Guessing, Run
 from inferlet._sequence import Sequence
-from inferlet.device import ProgramSampler, values_json
+from inferlet.device import Attend, ProgramSampler, values_json
 from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.grammar import Grammar, Matcher
@@ -98,9 +98,11 @@ class Choosing:
         beside: other texts, which get the same tokens; the sampler mixes their logits in.
         choose: the program's own rule, instead of a sampler.
         guessing: how the server may guess tokens.
+        attend: a program that chooses what layers read, in the server's runs.
 
     Raises:
-        ValueError: a rule of the program beside a grammar, which the server holds the text to.
+        ValueError: a rule of the program beside a grammar, which the server holds the text to; or a
+            program for layers where the server does not go on by itself.
     """
 
     sampler: Sampler | DeviceSampler | ProgramSampler
@@ -109,6 +111,7 @@ class Choosing:
     beside: Tokens[Sequence] = ()
     choose: Rule | None = None
     guessing: Guessing = NO_GUESSES
+    attend: Attend | None = None
 
     def __post_init__(self) -> None:
         if self.choose is not None and self.grammar is not None:
@@ -117,10 +120,20 @@ class Choosing:
                 " walk through the grammar yourself: `matcher = await grammar.matcher(model)`"
             )
 
+        if self.attend is not None and (self.choose or self.grammar or self.beside):
+            raise ValueError(
+                "`attend` acts where the server goes on by itself: not with `choose`, a grammar, or"
+                " contexts beside"
+            )
+
     @property
     def on_server(self) -> bool:
         """Whether only the server can choose so."""
-        return self.grammar is not None or not isinstance(self.sampler, Sampler)
+        return (
+            self.attend is not None
+            or self.grammar is not None
+            or not isinstance(self.sampler, Sampler)
+        )
 
     async def chooser(self, sequence: Sequence, *, by_steps: bool, one: bool) -> Chooser:
         """Makes the chooser of a generation.
@@ -137,7 +150,12 @@ class Choosing:
         sampler, model = self.sampler, sequence.model
         if self.choose is not None:
             return OwnChoice(sequence, self.choose)
-        if not isinstance(sampler, Sampler) or self.grammar is not None:
+        if self.attend is not None and by_steps:
+            raise ValueError(
+                "`attend` acts where the server goes on by itself: read the generation by its"
+                " `collect` and `stream` methods"
+            )
+        if not isinstance(sampler, Sampler) or self.on_server:
             device = sampler.on_device() if isinstance(sampler, Sampler) else sampler
             matcher = None if self.grammar is None else await self.grammar.matcher(model)
             return DeviceChoice(
@@ -147,6 +165,7 @@ class Choosing:
                 forced=self.forced,
                 beside=self.beside,
                 guessing=self.guessing,
+                attend=self.attend,
             )
         own = OwnChoice(sequence, _rule_of(sampler), sampler.size)
         if by_steps or not model.samples:
@@ -227,6 +246,7 @@ class DeviceChoice:
     """The server's choice, within a grammar if there is one."""
 
     __slots__ = (
+        "_attend",
         "_beside",
         "_counts",
         "_forced",
@@ -251,6 +271,7 @@ class DeviceChoice:
         forced: bool = True,
         beside: Tokens[Sequence] = (),
         guessing: Guessing = NO_GUESSES,
+        attend: Attend | None = None,
     ) -> None:
         """Makes the sampler on the server, and feeds it the tokens so far.
 
@@ -265,16 +286,23 @@ class DeviceChoice:
         self._matcher = matcher
         self._forced = forced
         self._guessing = guessing
+        self._attend = attend
         self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
         self._lost = False  # the matcher may have consumed a token that was not seen here
         self._run = Run(sequence, sampler.explain)
         self._given = len(sequence.known_tokens())  # before the first choice
         try:
-            self._handle = sequence.open_sampler(sampler.to_json())
+            self._handle = sequence.open_sampler(self._parameters())
         except PieError as error:
             sampler.explain(error)
             raise
         self._feed_all()
+
+    def _parameters(self) -> str:
+        text = self._sampler.to_json()
+        if self._attend is None:
+            return text
+        return json.dumps({**json.loads(text), "attend": self._attend.to_dict()})
 
     @property
     def is_complete(self) -> bool:
@@ -315,7 +343,8 @@ class DeviceChoice:
         if self._matcher is not None or self._beside or most < 2:
             return False
         await self._prepare()
-        return self._run.start(self._handle, most, stops, self._guessing)
+        needed = self._attend is not None
+        return self._run.start(self._handle, most, stops, self._guessing, needed=needed)
 
     async def choose(self) -> Choice:
         """The next token, and what the server reports about it. Raises as `next_token`."""
@@ -378,7 +407,7 @@ class DeviceChoice:
         if seed is not None:  # not the same draws again
             self._sampler = self._sampler.seeded((seed + 1) % 2**64)
         self._sequence.close_sampler(self._handle)
-        self._handle = self._sequence.open_sampler(self._sampler.to_json())
+        self._handle = self._sequence.open_sampler(self._parameters())
         self._feed_all()
 
     async def state(self) -> dict[str, Any]:

@@ -68,11 +68,19 @@ class Run:
             return False
         return True
 
-    def start(self, sampler: int, most: int, stops: frozenset[int], guessing: Guessing) -> bool:
+    def start(
+        self,
+        sampler: int,
+        most: int,
+        stops: frozenset[int],
+        guessing: Guessing,
+        *,
+        needed: bool = False,
+    ) -> bool:
         """Starts a run after the hidden state in the sequence's embed; nothing is pending.
 
         Returns:
-            Whether there was room for it.
+            Whether there was room for it. If it is `needed`, lack of room is an error.
 
         Raises:
             PieError: of the server, if it is no lack of room.
@@ -98,7 +106,7 @@ class Run:
                 list(stops),
             )
         except PieError as error:
-            if error.code in SCARCE:
+            if error.code in SCARCE and not needed:
                 return False
             raise
         if guessing.most:

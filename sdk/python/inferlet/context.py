@@ -14,7 +14,7 @@ from inferlet._sequence import Sequence
 from inferlet._several import Layout, Ranges, distributions, log_probabilities, tree
 from inferlet.branches import gather
 from inferlet.chat import Conversation
-from inferlet.device import ProgramSampler
+from inferlet.device import Attend, ProgramSampler
 from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.generation import Generator
@@ -254,6 +254,7 @@ class Context:
         choose: Rule | None = None,
         speculate: int | None = None,
         like: Iterable[int] = (),
+        attend: Attend | None = None,
     ) -> Generator:
         """Continues the context.
 
@@ -291,6 +292,9 @@ class Context:
             like: tokens of other texts that this one may repeat (a file that is edited, earlier
                 answers), among which `speculate` looks, too: the last of them, as many as the
                 model's context holds beside this one's.
+            attend: what layers read of the context, as `inferlet.attention` and `device.attend`
+                give it. It acts on the tokens that the server goes on with by itself, so not with a
+                grammar, `choose`, `beside`, or a program that reads by steps.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read. Reading
@@ -299,6 +303,8 @@ class Context:
         """
         if choose is not None and (sampler, seed, beside) != (None, None, ()):
             raise ValueError("`choose` takes the place of a sampler, its seed and contexts beside")
+        if attend is not None and not run_ahead:
+            raise ValueError("`attend` acts where the server goes on by itself: needs `run_ahead`")
         sampler = sampler or Sampler.argmax()
         if seed is not None:
             sampler = sampler.seeded(seed)
@@ -313,9 +319,8 @@ class Context:
         others = tuple(other.sequence for other in beside)
         if not 0 <= (speculate or 0) <= MOST_GUESSES:
             raise ValueError(f"speculate={speculate}: 1 to {MOST_GUESSES} tokens can be guessed")
-        choosing = Choosing(
-            sampler, grammar, forced, others, choose, Guessing(speculate or 0, tuple(like))
-        )
+        guessing = Guessing(speculate or 0, tuple(like))
+        choosing = Choosing(sampler, grammar, forced, others, choose, guessing, attend)
         # Within a grammar the server needs each token before it can say what may follow.
         return Generator(
             self.sequence,

@@ -28,11 +28,16 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from inferlet._device_language import (
+    HEADS,
+    PAGES,
     REMEMBERED,
+    SIZES,
+    TOKENS,
     VOCABULARY,
     Kind,
     Mistake,
@@ -43,12 +48,18 @@ from inferlet._device_methods import TensorMethods
 from inferlet.errors import PieError
 
 __all__ = [
+    "HEADS",
+    "PAGES",
+    "TOKENS",
     "VOCABULARY",
+    "Attend",
+    "AttendProgram",
     "DeviceProgram",
     "Mistake",
     "ProgramSampler",
     "State",
     "Tensor",
+    "attend",
     "beside",
     "concat",
     "counts",
@@ -58,15 +69,18 @@ __all__ = [
     "given",
     "hash",
     "iota",
+    "layer",
     "matvec",
     "maximum",
     "minimum",
     "newest",
     "nucleus",
     "one_hot",
+    "per_token",
     "program",
     "random",
     "step",
+    "tokens",
     "uniform",
     "where",
 ]
@@ -134,8 +148,10 @@ class _Recording:
         self._known[key] = len(self.nodes) - 1
         return len(self.nodes) - 1
 
-    def finish(self, token: Tensor, following: dict[str, Tensor]) -> _Recorded:
-        """What was recorded, as far as the token and the next state need it."""
+    def finish(
+        self, token: Tensor, following: dict[str, Tensor], result: str = "token"
+    ) -> _Recorded:
+        """What was recorded, as far as the token (or what is kept) and the next state need it."""
         order: dict[int, int] = {}
         changed = sorted((self.names[name][0], name) for name in following)
         for root in (token.number, *(following[name].number for _, name in changed)):
@@ -147,7 +163,7 @@ class _Recording:
         given = {
             "state": [[name, of.kind, list(of.shape)] for name, (_, of) in self.names.items()],
             "nodes": nodes,
-            "token": order[token.number],
+            result: order[token.number],
             "next": [[number, order[following[name].number]] for number, name in changed],
         }
         text = json.dumps(given, separators=(",", ":"), ensure_ascii=False)
@@ -245,7 +261,7 @@ class Tensor(TensorMethods):
         )
 
     def __len__(self) -> int:
-        if not self.shape or self.shape[0] == VOCABULARY:
+        if not self.shape or self.shape[0] in SIZES:
             raise Mistake(f"{self!r} has no length that is known")
         return self.shape[0]
 
@@ -262,7 +278,7 @@ class Tensor(TensorMethods):
 
     def _part(self, of: slice) -> Tensor:
         size = self.shape[-1] if self.shape else 0
-        if size == VOCABULARY:
+        if size in SIZES:
             known = (of.start or 0) >= 0 and of.stop is not None and of.stop >= 0
             if not known or of.step is not None:
                 raise Mistake(f"a slice of {self!r} needs an end, and counts from its beginning")
@@ -283,7 +299,7 @@ class Tensor(TensorMethods):
     def mean(self) -> Tensor:
         """The mean along the last axis, whose size is known."""
         size = self.shape[-1] if self.shape else 1
-        if size == VOCABULARY:
+        if size in SIZES:
             raise Mistake(f"mean of {self!r}, whose size is no number: take `sum` and divide it")
         return self.sum() / float(size)
 
@@ -359,6 +375,11 @@ class State:
         object.__setattr__(self, "_recording", recording)
         object.__setattr__(self, "_changed", {})
 
+    def _kept(self) -> dict[str, Tensor]:
+        """What has another value at the next token."""
+        read = self._recording.read
+        return {n: t for n, t in self._changed.items() if t.number != read(n).number}
+
     def __getattr__(self, name: str) -> Tensor:
         """A value: that of this token, or the one assigned to it before."""
         if name in self._changed:
@@ -390,6 +411,16 @@ def iota(size: int = VOCABULARY) -> Tensor:
 def step() -> Tensor:
     """How many tokens were chosen before, int."""
     return _record("step")
+
+
+def tokens() -> Tensor:
+    """How many tokens the context has, the newest one included, int; of the stage `attend`."""
+    return _record("tokens")
+
+
+def layer() -> Tensor:
+    """Which layer it is, from 0 on, int; of the stage `attend`."""
+    return _record("layer")
 
 
 def newest(count: int) -> Tensor:
@@ -583,10 +614,7 @@ class DeviceProgram:
         )
 
     def _record(self, types: dict[str, Type]) -> _Recorded:
-        if _Recording.current is not None:
-            raise Mistake(f"{self.__name__} is a whole program: it can't be called within another")
-        recording = _Recording.current = _Recording(types)
-        try:
+        with _recorded(self.__name__, types) as recording:
             state = State(recording)
             logits = recording.add("logits", (), ())
             token = self.function(logits, state) if self._takes_state else self.function(logits)
@@ -594,11 +622,7 @@ class DeviceProgram:
                 raise Mistake(
                     f"{self.__name__} returned {token!r:.60}: a program returns a token, int []"
                 )
-            changed = state._changed
-            kept = {n: t for n, t in changed.items() if t.number != recording.read(n).number}
-            return recording.finish(token, kept)
-        finally:
-            _Recording.current = None
+            return recording.finish(token, state._kept())
 
 
 def program(function: Callable[..., Tensor]) -> DeviceProgram:
@@ -608,6 +632,103 @@ def program(function: Callable[..., Tensor]) -> DeviceProgram:
     function returns the token. It is called again only for state of other kinds or sizes.
     """
     return DeviceProgram(function)
+
+
+# The stage `attend`
+
+
+@dataclass(frozen=True, slots=True)
+class Attend:
+    """A program of the stage `attend` with what it was given: `context.generate(attend=...)`."""
+
+    text: str
+    given: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The parameter `attend` of `raw.create_sampler`."""
+        return {"program": self.text, "given": _finite(self.given)}
+
+
+@dataclass(frozen=True, slots=True)
+class PerToken:
+    """A value for each token of the context; see `per_token`."""
+
+    value: float | bool
+
+
+def per_token(value: float | bool) -> PerToken:
+    """State of the stage `attend` that has a value for each token: at first, and of new ones."""
+    return PerToken(value)
+
+
+class AttendProgram:
+    """A function that chooses what layers read; made by `attend`."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        """Nothing is recorded yet."""
+        self.function = function
+        self.__doc__ = function.__doc__
+        self.__name__ = getattr(function, "__name__", "program")
+        code = function.__code__
+        self._names = code.co_varnames[: code.co_argcount]
+        if wrong := set(self._names) - {"weights", "scores", "state"}:
+            raise Mistake(
+                f"{self.__name__} takes {sorted(wrong)[0]}: there are weights or scores, and state"
+            )
+
+    def __call__(self, **given: Any) -> Attend:
+        """The program with its state, by name: a number, a bool, a list of one kind, `per_token`.
+
+        Raises:
+            Mistake: at the function's line that makes it; it is a TypeError.
+        """
+        types, sent = {}, {}
+        for name, value in given.items():
+            if isinstance(value, PerToken):
+                types[name], sent[name] = (
+                    _type_of(name, value.value)._replace(shape=(TOKENS,)),
+                    [value.value],
+                )
+            else:
+                types[name], sent[name] = _type_of(name, value), value
+        return Attend(self._record(types), sent)
+
+    def _record(self, types: dict[str, Type]) -> str:
+        with _recorded(self.__name__, types) as recording:
+            state = State(recording)
+            inputs = [
+                state if name == "state" else recording.add(name, (), ()) for name in self._names
+            ]
+            kept = self.function(*inputs)
+            axis = PAGES if "scores" in self._names else TOKENS
+            wanted = Type(Kind.BOOL, (axis,))
+            if not isinstance(kept, Tensor) or kept.type != wanted:
+                raise Mistake(f"{self.__name__} returned {kept!r:.60}: what is kept is {wanted}")
+            return recording.finish(kept, state._kept(), "keep").text
+
+
+def attend(function: Callable[..., Tensor]) -> AttendProgram:
+    """Makes a program of the stage `attend`: called once for each layer and generated token.
+
+    Its parameters say what it is given. `scores`, float `[heads, pages]`: the largest product of
+    the query with a key that each page can have; it returns which pages the layer reads, bool
+    `[pages]`. `weights`, float `[heads, tokens]`: what the layer has just given each token; it
+    returns which tokens the layer still reads in the steps that follow, bool `[tokens]`, and what
+    it drops does not come back. Neither: it returns which tokens a layer reads. Beside them,
+    `state`. The newest token is always read.
+    """
+    return AttendProgram(function)
+
+
+@contextmanager
+def _recorded(name: str, types: dict[str, Type]) -> Iterator[_Recording]:
+    if _Recording.current is not None:
+        raise Mistake(f"{name} is a whole program: it can't be called within another")
+    _Recording.current = recording = _Recording(types)
+    try:
+        yield recording
+    finally:
+        _Recording.current = None
 
 
 def _type_of(name: str, value: Any) -> Type:

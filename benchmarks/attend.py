@@ -1,0 +1,255 @@
+"""`attend`: what it saves, and costs the text, that layers read a part of a long context.
+
+One model in this process. A text is read; then the tokens that follow it are forced, one a step,
+by each policy in turn over a context of its own, so a busy machine slows all of them. Of each step
+the whole is timed, and the attention of all layers: choosing what is read, and reading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from inferlet import attention
+from inferlet.device import Attend
+from pie_inference import handlers
+from pie_inference.attention.attended import AttendedAttention
+from pie_inference.attention.base import PreparedAttention
+from pie_inference.attention.torch_backend import TorchPrepared
+from pie_inference.handlers.base import ServedModel
+from pie_inference.loading.assembly import load_models
+from pie_py.bench import options
+from pie_py.bench.benchmark import Benchmark, Progress
+from pie_py.bench.report import Goal, Report
+from pie_py.config.model import ModelConfig
+from pie_py.device_programs.bound import bind
+from pie_py.device_programs.program import program_for
+from pie_py.wire.device_programs import packed
+from pie_py.wire.plan import EmbedText, Forward, SetSampler
+
+DOCUMENTS = Path(__file__).parents[1] / "docs"
+PAGE = 16
+WARM_UP = 3  # steps that do not count
+CHUNK = 512  # tokens of a prompt at a time
+TIME_GOAL, TEXT_GOAL = 0.5, 0.05  # of the attention's time; nats a token
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Layers that read a part of a long context, over layers that read all of it."""
+
+    model: ModelConfig = options.model()
+    tokens: int = options.count("--tokens", 4096, "Tokens of the context.", least=256)
+    parts: int = options.count("--parts", 4, "Policies keep one of so many parts.", least=2)
+    steps: int = options.count("--steps", 64, "Tokens that are forced behind it.", least=8)
+    threads: int = options.count("--threads", 2, "PyTorch's threads.")
+
+
+@dataclass
+class _Side:
+    """A policy with its context."""
+
+    name: str
+    sampler: int  # -1: it reads all
+    pages: np.ndarray[Any, np.dtype[np.int32]]
+    fused: bool = False
+    whole: list[float] = field(default_factory=list)  # ms of each step
+    reading: list[float] = field(default_factory=list)  # of those, the attention's
+    likely: list[float] = field(default_factory=list)  # log-probability of each token
+
+
+def _policies(tokens: int, parts: int) -> dict[str, Attend]:
+    kept = tokens // parts
+    return {
+        "Quest": attention.quest(pages=kept // PAGE),
+        "sinks": attention.sinks(first=4, window=kept - 4),
+        "TOVA": attention.tova(budget=kept),
+        "H2O": attention.h2o(heavy=kept // 2, recent=kept - kept // 2),
+        "SnapKV": attention.snapkv(budget=kept, window=8),
+    }
+
+
+@torch.inference_mode()
+def attend(settings: Settings, progress: Progress) -> Report:
+    """Measures all policies, in turns."""
+    torch.set_num_threads(settings.threads)
+    policies = _policies(settings.tokens, settings.parts)
+    each = -(-(settings.tokens + settings.steps + 1) // PAGE)
+    served = {"page_size": PAGE, "kv_pages": each * (len(policies) + 2), "embeds": 1024}
+    model = load_models([settings.model.model_copy(update=served)])[0]
+    vocabulary = model.network.shape.vocab_size
+    text = _text(model, settings.tokens + settings.steps + 1)
+    pages = np.arange(each * (len(policies) + 2), dtype=np.int32).reshape(-1, each)
+    sides = [
+        _Side("all, fused", -1, pages[0], fused=True),
+        _Side("all", -1, pages[1]),
+        *(_Side(name, i, pages[2 + i]) for i, name in enumerate(policies)),
+    ]
+    bound = [
+        bind(program_for(one.text, vocabulary), one.given, vocabulary) for one in policies.values()
+    ]
+    handlers.set_sampler(model, _samplers(len(bound), packed([None] * len(bound), bound)))
+    progress.expect(settings.steps + len(sides))
+    for side in sides:
+        for first in range(0, settings.tokens, CHUNK):
+            _forward(model, side, text[first : min(first + CHUNK, settings.tokens)], first)
+        progress(f"prompt of {side.name}")
+    for step in range(settings.steps):
+        order = sides if step % 2 else sides[::-1]
+        for side in order:
+            _step(model, side, text, settings.tokens + step, step)
+        progress(f"step {step}")
+    return _report(settings, model, sides)
+
+
+def _text(model: ServedModel, count: int) -> list[int]:
+    """Tokens of this repository's documents."""
+    tokenizer = Tokenizer.from_file(str(Path(model.description.folder) / "tokenizer.json"))
+    whole = "\n\n".join(path.read_text() for path in sorted(DOCUMENTS.glob("*.md")))
+    tokens: list[int] = tokenizer.encode(whole).ids[:count]
+    return tokens
+
+
+def _samplers(count: int, programs: dict[str, Any]) -> SetSampler:
+    return SetSampler(
+        samplers=np.arange(count, dtype=np.int32),
+        numbers=np.zeros((count, 3), np.float32),
+        top_k=np.zeros(count, np.int32),
+        seeds=np.zeros((count, 2), np.uint32),
+        rows=np.full(count, -1, np.int32),
+        **programs,
+    )
+
+
+def _step(model: ServedModel, side: _Side, text: list[int], at: int, step: int) -> None:
+    """Runs the token at a place, and looks how likely the one behind it is."""
+    reading = [0.0]
+    fused = model.fused_steps
+    if not side.fused:
+        object.__setattr__(model, "fused_steps", None)
+    try:
+        with _timed(reading):
+            begin = perf_counter()
+            logits = _forward(model, side, text[at : at + 1], at, side.sampler, step + 1)
+            side.whole.append((perf_counter() - begin) * 1e3)
+    finally:
+        object.__setattr__(model, "fused_steps", fused)
+    side.reading.append(reading[0] * 1e3)
+    side.likely.append(logits.float().log_softmax(-1)[text[at + 1]].item())
+
+
+def _forward(
+    model: ServedModel, side: _Side, tokens: list[int], first: int, sampler: int = -1, step: int = 0
+) -> torch.Tensor:
+    """Runs tokens from a place on; the last one's logits."""
+    count = len(tokens)
+    places = np.arange(first, first + count, dtype=np.int32)
+    inputs = np.arange(count, dtype=np.int32)
+    held = -(-first // PAGE)
+    used = np.full(held, PAGE, np.int32)
+    if first % PAGE:
+        used[-1] = first % PAGE
+    none = np.zeros(2, np.int32)
+    handlers.embed_text(model, EmbedText(np.array(tokens, np.int32), places, inputs))
+    handlers.forward(
+        model,
+        Forward(
+            input_starts=np.array([0, count], np.int32),
+            inputs=inputs,
+            page_starts=np.array([0, held], np.int32),
+            pages=side.pages[:held],
+            page_used=used,
+            has_masked=none[:1],
+            output_slots=side.pages[places // PAGE] * np.int32(PAGE) + places % np.int32(PAGE),
+            output_starts=np.array([0, 1], np.int32),
+            outputs=inputs[-1:],
+            mask_starts=none,
+            mask=none[:0],
+            attends=np.array([sampler], np.int32),
+            attend_steps=np.array([step], np.int32),
+        ),
+    )
+    return model.network.logits(model.embeds.read(inputs[-1:]))[0]
+
+
+@contextmanager
+def _timed(total: list[float]) -> Iterator[None]:
+    """Adds up the seconds of attention, of whatever kind."""
+    kinds: list[Any] = [TorchPrepared, AttendedAttention]
+    plain = [kind.attend for kind in kinds]
+
+    def timed(attend: Any) -> Any:
+        def run(self: PreparedAttention, *given: Any) -> torch.Tensor:
+            begin = perf_counter()
+            found: torch.Tensor = attend(self, *given)
+            total[0] += perf_counter() - begin
+            return found
+
+        return run
+
+    for kind, one in zip(kinds, plain, strict=True):
+        kind.attend = timed(one)
+    try:
+        yield
+    finally:
+        for kind, one in zip(kinds, plain, strict=True):
+            kind.attend = one
+
+
+def _report(settings: Settings, model: ServedModel, sides: list[_Side]) -> Report:
+    rows: list[list[object]] = []
+    whole = sides[1]
+    for side in sides:
+        reading = _ratio(side.reading, whole.reading) if side is not sides[0] else ""
+        rows.append(
+            [
+                side.name,
+                median(side.whole[WARM_UP:]),
+                median(side.reading[WARM_UP:]),
+                reading,
+                _ratio(side.whole, whole.whole),
+                _mean(side),
+                _mean(side) - _mean(whole),
+            ]
+        )
+    quest = sides[2]
+    return Report(
+        f"Reading 1/{settings.parts} of {settings.tokens} tokens, {model.description.name},"
+        f" {settings.threads} threads",
+        [
+            "policy",
+            "step, ms",
+            "attention, ms",
+            "attention, ratio",
+            "step, ratio",
+            "log-likelihood, nats a token",
+            "more",
+        ],
+        rows,
+        ["Ratios to `all`: the median of those of neighbouring steps, which are taken in turns."],
+        [
+            Goal("Quest, attention, ratio", _ratio(quest.reading, whole.reading), TIME_GOAL),
+            Goal("Quest, nats a token less likely", _mean(whole) - _mean(quest), TEXT_GOAL),
+        ],
+    )
+
+
+def _mean(side: _Side) -> float:
+    return sum(side.likely) / len(side.likely)
+
+
+def _ratio(above: list[float], below: list[float]) -> float:
+    pairs = zip(above[WARM_UP:], below[WARM_UP:], strict=True)
+    return median(a / b for a, b in pairs)
+
+
+BENCHMARK = Benchmark(Settings, attend)

@@ -1,0 +1,93 @@
+"""Bounds of the keys of a page: the least and the largest of each of their numbers.
+
+A query's product with any key of a page is at most what the bounds give (Quest, Tang et al. 2024,
+section 3.2). Only pages that are asked for have bounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.device import upload, zeros
+from pie_inference.memory.kv_cache import KvCache
+
+Int64 = NDArray[np.int64]
+
+
+class KeyBounds:
+    """Least and largest keys of pages: `[layers, pages, kv_heads, 2, head_dim]`.
+
+    Like a decode cache, it finds out by itself what is stale: a page of which a slot was written
+    since, or that has another number of filled slots.
+    """
+
+    def __init__(self, cache: KvCache) -> None:
+        """Has no page's yet; memory is touched when a page first gets some."""
+        self._cache = cache
+        self._data: torch.Tensor | None = None
+        self._made: Int64 = np.full(cache.pages, -1, np.int64)  # the pool's clock then
+        self._used: Int64 = np.zeros(cache.pages, np.int64)
+
+    def open(self, pages: Int64, used: Int64) -> BoundsOfPages:
+        """Bounds of pages with so many filled slots, of which none is empty, for one forward."""
+        cache, size = self._cache, self._cache.page_size
+        if self._data is None:
+            layers, _, _, heads, dim = cache.data.shape
+            shape = (layers, cache.pages, heads, 2, dim)
+            self._data = zeros(shape, cache.dtype, cache.data.device)
+        filled = np.arange(size) < used[:, None]
+        written = cache.written[: cache.slots].reshape(-1, size)[pages]
+        newest = np.where(filled, written, -1).max(1)
+        stale = (newest > self._made[pages]) | (self._used[pages] != used)
+        self._made[pages[stale]] = -1  # a forward that fails leaves them unfinished
+        return BoundsOfPages(self, pages, pages[stale], used[stale])
+
+    def update(self, layer: int, pages: torch.Tensor, slots: torch.Tensor) -> None:
+        """Computes a layer's bounds of pages `[s]`, of slots `[s, page_size]`."""
+        assert self._data is not None
+        rows = self._cache.rows[layer].index_select(0, slots.flatten())
+        keys = self._cache.split(rows)[:, 0].view(*slots.shape, *self._cache.data.shape[3:])
+        self._data[layer].index_copy_(0, pages, torch.stack((keys.amin(1), keys.amax(1)), 2))
+
+    def done(self, pages: Int64, used: Int64) -> None:
+        """All layers of pages have their bounds."""
+        self._made[pages], self._used[pages] = self._cache.clock, used
+
+    def read(self, layer: int, pages: torch.Tensor) -> torch.Tensor:
+        """`[pages, kv_heads, 2, head_dim]`."""
+        assert self._data is not None
+        found: torch.Tensor = self._data[layer].index_select(0, pages)
+        return found
+
+
+class BoundsOfPages:
+    """Bounds of some pages in one forward."""
+
+    def __init__(self, bounds: KeyBounds, pages: Int64, stale: Int64, used: Int64) -> None:
+        self._bounds, self._stale, self._used = bounds, stale, used
+        cache = bounds._cache
+        device = cache.data.device
+        self._pages = upload(pages, device)
+        # In the place of an empty slot stands the page's first one.
+        offsets = np.arange(cache.page_size)
+        slots = stale[:, None] * cache.page_size + np.where(offsets < used[:, None], offsets, 0)
+        self._stale_pages, self._slots = upload(stale, device), upload(slots, device)
+        self._last = len(cache.rows) - 1
+
+    def scores(self, layer: int, queries: torch.Tensor, scale: float) -> torch.Tensor:
+        """The largest that `scale * q·k` can be in each page, float32 `[heads, pages]`, of queries
+        `[heads, head_dim]`; consecutive heads share a key head.
+        """
+        if self._stale.size:
+            self._bounds.update(layer, self._stale_pages, self._slots)
+            if layer == self._last:
+                self._bounds.done(self._stale, self._used)
+        bounds = self._bounds.read(layer, self._pages).float()
+        pages, heads, _, dim = bounds.shape
+        # A number of the query that is negative has its largest product with the least of the keys.
+        query = (queries.float() * scale).view(heads, -1, dim)
+        both = torch.cat((query.clamp(max=0), query.clamp(min=0)), -1)
+        by_head = bounds.view(pages, heads, 2 * dim).permute(1, 2, 0)
+        return torch.matmul(both, by_head).view(-1, pages)

@@ -1,0 +1,231 @@
+"""Device programs of the stage `attend`: what they keep, and what they choose in a layer.
+
+A program runs for each row by itself, for contexts differ in their sizes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from pie_inference.device import upload
+from pie_inference.sampling import device_operations as operations
+from pie_inference.sampling.device_operations import DTYPES
+from pie_inference.sampling.executable import Action, Executable, whole_numbers
+from pie_py.device_programs.bound import ARRAYS, ATTEND_VERSIONS, Bound
+from pie_py.device_programs.language import ATTEND, HEADS, PAGES, SIZES, TOKENS
+from pie_py.device_programs.program import GIVEN, Node, Program, read_program, sizes_of
+
+_KNOWN = 64  # programs that are kept ready
+
+
+class AttendExecutable(Executable):
+    """A program, ready to run for one row in one layer."""
+
+    def __init__(self, program: Program, device: torch.device) -> None:
+        """Runs nothing yet; constants are on the device."""
+        super().__init__(program, 0, device)
+        # Then all layers keep the same.
+        self.same_in_layers = not program.names and not program.uses("weights", "scores", "layer")
+
+    def _action(self, node: Node) -> Action:
+        """What depends on sizes of the context is made when those are known."""
+        attributes, device = node.attributes, self._device
+        match node.operation:
+            case "weights" | "scores" | "tokens" | "layer" as name:
+                return lambda rows, values: rows.of_layer(name)  # type: ignore[attr-defined]
+            case "iota" if attributes[0] in SIZES:
+                return lambda rows, values: whole_numbers(_sizes(rows)[attributes[0]], device)[None]
+            case "reshape":
+                operand = node.operands[0]
+                return lambda rows, values: values[operand].reshape(
+                    1, *sizes_of(attributes, _sizes(rows))
+                )
+            case "top":
+                operand, count = node.operands[0], attributes[0]
+                return lambda rows, values: _top(values[operand], count)
+        return super()._action(node)
+
+
+def _sizes(rows: Any) -> dict[int, int]:
+    found: dict[int, int] = rows.sizes
+    return found
+
+
+def _top(x: torch.Tensor, count: int) -> torch.Tensor:
+    """Places of the largest `[1, count]`; -1 if there are not so many."""
+    found = operations.top(x, min(count, x.shape[-1]))
+    return torch.nn.functional.pad(found, (0, count - found.shape[-1]), value=-1)
+
+
+@lru_cache(_KNOWN)
+def _executable(text: str, device: torch.device) -> AttendExecutable:
+    return AttendExecutable(read_program(text), device)
+
+
+@dataclass(slots=True)
+class _Version:
+    """What there is after a step, of each layer."""
+
+    step: int
+    kept: dict[int, torch.Tensor] = field(default_factory=dict)  # bool [tokens], after weights
+    values: dict[int, dict[int, torch.Tensor]] = field(default_factory=dict)  # by name
+
+
+class _Attender:
+    """A sampler's program, and what there was after its newest steps."""
+
+    def __init__(self, bound: Bound, device: torch.device) -> None:
+        program = bound.program
+        self.executable = _executable(program.text, device)
+        self.versions: deque[_Version] = deque(maxlen=ATTEND_VERSIONS)
+        self.given: list[torch.Tensor] = []
+        start = 0
+        for _, of in program.names:
+            sizes = sizes_of(of.shape, GIVEN)
+            end = start + int(np.prod(sizes, dtype=np.int64)) * ARRAYS[of.kind].itemsize
+            array = np.frombuffer(bound.values[start:end], ARRAYS[of.kind]).reshape(1, *sizes)
+            self.given.append(upload(array.copy(), device).to(DTYPES[of.kind]))
+            start = end
+
+    def before(self, step: int) -> _Version:
+        """The newest version of the steps before one; those behind it are undone."""
+        while self.versions and self.versions[-1].step >= step:
+            self.versions.pop()
+        return self.versions[-1] if self.versions else _Version(-1)
+
+
+class AttendStep:
+    """A program in a forward: layer by layer, what is read and what comes of it."""
+
+    def __init__(
+        self, attender: _Attender, step: int, heads: int, pages: int, tokens: int, last: int
+    ) -> None:
+        """Begins a forward of a context of so many pages and tokens, up to its last layer."""
+        self._attender, self._executable = attender, attender.executable
+        self._before = attender.before(step)
+        self._after = _Version(step)
+        self._device = attender.executable._device
+        self._last = last
+        self._step = step
+        self._layer = 0
+        self._given: torch.Tensor | None = None
+        self._same: torch.Tensor | None = None
+        self.sizes = {HEADS: heads, TOKENS: tokens, PAGES: pages}
+        program = attender.executable.program
+        self.wants_weights = program.uses("weights")
+        self.wants_scores = program.uses("scores")
+
+    # What its program is given
+
+    @property
+    def steps(self) -> torch.Tensor:
+        """How many tokens were chosen before, int64 `[1]`."""
+        return torch.tensor([self._step], device=self._device)
+
+    def of_layer(self, name: str) -> torch.Tensor:
+        """What an operation of the stage alone gives, `[1, *sizes]`."""
+        if name in ("weights", "scores"):
+            assert self._given is not None
+            return self._given
+        number = self._layer if name == "layer" else self.sizes[TOKENS]
+        return torch.tensor([number], device=self._device)
+
+    def state(self, number: int) -> torch.Tensor:
+        """The value of a name in this layer `[1, *sizes]`: new tokens have what it was given."""
+        given = self._attender.given[number]
+        of = self._executable.program.names[number].type
+        found = self._before.values.get(self._layer, {}).get(number)
+        return _of_size(given if found is None else found, given, self.sizes, of.shape)
+
+    # What comes of it
+
+    def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
+        """Which tokens, or with scores `[heads, pages]` which pages, a layer reads: bool."""
+        if self._executable.same_in_layers:
+            if self._same is None:
+                self._same = self._run(layer, None)
+            return self._same
+        return self._run(layer, scores)
+
+    def left(self, layer: int) -> torch.Tensor:
+        """Which tokens a layer still reads after the weights of the steps before: bool."""
+        kept = self._before.kept.get(layer)
+        true = torch.ones(1, 1, dtype=torch.bool, device=self._device)
+        found = true if kept is None else kept[None]
+        return _of_size(found, true, self.sizes, (TOKENS,))[0]
+
+    def note(self, layer: int, weights: torch.Tensor, read: torch.Tensor) -> None:
+        """Takes a layer's weights `[heads, tokens]`, and which tokens were read."""
+        self._after.kept[layer] = self._run(layer, weights) & read
+        self._end(layer)
+
+    def _run(self, layer: int, given: torch.Tensor | None) -> torch.Tensor:
+        self._layer = layer
+        self._given = None if given is None else given[None]
+        program = self._executable.program
+        values = self._executable.evaluate(self)  # type: ignore[arg-type]
+        if program.next:
+            self._after.values[layer] = {name: values[node] for name, node in program.next.items()}
+        axis = PAGES if self.wants_scores else TOKENS
+        found: torch.Tensor = values[program.token].expand(1, self.sizes[axis])[0]
+        if not self.wants_weights:
+            self._end(layer)
+        return found
+
+    def _end(self, layer: int) -> None:
+        """After the last layer the step has taken place."""
+        if layer == self._last and (self._after.kept or self._after.values):
+            self._attender.versions.append(self._after)
+
+
+def _of_size(
+    found: torch.Tensor, given: torch.Tensor, sizes: dict[int, int], shape: tuple[int, ...]
+) -> torch.Tensor:
+    """A value `[1, tokens]` for as many tokens as there are now: longer, or cut off."""
+    if shape != (TOKENS,):
+        return found
+    lacking = sizes[TOKENS] - found.shape[1]
+    if lacking <= 0:
+        return found[:, : sizes[TOKENS]]
+    return torch.cat((found, given.expand(1, lacking)), 1)
+
+
+class AttendPrograms:
+    """Which samplers of a pool have programs of the stage `attend`, and what those keep."""
+
+    def __init__(self, device: torch.device) -> None:
+        """None has one yet."""
+        self._device = device
+        self._attenders: dict[int, _Attender] = {}
+
+    def set(self, samplers: Sequence[int], programs: Sequence[Bound | None]) -> None:
+        """Gives samplers their programs; those that they had are forgotten."""
+        self.drop(samplers)
+        for sampler, bound in zip(samplers, programs, strict=True):
+            if bound is not None:
+                self._attenders[sampler] = _Attender(bound, self._device)
+
+    def drop(self, samplers: Sequence[int]) -> None:
+        """Forgets the programs of samplers; one without is none."""
+        for sampler in samplers:
+            self._attenders.pop(sampler, None)
+
+    def has(self, sampler: int) -> bool:
+        """Whether a sampler has one."""
+        return sampler in self._attenders
+
+    def begin(
+        self, sampler: int, step: int, heads: int, pages: int, tokens: int, last: int
+    ) -> AttendStep:
+        """A forward of a sampler's text: see `AttendStep`."""
+        return AttendStep(self._attenders[sampler], step, heads, pages, tokens, last)
+
+
+assert set(ATTEND) == {"weights", "scores", "tokens", "layer"}

@@ -1,0 +1,103 @@
+"""What layers read of a context while it is generated: policies of the literature, to be given as
+`context.generate(attend=attention.quest(pages=64))`.
+
+Each is a short program of `device.attend`, to be read, changed, or put together with others. What
+is not kept is not read. They act from the second generated token on: prompts are read in full.
+"""
+
+from __future__ import annotations
+
+from inferlet.device import (
+    PAGES,
+    TOKENS,
+    Attend,
+    State,
+    Tensor,
+    attend,
+    iota,
+    layer,
+    maximum,
+    per_token,
+    step,
+    tokens,
+    where,
+)
+
+
+def sinks(first: int = 4, window: int = 1020) -> Attend:
+    """The first tokens and the newest ones (Xiao et al., StreamingLLM, 2024).
+
+    Keys keep their positions. With `first=0` it is a sliding window.
+    """
+
+    @attend
+    def program() -> Tensor:
+        place = iota(TOKENS)
+        return (place < first) | (place >= tokens() - window)
+
+    return program()
+
+
+def quest(pages: int, full_layers: int = 2) -> Attend:
+    """In each layer but the first the pages that a query can have the largest weights in (Tang et
+    al., Quest, 2024). The heads of a layer choose together: what is likely for one of them.
+    """
+
+    @attend
+    def program(scores: Tensor) -> Tensor:
+        best = scores.softmax().transpose().max().top(pages)
+        return _at(iota(PAGES), best) | (layer() < full_layers)
+
+    return program()
+
+
+def tova(budget: int) -> Attend:
+    """The tokens that the newest one gives the largest weights, as a mean over heads (Oren et al.,
+    TOVA, 2024).
+    """
+
+    @attend
+    def program(weights: Tensor) -> Tensor:
+        return _at(iota(TOKENS), weights.transpose().sum().top(budget))
+
+    return program()
+
+
+def h2o(heavy: int, recent: int) -> Attend:
+    """The newest tokens, and of the others those with the largest sums of weights (Zhang et al.,
+    Heavy-Hitter Oracle, 2023); sums begin with the generation.
+    """
+
+    @attend
+    def program(weights: Tensor, state: State) -> Tensor:
+        state.sums += weights.transpose().sum()
+        place = iota(TOKENS)
+        newest = place >= tokens() - recent
+        return newest | _at(place, where(newest, -1.0, state.sums).top(heavy))
+
+    return program(sums=per_token(0.0))
+
+
+def snapkv(budget: int, window: int = 32, kernel: int = 7) -> Attend:
+    """The tokens of the prompt that some generated ones give the largest weights, with those around
+    them, and all generated ones (Li et al., SnapKV, 2024, which takes the prompt's last tokens for
+    that). Until `window` tokens are generated all is read.
+    """
+
+    @attend
+    def program(weights: Tensor, state: State) -> Tensor:
+        state.sums += where(step() <= window, weights.transpose().sum(), 0.0)
+        place, pooled = iota(TOKENS), state.sums
+        for distance in range(1, kernel // 2 + 1):
+            for other in (place - distance, place + distance):
+                pooled = maximum(pooled, state.sums[other])
+        generated = place >= tokens() - step()
+        best = where(generated, -1.0, pooled).top(budget)
+        return generated | _at(place, best) | (step() < window)
+
+    return program(sums=per_token(0.0))
+
+
+def _at(place: Tensor, kept: Tensor) -> Tensor:
+    """True at some places."""
+    return (place < 0).scatter_max(kept, True)

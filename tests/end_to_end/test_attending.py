@@ -1,0 +1,66 @@
+"""Generations that read a part of their context, on a server."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import reference
+from support.servers import Server
+
+pytestmark = pytest.mark.slow
+PROMPT = random.Random(6).choices(range(3, 300), k=40)
+
+
+def run(server: Server, guests: Path, mode: str) -> Any:
+    with server.client() as client:
+        program = client.upload(guests / "attending.py")
+        return json.loads(client.launch(program, [mode, json.dumps(PROMPT)]).result())
+
+
+def test_policies_alone_together_and_of_forks(server: Server, guests: Path) -> None:
+    found = run(server, guests, "policies")
+    alone = found["alone"]
+    assert found["together"] == alone
+    assert alone["all pages"] == alone["whole"]
+    assert found["drawn"][0] == found["drawn"][1]
+    assert found["forked"] == [alone["tova"], alone["h2o"], alone["whole"]]
+    assert found["parts"] == alone["tova"][:7]
+    texts = {tuple(tokens) for tokens in alone.values()}
+    assert len(texts) == len(alone) - 1  # each policy makes a difference
+
+
+def test_sinks_are_what_a_mask_of_them_shows(
+    server: Server, guests: Path, checkpoint: Path
+) -> None:
+    tokens = [*PROMPT, *run(server, guests, "policies")["alone"]["sinks"]]
+    count = len(tokens)
+    visible = [
+        [j <= i and (i < len(PROMPT) or j < 4 or j > i - 12) for j in range(count)]
+        for i in range(count)
+    ]
+    for end in range(len(PROMPT), count):
+        rows = [row[:end] for row in visible[:end]]
+        likely = reference.probabilities(checkpoint, tokens[:end], list(range(end)), rows)
+        assert likely[tokens[end]] >= likely.max() * (1 - 1e-3)
+
+
+def test_what_is_refused(server: Server, guests: Path) -> None:
+    for told, wanted in zip(
+        run(server, guests, "refused"),
+        (
+            "attend: x: its names are [], and ['x'] were given",
+            "attend: it gives a token: that is a sampler",
+            "attend: seed: Extra inputs are not permitted",
+            "attend: what is kept is bool [pages], not bool [tokens]",
+            "additions in a layer, with 32 heads and 4096 tokens",
+            "device program: it is one of the stage `attend`: give it as `attend`",
+            "needs `run_ahead`",
+            "not with `choose`, a grammar",
+        ),
+        strict=True,
+    ):
+        assert wanted in told, told

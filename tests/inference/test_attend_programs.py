@@ -1,0 +1,381 @@
+"""Programs that choose what layers read, held to attention in plain numbers over the same tokens.
+
+The plain attention takes its policy from the reference of device programs, with state in lists, so
+that neither bounds of keys, nor weights, nor what is kept from step to step are the worker's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.families import make_family
+from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, ints, tokens_of
+
+from inferlet import attention, device
+from inferlet.device import Attend, Tensor
+from pie_inference import handlers
+from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
+from pie_inference.attention.sequences import Sequences
+from pie_inference.errors import BadBatch
+from pie_py.device_programs.bound import bind
+from pie_py.device_programs.program import Program, program_for
+from pie_py.device_programs.reference import AttendRow, run_attend
+from pie_py.wire.device_programs import packed
+from pie_py.wire.plan import SetSampler
+
+VOCABULARY = 300
+TOKENS = tokens_of(240, seed=9)
+PROMPT = 100
+POLICIES: dict[str, Callable[[], Attend]] = {
+    "quest": lambda: attention.quest(pages=3, full_layers=1),
+    "quest, more than there are": lambda: attention.quest(pages=64, full_layers=0),
+    "h2o": lambda: attention.h2o(heavy=12, recent=6),
+    "snapkv": lambda: attention.snapkv(budget=14, window=4, kernel=5),
+    "tova": lambda: attention.tova(budget=20),
+    "sinks": lambda: attention.sinks(first=3, window=21),
+}
+FAMILIES = ["llama", "mistral", "gemma2", "qwen3", "gptoss"]  # windows, caps, sinks
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder = tmp_path_factory.mktemp("attend")
+    return lambda family: make_family(folder / family, family)
+
+
+def set_samplers(rig: Rig, programs: dict[int, Attend]) -> None:
+    """Greedy samplers with programs of the stage `attend`."""
+    count = len(programs)
+    bound = [
+        bind(program_for(one.text, VOCABULARY), one.to_dict()["given"], VOCABULARY)
+        for one in programs.values()
+    ]
+    batch = SetSampler(
+        samplers=ints(list(programs)),
+        numbers=np.zeros((count, 3), np.float32),
+        top_k=ints([0] * count),
+        seeds=np.zeros((count, 2), np.uint32),
+        rows=ints([-1] * count),
+        **packed([None] * count, bound),
+    )
+    with torch.inference_mode():
+        handlers.set_sampler(rig.model, batch)
+
+
+def decode(
+    rig: Rig, text: Stream, count: int, sampler: int = 0, first: int = 1
+) -> list[torch.Tensor]:
+    """Logits after each of some tokens, one forward each."""
+    found = []
+    for step in range(first, first + count):
+        token = TOKENS[text.used]
+        found += rig.forward(Step(text, [token], attends=sampler, attend_step=step))
+    return found
+
+
+@dataclass
+class Plain:
+    """A policy's state, of each layer."""
+
+    program: Program
+    given: dict[str, Any]
+    left: dict[int, list[bool]] = field(default_factory=dict)
+    state: dict[int, dict[str, Any]] = field(default_factory=dict)
+    step: int = 0
+
+
+class PlainAttention(PreparedAttention):
+    """Attention of one row, key by key."""
+
+    def __init__(self, rig: Rig, sequences: Sequences, inner: PreparedAttention, plain: Plain):
+        self._rig, self._inner, self._plain = rig, inner, plain
+        self._slots = [*sequences.context_slots.tolist(), int(sequences.input_slots[0])]
+        self._position = int(sequences.positions[0])
+        plain.step += 1
+
+    def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        self._inner.store(layer, keys_values)
+
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        plain, cache = self._plain, self._rig.model.cache
+        options: AttentionOptions = self._rig.model.network.shape.attention[layer]
+        query = queries[0].double()
+        count, page = len(self._slots), self._rig.page_size
+        both = cache.split(cache.rows[layer][self._slots]).double()
+        keys, values = both.repeat_interleave(len(query) // both.shape[2], 2).unbind(1)
+        scale = options.scale or query.shape[-1] ** -0.5
+        scores = torch.einsum("hd,thd->ht", query, keys) * scale
+        pages = -(-count // page)
+        uses = plain.program.uses
+        left = plain.left.get(layer, [])
+        left = left + [True] * (count - len(left))
+        if not uses("weights"):
+            parts = [keys[i * page : (i + 1) * page] for i in range(pages)]
+            bounds = [
+                torch.maximum(query * part.amin(0), query * part.amax(0)).sum(-1) * scale
+                for part in parts
+            ]
+            kept = self._run(layer, torch.stack(bounds, 1).tolist(), count, pages)
+            kept[-1] = True
+            left = [kept[i // page] for i in range(count)] if uses("scores") else kept
+        positions = cache.positions[self._slots]
+        seen = torch.tensor(left)
+        if options.window is not None:
+            seen &= torch.from_numpy(positions > self._position - options.window)
+        if options.softcap is not None:
+            scores = options.softcap * (scores / options.softcap).tanh()
+        scores = scores.masked_fill(~seen, -math.inf)
+        if sinks is not None:
+            scores = torch.cat((scores, sinks.double()[:, None]), 1)
+        weights = scores.softmax(-1)[:, :count]
+        if uses("weights"):
+            kept = self._run(layer, weights.tolist(), count, pages)
+            plain.left[layer] = [a and b for a, b in zip(kept, left, strict=True)]
+        return torch.einsum("ht,thd->hd", weights, values).reshape(1, -1).to(queries.dtype)
+
+    def _run(self, layer: int, given: list[list[float]], tokens: int, pages: int) -> list[bool]:
+        plain = self._plain
+        row = AttendRow(given, tokens, pages, layer, plain.step)
+        fresh = dict(plain.given)
+        state = plain.state.get(layer, fresh)
+        whole = {
+            name: (value + fresh[name] * tokens)[:tokens] if isinstance(value, list) else value
+            for name, value in state.items()
+        }
+        kept, plain.state[layer] = run_attend(plain.program, row, whole)
+        return list(kept)
+
+
+class PlainBackend(AttentionBackend):
+    """Attention as ever for prompts, and plain for one input."""
+
+    def __init__(self, rig: Rig, policy: Attend) -> None:
+        self._rig, self._inner = rig, rig.model.attention
+        self._plain = Plain(program_for(policy.text, VOCABULARY), policy.given)
+
+    def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
+        inner = self._inner.prepare(sequences)
+        if sequences.input_slots.size > 1:
+            return inner
+        return PlainAttention(self._rig, sequences, inner, self._plain)
+
+
+def plain_rig(folder: Path, policy: Attend) -> Rig:
+    rig = Rig(folder)
+    object.__setattr__(rig.model, "attention", PlainBackend(rig, policy))
+    object.__setattr__(rig.model, "fused_steps", None)
+    return rig
+
+
+def begun(rig: Rig, length: int = 200) -> Stream:
+    text = rig.sequence(length)
+    rig.forward(Step(text, TOKENS[:PROMPT]))
+    return text
+
+
+def decode_plainly(folder: Path, policy: Attend, count: int) -> list[torch.Tensor]:
+    rig = plain_rig(folder, policy)
+    text = begun(rig)
+    return [rig.forward(Step(text, [TOKENS[text.used]]))[0] for _ in range(count)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_is_as_in_plain_numbers(
+    checkpoint: Callable[[str], Path], family: str, policy: str
+) -> None:
+    folder = checkpoint(family)
+    rig = Rig(folder)
+    set_samplers(rig, {0: POLICIES[policy]()})
+    found = decode(rig, begun(rig), 24)
+    for own, wanted in zip(found, decode_plainly(folder, POLICIES[policy](), 24), strict=True):
+        assert_close(own, wanted)
+
+
+def test_policies_change_what_is_read(checkpoint: Callable[[str], Path]) -> None:
+    folder = checkpoint("llama")
+    whole = expected_logits(folder, TOKENS[: PROMPT + 12])[-1]
+    for name, make in POLICIES.items():
+        rig = Rig(folder)
+        set_samplers(rig, {0: make()})
+        differs = (decode(rig, begun(rig), 12)[-1][0] - whole).abs().max().item()
+        assert (differs < 1e-4) is (name == "quest, more than there are"), name
+
+
+def test_rows_beside_each_other(checkpoint: Callable[[str], Path]) -> None:
+    """Rows with programs, with others, and with none, prompts among them, in one batch."""
+    folder = checkpoint("mistral")
+    rig = Rig(folder, pages=128)
+    names = ["quest", "h2o", "sinks"]
+    set_samplers(rig, {7 + i: POLICIES[name]() for i, name in enumerate(names)})
+    texts, plain, other = [begun(rig) for _ in names], begun(rig), rig.sequence(80)
+    wanted = [decode_plainly(folder, POLICIES[name](), 9) for name in names]
+    of_plain = expected_logits(folder, TOKENS[: PROMPT + 9])
+    of_other = expected_logits(folder, TOKENS[: 9 * 5])
+    for step in range(9):
+        token = [TOKENS[PROMPT + step]]
+        rows = [
+            Step(text, token, attends=7 + i, attend_step=1 + step) for i, text in enumerate(texts)
+        ]
+        prompt = Step(other, TOKENS[5 * step : 5 * step + 5], outputs=2)
+        found = rig.forward(rows[0], Step(plain, token), rows[1], prompt, rows[2])
+        for own, each in zip((found[0], found[2], found[4]), wanted, strict=True):
+            assert_close(own, each[step])
+        assert_close(found[1][0], of_plain[PROMPT + step])
+        assert_close(found[3], of_other[5 * step + 3 : 5 * step + 5])
+
+
+# What is not chosen is not read
+
+
+@device.attend
+def first_and_fourth_page(scores: Tensor) -> Tensor:
+    place = device.iota(device.PAGES)
+    return (scores.max().max() > -1e9) & ((place == 0) | (place == 3))
+
+
+def poison(rig: Rig, slots: list[int]) -> None:
+    with torch.inference_mode():
+        rig.model.cache.data[:, slots] = math.nan
+
+
+def test_pages_that_are_not_chosen_are_not_read(checkpoint: Callable[[str], Path]) -> None:
+    rig = Rig(checkpoint("llama"))
+    set_samplers(rig, {0: first_and_fourth_page()})
+    text = begun(rig)
+    decode(rig, text, 1)  # which finds the bounds of keys
+    (wanted,) = rig.forward(Step(text, [5], attends=0, attend_step=2, keep=True))
+    text.used -= 1
+    others = [i for i in range(96) if i // 16 not in (0, 3)]
+    poison(rig, text.slots(0, 101)[16:48] + [text.slots(0, 101)[i] for i in others])
+    (found,) = rig.forward(Step(text, [5], attends=0, attend_step=2))
+    assert torch.equal(found, wanted)
+    poison(rig, text.slots(3, 4))
+    assert rig.forward(Step(text, [5], attends=0, attend_step=3))[0].isnan().any()
+
+
+@pytest.mark.parametrize("policy", ["sinks", "tova", "h2o"])
+def test_tokens_that_were_dropped_are_not_read(
+    checkpoint: Callable[[str], Path], policy: str
+) -> None:
+    def last(rig: Rig, *, poisoned: bool) -> torch.Tensor:
+        set_samplers(rig, {0: POLICIES[policy]()})
+        text = begun(rig)
+        decode(rig, text, 3)
+        slots = np.array(text.slots(0, text.used))
+        if poisoned and policy == "sinks":
+            poison(rig, slots[3:-20].tolist())
+        elif poisoned:
+            kept = rig.model.samplers.attend_programs._attenders[0].versions[-1].kept
+            gone = ~(kept[0] | kept[1]).numpy()
+            assert gone.sum() > 50
+            poison(rig, slots[gone].tolist())
+        return decode(rig, text, 1, first=4)[0]
+
+    folder = checkpoint("llama")
+    assert torch.equal(last(Rig(folder), poisoned=True), last(Rig(folder), poisoned=False))
+
+
+# Pages that move, texts that go back, samplers that are made anew
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_undone_steps_leave_nothing_behind(checkpoint: Callable[[str], Path], policy: str) -> None:
+    rig = Rig(checkpoint("llama"))
+    set_samplers(rig, {0: POLICIES[policy]()})
+    text = begun(rig)
+    wanted = decode(rig, text, 20)
+    text.used -= 13
+    for own, each in zip(decode(rig, text, 13, first=8), wanted[7:], strict=True):
+        assert torch.equal(own, each)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_context_that_moves(checkpoint: Callable[[str], Path], policy: str) -> None:
+    """As one that was swapped out, or forked."""
+    rig = Rig(checkpoint("llama"))
+    set_samplers(rig, {0: POLICIES[policy](), 1: POLICIES[policy]()})
+    text = begun(rig)
+    wanted = decode(rig, text, 12)
+    text.used = PROMPT
+    decode(rig, text, 6, sampler=1)
+    moved = rig.sequence(200)
+    rig.copy(text.slots(0, text.used), moved.slots(0, text.used))
+    moved.used = text.used
+    poison(rig, text.slots(0, text.used))
+    for own, each in zip(decode(rig, moved, 6, sampler=1, first=7), wanted[6:], strict=True):
+        assert torch.equal(own, each)
+
+
+def test_bounds_follow_keys_that_are_written(checkpoint: Callable[[str], Path]) -> None:
+    folder = checkpoint("llama")
+    rig = Rig(folder)
+    set_samplers(rig, {0: POLICIES["quest"](), 1: POLICIES["quest"]()})
+    text, other = begun(rig), rig.sequence(200)
+    decode(rig, text, 5)
+    rig.forward(Step(other, TOKENS[100:200]))
+    decode(rig, other, 5, sampler=1)
+    rig.copy(text.slots(0, PROMPT), other.slots(0, PROMPT))  # other's bounds are stale
+    other.used = PROMPT
+    set_samplers(rig, {1: POLICIES["quest"]()})
+    wanted = decode_plainly(folder, POLICIES["quest"](), 5)
+    for own, each in zip(decode(rig, other, 5, sampler=1), wanted, strict=True):
+        assert_close(own, each)
+
+
+@pytest.mark.parametrize("policy", ["quest", "h2o", "sinks"])
+def test_masked_slots_are_not_seen(checkpoint: Callable[[str], Path], policy: str) -> None:
+    rig = Rig(checkpoint("llama"))
+    set_samplers(rig, {0: POLICIES[policy](), 1: POLICIES[policy]()})
+    text = begun(rig)
+    hidden = [0, 1, 90, 95, 98]
+    rig.mask(text, hidden)
+    step = Step(text, [7], attends=0, attend_step=1, masked=True)
+    (wanted,) = rig.forward(step)
+    text.used -= 1
+    with torch.inference_mode():
+        rig.model.cache.data[:, [text.slots(i, i + 1)[0] for i in hidden], 1] = 1e3  # values
+    (found,) = rig.forward(Step(text, [7], attends=1, attend_step=1, masked=True))
+    assert torch.equal(found, wanted)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"tokens": [1, 2], "attends": 0},
+        {"tokens": [1], "attends": 0, "keep": False},
+        {"tokens": [1], "attends": 3},
+    ],
+    ids=["several inputs", "a key that is not kept", "a sampler without a program"],
+)
+def test_what_no_row_may_be(checkpoint: Callable[[str], Path], step: dict[str, Any]) -> None:
+    rig = Rig(checkpoint("llama"))
+    set_samplers(rig, {0: POLICIES["sinks"]()})
+    text = begun(rig)
+    with pytest.raises(BadBatch, match="attend"):
+        rig.forward(Step(text, **step))
+
+
+@pytest.mark.parametrize(
+    ("family", "why"),
+    [("deepseekv3", "latents"), ("qwen3_5", "have a state")],
+)
+def test_models_without_weights_of_heads_say_why(
+    checkpoint: Callable[[str], Path], family: str, why: str
+) -> None:
+    rig = Rig(checkpoint(family))
+    assert why in rig.model.description.no_attend
+    assert rig.model.key_bounds is None
+    assert Rig(checkpoint("llama")).model.description.no_attend == ""
