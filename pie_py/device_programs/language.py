@@ -17,7 +17,7 @@ from typing import NamedTuple
 VOCABULARY = -1  # a size: as many as the model has tokens
 MOST_AXES = 2
 MOST_NEWEST = 4096  # tokens that a program looks back at
-MOST_BESIDE = 2  # contexts whose logits a program reads besides its own's
+MOST_BESIDE = 2  # contexts beside its own whose logits a program reads
 
 
 class Kind(IntEnum):
