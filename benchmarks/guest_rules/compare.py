@@ -1,7 +1,7 @@
 """`guest-rules`: one rule for choosing tokens as a device program, and in the guest step by step.
 
 The guest sees the 256 likeliest tokens of each step and chooses one of them; as a device program
-the rule sees all of them, and nobody is woken. Both take turns at one server.
+the rule sees all of them, and no guest is woken. Both take turns at one server.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def step_cost(program: Program, vocabulary: int) -> StepCost:
     """The cost of a program with a model of so many tokens."""
     part = OF_A_STEP / max(LEAST, PER_TOKEN * vocabulary)
     once = (PER_PROGRAM + PER_NODE * len(program.nodes)) * part
-    # Strings' hashes are different in each process: nobody can make two programs look alike.
+    # Strings' hashes are different in each process: no guest can make two programs look alike.
     return StepCost(
         hash(program.text) & 0x7FFF_FFFF, int(once) + 1, int(program.cost(vocabulary) * part) + 1
     )

@@ -21,7 +21,7 @@ HEADS, TOKENS, PAGES = -2, -3, -4  # sizes: of queries in a layer; of the contex
 SIZES = {VOCABULARY: "vocabulary", HEADS: "heads", TOKENS: "tokens", PAGES: "pages"}
 MOST_AXES = 2
 MOST_NEWEST = 4096  # tokens that a program looks back at
-MOST_BESIDE = 2  # contexts whose logits a program reads besides its own's
+MOST_BESIDE = 2  # contexts beside its own whose logits a program reads
 
 
 class Kind(IntEnum):
