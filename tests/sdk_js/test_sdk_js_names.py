@@ -35,10 +35,6 @@ OTHERWISE = {
 }
 
 
-# Rules in Python alone so far, and what recognizes the texts of two of them.
-NOT_YET = ("samplers", "watermark.gumbel_score", "watermark.synthid_score")
-
-
 def test_every_name_of_python_has_its_own() -> None:
     there = set(_names_of_javascript())
     wanted = {name: OTHERWISE.get(name, _camel(name)) for name in _names_of_python()}
@@ -69,7 +65,7 @@ def _things(holder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Names below a module or class, with dots, and what they stand for; `raw` is generated."""
     for name in _public(holder):
         thing = getattr(holder, name, None)
-        if thing is inferlet.raw or prefix + name in NOT_YET:
+        if thing is inferlet.raw:
             continue
         if not isinstance(thing, ModuleType):
             yield prefix + name, thing

@@ -18,6 +18,7 @@ CRATES = {
     "bench": REPOSITORY / "pie_py" / "bench" / "guests" / "rust",
     "http_answer": REPOSITORY / "inferlets" / "http_answer" / "rust",
     "guests": REPOSITORY / "tests" / "rust_guests",
+    "device_guests": REPOSITORY / "tests" / "device_guests",
     "outside_guests": REPOSITORY / "tests" / "outside_guests",
     "control_guests": REPOSITORY / "tests" / "control_guests",
     "image_guests": REPOSITORY / "tests" / "image_guests",

@@ -1,6 +1,7 @@
 """What the SDKs have of the language of device programs.
 
-Python has a copy of it, and methods that are an operation each; JavaScript has its table.
+Python has a copy of it, and methods that are an operation each; JavaScript has its table, and Rust
+both.
 """
 
 from __future__ import annotations
@@ -42,6 +43,76 @@ class TensorMethods:
         raise NotImplementedError
 '''
 
+_RUST_HEAD = """//! The operations of device programs, and methods of tensors that are an operation each.
+
+use std::ops;
+
+use super::recording::record;
+use super::{Tensor, Value};
+
+/// How the type of a result follows from the operands' types.
+#[derive(Clone, Copy)]
+pub(super) enum Rule {
+    Map,
+    Zip,
+    Reduce,
+    Scan,
+    Own,
+}
+
+/// An operation: letters of the kinds that it takes and gives, empty for those of the operands.
+pub(super) struct Operation {
+    pub(super) name: &'static str,
+    pub(super) rule: Rule,
+    pub(super) takes: &'static str,
+    pub(super) gives: &'static str,
+}
+
+const fn one(
+    name: &'static str,
+    rule: Rule,
+    takes: &'static str,
+    gives: &'static str,
+) -> Operation {
+    Operation { name, rule, takes, gives }
+}
+"""
+_RUST_OPERATORS = """
+macro_rules! operator {
+    ($trait:ident, $method:ident, $name:literal) => {
+        impl<V: Into<Value>> ops::$trait<V> for Tensor {
+            type Output = Tensor;
+
+            #[track_caller]
+            fn $method(self, other: V) -> Tensor {
+                record($name, &[self.into(), other.into()], &[])
+            }
+        }
+
+        operator!($trait, $method, $name, f64);
+        operator!($trait, $method, $name, i64);
+    };
+    ($trait:ident, $method:ident, $name:literal, $number:ty) => {
+        impl ops::$trait<Tensor> for $number {
+            type Output = Tensor;
+
+            #[track_caller]
+            fn $method(self, other: Tensor) -> Tensor {
+                record($name, &[self.into(), other.into()], &[])
+            }
+        }
+    };
+}
+"""
+_RUST_SIGNS = {
+    **{name: name for name in ("add", "sub", "mul", "div", "shl", "shr")},
+    "mod": "rem",
+    "and": "bitand",
+    "or": "bitor",
+    "xor": "bitxor",
+}
+_RUST_TRAITS = {"bitand": "BitAnd", "bitor": "BitOr", "bitxor": "BitXor"}
+
 
 def render_language() -> str:
     """The language itself: the SDK imports nothing of the project."""
@@ -81,6 +152,56 @@ export const VOCABULARY = {language.VOCABULARY};
 export const MOST_NEWEST = {language.MOST_NEWEST};
 export const MOST_BESIDE = {language.MOST_BESIDE};
 export const REMEMBERED = {json.dumps(list(language.REMEMBERED))};
+"""
+
+
+def render_rust() -> str:
+    """The table of operations, and the methods and operators that are an operation each."""
+    rows = "".join(_rust_row(name, one) for name, one in OPERATIONS.items())
+    methods = "\n".join(
+        _rust_method(name, operation)
+        for name, operation in OPERATIONS.items()
+        if (operation.rule is not Rule.OWN or name == "transpose")
+        and name not in _RUST_SIGNS
+        and name not in _ELSEWHERE
+        and name != "neg"
+    )
+    operators = "".join(
+        f'operator!({_RUST_TRAITS.get(sign, sign.title())}, {sign}, "{name}");\n'
+        for name, sign in _RUST_SIGNS.items()
+    )
+    return f"""{notice("//", _TABLE)}{_RUST_HEAD}
+pub(super) const OPERATIONS: &[Operation] = &[
+{rows}];
+/// A size: as many as the model has tokens.
+pub const VOCABULARY: i64 = {language.VOCABULARY};
+pub(super) const MOST_AXES: usize = {language.MOST_AXES};
+pub(super) const MOST_NEWEST: i64 = {language.MOST_NEWEST};
+pub(super) const REMEMBERED: &[&str] = &{json.dumps(list(language.REMEMBERED))};
+
+impl Tensor {{
+{methods}}}
+{_RUST_OPERATORS}
+{operators}"""
+
+
+def _rust_row(name: str, one: Operation) -> str:
+    return f'    one("{name}", Rule::{one.rule.value.title()}, "{one.takes}", "{one.gives}"),\n'
+
+
+def _rust_method(name: str, operation: Operation) -> str:
+    axis = " Along the last axis." if operation.rule in (Rule.REDUCE, Rule.SCAN) else ""
+    doc = textwrap.fill(
+        operation.doc + axis, 96, initial_indent="    /// ", subsequent_indent="    /// "
+    )
+    other, given = "", ""
+    if operation.operands == 2:
+        other, given = ", other: impl Into<Value>", ", other.into()"
+    return f"""{doc}
+    #[track_caller]
+    pub fn {name}(self{other}) -> Tensor {{
+        record("{name}", &[self.into(){given}], &[])
+    }}
 """
 
 

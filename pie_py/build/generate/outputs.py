@@ -35,6 +35,7 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "sdk/python/inferlet/_bindings.py": python_raw.render_bindings,
     "sdk/python/inferlet/_sampler_parameters.py": sampler.render_python,
     "sdk/python/inferlet/raw/__init__.py": python_raw.render_raw,
+    "sdk/rust/inferlet/src/device/language.rs": device_language.render_rust,
     "sdk/rust/inferlet/src/device_sampler.rs": sampler.render_rust,
     "sdk/rust/inferlet/src/host.rs": rust_host.render,
     "sdk/wit/inferlet.wit": source.contract_text,

@@ -62,6 +62,8 @@ export interface Choosing {
   beside: Sequence[];
   /** The program's own rule, instead of a sampler. */
   choose?: Rule;
+  /** How many tokens the server may guess at a time. */
+  guesses: number;
 }
 
 /**
@@ -70,7 +72,7 @@ export interface Choosing {
  * @param bySteps whether the program reads step by step, and so may look at distributions.
  */
 export async function makeChooser(
-  { sampler, grammar, forced, beside, choose }: Choosing,
+  { sampler, grammar, forced, beside, choose, guesses }: Choosing,
   sequence: Sequence,
   bySteps: boolean,
 ): Promise<Chooser> {
@@ -79,12 +81,12 @@ export async function makeChooser(
   if (!("onDevice" in sampler) || grammar !== null) {
     const device = "onDevice" in sampler ? sampler.onDevice() : sampler;
     const matcher = grammar === null ? null : await grammar.matcher(model);
-    return new DeviceChoice(sequence, device, matcher, forced, beside);
+    return new DeviceChoice(sequence, device, matcher, forced, beside, guesses);
   }
   const own = new OwnChoice(sequence, samplerRule(sampler), sampler.size);
   if (bySteps || !model.samples) return own;
   try {
-    return new DeviceChoice(sequence, sampler.onDevice(), null, forced, beside);
+    return new DeviceChoice(sequence, sampler.onDevice(), null, forced, beside, guesses);
   } catch (error) {
     if (!isPieError(error, ...SCARCE)) throw error;
     return own; // all of the server's samplers are in use
@@ -153,6 +155,7 @@ export class DeviceChoice implements Chooser {
   #matcher: Matcher | null;
   #forced: boolean;
   #beside: Sequence[];
+  #guesses: number;
   #waiting: number[] = []; // forced tokens that the matcher has consumed
   #run: Run;
   #given: number; // tokens before the first choice
@@ -167,12 +170,14 @@ export class DeviceChoice implements Chooser {
     matcher: Matcher | null,
     forced: boolean,
     beside: Sequence[],
+    guesses: number,
   ) {
     this.#sequence = sequence;
     this.#sampler = sampler;
     this.#matcher = matcher;
     this.#forced = forced;
     this.#beside = beside;
+    this.#guesses = guesses;
     this.#run = new Run(sequence);
     this.#given = sequence.knownTokens().length;
     try {
@@ -219,7 +224,7 @@ export class DeviceChoice implements Chooser {
     // Each token's mask depends on the one before; and a run goes on with one text alone.
     if (this.#matcher !== null || this.#beside.length || most < 2) return false;
     await this.#prepare();
-    return this.#run.start(this.#handle, most, stops);
+    return this.#run.start(this.#handle, most, stops, this.#guesses);
   }
 
   async choose(): Promise<Choice> {
@@ -287,7 +292,7 @@ export class DeviceChoice implements Chooser {
     if (this.#state === null) throw new Error("the state of this generation was read already");
     const future = this.#state;
     this.#state = null;
-    return sampler.after(JSON.parse(await this.#sequence.outcome(future, raw.takeText)));
+    return sampler.after(await this.#sequence.outcome(future, raw.takeText));
   }
 
   /** Whether a forced token waits; asks the grammar for more of them. */

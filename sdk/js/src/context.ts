@@ -59,8 +59,12 @@ export interface GenerateOptions {
   /** A rule of your own instead of a sampler: called for each token with the 256 most likely tokens,
    * most likely first, and their probabilities at temperature 1, it returns the token. */
   choose?: Rule;
+  /** How many tokens the server may guess at a time, 1 to 16: what came after the last ones where they
+   * came before (prompt lookup). The output is the same, and comes sooner where it repeats. */
+  speculate?: number;
 }
 
+const MOST_GUESSES = 16; // tokens at a time
 const GENERATE_OPTIONS: (keyof GenerateOptions)[] = [
   "maxTokens",
   "stop",
@@ -70,6 +74,7 @@ const GENERATE_OPTIONS: (keyof GenerateOptions)[] = [
   "runAhead",
   "beside",
   "choose",
+  "speculate",
 ];
 
 /** Options of `Context.forward`. */
@@ -273,7 +278,7 @@ export class Context {
       throw new TypeError("generate takes a sampler first, as Sampler.argmax(), and options second");
     }
     const { seed, grammar = null, forced = true, runAhead = true, beside = [] } = options;
-    const { choose } = options;
+    const { choose, speculate = 0 } = options;
     if (choose !== undefined && (sampler !== undefined || seed !== undefined || beside.length)) {
       throw new TypeError("`choose` takes the place of a sampler, its seed and contexts beside");
     }
@@ -287,9 +292,19 @@ export class Context {
           ` ${beside.length} beside it`,
       );
     }
+    if (!(Number.isInteger(speculate) && speculate >= 0 && speculate <= MOST_GUESSES)) {
+      throw new RangeError(`speculate is ${speculate}: 1 to ${MOST_GUESSES} tokens can be guessed`);
+    }
     for (const other of beside) other.#startTurn();
     const others = beside.map((other) => other.sequence);
-    const choosing: Choosing = { sampler: chosen, grammar, forced, beside: others, choose };
+    const choosing: Choosing = {
+      sampler: chosen,
+      grammar,
+      forced,
+      beside: others,
+      choose,
+      guesses: speculate,
+    };
     // Within a grammar the server needs each token before it can say what may follow.
     return new Generator(this.sequence, () => this.#startTurn(), choosing, {
       maxTokens: options.maxTokens,

@@ -36,22 +36,28 @@ export interface Type {
 export class Mistake extends TypeError {}
 
 type Value = Tensor | number | boolean;
-/** What a program may be given by name: numbers (float), whole numbers, bools, or lists of them. */
-export type Given = number | boolean | WholeNumber | readonly Given[];
+/**
+ * What a program may be given by name: numbers (float), whole numbers (also a BigInt), bools, or
+ * lists of them.
+ */
+export type Given = number | boolean | bigint | WholeNumber | readonly Given[];
 
-/** A whole number, for names of a program that are to be int. */
+/** A whole number of 64 bits, for names of a program that are to be int. */
 export class WholeNumber {
-  constructor(readonly value: number) {
-    if (!Number.isSafeInteger(value)) throw new Mistake(`${value} is no whole number`);
+  constructor(readonly value: number | bigint) {
+    const whole = typeof value === "bigint" ? BigInt.asIntN(64, value) === value : Number.isSafeInteger(value);
+    if (!whole) throw new Mistake(`${value} is no whole number of 64 bits; beyond 2^53 give a BigInt`);
   }
 }
 
 /** A whole number, or a list of them, that a program is given by name. */
-export function int(value: number): WholeNumber;
-export function int(value: readonly number[]): WholeNumber[];
-export function int(value: number | readonly number[]): WholeNumber | WholeNumber[] {
-  if (typeof value === "number") return new WholeNumber(value);
-  return value.map((one) => new WholeNumber(one));
+export function int(value: number | bigint): WholeNumber;
+export function int(value: readonly (number | bigint)[]): WholeNumber[];
+export function int(
+  value: number | bigint | readonly (number | bigint)[],
+): WholeNumber | WholeNumber[] {
+  if (typeof value === "object") return value.map((one) => new WholeNumber(one));
+  return new WholeNumber(value);
 }
 
 interface Node {
@@ -319,8 +325,8 @@ export class Tensor {
   ne(other: Value): Tensor { return this.eq(other).not(); }
 }
 
-/** A value beside a tensor: a number is of its kind. */
-function like(of: Tensor, value: Value): Tensor {
+/** A number as a tensor of another one's kind, as in `device.like(x, 1).sub(x)`. */
+export function like(of: Tensor, value: Value): Tensor {
   return tensor(of.recording, value, of.kind);
 }
 
@@ -482,13 +488,19 @@ export class ProgramSampler {
   }
 
   /** What a program is given that goes on with a state, as the server tells it. */
-  after(state: Record<string, unknown>): Record<string, Given> {
+  after(state: string): Record<string, Given> {
+    // Numbers beyond 2^53 become strings first: JSON.parse would round them.
+    const exact = state.replace(/(?<=[[:,\s])-?\d{16,}(?=[\],}\s])/g, '"$&"');
     const again = (value: unknown, before: Given): Given => {
       if (Array.isArray(value)) return value.map((one, i) => again(one, (before as Given[])[i] as Given));
-      if (before instanceof WholeNumber) return new WholeNumber(value as number);
+      if (typeof before === "bigint") return BigInt(value as number | string);
+      if (before instanceof WholeNumber) {
+        return new WholeNumber(typeof value === "string" ? BigInt(value) : (value as number));
+      }
+      if (typeof value === "string") return Number(value);
       return value === null ? -Infinity : (value as Given);
     };
-    const changed = Object.entries(state).map(([name, value]) => [
+    const changed = Object.entries(JSON.parse(exact) as Record<string, unknown>).map(([name, value]) => [
       name,
       again(value, this.given[name] as Given),
     ]);
@@ -497,10 +509,11 @@ export class ProgramSampler {
 
   /** The parameters, as `raw.createSampler` takes them. */
   toJSON(): string {
-    const sent = { program: this.text, given: plain(this.given), logprobs: this.logprobs };
-    const text = JSON.stringify(sent);
-    if (this.seed === undefined) return text;
-    return `${text.slice(0, -1)}, "seed": ${BigInt.asUintN(64, BigInt(this.seed))}}`;
+    const members = Object.entries(this.given).map(([name, one]) => `${JSON.stringify(name)}: ${written(one)}`);
+    const given = `{${members.join(", ")}}`;
+    const seed = this.seed === undefined ? "" : `, "seed": ${BigInt.asUintN(64, BigInt(this.seed))}`;
+    const { text, logprobs } = this;
+    return `{"program": ${JSON.stringify(text)}, "given": ${given}, "logprobs": ${logprobs}${seed}}`;
   }
 }
 
@@ -578,22 +591,20 @@ function typeOf(name: string, value: Given): Type {
     return { kind: first.kind, shape: [parts.length, ...first.shape] };
   }
   if (typeof value === "boolean") return { kind: BOOL, shape: [] };
-  if (value instanceof WholeNumber) return { kind: INT, shape: [] };
+  if (value instanceof WholeNumber || typeof value === "bigint") return { kind: INT, shape: [] };
   if (typeof value === "number") return { kind: FLOAT, shape: [] };
   throw new Mistake(`${name} is ${String(value)}: a program is given numbers, bools, or lists of them`);
 }
 
-/** With null for minus infinity, which JSON has not. */
-function plain(value: unknown): unknown {
-  if (value instanceof WholeNumber) return value.value;
-  if (Array.isArray(value)) return value.map(plain);
-  if (typeof value === "object" && value !== null) {
-    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, plain(one)]));
-  }
-  if (typeof value === "number" && !Number.isFinite(value) && value !== -Infinity) {
+/** As JSON, with null for minus infinity, which it has not. */
+function written(value: Given): string {
+  if (Array.isArray(value)) return `[${value.map(written).join(", ")}]`;
+  if (value instanceof WholeNumber) return String(value.value);
+  if (value === -Infinity) return "null";
+  if (typeof value === "number" && !Number.isFinite(value)) {
     throw new Mistake(`${value} can't be given: a number, or minus infinity`);
   }
-  return value === -Infinity ? null : value;
+  return String(value);
 }
 
 // Types, as `device_programs/language.py` has them

@@ -41,6 +41,7 @@ export { type Option, parseArgs } from "./options.ts";
 export * as raw from "./raw.ts";
 export * as runtime from "./runtime.ts";
 export { Distribution, Sampler, type SamplerFields } from "./sample.ts";
+export * as samplers from "./samplers.ts";
 export * as session from "./session.ts";
 export * as store from "./store.ts";
 export { TextDecoder } from "./stream.ts";

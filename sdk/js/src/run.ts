@@ -46,11 +46,12 @@ export class Run implements Tentative {
   }
 
   /**
-   * Starts a run after the hidden state in the sequence's embed; nothing is pending.
+   * Starts a run after the hidden state in the sequence's embed; nothing is pending. It guesses so
+   * many tokens at a time at most.
    *
    * @returns whether there was room for it.
    */
-  start(sampler: number, most: number, stops: Iterable<number>): boolean {
+  start(sampler: number, most: number, stops: Iterable<number>, guesses: number): boolean {
     const sequence = this.#sequence;
     const { pages } = sequence;
     const start = sequence.tokens.length;
@@ -74,6 +75,7 @@ export class Run implements Tentative {
       if (isPieError(error, ...SCARCE)) return false;
       throw error;
     }
+    if (guesses) raw.speculate(sequence.queue, this.#handle, sequence.knownTokens(), guesses);
     this.#most = most;
     this.#given = 0;
     sequence.tentative = this;

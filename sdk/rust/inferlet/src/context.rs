@@ -6,11 +6,11 @@ use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 
 use crate::chat::Conversation;
+use crate::choice::Rule;
 use crate::error::{invalid, Result};
 use crate::generation::Generator;
 use crate::images::Extent;
 use crate::model::Model;
-use crate::sampler::Sampler;
 use crate::stream::MOST_BEFORE;
 use crate::text::Distribution;
 use crate::{allocate, runtime};
@@ -191,9 +191,12 @@ impl Context {
         self.synchronize().await
     }
 
-    /// Continues the context; see [`Generator`] for the ways to read it. Nothing runs before.
-    pub fn generate(&mut self, sampler: Sampler) -> Generator<'_> {
-        Generator::new(self, sampler)
+    /// Continues the context with a [`Sampler`](crate::Sampler), a
+    /// [`DeviceSampler`](crate::DeviceSampler) or a device program's
+    /// [`ProgramSampler`](crate::device::ProgramSampler); see [`Generator`] for the ways to read it.
+    /// Nothing runs before.
+    pub fn generate(&mut self, sampler: impl Into<Rule>) -> Generator<'_> {
+        Generator::new(self, sampler.into())
     }
 
     /// The `k` most likely next tokens after all that is filled in.

@@ -1,231 +1,418 @@
-//! The server's choice of tokens, as a generation uses it.
+//! Device programs: a rule for choosing tokens, in plain Rust, that runs where the model runs.
+//!
+//! ```ignore
+//! use inferlet::device::{self, State, Tensor};
+//!
+//! fn mirostat(logits: Tensor, state: &mut State) -> Tensor {
+//!     let surprise = -logits.log_softmax() / std::f64::consts::LN_2;
+//!     let kept = logits.where_(surprise.le(state.get("mu")), f64::NEG_INFINITY);
+//!     let token = device::draw(kept);
+//!     state.set("mu", state.get("mu") - (surprise.at(token) - 5.0) * 0.1);
+//!     token
+//! }
+//!
+//! let rule = device::program(mirostat).with([("mu", 10.0)])?.seed(1);
+//! let text = context.generate(rule).max_tokens(64).collect_text().await?;
+//! ```
+//!
+//! The function is called once, with tensors that have kinds and sizes and no values, and what it
+//! does with them is recorded: its `if`, `for` and calls are gone by then. Kinds are float (f32),
+//! int (64 bits) and bool. A mistake is the error of [`DeviceProgram::with`], which names the line
+//! that makes it. Rust's numbers go with either kind; operators are Rust's, but comparisons are
+//! methods (`a.lt(b)`), and so are `a.pow(b)` and `a.floordiv(b)`. `%` rounds down, as in Python.
+//! docs/device-programs.md has the operations.
 
-use std::collections::VecDeque;
-use std::fmt::Write;
+use std::ops;
 
-use crate::context::{Context, RunHold};
-use crate::device_sampler::DeviceSampler;
-use crate::error::{Error, ErrorCode, Result};
-use crate::grammar::{sample_constrained, Grammar, Matcher};
-use crate::sample::{self, Sampled};
-use crate::sampler::Sampler;
+mod language;
+mod recording;
+mod types;
+mod values;
 
-impl DeviceSampler {
-    /// The parameters as the contract wants them.
-    pub fn to_json(&self) -> String {
-        close(self.open_json(), self.seed)
-    }
+pub use language::VOCABULARY;
+pub use types::{Kind, Type};
+pub use values::{Given, ProgramSampler, Values};
+
+use crate::error::{invalid, Result};
+use recording::{change, constant, mistake, read, record, type_of};
+
+/// A value of a device program, while it is recorded: it has a kind and sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Tensor {
+    recording: usize,
+    number: usize,
 }
 
-fn close(mut parameters: String, seed: Option<u64>) -> String {
-    if let Some(seed) = seed {
-        let _ = write!(parameters, ",\"seed\":{seed}");
-    }
-    parameters.push('}');
-    parameters
+/// A tensor, or a number that goes with it.
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    /// A tensor.
+    Tensor(Tensor),
+    /// A float.
+    Float(f64),
+    /// An int; beside floats it is one of them.
+    Int(i64),
+    /// A bool.
+    Bool(bool),
 }
 
-/// The server's choices in one generation. What formats floats is needed only where one is made.
-pub(crate) struct Device {
-    parameters: String,
-    counts: bool,
-    looks_back: bool,
-    /// Weights of logits: of this context, and of those beside it.
-    pub weights: usize,
-    pub seed: Option<u64>,
-    pub grammar: Option<Grammar>,
-    pub forced: bool,
-    /// The run under way, or the last one.
-    run: Option<RunHold>,
-    made: Option<Made>,
+macro_rules! value {
+    ($($number:ty => $kind:ident,)*) => {
+        $(impl From<$number> for Value {
+            fn from(number: $number) -> Value {
+                Value::$kind(number.into())
+            }
+        })*
+    };
 }
 
-impl Device {
-    pub fn new(sampler: &DeviceSampler) -> Device {
-        Device {
-            parameters: sampler.open_json(),
-            counts: sampler.counts(),
-            looks_back: sampler.looks_back(),
-            weights: sampler.mix.len(),
-            seed: sampler.seed,
-            grammar: None,
-            forced: true,
-            run: None,
-            made: None,
-        }
+value! {
+    Tensor => Tensor, f64 => Float, f32 => Float, i64 => Int, i32 => Int, u32 => Int, bool => Bool,
+}
+
+impl Tensor {
+    /// Kind and sizes.
+    ///
+    /// # Panics
+    /// Outside the function that it belongs to.
+    #[track_caller]
+    pub fn type_of(self) -> Type {
+        type_of(self)
     }
 
-    /// The choice of a plain sampler.
-    pub fn plain(sampler: &Sampler) -> Device {
-        Device {
-            parameters: sampler.open_json(),
-            counts: false,
-            looks_back: false,
-            weights: 1,
-            seed: sampler.seed(),
-            grammar: None,
-            forced: false,
-            run: None,
-            made: None,
-        }
+    /// What its elements are.
+    #[track_caller]
+    pub fn kind(self) -> Kind {
+        type_of(self).kind
     }
 
-    /// Whether the next token is a run's; starts one where it can.
-    pub async fn runs(
-        &mut self,
-        context: &mut Context,
-        most: usize,
-        stops: &[u32],
-    ) -> Result<bool> {
-        if let Some(run) = &self.run {
-            if context.goes_on(run)? {
-                return Ok(true);
+    #[track_caller]
+    fn last_size(self) -> i64 {
+        type_of(self).shape.last().copied().unwrap_or(1)
+    }
+
+    /// How many elements (of two axes: rows) it has; that of the vocabulary is not known.
+    #[track_caller]
+    pub fn size(self) -> i64 {
+        match type_of(self).shape.first() {
+            Some(&size) if size != VOCABULARY => size,
+            _ => {
+                mistake(format!("{} has no length that is known", type_of(self)));
+                0
             }
         }
-        if most < 2 || self.grammar.is_some() || self.weights > 1 {
-            // Each token's mask depends on the one before; and a run goes on with one text alone.
-            return Ok(false);
-        }
-        let (sampler, embed) = self.queue_input(context).await?;
-        self.run = context.start_run(sampler, embed, most, stops)?;
-        Ok(self.run.is_some())
     }
 
-    /// The next token with what the server reports of it, or `None` at the grammar's end.
-    pub async fn choose(
-        &mut self,
-        context: &mut Context,
-        beside: &mut [&mut Context],
-    ) -> Result<Option<Sampled>> {
-        self.prepare(context).await?;
-        let Some(made) = &mut self.made else {
-            return Ok(None);
+    /// Elements (of two axes: rows) at places; a place below 0 counts from the end.
+    #[track_caller]
+    pub fn at(self, places: impl Into<Value>) -> Tensor {
+        let places = match places.into() {
+            Value::Int(place) if place < 0 => Value::Int(place + self.size()),
+            places => places,
         };
-        if let Some(matcher) = &mut made.matcher {
-            if self.forced && made.waiting.is_empty() {
-                let tokens = matcher.forced()?;
-                if !tokens.is_empty() {
-                    matcher.advance(&tokens)?;
-                    if self.looks_back {
-                        sample::feed_sampler(made.queue, made.sampler, &tokens, true)?;
-                    }
-                    made.waiting.extend(tokens);
+        record("gather", &[self.into(), constant(places, Some(Kind::Int)).into()], &[])
+    }
+
+    /// Its elements, or rows, one after the other.
+    #[track_caller]
+    pub fn iter(self) -> impl Iterator<Item = Tensor> {
+        (0..self.size()).map(move |place| self.at(place))
+    }
+
+    /// From `start` up to `stop`, or to the end, of the last axis; either counts from the end below
+    /// 0.
+    #[track_caller]
+    pub fn slice(self, start: i64, stop: impl Into<Option<i64>>) -> Tensor {
+        let (size, stop) = (self.last_size(), stop.into());
+        if size == VOCABULARY {
+            return match stop {
+                Some(stop) if start >= 0 && stop >= 0 => {
+                    record("slice", &[self.into()], &[start, stop])
                 }
-            }
-            if let Some(token) = made.waiting.pop_front() {
-                return Ok(Some(Sampled::forced(token)));
-            }
-            if matcher.is_finished()? {
-                return Ok(None);
-            }
+                _ => mistake(format!(
+                    "a slice of {} needs an end, and counts from its beginning",
+                    type_of(self)
+                )),
+            };
         }
-        let (sampler, embed) = self.queue_input(context).await?;
-        for other in beside.iter_mut() {
-            other.retract()?;
-            let hidden = other.output_embed().await?;
-            sample::mix_logits(other.queue(), hidden, context.queue(), sampler)?;
-        }
-        let Some(made) = &self.made else {
-            return Ok(None);
-        };
-        let sampled = match &made.matcher {
-            None => sample::sample(made.queue, embed, sampler),
-            Some(matcher) => sample_constrained(made.queue, embed, sampler, matcher.handle()),
-        };
-        let sampled = context.outcome(sampled).await;
-        for other in beside {
-            match &sampled {
-                Ok(_) => other.all_ran(),
-                Err(error) => other.recover(error),
-            }
-        }
-        sampled.map(Some)
+        let place = |n: i64| if n < 0 { (n + size).max(0) } else { n.min(size) };
+        record("slice", &[self.into()], &[place(start), place(stop.unwrap_or(size))])
     }
 
-    /// The sampler, and the embed after which it chooses: all that is pending is queued.
-    async fn queue_input(&mut self, context: &mut Context) -> Result<(u32, u32)> {
-        self.prepare(context).await?;
-        context.retract()?;
-        let undone = self.run.take().is_some_and(|run| run.undone());
-        if undone && self.counts {
-            // A choice that the program has not seen must not count for penalties.
-            self.seed = self.seed.map(|seed| seed.wrapping_add(1)); // not the same draws again
-            if let Some(made) = self.made.take() {
-                self.make(context, None, made.given)?;
-            }
-        }
-        let embed = context.output_embed().await?;
-        Ok((self.made.as_ref().map_or(0, |made| made.sampler), embed))
+    /// Itself where a condition is true, else another value.
+    #[track_caller]
+    pub fn where_(self, condition: Tensor, other: impl Into<Value>) -> Tensor {
+        where_(condition, self, other)
     }
 
-    /// Takes in a token of the program's own choice.
-    pub fn accept(&mut self, token: u32) -> Result {
-        let Some(made) = &mut self.made else {
-            let message = "accept a token only after the first step";
-            return Err(Error::new(ErrorCode::InvalidArgument, message));
-        };
-        if let Some(matcher) = &mut made.matcher {
-            matcher.advance(&[token])?;
-        }
-        match self.looks_back {
-            true => sample::feed_sampler(made.queue, made.sampler, &[token], true),
-            false => Ok(()),
+    /// Whether it is above another one.
+    #[track_caller]
+    pub fn gt(self, other: impl Into<Value>) -> Tensor {
+        record("lt", &[self.like(other).into(), self.into()], &[])
+    }
+
+    /// Whether it is at least another one.
+    #[track_caller]
+    pub fn ge(self, other: impl Into<Value>) -> Tensor {
+        record("le", &[self.like(other).into(), self.into()], &[])
+    }
+
+    /// Whether it is another one than `other`.
+    #[track_caller]
+    pub fn ne(self, other: impl Into<Value>) -> Tensor {
+        !self.eq(other)
+    }
+
+    /// A number as a tensor of this one's kind, as in `x.like(0.95).pow(x)`.
+    #[track_caller]
+    pub fn like(self, value: impl Into<Value>) -> Tensor {
+        constant(value.into(), Some(self.kind()))
+    }
+
+    /// Probabilities along the last axis.
+    #[track_caller]
+    pub fn softmax(self) -> Tensor {
+        self.log_softmax().exp()
+    }
+
+    /// The mean along the last axis, whose size is known.
+    #[track_caller]
+    pub fn mean(self) -> Tensor {
+        match self.last_size() {
+            VOCABULARY => mistake(format!(
+                "mean of {}, whose size is no number: take `sum` and divide it",
+                type_of(self)
+            )),
+            size => self.sum() / size as f64,
         }
     }
 
-    /// Makes the server's sampler, and compiles the grammar, before the first step.
-    pub async fn prepare(&mut self, context: &mut Context) -> Result {
-        if self.made.is_some() {
-            return Ok(());
-        }
-        let matcher = match &self.grammar {
-            Some(grammar) => Some(grammar.matcher(context.model()).await?),
-            None => None,
-        };
-        self.make(context, matcher, usize::MAX)
+    /// Places along the last axis, that of the largest first, equal ones in their order.
+    #[track_caller]
+    pub fn descending(self) -> Tensor {
+        (-self).argsort()
     }
 
-    /// Makes the sampler, and feeds it the context's tokens; of these, the first were given.
-    fn make(&mut self, context: &Context, matcher: Option<Matcher>, given: usize) -> Result {
-        let queue = context.queue();
-        let parameters = close(self.parameters.clone(), self.seed);
-        let sampler = sample::create_sampler(queue, &parameters)?;
-        let known = if self.looks_back { context.known_tokens() } else { Vec::new() };
-        let (given, generated) = known.split_at(given.min(known.len()));
-        self.made =
-            Some(Made { queue, sampler, matcher, waiting: VecDeque::new(), given: given.len() });
-        for (tokens, generated) in [(given, false), (generated, true)] {
-            if !tokens.is_empty() {
-                sample::feed_sampler(queue, sampler, tokens, generated)?;
-            }
-        }
-        Ok(())
+    /// Places of the `count` largest, the largest first, equal ones in their order.
+    #[track_caller]
+    pub fn top(self, count: i64) -> Tensor {
+        record("top", &[self.into()], &[count])
     }
 
-    /// Whether the text may end here: always, without a grammar.
-    pub fn is_complete(&self) -> Result<bool> {
-        match (&self.grammar, &self.made) {
-            (None, _) => Ok(true),
-            (_, Some(Made { matcher: Some(matcher), .. })) => matcher.is_accepting(),
-            _ => Ok(false),
+    /// As float; true is 1.
+    #[track_caller]
+    pub fn to_float(self) -> Tensor {
+        record("cast", &[self.into()], &[Kind::Float as i64])
+    }
+
+    /// As int: the part before the point, 0 for NaN; true is 1.
+    #[track_caller]
+    pub fn to_int(self) -> Tensor {
+        record("cast", &[self.into()], &[Kind::Int as i64])
+    }
+
+    /// Whether it is not 0.
+    #[track_caller]
+    pub fn to_bool(self) -> Tensor {
+        record("cast", &[self.into()], &[Kind::Bool as i64])
+    }
+
+    /// The same elements with other sizes.
+    #[track_caller]
+    pub fn reshape(self, sizes: &[i64]) -> Tensor {
+        record("reshape", &[self.into()], sizes)
+    }
+
+    /// With values added at places; those outside are left out.
+    #[track_caller]
+    pub fn scatter_add(self, places: Tensor, values: impl Into<Value>) -> Tensor {
+        record("scatter_add", &[self.into(), places.into(), self.like(values).into()], &[])
+    }
+
+    /// With a value at a place that is larger (of bools: true); those outside are left out.
+    #[track_caller]
+    pub fn scatter_max(self, places: Tensor, values: impl Into<Value>) -> Tensor {
+        record("scatter_max", &[self.into(), places.into(), self.like(values).into()], &[])
+    }
+}
+
+impl ops::Neg for Tensor {
+    type Output = Tensor;
+
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        record("neg", &[self.into()], &[])
+    }
+}
+
+impl ops::Not for Tensor {
+    type Output = Tensor;
+
+    #[track_caller]
+    fn not(self) -> Tensor {
+        match self.kind() {
+            Kind::Int => self ^ -1,
+            _ => record("not", &[self.into()], &[]),
         }
     }
 }
 
-/// What the server holds for it.
-struct Made {
-    queue: u32,
-    sampler: u32,
-    matcher: Option<Matcher>,
-    /// Forced tokens that the matcher has consumed.
-    waiting: VecDeque<u32>,
-    /// Tokens before the first choice, if the sampler looks back.
-    given: usize,
+/// What a program was given, by name. What a name is set to is there at the next token.
+#[derive(Debug)]
+pub struct State(());
+
+impl State {
+    /// A value: that of this token, or the one that it was set to before.
+    #[track_caller]
+    pub fn get(&self, name: &str) -> Tensor {
+        read(name)
+    }
+
+    /// Sets the value at the next token, of the same kind and sizes.
+    #[track_caller]
+    pub fn set(&mut self, name: &str, value: impl Into<Value>) {
+        change(name, value.into());
+    }
 }
 
-impl Drop for Made {
-    fn drop(&mut self) {
-        // It fails at worst because a lost worker has taken the sampler with it.
-        let _ = sample::destroy_sampler(self.queue, self.sampler);
+/// 0, 1, 2 and so on, int `[size]`; [`VOCABULARY`] is all tokens.
+#[track_caller]
+pub fn iota(size: i64) -> Tensor {
+    record("iota", &[], &[size])
+}
+
+/// How many tokens were chosen before, int.
+#[track_caller]
+pub fn step() -> Tensor {
+    record("step", &[], &[])
+}
+
+/// The newest tokens of the text, int `[count]`, the last one last; -1 before its beginning.
+#[track_caller]
+pub fn newest(count: i64) -> Tensor {
+    record("newest", &[], &[count])
+}
+
+/// How often each token was generated, int `[vocabulary]`.
+#[track_caller]
+pub fn counts() -> Tensor {
+    record("counts", &[], &[])
+}
+
+/// Which tokens the text before the generation has, bool `[vocabulary]`.
+#[track_caller]
+pub fn given() -> Tensor {
+    record("given", &[], &[])
+}
+
+/// `a` where a condition is true, else `b`.
+#[track_caller]
+pub fn where_(condition: Tensor, a: impl Into<Value>, b: impl Into<Value>) -> Tensor {
+    let (a, b) = (a.into(), b.into());
+    let like = match (a, b) {
+        (Value::Tensor(one), _) | (_, Value::Tensor(one)) => one.kind(),
+        _ => Kind::Float,
+    };
+    let [a, b] = [a, b].map(|value| constant(value, Some(like)).into());
+    record("where", &[condition.into(), a, b], &[])
+}
+
+/// The smaller one; NaN if one is.
+#[track_caller]
+pub fn minimum(a: impl Into<Value>, b: impl Into<Value>) -> Tensor {
+    record("minimum", &[a.into(), b.into()], &[])
+}
+
+/// The larger one; NaN if one is.
+#[track_caller]
+pub fn maximum(a: impl Into<Value>, b: impl Into<Value>) -> Tensor {
+    record("maximum", &[a.into(), b.into()], &[])
+}
+
+/// Which of the likeliest are the fewest that have a share of all probability: bool `[n]`.
+#[track_caller]
+pub fn nucleus(logits: Tensor, share: impl Into<Value>) -> Tensor {
+    record("nucleus", &[logits.into(), share.into()], &[])
+}
+
+/// 64 bits that look random, of two ints: number `b` of the SplitMix64 sequence from `a` on.
+#[track_caller]
+pub fn hash(a: impl Into<Value>, b: impl Into<Value>) -> Tensor {
+    record("hash", &[a.into(), b.into()], &[])
+}
+
+/// The second one behind the first, along the last axis.
+#[track_caller]
+pub fn concat(a: Tensor, b: Tensor) -> Tensor {
+    record("concat", &[a.into(), b.into()], &[])
+}
+
+/// The products of a matrix's rows `[n, m]` with a vector `[m]`: float `[n]`.
+#[track_caller]
+pub fn matvec(matrix: Tensor, vector: Tensor) -> Tensor {
+    record("matvec", &[matrix.into(), vector.into()], &[])
+}
+
+/// True at a place, bool `[size]`.
+#[track_caller]
+pub fn one_hot(place: Tensor, size: i64) -> Tensor {
+    iota(size).eq(place)
+}
+
+/// Random numbers, 0 up to 1, of ints: seed, step, stream and number alone decide.
+#[track_caller]
+pub fn random(numbers: impl Into<Value>, stream: i64) -> Tensor {
+    record("random", &[numbers.into()], &[stream])
+}
+
+/// One random number, 0 up to 1.
+#[track_caller]
+pub fn uniform(stream: i64) -> Tensor {
+    random(-1, stream)
+}
+
+/// As `random`, exponentially distributed.
+#[track_caller]
+pub fn exponential(numbers: impl Into<Value>, stream: i64) -> Tensor {
+    record("exponential", &[numbers.into()], &[stream])
+}
+
+/// A token by chance: int, with the probabilities that logits `[n]` stand for.
+#[track_caller]
+pub fn draw(logits: Tensor) -> Tensor {
+    draw_from(logits, 0)
+}
+
+/// As `draw`, from another stream of random numbers.
+#[track_caller]
+pub fn draw_from(logits: Tensor, stream: i64) -> Tensor {
+    match type_of(logits).shape[..] {
+        [size] => (logits - exponential(iota(size), stream).log()).argmax(),
+        _ => mistake(format!("draw takes one axis, not {}", type_of(logits))),
+    }
+}
+
+/// A function that chooses tokens where the model runs; made by [`program`].
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceProgram<F>(F);
+
+/// Makes a device program of a function of `logits` and `state`.
+///
+/// `logits` is float `[vocabulary]`, with minus infinity where a grammar rules a token out. The
+/// function returns the token.
+pub fn program<F: Fn(Tensor, &mut State) -> Tensor>(function: F) -> DeviceProgram<F> {
+    DeviceProgram(function)
+}
+
+impl<F: Fn(Tensor, &mut State) -> Tensor> DeviceProgram<F> {
+    /// A sampler of the program, with what it is given: `()` is nothing.
+    ///
+    /// Errors: `invalid-argument`, a mistake of the function, with its line.
+    pub fn with(&self, values: impl Into<Values>) -> Result<ProgramSampler> {
+        let values = values.into();
+        match recording::recorded(values.types()?, |logits| (self.0)(logits, &mut State(()))) {
+            Ok((text, operations)) => ProgramSampler::new(text, &operations, values),
+            Err(mistake) => invalid(mistake),
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Generating tokens one after the other.
 
 use crate::context::Context;
-use crate::device::Device;
+use crate::choice::{Choice, Rule};
+use crate::device::Values;
 use crate::device_sampler::DeviceSampler;
 use crate::error::{invalid, Result};
 use crate::grammar::Grammar;
@@ -14,6 +15,8 @@ use crate::text::Distribution;
 
 /// Of stop strings that the server looks for.
 const MOST_END_CHARACTERS: usize = 1024;
+/// Tokens that the server may guess at a time.
+const MOST_GUESSES: u32 = 16;
 
 /// A generation under way; made by [`Context::generate`].
 ///
@@ -41,9 +44,11 @@ pub struct Generator<'a> {
     random: Option<Random>,
     seed: Option<u64>,
     /// The server chooses; else the inferlet does, from what the server sends.
-    device: Option<Device>,
+    device: Option<Choice>,
     max_tokens: Option<usize>,
     run_ahead: bool,
+    /// Tokens that a run may guess at a time.
+    guesses: u32,
     stop_tokens: Vec<u32>,
     stop_strings: StopStrings,
     decoder: Option<TextDecoder>,
@@ -55,7 +60,8 @@ pub struct Generator<'a> {
 }
 
 impl<'a> Generator<'a> {
-    pub(crate) fn new(context: &'a mut Context, sampler: Sampler) -> Generator<'a> {
+    pub(crate) fn new(context: &'a mut Context, rule: Rule) -> Generator<'a> {
+        let Rule { sampler, device } = rule;
         let stop_tokens = context.model().stop_tokens().to_vec();
         Generator {
             context,
@@ -63,9 +69,10 @@ impl<'a> Generator<'a> {
             random: sampler.seed().map(Random::seeded),
             sampler,
             seed: None,
-            device: None,
+            device,
             max_tokens: None,
             run_ahead: true,
+            guesses: 0,
             stop_tokens,
             stop_strings: StopStrings::new([""; 0]),
             decoder: None,
@@ -87,6 +94,14 @@ impl<'a> Generator<'a> {
     /// that were read is undone. Within a grammar each token is needed first.
     pub fn run_ahead(mut self, wanted: bool) -> Generator<'a> {
         self.run_ahead = wanted;
+        self
+    }
+
+    /// Sets how many tokens the server may guess at a time, 1 to 16: what came after the last ones
+    /// where they came before (prompt lookup). The output is the same, and comes sooner where a text
+    /// repeats; only where the server may go on by itself.
+    pub fn speculate(mut self, most: u32) -> Generator<'a> {
+        self.guesses = most;
         self
     }
 
@@ -120,7 +135,7 @@ impl<'a> Generator<'a> {
 
     /// Lets the server choose, among the whole vocabulary.
     pub fn on_device(mut self, sampler: &DeviceSampler) -> Generator<'a> {
-        let mut device = Device::new(sampler);
+        let mut device = Choice::new(sampler);
         device.seed = self.seed.or(device.seed);
         if let Some(old) = self.device.take() {
             device.grammar = old.grammar;
@@ -166,7 +181,7 @@ impl<'a> Generator<'a> {
 
     /// Whether the text so far satisfies the grammar; always true without one.
     pub fn is_complete(&self) -> Result<bool> {
-        self.device.as_ref().map_or(Ok(true), Device::is_complete)
+        self.device.as_ref().map_or(Ok(true), Choice::is_complete)
     }
 
     /// Whether it has as many tokens as it may: `max_tokens`, or what the model's longest context
@@ -232,6 +247,11 @@ impl<'a> Generator<'a> {
 
     /// All tokens.
     pub async fn collect_tokens(mut self) -> Result<Vec<u32>> {
+        self.read_tokens().await
+    }
+
+    /// As [`collect_tokens`](Generator::collect_tokens), and the generation stays.
+    pub async fn read_tokens(&mut self) -> Result<Vec<u32>> {
         self.start()?;
         let mut tokens = Vec::new();
         loop {
@@ -245,6 +265,11 @@ impl<'a> Generator<'a> {
 
     /// All text that has not been read yet, be it as text or as tokens.
     pub async fn collect_text(mut self) -> Result<String> {
+        self.read_text().await
+    }
+
+    /// As [`collect_text`](Generator::collect_text), and the generation stays.
+    pub async fn read_text(&mut self) -> Result<String> {
         let begun = self.started;
         if let Some(text) = self.whole_text(false).await? {
             return Ok(text);
@@ -253,7 +278,7 @@ impl<'a> Generator<'a> {
             // The text is not read before its end: decode it once.
             let tokenizer = self.context.model().tokenizer();
             let (mut tokens, before) = last_of(&tokenizer, &self.context.tail())?;
-            tokens.extend(self.collect_tokens().await?);
+            tokens.extend(self.read_tokens().await?);
             let text = tokenizer.decode(&tokens)?;
             return Ok(after(&text, &before).to_owned());
         }
@@ -302,6 +327,17 @@ impl<'a> Generator<'a> {
         Ok(Some(text))
     }
 
+    /// What the device program that chooses was given, with its state after the last token: a later
+    /// generation goes on with `program.with(values)`.
+    ///
+    /// Errors: `invalid-argument` if no device program has chosen a token.
+    pub async fn state(&mut self) -> Result<Values> {
+        match &mut self.device {
+            Some(device) => device.state(self.context).await,
+            None => invalid("no device program chooses the tokens of this generation"),
+        }
+    }
+
     /// Runs the model and returns the `k` most likely next tokens, without choosing. Follow it with
     /// [`accept`](Generator::accept) to continue with a token of your own choice.
     pub async fn distribution(&mut self, k: u32) -> Result<Distribution> {
@@ -339,6 +375,9 @@ impl<'a> Generator<'a> {
                 "the sampler has {weights} weights in `mix` for the logits of this context and of \
                  {others} beside it"
             ));
+        }
+        if self.guesses > MOST_GUESSES {
+            return invalid(format!("1 to {MOST_GUESSES} tokens can be guessed at a time"));
         }
         for other in &mut self.beside {
             other.start_turn()?;
@@ -413,7 +452,7 @@ impl<'a> Generator<'a> {
         let most = self.max_tokens.map_or(0, |most| most - self.count);
         match &mut self.device {
             Some(device) if self.run_ahead => {
-                device.runs(self.context, most, &self.stop_tokens).await
+                device.runs(self.context, most, &self.stop_tokens, self.guesses).await
             }
             _ => Ok(false),
         }
@@ -450,7 +489,7 @@ impl<'a> Generator<'a> {
         if self.device.is_some() || one || !self.context.model().samples()? {
             return Ok(());
         }
-        let mut device = Device::plain(&self.sampler);
+        let mut device = Choice::plain(&self.sampler);
         device.seed = self.seed.or(device.seed);
         match device.prepare(self.context).await {
             Ok(()) => self.device = Some(device),

@@ -14,8 +14,10 @@ pub enum Value {
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// Any number.
+    /// Any number, but for those below.
     Number(f64),
+    /// A whole number of 64 bits, beyond what an `f64` has exactly.
+    Large(i64),
     /// A string.
     Text(String),
     /// A list.
@@ -39,6 +41,16 @@ impl Value {
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Value::Number(number) => Some(*number),
+            Value::Large(number) => Some(*number as f64),
+            _ => None,
+        }
+    }
+
+    /// The number, if it is a whole one of 64 bits.
+    pub fn as_i64(&self) -> Option<i64> {
+        match self {
+            Value::Number(number) => (*number == (*number as i64) as f64).then_some(*number as i64),
+            Value::Large(number) => Some(*number),
             _ => None,
         }
     }
@@ -156,7 +168,13 @@ impl Reader<'_> {
         while matches!(self.peek(), Some(b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')) {
             self.at += 1;
         }
-        let number = self.text[start..self.at].parse();
+        let text = &self.text[start..self.at];
+        if let Ok(whole) = text.parse::<i64>() {
+            if whole.unsigned_abs() > 1 << f64::MANTISSA_DIGITS {
+                return Ok(Value::Large(whole));
+            }
+        }
+        let number = text.parse();
         number.map(Value::Number).map_err(|_| self.wrong("a number"))
     }
 

@@ -23,8 +23,9 @@
 mod abi;
 mod args;
 pub mod chat;
+mod choice;
 mod context;
-mod device;
+pub mod device;
 mod device_sampler;
 mod error;
 #[doc(hidden)]
@@ -46,6 +47,7 @@ mod random;
 pub mod sample;
 mod sampler;
 mod sampler_json;
+pub mod samplers;
 pub mod session;
 pub mod store;
 pub mod stream;
@@ -53,6 +55,7 @@ pub mod task;
 pub mod text;
 
 pub use args::{Args, Keys};
+pub use choice::Rule;
 pub use context::{Context, Forward, UNKNOWN_TOKEN};
 pub use device_sampler::DeviceSampler;
 pub use error::{Error, ErrorCode, Result};

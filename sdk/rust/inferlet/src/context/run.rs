@@ -82,13 +82,14 @@ impl Context {
     }
 
     /// Starts a run after the hidden state in `embed`, unless there is no room for it. Nothing is
-    /// pending.
+    /// pending. It guesses so many tokens at a time at most.
     pub(crate) fn start_run(
         &mut self,
         sampler: u32,
         embed: u32,
         most: usize,
         stops: &[u32],
+        guesses: u32,
     ) -> Result<Option<RunHold>> {
         let (queue, start) = (self.queue, self.tokens.len());
         let first = start / self.page_size();
@@ -119,6 +120,9 @@ impl Context {
             Err(error) if error.is_scarcity() => return Ok(None),
             Err(error) => return Err(error),
         };
+        if guesses > 0 {
+            sample::speculate(queue, handle, &self.known_tokens(), guesses)?;
+        }
         let run = Rc::new(RefCell::new(Run {
             queue,
             handle,

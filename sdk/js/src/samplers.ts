@@ -1,0 +1,312 @@
+/**
+ * Rules for choosing tokens, each a short function for device programs, and ready-made programs.
+ *
+ * A filter takes logits `[vocabulary]` and returns others; minus infinity rules a token out. Filters
+ * are put together in a program of one's own:
+ *
+ *     const mine = device.program((logits, state) => {
+ *       const penalized = samplers.repetitionPenalty(logits, 1.2);
+ *       return device.draw(samplers.topP(penalized.div(state.temperature), 0.9));
+ *     });
+ *     context.generate(mine({ temperature: 0.7 }));
+ *
+ * Numbers may be JavaScript's, which make another program for each value, or of the state.
+ */
+
+import {
+  counts,
+  draw,
+  given,
+  hash,
+  iota,
+  like,
+  minimum,
+  newest,
+  nucleus,
+  program,
+  step,
+  Tensor,
+  uniform,
+  where,
+} from "./device_program.ts";
+
+type Amount = Tensor | number;
+const NEVER = -Infinity;
+
+// What rules tokens out by how likely they are
+
+/** The `k` most likely tokens. */
+export function topK(logits: Tensor, k: Amount): Tensor {
+  if (typeof k === "number") return only(logits, logits.top(k), true);
+  return only(logits, logits.descending(), iota().lt(k));
+}
+
+/** The fewest likely tokens that reach a mass. */
+export function topP(logits: Tensor, p: Amount): Tensor {
+  return logits.where(nucleus(logits, p), NEVER);
+}
+
+/** Tokens that are at least `p` times as likely as the likeliest. */
+export function minP(logits: Tensor, p: Amount): Tensor {
+  const bar = typeof p === "number" ? Math.log(p) : p.log();
+  return logits.where(logits.sub(logits.max()).ge(bar), NEVER);
+}
+
+/** Tokens at least as likely as `a` times the square of the likeliest one's probability. */
+export function topA(logits: Tensor, a: Amount): Tensor {
+  const chances = logits.softmax();
+  const best = chances.max();
+  return likely(logits, chances, like(best, a).mul(best).mul(best));
+}
+
+/** Tokens with a probability of at least `epsilon`; and in any case the likeliest. */
+export function epsilonCutoff(logits: Tensor, epsilon: Amount): Tensor {
+  return likely(logits, logits.softmax(), epsilon);
+}
+
+/** As `epsilonCutoff`, less where the model is unsure (Hewitt et al. 2022). */
+export function etaCutoff(logits: Tensor, epsilon: Amount): Tensor {
+  const { logs, entropy } = entropyOf(logits);
+  const root = typeof epsilon === "number" ? Math.sqrt(epsilon) : epsilon.sqrt();
+  const bar = entropy.neg().exp().mul(root);
+  return likely(logits, logs.exp(), minimum(bar, epsilon));
+}
+
+/** Tokens whose surprise is nearest to the expected, of a mass (Meister et al. 2022). */
+export function typicalP(logits: Tensor, p: Amount): Tensor {
+  const { logs, entropy } = entropyOf(logits);
+  const distance = logs.neg().sub(entropy).abs();
+  const order = distance.argsort();
+  const short = logs.exp().at(order).cumsum().lt(p);
+  const last = minimum(short.toInt().sum(), iota().max());
+  return logits.where(distance.le(distance.at(order.at(last))), NEVER);
+}
+
+/** The most likely of `count` tokens, up to where their curve is flat (Phénix and Egan 2019). */
+export function tailFree(logits: Tensor, z: Amount, count = 256): Tensor {
+  const order = logits.top(count);
+  const chances = logits.softmax().at(order);
+  const slopes = chances.slice(0, -1).sub(chances.slice(1));
+  const bends = slopes.slice(0, -1).sub(slopes.slice(1)).abs();
+  const weight = bends.div(bends.sum()).cumsum();
+  // The first one stays, and each whose bends before it have not reached z.
+  const kept = weight.le(z).or(iota(count - 2).eq(0));
+  return only(logits, order.slice(0, count - 2), kept);
+}
+
+/** Sometimes without all likely tokens but the least likely of them. */
+export function xtc(logits: Tensor, threshold: Amount, probability: Amount): Tensor {
+  const order = logits.descending();
+  const chances = logits.softmax().at(order);
+  const above = chances.ge(threshold).and(chances.gt(0));
+  const kept = above.and(iota().lt(above.toInt().sum().sub(1))).not();
+  return only(logits, order, kept.or(uniform().ge(probability)));
+}
+
+// What looks at the text
+
+/** Of a token that occurs, a logit above 0 is divided, one below multiplied (CTRL, 2019). */
+export function repetitionPenalty(logits: Tensor, factor: Amount): Tensor {
+  const less = where(logits.gt(0), logits.div(factor), logits.mul(factor));
+  return less.where(counts().gt(0).or(given()), logits);
+}
+
+/** Taken off tokens that were generated, once. */
+export function presencePenalty(logits: Tensor, penalty: Amount): Tensor {
+  return logits.sub(counts().gt(0).toFloat().mul(penalty));
+}
+
+/** Taken off tokens that were generated, each time. */
+export function frequencyPenalty(logits: Tensor, penalty: Amount): Tensor {
+  return logits.sub(counts().toFloat().mul(penalty));
+}
+
+/** No sequence of `size` tokens comes twice. */
+export function noRepeatNgram(logits: Tensor, size: number, lookBack = 1024): Tensor {
+  const { tokens, lengths } = repeated(size - 1, lookBack);
+  const banned = lengths.ge(size - 1).and(tokens.ge(0));
+  return logits.where(nothing().scatterMax(tokens, banned).not(), NEVER);
+}
+
+/** None of some sequences of tokens comes as a whole. */
+export function bannedSequences(logits: Tensor, sequences: number[][]): Tensor {
+  let allowed = logits;
+  for (const sequence of sequences) {
+    const before = sequence.slice(0, -1);
+    const last = sequence[before.length];
+    if (last === undefined) continue;
+    let follows = iota(1).eq(0);
+    if (before.length) {
+      const text = newest(before.length);
+      before.forEach((token, i) => {
+        follows = follows.and(text.at(i).eq(token));
+      });
+    }
+    allowed = allowed.where(follows.and(iota().eq(last)).not(), NEVER);
+  }
+  return allowed;
+}
+
+/**
+ * Less likely what goes on with a repetition of n tokens, by `multiplier * base ** (n - allowed)`.
+ * A repetition ends at the breakers.
+ */
+export function dry(
+  logits: Tensor,
+  multiplier: Amount,
+  base: Amount = 1.75,
+  allowed = 2,
+  breakers: number[] = [],
+  lookBack = 1024,
+): Tensor {
+  const { tokens, lengths } = repeated(64, lookBack, breakers);
+  const excess = lengths.sub(allowed).toFloat();
+  const power = like(excess, base).pow(excess).mul(multiplier);
+  const penalty = where(lengths.ge(allowed).and(lengths.gt(0)), power, 0);
+  return logits.sub(iota().mul(0).toFloat().scatterMax(tokens, penalty));
+}
+
+/**
+ * Likelier what a hash of the token before favours (Kirchenbauer et al. 2023). `watermark`
+ * recognizes the text.
+ */
+export function watermark(logits: Tensor, bias: Amount, share = 0.5, key = 0): Tensor {
+  const before = newest(1).at(0);
+  const first = hash(like(before, key).add(before.mul(0)), before);
+  const drawn = hash(first, iota()).shr(40).and(0xffffff);
+  const green = drawn.toFloat().lt(share * 2 ** 24).and(before.ge(0));
+  return logits.add(green.toFloat().mul(bias));
+}
+
+// What is asked for by token
+
+/** Values added to tokens' logits: lists of the same length, of the state. */
+export function logitBias(logits: Tensor, tokens: Tensor, values: Tensor): Tensor {
+  return logits.scatterAdd(tokens, values);
+}
+
+/** None but some tokens: a list, of the state. */
+export function allowedTokens(logits: Tensor, tokens: Tensor): Tensor {
+  return only(logits, tokens, true);
+}
+
+/** Not one of the tokens that end the text before `count` were chosen. */
+export function minTokens(logits: Tensor, count: Amount, ends: Tensor): Tensor {
+  const early = step().lt(count).and(nothing().scatterMax(ends, true));
+  return logits.where(early.not(), NEVER);
+}
+
+/** Token healing: the first token is one of some, those that begin with what was cut off. */
+export function healed(logits: Tensor, tokens: Tensor): Tensor {
+  return where(step().eq(0), allowedTokens(logits, tokens), logits);
+}
+
+// Programs
+
+/** Top-p at a temperature: `tempered({ temperature: 0.7, p: 0.9 })`. */
+export const tempered = program((logits, state) => draw(topP(logits.div(state.temperature), state.p)));
+
+/**
+ * Keeps the surprise at `tau` bits (Basu et al. 2021, version 2).
+ *
+ * `mirostat({ mu: 10, tau: 5, rate: 0.1 })`; mu begins at twice tau.
+ */
+export const mirostat = program((logits, state) => {
+  const surprise = logits.logSoftmax().neg().div(Math.LN2);
+  const kept = surprise.le(state.mu).or(logits.ge(logits.max()));
+  const chosen = draw(logits.where(kept, NEVER));
+  state.mu = state.mu.sub(state.rate.mul(surprise.at(chosen).sub(state.tau)));
+  return chosen;
+});
+
+/**
+ * A lower temperature where the model is sure (Zhang et al., EDT, 2024).
+ *
+ * `entropyTemperature({ temperature: 1, theta: 1 })`: `temperature * 0.8 ** (theta / entropy)`.
+ */
+export const entropyTemperature = program((logits, state) => {
+  const power = state.theta.div(entropyOf(logits).entropy).mul(Math.log(0.8)).exp();
+  const scaled = state.temperature.mul(power);
+  return where(scaled.gt(1e-6), draw(logits.div(scaled)), logits.argmax());
+});
+
+/**
+ * Draws by a key and the newest tokens, not by chance (Aaronson and Kirchner 2022).
+ *
+ * `gumbelWatermark({ temperature: 1, key: 42n })`. The text is as likely as any, and who has the key
+ * recognizes it: `watermark.gumbelScore`.
+ */
+export const gumbelWatermark = program((logits, state) => {
+  const words = hash(hashedText(state.key, 3), iota()).shr(40);
+  const share = words.and(0xffffff).toFloat().add(0.5).mul(2 ** -24);
+  return logits.div(state.temperature).sub(share.log().neg().log()).argmax();
+});
+
+/**
+ * A tournament in 30 rounds by bits of a keyed hash (Dathathri et al., SynthID-Text, 2024).
+ *
+ * `synthid({ temperature: 1, key: 42n })`. `watermark.synthidScore` recognizes the text.
+ */
+export const synthid = program((logits, state) => {
+  const words = hash(hashedText(state.key, 4), iota());
+  let chances = logits.div(state.temperature).softmax();
+  for (let i = 0; i < 30; i++) {
+    const bits = words.shr(i).and(1).toFloat();
+    chances = chances.mul(bits.add(1).sub(chances.mul(bits).sum()));
+  }
+  return draw(chances.log());
+});
+
+/** A hash of a key and the newest tokens, int. */
+function hashedText(key: Tensor, count: number): Tensor {
+  const text = newest(count);
+  let found = key;
+  for (let i = 0; i < count; i++) found = hash(found, text.at(i));
+  return found;
+}
+
+/** The logits at places that are kept; the rest is ruled out. */
+function only(logits: Tensor, places: Tensor, kept: Tensor | boolean): Tensor {
+  return logits.where(nothing().scatterMax(places, kept), NEVER);
+}
+
+/** False for each token. */
+function nothing(): Tensor {
+  return iota().lt(0);
+}
+
+/** What is at least as likely as a bar, and in any case the likeliest. */
+function likely(logits: Tensor, chances: Tensor, bar: Amount): Tensor {
+  return logits.where(chances.ge(bar).or(logits.ge(logits.max())), NEVER);
+}
+
+/** Log-probabilities, and the entropy in nats. */
+function entropyOf(logits: Tensor): { logs: Tensor; entropy: Tensor } {
+  const logs = logits.logSoftmax();
+  const parts = logs.exp().mul(logs);
+  return { logs, entropy: parts.where(parts.isNan().not(), 0).sum().neg() };
+}
+
+/**
+ * The newest tokens `[lookBack]`, and how many before each, `most` at most, are the text's last
+ * ones. A repetition ends at the breakers.
+ */
+function repeated(
+  most: number,
+  lookBack: number,
+  breakers: number[] = [],
+): { tokens: Tensor; lengths: Tensor } {
+  const text = newest(lookBack + most);
+  const tokens = text.slice(most);
+  const ends = breakers.map((breaker) => text.eq(breaker));
+  const open = (alive: Tensor, start: number) =>
+    ends.reduce((still, end) => still.and(end.slice(start, start + lookBack).not()), alive);
+  let alive = open(tokens.ge(0), most);
+  let lengths = iota(lookBack).mul(0);
+  for (let k = 1; k <= most; k++) {
+    const here = text.slice(most - k, most - k + lookBack);
+    alive = open(alive.and(here.eq(text.at(-k))).and(here.ge(0)), most - k);
+    lengths = lengths.add(alive.toInt());
+  }
+  return { tokens, lengths };
+}

@@ -1,0 +1,232 @@
+//! What programs are given, and samplers of programs.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::language::REMEMBERED;
+use super::types::{Kind, Type};
+use crate::error::{invalid, Error, Result};
+use crate::json::{self, quote};
+
+/// What a program is given by a name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Given {
+    /// A number that is a float.
+    Float(f64),
+    /// A whole number.
+    Int(i64),
+    /// True or false.
+    Bool(bool),
+    /// Values of one kind and of the same sizes.
+    List(Vec<Given>),
+}
+
+macro_rules! given {
+    ($($number:ty => $kind:ident,)*) => {
+        $(impl From<$number> for Given {
+            fn from(number: $number) -> Given {
+                Given::$kind(number.into())
+            }
+        })*
+    };
+}
+
+given! { f64 => Float, f32 => Float, i64 => Int, i32 => Int, u32 => Int, bool => Bool, }
+
+impl<T: Into<Given>> From<Vec<T>> for Given {
+    fn from(values: Vec<T>) -> Given {
+        Given::List(values.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<T: Into<Given>, const N: usize> From<[T; N]> for Given {
+    fn from(values: [T; N]) -> Given {
+        Given::List(values.into_iter().map(Into::into).collect())
+    }
+}
+
+impl Given {
+    /// Its kind and sizes; or what is wrong.
+    fn type_of(&self) -> Result<Type, &'static str> {
+        let kind = match self {
+            Given::Float(_) => Kind::Float,
+            Given::Int(_) => Kind::Int,
+            Given::Bool(_) => Kind::Bool,
+            Given::List(values) => {
+                let parts = values.iter().map(Given::type_of).collect::<Result<Vec<_>, _>>()?;
+                let Some(first) = parts.first() else { return Err("an empty list") };
+                if parts.iter().any(|part| part != first) {
+                    return Err("a list of values of different kinds or sizes");
+                }
+                let count = [values.len() as i64];
+                return Ok(Type::new(first.kind, &[&count, &first.shape[..]].concat()));
+            }
+        };
+        Ok(Type::new(kind, &[]))
+    }
+
+    /// Writes JSON, which has null for minus infinity; writing to a String can't fail. False if
+    /// JSON has no such number.
+    fn write(&self, out: &mut String) -> bool {
+        match self {
+            Given::Float(f64::NEG_INFINITY) => out.push_str("null"),
+            Given::Float(number) if !number.is_finite() => return false,
+            Given::Float(number) => drop(write!(out, "{number:?}")),
+            Given::Int(number) => drop(write!(out, "{number}")),
+            Given::Bool(truth) => drop(write!(out, "{truth}")),
+            Given::List(values) => {
+                for (i, value) in values.iter().enumerate() {
+                    out.push(if i == 0 { '[' } else { ',' });
+                    if !value.write(out) {
+                        return false;
+                    }
+                }
+                out.push(']');
+            }
+        }
+        true
+    }
+
+    /// The same with what the server says that it is now.
+    fn after(&self, found: &json::Value) -> Option<Given> {
+        match self {
+            Given::Float(_) if *found == json::Value::Null => Some(Given::Float(f64::NEG_INFINITY)),
+            Given::Float(_) => found.as_f64().map(Given::Float),
+            Given::Int(_) => found.as_i64().map(Given::Int),
+            Given::Bool(_) => found.as_bool().map(Given::Bool),
+            Given::List(values) => {
+                let pairs = values.iter().zip(found.as_list()?);
+                pairs.map(|(one, now)| one.after(now)).collect::<Option<_>>().map(Given::List)
+            }
+        }
+    }
+}
+
+/// What a program is given, by name: `[("mu", 10.0), ("tau", 5.0)].into()`, or
+/// `Values::from([("mu", 10.0)]).and("key", 42)`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Values(Vec<(String, Given)>);
+
+impl Values {
+    /// With one more value, or another one.
+    pub fn and(mut self, name: &str, value: impl Into<Given>) -> Values {
+        self.0.retain(|(one, _)| one != name);
+        self.0.push((name.into(), value.into()));
+        self
+    }
+
+    /// A value by its name.
+    pub fn get(&self, name: &str) -> Option<&Given> {
+        self.0.iter().find(|(one, _)| one == name).map(|(_, value)| value)
+    }
+
+    /// The number of this name, if it has one.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        match self.get(name)? {
+            Given::Float(number) => Some(*number),
+            Given::Int(number) => Some(*number as f64),
+            _ => None,
+        }
+    }
+
+    pub(super) fn types(&self) -> Result<Vec<(String, Type)>> {
+        let typed = self.0.iter().map(|(name, value)| match value.type_of() {
+            Ok(of) => Ok((name.clone(), of)),
+            Err(what) => invalid(format!("{name} is {what}")),
+        });
+        typed.collect()
+    }
+
+    fn to_json(&self) -> Result<String> {
+        let mut out = String::from("{");
+        for (i, (name, value)) in self.0.iter().enumerate() {
+            let _ = write!(out, "{}{}:", if i > 0 { "," } else { "" }, quote(name));
+            if !value.write(&mut out) {
+                return invalid(format!("{name}: a program is given numbers, or minus infinity"));
+            }
+        }
+        out.push('}');
+        Ok(out)
+    }
+
+    /// The same with the state that the server tells.
+    pub(crate) fn after(&self, state: &str) -> Result<Values> {
+        let found = json::parse(state)?;
+        let values = self.0.iter().map(|(name, value)| match found.get(name) {
+            None => Ok((name.clone(), value.clone())),
+            Some(now) => match value.after(now) {
+                Some(value) => Ok((name.clone(), value)),
+                None => Err(Error::other(format!("state.{name} is of another kind now"))),
+            },
+        });
+        values.collect::<Result<_>>().map(Values)
+    }
+}
+
+impl From<()> for Values {
+    fn from((): ()) -> Values {
+        Values::default()
+    }
+}
+
+impl<T: Into<Given>, const N: usize> From<[(&str, T); N]> for Values {
+    fn from(values: [(&str, T); N]) -> Values {
+        values.into_iter().fold(Values::default(), |all, (name, value)| all.and(name, value))
+    }
+}
+
+/// A device program with what it was given: [`Context::generate`](crate::Context::generate) takes
+/// it as a sampler.
+#[derive(Clone, Debug)]
+pub struct ProgramSampler {
+    text: String,
+    values: Values,
+    sent: String,
+    pub(crate) counts: bool,
+    pub(crate) looks_back: bool,
+    pub(crate) seed: Option<u64>,
+    logprobs: u32,
+}
+
+impl ProgramSampler {
+    pub(super) fn new(
+        text: String,
+        operations: &BTreeSet<&'static str>,
+        values: Values,
+    ) -> Result<ProgramSampler> {
+        let sent = format!("{{\"program\":{},\"given\":{}", quote(&text), values.to_json()?);
+        let counts = operations.contains("counts") || operations.contains("given");
+        let looks_back = REMEMBERED.iter().any(|name| operations.contains(name));
+        Ok(ProgramSampler { text, values, sent, counts, looks_back, seed: None, logprobs: 0 })
+    }
+
+    /// With a seed: same seed, same tokens. Without one the server draws it.
+    pub fn seed(self, seed: u64) -> ProgramSampler {
+        ProgramSampler { seed: Some(seed), ..self }
+    }
+
+    /// Also reports so many of the most likely tokens in each step.
+    pub fn logprobs(self, count: u32) -> ProgramSampler {
+        ProgramSampler { logprobs: count, ..self }
+    }
+
+    /// The program, as it is sent.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What it was given.
+    pub fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// Whether some of what it was given changes from token to token.
+    pub fn has_state(&self) -> bool {
+        !self.text.ends_with("\"next\":[]}")
+    }
+
+    /// The parameters as the contract wants them, without the seed and the closing brace.
+    pub(crate) fn open_json(&self) -> String {
+        format!("{},\"logprobs\":{}", self.sent, self.logprobs)
+    }
+}

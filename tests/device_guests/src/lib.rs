@@ -1,0 +1,217 @@
+//! Device programs of Rust: their texts, mistakes, and what they choose; the argument says which.
+//!
+//! `tests/support/device_texts.py` has the same programs in Python.
+
+use inferlet::device::{self, ProgramSampler, State, Tensor, Values, VOCABULARY};
+use inferlet::json::quote;
+use inferlet::{samplers, Context, Error, Model, Result, Sampler};
+
+#[inferlet::main]
+async fn main(arguments: Vec<String>) -> Result<String> {
+    match arguments.first().map(String::as_str) {
+        Some("texts") => texts(),
+        Some("mistakes") => mistakes(),
+        Some("outside") => Ok(format!("{:?}", device::iota(3))),
+        Some("runs") => runs().await,
+        Some("undone") => undone().await,
+        _ => Err(Error::usage("which?")),
+    }
+}
+
+fn greedy(logits: Tensor, _: &mut State) -> Tensor {
+    logits.argmax()
+}
+
+fn penalized(logits: Tensor, _: &mut State) -> Tensor {
+    let less = device::where_(logits.gt(0), logits / 1.2, logits * 1.2);
+    less.where_(device::counts().gt(0) | device::given(), logits).argmax()
+}
+
+fn green(logits: Tensor, state: &mut State) -> Tensor {
+    let before = device::newest(1).at(0);
+    let first = device::hash(state.get("key"), before);
+    let drawn = (device::hash(first, device::iota(VOCABULARY)) >> 40) & 0xFFFFFF;
+    device::draw(logits + drawn.to_float().lt(0.5 * 16_777_216.0).to_float() * 2)
+}
+
+fn surprised(logits: Tensor, state: &mut State) -> Tensor {
+    let surprise = -logits.log_softmax() / std::f64::consts::LN_2;
+    let token = device::draw(logits.where_(surprise.le(state.get("mu")), f64::NEG_INFINITY));
+    state.set("mu", state.get("mu") - (surprise.at(token) - 5.0) * 0.1);
+    token
+}
+
+fn shapes(logits: Tensor, state: &mut State) -> Tensor {
+    let top = logits.top(8);
+    let mean = logits.at(top).reshape(&[2, 4]).transpose().sum().mean();
+    let folded = state.get("table").slice(1, -1).iter().fold(mean, |a, x| a + x);
+    device::where_(!folded.ne(0), top.at(-1), device::step() % 3)
+}
+
+fn operators(logits: Tensor, state: &mut State) -> Tensor {
+    let (x, n, flags, table) =
+        (state.get("x"), state.get("n"), state.get("flags"), state.get("table"));
+    let x = device::concat(x.flip(), x.abs()).sort().slice(0, 6).pow(0.5) * x.min();
+    let x = (x.sqrt().tanh() + x.sigmoid().floor() - x.exp().log()) / device::maximum(x, 0.25);
+    let n = ((n.floordiv(3) | 5) ^ !n) << 2;
+    let some = flags.any() ^ flags.all() & n.ne(7).any();
+    let chance = device::random(n, 1).sum() + device::uniform(2) - device::exponential(3, 1);
+    let matrix = device::matvec(table, x.slice(0, 3));
+    let places = device::one_hot(n.at(0), 6).to_int() + flags.to_bool().to_int();
+    let added = x.scatter_add(places, chance).is_nan().to_int().sum();
+    state.set("n", n.scatter_max(n.argsort(), 9));
+    let rows = table.at(1).cumsum().argmax() + matrix.argmax();
+    device::where_(some, added + rows, logits.descending().at(0))
+}
+
+fn counting(_: Tensor, state: &mut State) -> Tensor {
+    state.set("next", state.get("next") + 1);
+    state.get("next") + 9
+}
+
+fn drawn(rule: impl Fn(Tensor, &mut State) -> Tensor) -> Result<ProgramSampler> {
+    let given = Values::from([("p", 0.5)]).and("k", 5).and("tokens", [3, 4]);
+    let given = given.and("values", [1.0, -1.0]);
+    device::program(|logits, state| device::draw(rule(logits, state))).with(given)
+}
+
+fn texts() -> Result<String> {
+    let watermark = Values::from([("temperature", 1.0)]).and("key", 42);
+    let many = Values::default().and("x", [0.5, 1.0, 2.0, -1.0]).and("n", [1, 2, 3]);
+    let many = many.and("flags", [true, false, true, false, true, false]);
+    let many = many.and("table", [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    let miro = [("mu", 10.0), ("tau", 5.0), ("rate", 0.1)];
+    let edt = [("temperature", 1.0), ("theta", 1.0)];
+    let banned = [vec![5], vec![1, 2, 3]];
+    let found = [
+        ("greedy", device::program(greedy).with(())),
+        ("penalized", device::program(penalized).with(())),
+        ("green", device::program(green).with([("key", 42)])),
+        ("surprised", device::program(surprised).with([("mu", 10.0)])),
+        ("shapes", device::program(shapes).with([("table", [0.5, 1.0, 2.0, -1.0])])),
+        ("operators", device::program(operators).with(many)),
+        ("top_k", drawn(|logits, _| samplers::top_k(logits, 40))),
+        ("top_k of state", drawn(|logits, state| samplers::top_k(logits, state.get("k")))),
+        ("top_p", drawn(|logits, _| samplers::top_p(logits, 0.9))),
+        ("min_p", drawn(|logits, _| samplers::min_p(logits, 0.05))),
+        ("min_p of state", drawn(|logits, state| samplers::min_p(logits, state.get("p")))),
+        ("top_a", drawn(|logits, _| samplers::top_a(logits, 0.2))),
+        ("epsilon_cutoff", drawn(|logits, _| samplers::epsilon_cutoff(logits, 3e-4))),
+        ("eta_cutoff", drawn(|logits, _| samplers::eta_cutoff(logits, 3e-4))),
+        ("eta_cutoff of state", drawn(|logits, s| samplers::eta_cutoff(logits, s.get("p")))),
+        ("typical_p", drawn(|logits, _| samplers::typical_p(logits, 0.95))),
+        ("tail_free", drawn(|logits, _| samplers::tail_free(logits, 0.95, 256))),
+        ("xtc", drawn(|logits, _| samplers::xtc(logits, 0.1, 0.5))),
+        ("repetition_penalty", drawn(|logits, _| samplers::repetition_penalty(logits, 1.2))),
+        ("presence_penalty", drawn(|logits, _| samplers::presence_penalty(logits, 0.5))),
+        ("frequency_penalty", drawn(|logits, _| samplers::frequency_penalty(logits, 0.5))),
+        ("no_repeat_ngram", drawn(|logits, _| samplers::no_repeat_ngram(logits, 3, 1024))),
+        ("banned_sequences", drawn(|logits, _| samplers::banned_sequences(logits, &banned))),
+        ("dry", drawn(|logits, _| samplers::dry(logits, 0.8, 1.75, 2, &[13, 198], 64))),
+        ("watermark", drawn(|logits, _| samplers::watermark(logits, 2.0, 0.5, 7))),
+        ("logit_bias", drawn(|logits, state| {
+            samplers::logit_bias(logits, state.get("tokens"), state.get("values"))
+        })),
+        ("allowed_tokens", drawn(|logits, s| samplers::allowed_tokens(logits, s.get("tokens")))),
+        ("min_tokens", drawn(|logits, s| samplers::min_tokens(logits, 4, s.get("tokens")))),
+        ("healed", drawn(|logits, state| samplers::healed(logits, state.get("tokens")))),
+        ("tempered", device::program(samplers::tempered).with([("temperature", 0.7), ("p", 0.9)])),
+        ("mirostat", device::program(samplers::mirostat).with(miro)),
+        ("entropy_temperature", device::program(samplers::entropy_temperature).with(edt)),
+        ("gumbel_watermark", device::program(samplers::gumbel_watermark).with(watermark.clone())),
+        ("synthid", device::program(samplers::synthid).with(watermark)),
+    ];
+    let members = found.into_iter().map(|(name, sampler)| {
+        let sampler = sampler.map_err(|error| format!("{name}: {error}"))?;
+        Ok(format!("{}: {}", quote(name), quote(sampler.text())))
+    });
+    Ok(format!("{{{}}}", members.collect::<Result<Vec<_>>>()?.join(",")))
+}
+
+/// A mistake each, at the line of its `// N`.
+#[rustfmt::skip]
+fn mistakes() -> Result<String> {
+    let told = |rule: fn(Tensor, &mut State) -> Tensor| {
+        device::program(rule).with([("x", 1.0)]).err().map_or(String::new(), |e| e.to_string())
+    };
+    let mut leaked = None;
+    let leak = std::cell::RefCell::new(&mut leaked);
+    device::program(|logits, _| {
+        **leak.borrow_mut() = Some(logits);
+        logits.argmax()
+    })
+    .with(())?;
+    let other = device::program(|logits, _| (logits + leaked.unwrap_or(logits)).argmax()).with(()); // 8
+    let found = [
+        told(|logits, _| (logits + device::newest(5).to_float()).argmax()), // 0
+        told(|logits, _| (logits + device::step()).argmax()), // 1
+        told(|logits, state| { state.set("x", logits); logits.argmax() }), // 2
+        told(|_, state| state.get("y")), // 3
+        told(|logits, _| logits),
+        told(|logits, _| logits.mean().to_int()), // 5
+        told(|logits, _| logits.at(-1).to_int()), // 6
+        told(|logits, _| device::draw(logits.max())), // 7
+        other.err().map_or(String::new(), |error| error.to_string()),
+        told(|logits, _| samplers::top_p(logits.max(), logits).argmax()), // 9
+        told(|logits, _| { let _ = device::program(greedy).with(()); logits }),
+        device::program(greedy).with([("x", Vec::<f64>::new())]).err().map_or(String::new(), |e| e.to_string()),
+        device::program(greedy).with([("x", f64::NAN)]).err().map_or(String::new(), |e| e.to_string()),
+    ];
+    let found: Vec<String> = found.iter().map(|one| quote(one)).collect();
+    Ok(format!("[{}]", found.join(",")))
+}
+
+async fn runs() -> Result<String> {
+    let model = Model::load()?;
+    let mut context = Context::new(&model)?;
+    context.fill("Once upon a time")?;
+    let first = device::program(counting).with([("next", 0)])?;
+    let mut generation = context.generate(&first).max_tokens(5).stop_tokens([]);
+    let tokens = generation.read_tokens().await?;
+    let state = generation.state().await?;
+    drop(generation);
+    let again = device::program(counting).with(state)?;
+    let more = context.generate(again).max_tokens(3).stop_tokens([]).collect_tokens().await?;
+    // A whole number beyond what a float has exactly goes there and comes back.
+    let huge = 9_007_199_254_740_993_i64; // 2^53 + 1
+    let shifted = device::program(|logits, state| {
+        state.set("x", state.get("x") + 2);
+        logits.argmax()
+    });
+    let huge = shifted.with(Values::from([("x", huge)]).and("low", f64::NEG_INFINITY))?;
+    let mut generation = context.generate(huge).max_tokens(2).stop_tokens([]);
+    generation.read_tokens().await?;
+    let state = generation.state().await?;
+    drop(generation);
+    let mut drawn = Vec::new();
+    for seed in [3, 3, 4] {
+        let mut fresh = Context::new(&model)?;
+        fresh.fill("Once upon a time")?;
+        let rule = device::program(samplers::tempered);
+        let rule = rule.with([("temperature", 1.5), ("p", 0.99)])?.seed(seed);
+        drawn.push(fresh.generate(rule).max_tokens(8).stop_tokens([]).collect_tokens().await?);
+    }
+    let mut plain = context.generate(Sampler::greedy()).max_tokens(1);
+    plain.read_tokens().await?;
+    let none = plain.state().await.err().map_or(String::new(), |error| error.to_string());
+    let state = format!("{state:?}");
+    let (state, none) = (quote(&state), quote(&none));
+    Ok(format!(
+        r#"{{"tokens":{tokens:?},"more":{more:?},"state":{state},"drawn":{drawn:?},"none":{none}}}"#
+    ))
+}
+
+/// A program that counts tokens and has state can't go on with a text that was cut.
+async fn undone() -> Result<String> {
+    let mut context = Context::new(&Model::load()?)?;
+    context.fill("Once upon a time")?;
+    let rule = device::program(|logits, state| {
+        state.set("n", state.get("n") + 1);
+        (logits - device::counts().to_float()).argmax()
+    });
+    let mut generation = context.generate(rule.with([("n", 0)])?).max_tokens(40).stop_tokens([]);
+    generation.next_token().await?;
+    generation.accept(5)?;
+    generation.next_token().await?;
+    Ok("went on".into())
+}

@@ -1,0 +1,82 @@
+"""Device programs of Rust have the texts of Python's, and run."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from support.device_texts import TEXTS
+from support.rust_components import REPOSITORY, Run
+
+from pie_py.client.errors import ClientError
+from pie_py.device_programs.program import read_program
+
+GUEST = REPOSITORY / "tests" / "device_guests" / "src" / "lib.rs"
+
+
+@pytest.fixture(scope="module")
+def texts(run: Run) -> dict[str, str]:
+    """Those of Rust, by name."""
+    found = json.loads(run("device_guests", "texts")[1])
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_program_has_the_hash_of_pythons(texts: dict[str, str], name: str) -> None:
+    assert texts[name] == TEXTS[name]
+    assert read_program(texts[name]).hash == read_program(TEXTS[name]).hash
+
+
+def test_each_one_is_another(texts: dict[str, str]) -> None:
+    assert texts.keys() == TEXTS.keys()
+    assert len(set(texts.values())) == len(TEXTS)
+
+
+MISTAKES = (
+    r"add of sizes \[vocabulary\] and \[5\]",
+    r"add of float \[vocabulary\] and int \[\]: cast one of them",
+    r"state.x is float \[\], and becomes float \[vocabulary\]",
+    r"there is no state.y; the program was given x",
+    r"the function returned float \[vocabulary\]: a program returns a token, int \[\]",
+    r"mean of float \[vocabulary\], whose size is no number",
+    r"float \[vocabulary\] has no length that is known",
+    r"draw takes one axis, not float \[\]",
+    r"a tensor that another call of a program has made",
+    r"nucleus takes one share, not float \[vocabulary\]",
+    r"the function returned float \[vocabulary\]",
+    r"x is an empty list",
+    r"x: a program is given numbers, or minus infinity",
+)
+
+
+def test_a_mistake_is_told_with_its_line(run: Run) -> None:
+    found = json.loads(run("device_guests", "mistakes")[1])
+    lines = GUEST.read_text().splitlines()
+    for number, (told, wanted) in enumerate(zip(found, MISTAKES, strict=True)):
+        assert re.search(wanted, told), told
+        assert told.startswith("invalid-argument: ")
+        places = [i for i, line in enumerate(lines, 1) if line.endswith(f"// {number}")]
+        for place in places:
+            assert f"src/lib.rs:{place}: " in told
+    assert sum(line[-1:].isdigit() and "// " in line for line in lines) == 9
+
+
+def test_tensors_are_there_only_within_a_program(run: Run) -> None:
+    with pytest.raises(ClientError, match="trap"):
+        run("device_guests", "outside")
+
+
+def test_state_goes_on_and_chance_is_the_seeds(run: Run) -> None:
+    found = json.loads(run("device_guests", "runs")[1])
+    assert (found["tokens"], found["more"]) == ([10, 11, 12, 13, 14], [15, 16, 17])
+    assert str(2**53 + 5) in found["state"]
+    assert "-inf" in found["state"]
+    assert found["drawn"][0] == found["drawn"][1] != found["drawn"][2]
+    assert "no device program chooses" in found["none"]
+
+
+def test_undone_tokens_and_state(run: Run) -> None:
+    with pytest.raises(ClientError, match="has state: begin a new generation"):
+        run("device_guests", "undone")
