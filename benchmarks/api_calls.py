@@ -70,11 +70,9 @@ async def _answers(endpoint: str, names: tuple[str, ...]) -> dict[str, tuple[Any
 def _tokens(answer: Any, tokenizer: Tokenizer) -> int:
     """Tokens of an answer, of beam search the best text's."""
     best = answer[0] if isinstance(answer, list) else answer
-    return len(
-        best["tokens"]
-        if "tokens" in best
-        else tokenizer.encode(best["text"], add_special_tokens=False)
-    )
+    if "tokens" in best:
+        return len(best["tokens"])
+    return len(tokenizer.encode(best["text"], add_special_tokens=False))
 
 
 def _row(name: str, answer: Any, record: Path, tokenizer: Tokenizer) -> list[Any]:
