@@ -58,12 +58,17 @@ def test_limits_of_an_instance_and_of_the_model() -> None:
         third.sampler()
 
 
+@device.program
+def argmax(logits: device.Tensor) -> device.Tensor:
+    return logits.argmax()
+
+
 def test_an_operator_bounds_what_is_seen_of_a_distribution() -> None:
     guest = Guest(Server(), distribution=3)
     embeds = guest.embeds(2)
     guest.embed([1, 2], 0, embeds)
     guest.forward([], embeds, guest.pages(1), [embeds[0], 1])
-    greedy = device.program(lambda logits: logits.argmax())()
+    greedy = argmax()
     state = guest.sampler(greedy.to_json())
     for seen in (
         lambda: guest.dist(embeds[0], 4),
