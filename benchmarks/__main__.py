@@ -10,6 +10,7 @@ MODULES = {
     "compare": "benchmarks.compare",
     "starts": "benchmarks.starts",
     "calls": "benchmarks.calls",
+    "api-calls": "benchmarks.api_calls",
     "stages": "benchmarks.tracing.stages",
     "run-ahead": "benchmarks.run_ahead",
     "prefix": "benchmarks.prefix",

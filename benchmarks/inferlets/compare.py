@@ -62,6 +62,11 @@ class Settings:
     at_once: int = options.count("--at-once", 8, "Streams of requests for the throughput.")
     rounds: int = options.rounds(5)
     tool: int = options.count("--tool", 20, "Milliseconds that a tool takes.", 0)
+    prefix_cache: bool = options.option(
+        "--prefix-cache/--no-prefix-cache",
+        default=True,
+        help="Whether the server finds beginnings of prompts that it has computed before.",
+    )
     endpoint: str | None = options.option(
         "--endpoint", metavar="URL", help="An OpenAI-style server of pie-tiny, for the scripts."
     )
@@ -103,7 +108,8 @@ def inferlets(settings: Settings, progress: Progress) -> Report:
             grow(folder, GROWN)
             models.append(ModelConfig(source=str(folder), kv_pages=2048))
             models.append(ModelConfig(source="pie-tiny-draft", kv_pages=512))
-        server = stack.enter_context(bench_server(*models, http=http))
+        cache = {"enabled": settings.prefix_cache}
+        server = stack.enter_context(bench_server(*models, http=http, prefix_cache=cache))
         if settings.endpoint is not None:
             url, theirs = settings.endpoint, "endpoint"
         elif settings.vllm_python is not None:
@@ -220,7 +226,8 @@ def _report(
     settings: Settings, found: dict[tuple[str, int], tuple[Times, Times]], theirs: str
 ) -> Report:
     report = Report(
-        f"Programs beside client-side scripts over {theirs}",
+        f"Programs beside client-side scripts over {theirs}"
+        + ("" if settings.prefix_cache else " without a prefix cache"),
         [
             "logic",
             "round trip, ms",

@@ -54,6 +54,13 @@ COINS = {
     "prompt": "<|begin|><|user|>\nWrite the word coin 9 times.<|end|>\n<|assistant|>\n",
     "max_tokens": 64,
 }
+JSON = r"""start: object
+object: "{" pair ("," pair)* "}"
+pair: STRING ":" value
+value: object | list | STRING | NUMBER | "true" | "false" | "null"
+list: "[" value ("," value)* "]"
+STRING: /"[a-z ]{1,8}"/
+NUMBER: /[1-9][0-9]{0,3}/"""
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,21 @@ PAIRS = {
         {"prefix": " Rena lives in Swoosuk." * 40, "prompt": " Rena lives in", "max_tokens": 16},
     ),
     "beam search": Pair("beam_search", {"prompt": "The capital of", "width": 4, "max_tokens": 12}),
+    "EBNF decoding": Pair(
+        "ebnf_decoding",
+        {"prompt": "Make a person: name Rena, age 31. ", "ebnf": JSON, "max_tokens": 256},
+    ),
+    "attention sink": Pair(
+        "attention_sink", {"prompt": "Once upon a time", "window": 4, "max_tokens": 256}
+    ),
+    "hierarchical attention": Pair(
+        "hierarchical_attention",
+        {
+            "parts": [f" Part {n}." + " Rena lives in Swoosuk." * 20 for n in range(8)],
+            "prompt": " Rena lives in",
+            "max_tokens": 32,
+        },
+    ),
     "tree of thought": Pair(
         "tree_of_thought",
         {"question": "What is 880 - 826?", "branches": 4, "best": 2, "depth": 5},

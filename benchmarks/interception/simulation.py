@@ -332,8 +332,8 @@ class Simulation:
 
     def _facts(self, job: _Job) -> Paused:
         elapsed = self._now - job.paused_since
-        left = self._durations.remaining("", job.request.kind, elapsed)
-        return Paused(job.number, job.held, left, can_discard=not job.away)
+        left, half = self._durations.remaining("", job.request.kind, elapsed)
+        return Paused(job.number, job.held, left, can_discard=not job.away, half=half)
 
 
 def wasted(outcome: Outcome, machine: Machine) -> float:

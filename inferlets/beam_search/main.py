@@ -1,9 +1,11 @@
 """Beam search: the likeliest texts of a length, as `transformers` finds them.
 
-Beams are forks: they share the pages of what they have in common, and all run in one batch.
+Beams are forks: they share the pages of what they have in common, and all run in one batch. The
+last of a beam's children goes on with its context, so that few queues are made.
 """
 
 import math
+from collections import Counter
 
 from inferlet import Context, Model, gather
 
@@ -40,11 +42,13 @@ async def main(
         for score, beam, token in candidates[:width]:
             if token in served.stop_tokens:
                 ended.append((score / length**length_penalty, beams[beam][1]))
-        beams = [
-            (score, [*beams[beam][1], token], beams[beam][2].fork().append([token]))
-            for score, beam, token in candidates
-            if token not in served.stop_tokens
-        ][:width]
+        going = [one for one in candidates if one[2] not in served.stop_tokens][:width]
+        left, grown = Counter(beam for _, beam, _ in going), []
+        for score, beam, token in going:
+            left[beam] -= 1
+            context = beams[beam][2].fork() if left[beam] else beams[beam][2]
+            grown.append((score, [*beams[beam][1], token], context.append([token])))
+        beams = grown
         ended = sorted(ended, reverse=True)[:width]
         if len(ended) == width and ended[-1][0] >= beams[0][0] / length**length_penalty:
             break

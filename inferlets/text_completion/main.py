@@ -3,35 +3,38 @@
 Run: pie-py run inferlets/text_completion --prompt "The capital of"
 """
 
-from argparse import ArgumentParser
-
 from inferlet import Context, Model, Sampler
 
 
-async def main(args: list[str]) -> str:
-    """Sends the answer to the client in pieces, as it is generated."""
-    parser = ArgumentParser("text_completion", description="Continues a prompt.")
-    parser.add_argument("--prompt", required=True, help="what to continue")
-    parser.add_argument(
-        "--chat", action="store_true", help="answer the prompt, by the model's chat template"
-    )
-    parser.add_argument("--max-tokens", type=int, default=64, help="most tokens to generate")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
-    parser.add_argument(
-        "--top-p", type=float, default=1.0, help="share of likelihood to choose from"
-    )
-    parser.add_argument("--top-k", type=int, help="number of tokens to choose from")
-    parser.add_argument("--seed", type=int, help="makes the choices repeatable")
-    options = parser.parse_args(args)
+async def main(
+    prompt: str,
+    chat: bool = False,
+    max_tokens: int = 64,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    top_k: int | None = None,
+    seed: int | None = None,
+) -> str:
+    """Sends the answer to the client in pieces, as it is generated.
+
+    Args:
+        prompt: what to continue.
+        chat: answers the prompt, by the model's chat template.
+        max_tokens: most tokens to generate.
+        temperature: 0 is greedy.
+        top_p: share of likelihood to choose from.
+        top_k: number of tokens to choose from.
+        seed: makes the choices repeatable.
+    """
     try:
-        sampler = Sampler(options.temperature, options.top_k, options.top_p, seed=options.seed)
+        sampler = Sampler(temperature, top_k, top_p, seed=seed)
         context = Context(Model.load())
-        if options.chat:
-            context.user(options.prompt)
+        if chat:
+            context.user(prompt)
         else:
-            context.fill(options.prompt)
-        generator = context.generate(sampler, max_tokens=options.max_tokens)
+            context.fill(prompt)
+        generator = context.generate(sampler, max_tokens=max_tokens)
     except ValueError as error:
-        parser.error(str(error))
+        raise SystemExit(f"usage: {error}") from None
     await generator.send_text()
     return ""

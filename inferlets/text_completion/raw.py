@@ -6,7 +6,6 @@ Pie (SOSP'25), section 4.2. Pages and embeds are passed as spans, [start, count]
 
 import json
 import random
-from argparse import ArgumentParser
 
 from inferlet import ready
 from inferlet.raw import (
@@ -27,46 +26,49 @@ from inferlet.raw import (
 )
 
 
-async def main(args: list[str]) -> str:
-    """Sends the answer to the client in pieces, as it is generated."""
-    parser = ArgumentParser("text_completion", description="Continues a prompt.")
-    parser.add_argument("--prompt", required=True, help="what to continue")
-    parser.add_argument("--max-tokens", type=int, default=64, help="most tokens to generate")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
-    parser.add_argument("--seed", type=int, help="makes the choices repeatable")
-    options = parser.parse_args(args)
-    chance = random.Random(options.seed)
+async def main(
+    prompt: str, max_tokens: int = 64, temperature: float = 0.0, seed: int | None = None
+) -> str:
+    """Sends the answer to the client in pieces, as it is generated.
+
+    Args:
+        prompt: what to continue.
+        max_tokens: most tokens to generate.
+        temperature: 0 is greedy.
+        seed: makes the choices repeatable.
+    """
+    chance = random.Random(seed)
 
     model = available_models()[0]
     info = json.loads(model_info(model))
     queue = create_queue(model)
 
-    prompt = tokenize(model, options.prompt)
+    filled = tokenize(model, prompt)
     if info["bos_token"] is not None:
-        prompt.insert(0, info["bos_token"])
-    if not prompt:
-        parser.error("--prompt is empty")
-    limit = min(len(prompt) + options.max_tokens, info["max_position"])
+        filled.insert(0, info["bos_token"])
+    if not filled:
+        raise SystemExit("usage: --prompt is empty")
+    limit = min(len(filled) + max_tokens, info["max_position"])
 
     # Resource allocation
-    prompt_emb = [alloc_emb(queue, len(prompt)), len(prompt)]
+    prompt_emb = [alloc_emb(queue, len(filled)), len(filled)]
     gen_emb = [alloc_emb(queue, 1), 1]
     pages = -(-limit // info["page_size"])
     kv = [alloc_kvpage(queue, pages), pages]
 
     # Prefill
-    embed_txt(queue, prompt, [0, len(prompt)], prompt_emb)
+    embed_txt(queue, filled, [0, len(filled)], prompt_emb)
     forward(queue, [], prompt_emb, kv, gen_emb, [])
 
     # Decode
-    tokens = prompt[-6:]  # the last words of the prompt, so that spaces come out right
+    tokens = filled[-6:]  # the last words of the prompt, so that spaces come out right
     shown = detokenize(model, tokens)
-    for position in range(len(prompt), limit):
-        future = get_next_dist(queue, gen_emb[0], 256 if options.temperature > 0 else 1)
+    for position in range(len(filled), limit):
+        future = get_next_dist(queue, gen_emb[0], 256 if temperature > 0 else 1)
         await ready(future)
         candidates, probabilities = take_dist(future)
-        if options.temperature > 0:
-            weights = [p ** (1 / options.temperature) for p in probabilities]
+        if temperature > 0:
+            weights = [p ** (1 / temperature) for p in probabilities]
             token = chance.choices(candidates, weights)[0]
         else:
             token = candidates[0]

@@ -21,6 +21,9 @@ class Limits(Section):
     kv_pages: PositiveInt | None = None  # pages held; the pool by default
     host_pages: PositiveInt | None = None  # swapped pages held; the pool by default
     embeds: PositiveInt | None = None  # embeds held; the pool by default
+    # Most likely tokens of a distribution that it may see (Pie, section 8), and then no hidden
+    # states and no state of device programs, which tell as much; None: all.
+    distribution: PositiveInt | None = None
     samplers: PositiveInt = 256  # open at once, of one model
     grammars: PositiveInt = 64  # compiled and held
     matchers: PositiveInt = 256  # open at once

@@ -583,6 +583,13 @@ def test_wrong_options_are_usage_errors(client: Client, options: list[str], prob
         client.answer("x", [] if "--tools" in options else [str.title], options=options)
 
 
+def test_a_request_may_begin_with_a_dash(client: Client) -> None:
+    source = Path(__file__).parents[2] / "inferlets/async_function_calling/sync.py"
+    instance = client.launch(client.upload(source), ["--request", "-oh", "--max-tokens", "8"])
+    assert "".join(map(str, instance))
+    assert instance.result() == ""
+
+
 def test_the_demonstration(client: Client) -> None:
     source = Path(__file__).parents[2] / "inferlets/async_function_calling/asynchronous.py"
     instance = client.launch(client.upload(source))

@@ -126,10 +126,14 @@ def test_costs_stay_within_bounds(moves: list[tuple[Any, int, float, float]]) ->
 
 def step(guest: Guest, pages: list[int], tokens: int, seconds: float) -> None:
     """A forward that the worker says has taken so long."""
-    server = guest.server
     embeds = guest.embeds(tokens)
     guest.embed(list(range(tokens)), 8, embeds)
     guest.forward(pages, embeds)
+    run(guest.server, seconds)
+
+
+def run(server: Server, seconds: float) -> None:
+    """A plan that the worker says has taken so long."""
     plan = server.scheduler.next_plan()
     assert plan is not None
     result = server.worker.run(plan)
@@ -154,3 +158,20 @@ def test_steps_and_prompts_of_a_server_are_learned() -> None:
     for _ in range(8):
         step(guest, pages, 32, 2 * (COSTS.fixed + COSTS.linear * 32 + squares))
     assert policies.costs.linear == pytest.approx(2 * COSTS.linear, rel=0.01)
+
+
+def test_a_few_tokens_beside_steps_tell_nothing_of_prompts() -> None:
+    server = Server(kv_costs=FACTS, max_batch_tokens=64, embeds=2000)
+    guests = [Guest(server) for _ in range(9)]
+    held = [guest.filled(8) for guest in guests]
+    server.drain()
+    for _ in range(20):
+        for number, (guest, pages) in enumerate(zip(guests, held, strict=True)):
+            tokens = 1 if number else 2  # a tool's answer beside eight that decode
+            embeds = guest.embeds(tokens)
+            guest.embed(list(range(tokens)), 8, embeds)
+            guest.forward(pages, embeds)
+        run(server, COSTS.step_time(8) + 2 * COSTS.linear)
+    costs = server.service.swap_advice._input.costs
+    assert costs is not None
+    assert costs.linear == pytest.approx(COSTS.linear, rel=0.1)

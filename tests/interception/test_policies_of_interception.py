@@ -201,12 +201,13 @@ def test_a_wait_is_expected_to_last_as_earlier_ones_did(
     for each in seconds:
         durations.add("ann", "tool", each)
     longer = [each for each in seconds if each > elapsed]
-    found = durations.remaining("ann", "tool", elapsed)
+    found, half = durations.remaining("ann", "tool", elapsed)
     if longer:
         assert found == pytest.approx(sum(longer) / len(longer) - elapsed, abs=1e-6)
+        assert half == sorted(longer)[len(longer) // 2] - elapsed
     else:
-        assert found == elapsed
-    assert durations.remaining("ben", "tool", elapsed) == elapsed
+        assert found == half == elapsed
+    assert durations.remaining("ben", "tool", elapsed) == (elapsed, elapsed)
 
 
 def test_history_is_bounded() -> None:
@@ -218,7 +219,18 @@ def test_history_is_bounded() -> None:
         durations.add("ann", "x", 1.0)
     for _ in range(NEWEST):
         durations.add("ann", "x", 3.0)
-    assert durations.remaining("ann", "x", 0.0) == 3.0
+    assert durations.remaining("ann", "x", 0.0) == (3.0, 3.0)
+
+
+def test_most_calls_of_a_tool_may_be_short_though_their_mean_is_long() -> None:
+    durations = Durations()
+    for number in range(50):
+        durations.add("ann", "tool", 60.0 if number % 5 == 0 else 0.05)
+    load, decide = Load(8, 8000, 1 << 20, 1 << 20), POLICIES["min-waste"]
+    for elapsed, choice in ((0.0, Choice.PRESERVE), (0.06, Choice.SWAP)):
+        remaining, half = durations.remaining("ann", "tool", elapsed)
+        assert remaining > 10
+        assert decide([Paused(1, 3000, remaining, half=half)], load, COSTS) == [choice]
 
 
 def keep_the_young(paused: list[Paused], load: Load, costs: Costs) -> list[Choice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from support.fake_worker import Sampler
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
-from pie_control.api import allocate, sample
+from inferlet import device
+from pie_control.api import allocate, sample, text
 from pie_control.api.sample import enqueue_sample
 from pie_control.api.sampler_parameters import read_parameters
 from pie_control.commands.sample import TokenMask
@@ -54,6 +56,34 @@ def test_limits_of_an_instance_and_of_the_model() -> None:
         third.sampler()
     with refused("out-of-resources"):
         third.sampler()
+
+
+@device.program
+def argmax(logits: device.Tensor) -> device.Tensor:
+    return logits.argmax()
+
+
+def test_an_operator_bounds_what_is_seen_of_a_distribution() -> None:
+    guest = Guest(Server(), distribution=3)
+    embeds = guest.embeds(2)
+    guest.embed([1, 2], 0, embeds)
+    guest.forward([], embeds, guest.pages(1), [embeds[0], 1])
+    greedy = argmax()
+    state = guest.sampler(greedy.to_json())
+    for seen in (
+        lambda: guest.dist(embeds[0], 4),
+        lambda: guest.sampler('{"logprobs": 4}'),
+        lambda: guest.sampler(replace(greedy, logprobs=4).to_json()),
+        lambda: text.get_hidden(guest.instance, guest.queue, embeds),
+        lambda: sample.read_state(guest.instance, guest.queue, state),
+    ):
+        with refused("limit-exceeded"):
+            seen()
+    token = guest.sample(embeds[0], guest.sampler('{"logprobs": 3}'))
+    likely = guest.dist(embeds[0], 3)
+    guest.server.drain()
+    assert len(guest.take(likely)) == 3
+    guest.take_sample(token)
 
 
 def test_rows_of_counts_run_out_before_samplers_do() -> None:

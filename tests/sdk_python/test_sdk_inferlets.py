@@ -43,10 +43,19 @@ def test_text_completion_is_repeatable_by_its_seed(rig: Rig, file: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["main.py", "raw.py"])
+def test_a_prompt_may_begin_with_a_dash(rig: Rig, file: str) -> None:
+    outcome = rig.run((COMPLETION / file).read_text(), "--prompt", "-oh", "--max-tokens", "9")
+    assert outcome.ok, outcome.text
+    expected = continuation([BOS, *b"-oh"], 9)
+    assert "".join(map(str, outcome.sent)) == bytes(expected).decode()
+
+
+@pytest.mark.parametrize("file", ["main.py", "raw.py"])
 def test_text_completion_wants_a_prompt(rig: Rig, file: str) -> None:
     outcome = rig.run((COMPLETION / file).read_text())
     assert not outcome.ok
-    assert outcome.text.startswith("usage: text_completion")
+    assert outcome.text.startswith("usage: ")
+    assert "--prompt" in outcome.text
 
 
 def test_text_completion_refuses_a_wrong_sampler(rig: Rig) -> None:

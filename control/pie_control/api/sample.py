@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from pie_control.api.device_programs import (
 )
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.sampler_parameters import NO_RULE, SamplerParameters, read_parameters
+from pie_control.api.text import check_distribution
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.sample import (
     EmbedSampledCommand,
@@ -53,6 +55,8 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         wanted, bound = read_program_parameters(parameters, vocabulary)
     else:
         wanted, rule = read_parameters(parameters, vocabulary)
+    if wanted.logprobs:
+        check_distribution(instance, wanted.logprobs)
     target.queue.check_room()
     program = None if bound is None else bound.program
     remembers = rule.remembers if program is None else program.uses(*REMEMBERED)
@@ -113,6 +117,7 @@ def _with_program(
         raise ApiError("invalid-argument", f"sampler {sampler} is no device program")
     if found.is_lost:
         raise found.lost_state()
+    check_distribution(instance, math.inf)
     target.queue.check_room()
     return target, found, found.program
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pie_control.api.binder import queue_of
@@ -88,6 +89,7 @@ def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
         )
     if k == 0:
         raise ApiError("invalid-argument", "k is 0; ask for at least one token")
+    check_distribution(instance, k)
     target.queue.check_room()
     future = instance.futures.create(FutureKind.DIST)
     width = min(k, target.model.description.vocab_size)
@@ -95,9 +97,29 @@ def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
     return future.handle
 
 
+def check_distribution(instance: Instance, tokens: float) -> None:
+    """Holds a program to the operator's bound on what it may see of a distribution.
+
+    Args:
+        instance: that asks.
+        tokens: how many it would see; infinite of what tells all of them.
+
+    Raises:
+        ApiError: `limit-exceeded`.
+    """
+    most = instance.limits.distribution
+    if most is not None and tokens > most:
+        raise ApiError(
+            "limit-exceeded",
+            f"programs may see the {most} most likely tokens of a distribution here, and no hidden"
+            " states: the operator's `limits.distribution`",
+        )
+
+
 def get_hidden(instance: Instance, queue: int, embeds: list[int]) -> int:
     """Queues the mean of hidden states and opens a future of it."""
     target = queue_of(instance, queue, "output-text")
+    check_distribution(instance, math.inf)
     pool = target.space.embed_pool
     rows = target.space.embeds.find_list(embeds, pool.size)
     most = target.model.description.max_batch_tokens

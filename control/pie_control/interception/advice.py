@@ -80,7 +80,9 @@ class _Asked:
 
     def at(self, now: float) -> Paused:
         """What a policy sees of it at a later time."""
-        return replace(self.paused, remaining=max(0.0, self.paused.remaining - (now - self.asked)))
+        passed, paused = now - self.asked, self.paused
+        left, half = max(0.0, paused.remaining - passed), max(0.0, paused.half - passed)
+        return replace(paused, remaining=left, half=half)
 
 
 class SwapAdvice:
@@ -116,8 +118,8 @@ class SwapAdvice:
             raise ApiError("invalid-argument", f"no policy {wait.policy!r}; known: {known}")
         now, key = self._input.now(), (instance, queue)
         self._asked.pop(key, None)
-        remaining = self._remaining(instance, wait)
-        paused = Paused(instance.number, tokens, remaining, wait.can_discard)
+        remaining, half = self._remaining(instance, wait)
+        paused = Paused(instance.number, tokens, remaining, wait.can_discard, half)
         load = self._input.load(self._budget.left, self._budget.rate, without=instance)
         if pages:
             choice = policy([paused, *self._others(policy, now)], load, costs)[0]
@@ -163,13 +165,15 @@ class SwapAdvice:
         ]
 
     def _next(self, left: Paused, load: Load) -> float:
-        """Seconds after which it may be worth to ask again: sooner if what is left may only wait
+        """Seconds after which it may be worth to ask again: once half of such waits have ended, or
+        a quarter of the time is over; sooner if what is left may only wait
         for a later step, but no sooner than those steps could move all that waits.
         """
+        soon = min(left.remaining / 4, left.half)
         if not load.swap_rate or left.tokens <= load.swap_budget:
-            return left.remaining / 4
+            return soon
         line = left.tokens + sum(asked.paused.tokens for asked in self._asked.values())
-        return min(left.remaining / 4, line / load.swap_rate)
+        return min(soon, line / load.swap_rate)
 
     def _restore_seconds(self, choice: Choice, tokens: int, load: Load, costs: Costs) -> float:
         """Seconds until a context is there again; beside others it comes within steps' budgets."""
@@ -181,10 +185,12 @@ class SwapAdvice:
         beside = pages / self._inward.rate if load.sequences and self._inward.rate else 0.0
         return max(costs.swap_in.time(pages), beside)
 
-    def _remaining(self, instance: Instance, wait: Wait) -> float:
-        """What the program expects, or else what earlier waits have taken; from now on."""
+    def _remaining(self, instance: Instance, wait: Wait) -> tuple[float, float]:
+        """What the program expects, or else what earlier waits have taken, and half of them; from
+        now on.
+        """
         if wait.expected_ns is not None and wait.expected_ns > wait.elapsed_ns:
-            return (wait.expected_ns - wait.elapsed_ns) / 1e9
+            return ((wait.expected_ns - wait.elapsed_ns) / 1e9,) * 2
         kind = tool_kind(wait.tool)
         return self._input.remaining(instance.user, kind, wait.elapsed_ns / 1e9)
 

@@ -30,6 +30,12 @@ class _Waits:
         count = len(self._sorted) - bisect_right(self._sorted, elapsed)
         return self._sums[count] / count if count else None
 
+    def median_beyond(self, elapsed: float) -> float:
+        """Median of those that lasted longer, of which there is one."""
+        assert self._sorted is not None, "mean_beyond comes first"
+        first = bisect_right(self._sorted, elapsed)
+        return self._sorted[(first + len(self._sorted)) // 2]
+
 
 class Durations:
     """Durations by kind: a user's tool, host, or what else a program waits for."""
@@ -48,16 +54,19 @@ class Durations:
         self._seen.move_to_end(key)
         seen.add(seconds)
 
-    def remaining(self, user: str, kind: str, elapsed: float) -> float:
-        """Seconds that a wait is expected to last beyond those that it has lasted.
+    def remaining(self, user: str, kind: str, elapsed: float) -> tuple[float, float]:
+        """Seconds that a wait is expected to last beyond those that it has lasted, and seconds
+        after which half of such waits have ended.
 
-        The mean over earlier waits that were longer. If none was, as long again as so far:
-        InferCept's estimate where nothing is known of a call.
+        The mean over earlier waits that were longer, and the median. If none was, as long again as
+        so far: InferCept's estimate where nothing is known of a call.
         """
         seen = self._seen.get((user, kind))
         mean = None if seen is None else seen.mean_beyond(elapsed)
+        if seen is None or mean is None:
+            return elapsed, elapsed
         # Rounding may put the mean of sums below the shortest of them.
-        return elapsed if mean is None else max(0.0, mean - elapsed)
+        return max(0.0, mean - elapsed), seen.median_beyond(elapsed) - elapsed
 
     def __len__(self) -> int:
         return len(self._seen)

@@ -154,6 +154,6 @@ class LearnedCosts:
                 computing += prior.quadratic * ((before + more) ** 2 - before**2)
         if decoding and not computing:
             self._steps.took(taken, decoding)
-        elif computing:
+        elif computing > LEAST_SHARE * decoding:  # fewer tokens tell of the step's noise alone
             beside = decoding * self._steps.value
             self._prompts.took(max(taken - beside, LEAST_SHARE * taken), computing)

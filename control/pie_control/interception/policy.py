@@ -68,7 +68,7 @@ def min_waste(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice
         away = step + costs.swap_time(one.tokens)
         if not fits:
             continue
-        if late + WORTH * away >= one.remaining:
+        if late + WORTH * away >= min(one.remaining, one.half):
             # Nor is it given up, if that takes longer still: the next look may find a longer wait.
             if costs.swap_time(one.tokens) <= costs.forward_time(one.tokens):
                 choices[at] = Choice.PRESERVE

@@ -147,14 +147,17 @@ class PolicyInput:
         room = self._model.host_pages.free * page_size
         return Load(len(running), tokens, swap_pages * page_size, room, swap_rate * page_size)
 
-    def remaining(self, user: str, kind: str, elapsed: float) -> float:
-        """Seconds that a wait of this kind will last from now on, by the user's earlier waits."""
+    def remaining(self, user: str, kind: str, elapsed: float) -> tuple[float, float]:
+        """Seconds that a wait of this kind will last from now on, by the user's earlier waits; and
+        seconds after which half of such waits have ended.
+        """
         return self._durations.remaining(user, kind, elapsed)
 
     def facts(self, instance: Instance) -> Paused:
         """A paused instance whose pages the server may swap. It cannot recompute them."""
         tokens = self._model.spaces[instance].pages.resident * self._model.pages.page_size
-        return Paused(instance.number, tokens, self._until_first(instance), can_discard=False)
+        remaining, half = self._until_first(instance)
+        return Paused(instance.number, tokens, remaining, can_discard=False, half=half)
 
     def worth(self, instance: Instance) -> int:
         """The highest priority that an instance has given to one of its pages."""
@@ -176,14 +179,16 @@ class PolicyInput:
             return [Choice.PRESERVE] * len(paused)
         return choices
 
-    def _until_first(self, instance: Instance) -> float:
-        """Seconds until the first of the futures that an instance waits for, as far as is known."""
+    def _until_first(self, instance: Instance) -> tuple[float, float]:
+        """Seconds until the first of the futures that an instance waits for, as far as is known: as
+        expected, and of half of such waits.
+        """
         now = self.now()
         found = (instance.futures.find(handle) for handle in instance.turn.awaited or ())
         waits = [future.outside for future in found if future is not None and future.outside]
-        return min((self._left(instance, wait, now) for wait in waits), default=0.0)
+        return min((self._left(instance, wait, now) for wait in waits), default=(0.0, 0.0))
 
-    def _left(self, instance: Instance, wait: Outside, now: float) -> float:
+    def _left(self, instance: Instance, wait: Outside, now: float) -> tuple[float, float]:
         if wait.due is not None:
-            return max(0.0, wait.due - now)
+            return (max(0.0, wait.due - now),) * 2
         return self.remaining(instance.user, wait.kind, now - wait.since)

@@ -29,6 +29,7 @@ class Paused:
     tokens: int  # whose pages are in the pool: C
     remaining: float  # seconds that the wait is expected to last from now on
     can_discard: bool = True  # whether its owner can recompute it
+    half: float = math.inf  # seconds after which half of such waits have ended, if that is sooner
 
 
 @dataclass(frozen=True, slots=True)

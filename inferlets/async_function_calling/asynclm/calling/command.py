@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from typing import Any
 
 from asynclm.choices import POLICIES, Mode, Strictness, Style, Syntax
 
@@ -14,21 +15,32 @@ DEMO_REQUEST = (
 
 async def main(args: list[str], mode: Mode) -> str:
     """Answers a request; returns nothing, or all about it as JSON. What it shows, it sends."""
-    parser = _parser(mode)
-    options = parser.parse_args(args)
+    parser, valued = _parser(mode)
+    joined: list[str] = []
+    words = iter(args)
+    for word in words:  # the one after an option is its value, even if it begins with `-`
+        value = next(words, None) if word in valued else None
+        joined.append(word if value is None else f"{word}={value}")
+    options = parser.parse_args(joined)
     # Here, so that `--help` and wrong options do not wait for the import of all modules.
     from asynclm.calling.answering import answer
 
     return await answer(options, mode, parser)
 
 
-def _parser(mode: Mode) -> ArgumentParser:
+def _parser(mode: Mode) -> tuple[ArgumentParser, set[str]]:
+    """The parser, and the options that take a value."""
     parser = ArgumentParser(
         "async_function_calling",
         description=f"Answers a request with function calls ({mode}). A model that was not trained"
         " on CML, as pie-tiny was, is made to begin with a call; which one is its choice.",
     )
-    add = parser.add_argument
+    valued: set[str] = set()
+
+    def add(option: str, **how: Any) -> None:
+        if parser.add_argument(option, **how).nargs is None:
+            valued.add(option)
+
     add("--request", default=DEMO_REQUEST, help="what is to be done; a demonstration by default")
     add(
         "--tools", help="JSON list of tools, see docs/async-function-calling.md; @FILE reads a file"
@@ -54,4 +66,4 @@ def _parser(mode: Mode) -> ArgumentParser:
     add("--topic", help="take messages of other inferlets that are broadcast to this topic")
     add("--script", help="JSON of calls to be written, whatever the model chooses; for benchmarks")
     add("--events", action="store_true", help="send events, and return all about it, as JSON")
-    return parser
+    return parser, valued
