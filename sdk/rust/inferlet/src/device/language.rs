@@ -39,6 +39,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     one("newest", Rule::Own, "", "i"),
     one("counts", Rule::Own, "", "i"),
     one("given", Rule::Own, "", "b"),
+    one("beside", Rule::Own, "", "f"),
     one("state", Rule::Own, "", ""),
     one("constant", Rule::Own, "", ""),
     one("iota", Rule::Own, "", "i"),
