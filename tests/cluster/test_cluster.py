@@ -24,6 +24,7 @@ from typing import Literal
 
 import anyio
 import psutil
+import psycopg
 import pytest
 import zmq
 from click.testing import CliRunner, Result
@@ -389,6 +390,24 @@ def test_a_machine_with_its_own_folder_fetches_programs_and_shares_what_is_in_a_
     else:
         assert text.startswith("unsupported: this node of the cluster does not share the store")
         assert client.launch("shares", ["store"], near=other.id).result() == "kept"
+
+
+def test_a_node_has_two_connections_to_the_database(
+    cluster: Cluster, second: Second, database: str
+) -> None:
+    if not database:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    ask = (
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pie_py'"
+        " AND datname = current_database()"
+    )
+    with psycopg.connect(database) as sql, cluster.client() as client:
+        client.launch("echo", restart=1).cancel()
+        assert client.launch("shares", ["topic"]).result() == "kept"  # has asked for an owner
+        (connections,) = sql.execute(ask).fetchone() or (0,)
+    assert 0 < connections <= 2 * len(cluster.nodes()) + 1  # that of the gateway
+    log = (cluster.folder / "logs/gateway.log").read_text()
+    assert "does not exist" not in log  # of a table
 
 
 # Faults

@@ -13,7 +13,7 @@ from support.postgres import Postgres
 from pie_cluster.database.launches import Launch, Launches
 from pie_cluster.database.leases import Leases
 from pie_cluster.database.owners import Owner, Owners
-from pie_cluster.database.statements import DatabaseAway
+from pie_cluster.database.statements import Connection, DatabaseAway
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Fence
 from pie_control.store.entries import Commit, Get
@@ -48,7 +48,7 @@ def end(table: Leases, lease: int) -> None:
 
 
 def test_a_lease_that_is_renewed_cannot_be_taken(address: str) -> None:
-    table = Leases(address)
+    table = Leases(Connection(address))
     lease = table.hold("n1.1", -1.0)
     ((number, until),) = table.expired()
     assert number == lease
@@ -62,7 +62,7 @@ def test_a_lease_that_is_renewed_cannot_be_taken(address: str) -> None:
 
 
 def test_one_node_owns_a_user_s_topics_and_only_with_its_lease(address: str) -> None:
-    leases, table = Leases(address), Owners(address)
+    leases, table = Leases(Connection(address)), Owners(Connection(address))
 
     def owner(number: int) -> Owner:
         life = f"n{number}.1"
@@ -73,12 +73,12 @@ def test_one_node_owns_a_user_s_topics_and_only_with_its_lease(address: str) -> 
         assert found is not None
         return found
 
-    assert table.secret() == Owners(address).secret()
+    assert table.secret() == Owners(Connection(address)).secret()
     owners = [owner(number) for number in range(4)]
     together = threading.Barrier(4)
 
     def claim(number: int) -> Owner | None:
-        own = Owners(address)
+        own = Owners(Connection(address))
         together.wait()
         return own.claim("ann", owners[number])
 
@@ -107,7 +107,7 @@ def test_one_node_owns_a_user_s_topics_and_only_with_its_lease(address: str) -> 
 
 
 def test_a_launch_runs_once_more_and_its_former_run_changes_nothing(address: str) -> None:
-    table, leases = Launches(address), Leases(address)
+    table, leases = Launches(Connection(address)), Leases(Connection(address))
     store = SharedDatabase(StoreConfig(database=address))
 
     def commit(fence: Fence) -> object:
@@ -128,7 +128,7 @@ def test_a_launch_runs_once_more_and_its_former_run_changes_nothing(address: str
     claimed = threading.Barrier(4)
 
     def claim(_: int) -> bool:
-        own = Launches(address)
+        own = Launches(Connection(address))
         claimed.wait()
         return own.claim("a-1", 1, other, "n2.1")
 
@@ -145,7 +145,7 @@ def test_a_launch_runs_once_more_and_its_former_run_changes_nothing(address: str
 
 
 def test_a_run_that_has_not_begun_does_not_count(address: str) -> None:
-    table, leases = Launches(address), Leases(address)
+    table, leases = Launches(Connection(address)), Leases(Connection(address))
     first, other = leases.hold("n1.1"), leases.hold("n2.1")
     table.record(launch("a-1", first))
     table.record(launch("b-1", first))
@@ -161,7 +161,7 @@ def test_a_run_that_has_not_begun_does_not_count(address: str) -> None:
 
 
 def test_results_are_kept_if_they_are_to_be(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, leases = Launches(address), Leases(address)
+    table, leases = Launches(Connection(address)), Leases(Connection(address))
     lease = leases.hold("n1.1")
     for name, keep in (("gone-1", False), ("kept-1", True)):
         table.record(launch(name, lease, runs=1, keep=keep))

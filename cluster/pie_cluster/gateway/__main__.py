@@ -74,7 +74,7 @@ class Gateway:
         if config.store.database:
             from pie_cluster.gateway.restarts import Restarts  # needs psycopg
 
-            self._restarts = Restarts(config.store.database, self._directory, self._links, clock)
+            self._restarts = Restarts(config.store, self._directory, self._links, clock)
         self._everywhere = ClusterSettings(config.data_folder, self._directory, self._links)
         self._relay = Relay(self._directory, config, member.relay_port)
         shares = Shares.of(config)

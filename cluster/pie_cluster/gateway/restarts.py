@@ -17,12 +17,15 @@ import trio
 
 from pie_cluster.database.launches import Launch, Launches
 from pie_cluster.database.leases import Leases
-from pie_cluster.database.statements import DatabaseAway
+from pie_cluster.database.statements import Connection, DatabaseAway
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.links import NodeLinks, described
 from pie_cluster.wire.messages import MOST_AVOIDED, NodeAddress, PlaceLaunch, Where
 from pie_control.errors import ApiError, Refusal
+from pie_control.store.entries import StoreUnusable
+from pie_control.store.postgres import SharedDatabase
 from pie_py.client.errors import ClientError, RpcError
+from pie_py.config.services import StoreConfig
 
 log = structlog.get_logger("pie.cluster")
 
@@ -43,7 +46,7 @@ class Restarts:
 
     def __init__(
         self,
-        address: str,
+        store: StoreConfig,
         directory: DirectoryLink,
         links: NodeLinks,
         clock: Callable[[], float],
@@ -51,12 +54,14 @@ class Restarts:
         """Nothing is asked before `run`.
 
         Args:
-            address: of the database.
+            store: its database.
             directory: places launches.
             links: to the nodes.
             clock: trio's; it only grows.
         """
-        self._table, self._leases = Launches(address), Leases(address)
+        connection = Connection(store.database)
+        self._table, self._leases = Launches(connection), Leases(connection)
+        self._store = store
         self._limiter = trio.CapacityLimiter(1)
         self._directory = directory
         self._links = links
@@ -66,11 +71,21 @@ class Restarts:
 
     async def run(self) -> None:
         """Looks until cancelled."""
+        await self._make_tables()
         while True:
             try:
                 await self._look()
             except DatabaseAway as error:
                 log.warning("launches of lost nodes wait", reason=str(error))
+            await trio.sleep(LOOK_SECONDS)
+
+    async def _make_tables(self) -> None:
+        """An empty database gets them before any node is asked for."""
+        while True:
+            try:
+                return await self._ask(lambda: SharedDatabase(self._store).close())
+            except StoreUnusable as error:  # it may be away
+                log.warning("the database has no tables yet", reason=str(error))
             await trio.sleep(LOOK_SECONDS)
 
     async def _look(self) -> None:

@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from pie_cluster.database.leases import LEASE_SECONDS, Leases
-from pie_cluster.database.statements import DatabaseAway
+from pie_cluster.database.statements import Connection, DatabaseAway
 
 log = structlog.get_logger("pie.cluster")
 
@@ -35,12 +35,12 @@ Value = TypeVar("Value")
 class NodeLease:
     """Holds the lease of this node's life, and tells when it is lost."""
 
-    def __init__(self, address: str, life: str) -> None:
-        """Takes the database's address, and the node's life. Nothing is sent before `run`."""
+    def __init__(self, connection: Connection, life: str) -> None:
+        """Takes the way to the database, and the node's life. Nothing is sent before `run`."""
         self.on_lost: list[Callable[[str], None]] = []  # told why; raise nothing
         self._life = life
         self._clock: Callable[[], float] = partial(time.clock_gettime, _CLOCK)
-        self._leases, self._limiter = Leases(address), trio.CapacityLimiter(1)
+        self._leases, self._limiter = Leases(connection), trio.CapacityLimiter(1)
         self._number: int | None = None
         self._former: int | None = None  # lost, with nothing that runs under it any more
         self._until = 0.0  # by `clock`: when this node gives the lease up

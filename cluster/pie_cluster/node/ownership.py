@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from pie_cluster.database.owners import Owner, Owners
-from pie_cluster.database.statements import DatabaseAway
+from pie_cluster.database.statements import Connection, DatabaseAway
 from pie_cluster.node.bus_link import BusLink, lost
 from pie_cluster.node.lease import NodeLease
 from pie_control.errors import ApiError, Refusal
@@ -54,7 +54,7 @@ class Ownership:
 
     def __init__(
         self,
-        address: str,
+        connection: Connection,
         life: str,
         lease: NodeLease,
         bus: Bus,
@@ -63,14 +63,14 @@ class Ownership:
         """Owns nothing; nothing is sent before `run`.
 
         Args:
-            address: of the database.
+            connection: to the database.
             life: of this node.
             lease: of this node.
             bus: of the users that this node owns.
             key: for a node of a public key.
         """
         self.secret: bytes | None = None  # of the cluster; None until the database has told it
-        self._table, self._limiter = Owners(address), trio.CapacityLimiter(1)
+        self._table, self._limiter = Owners(connection), trio.CapacityLimiter(1)
         self._life = life
         self._lease = lease
         self._bus = bus

@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from pie_cluster.database.launches import Launch, Launches
-from pie_cluster.database.statements import DatabaseAway
+from pie_cluster.database.statements import Connection, DatabaseAway
 from pie_cluster.node.lease import NodeLease
 from pie_control.errors import ApiError, Refusal
 from pie_control.instances.instance import Fence, Instance, InstanceState
@@ -31,7 +31,7 @@ class RecordedLaunches:
 
     def __init__(
         self,
-        address: str,
+        connection: Connection,
         lease: NodeLease,
         life: str,
         registry: Registry,
@@ -42,7 +42,7 @@ class RecordedLaunches:
         """Nothing is sent before `run`.
 
         Args:
-            address: of the database.
+            connection: to the database.
             lease: of this node.
             life: of this node.
             registry: of its instances.
@@ -56,7 +56,7 @@ class RecordedLaunches:
         self._programs = programs
         self._fetch = fetch
         self._lease = lease
-        self._table, self._limiter = Launches(address), trio.CapacityLimiter(1)
+        self._table, self._limiter = Launches(connection), trio.CapacityLimiter(1)
         self._held: set[Instance] = set()
         self._ends: dict[Instance, Callable[[], None]] = {}  # not recorded yet, so not told
         self._nursery: trio.Nursery | None = None

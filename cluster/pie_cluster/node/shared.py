@@ -8,6 +8,7 @@ from functools import partial
 import trio
 
 from pie_cluster.config import MemberConfig
+from pie_cluster.database.statements import Connection
 from pie_cluster.node.bus_link import PATIENCE_SECONDS
 from pie_cluster.node.children import ChildHost, ChildrenElsewhere
 from pie_cluster.node.directory_link import DirectoryLink
@@ -36,10 +37,11 @@ class Shared:
         directory: DirectoryLink,
     ) -> None:
         """Nothing is sent before `run`."""
-        address, bus, clock = config.store.database, wiring.messaging, wiring.clock
-        self._lease = NodeLease(address, member.life)
+        connection = Connection(config.store.database)
+        bus, clock = wiring.messaging, wiring.clock
+        self._lease = NodeLease(connection, member.life)
         self.recorded = RecordedLaunches(
-            address,
+            connection,
             self._lease,
             member.life,
             wiring.registry,
@@ -48,7 +50,7 @@ class Shared:
             fetch,
         )
         self._ownership = Ownership(
-            address, member.life, self._lease, bus, partial(member_key, member)
+            connection, member.life, self._lease, bus, partial(member_key, member)
         )
         key, check_node = partial(member_key, member), self._ownership.check_node
         self._host = BusHost(bus, config.limits, self._ownership.owns, check_node, clock)
