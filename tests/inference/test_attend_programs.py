@@ -124,6 +124,7 @@ class PlainAttention(PreparedAttention):
                 torch.maximum(query * part.amin(0), query * part.amax(0)).sum(-1) * scale
                 for part in parts
             ]
+            bounds[-1] = torch.full_like(bounds[-1], -math.inf)
             kept = self._run(layer, torch.stack(bounds, 1).tolist(), count, pages)
             kept[-1] = True
             left = [kept[i // page] for i in range(count)] if uses("scores") else kept

@@ -143,7 +143,7 @@ class AttendedAttention(PreparedAttention):
             upload(grid[filled], device),
             hidden,
             in_pages,
-            bounds.open(pages, used) if selection.wants_scores else None,
+            bounds.open(pages[:-1], used[:-1]) if selection.wants_scores else None,
         )
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
@@ -182,7 +182,9 @@ class AttendedAttention(PreparedAttention):
             rows = self._cache.rows[layer].index_select(0, row.slots[places])
             return _attend(query, self._cache.split(rows), _part(hidden, places), options, sinks)
         scale = query.shape[-1] ** -0.5 if options.scale is None else options.scale
-        kept = selection.keep(layer, row.bounds.scores(layer, query, scale)).clone()
+        # The newest page is read in any case: its bounds would change with each token.
+        scores = F.pad(row.bounds.scores(layer, query, scale), (0, 1), value=-torch.inf)
+        kept = selection.keep(layer, scores).clone()
         kept[-1] = True
         places = kept.nonzero().squeeze(1)
         pool = self._cache.rows[layer]
