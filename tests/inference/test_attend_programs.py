@@ -202,6 +202,21 @@ def test_a_policy_is_as_in_plain_numbers(
         assert_close(own, wanted)
 
 
+@pytest.mark.parametrize("policy", ["quest", "sinks"])
+def test_a_policy_without_the_compiled_kernel(
+    checkpoint: Callable[[str], Path], policy: str
+) -> None:
+    folder = checkpoint("mistral")
+    rig = Rig(folder)
+    assert rig.model.row_attention is not None
+    object.__setattr__(rig.model, "row_attention", None)
+    set_samplers(rig, {0: POLICIES[policy]()})
+    for own, wanted in zip(
+        decode(rig, begun(rig), 24), decode_plainly(folder, POLICIES[policy](), 24), strict=True
+    ):
+        assert_close(own, wanted)
+
+
 def test_policies_change_what_is_read(checkpoint: Callable[[str], Path]) -> None:
     folder = checkpoint("llama")
     whole = expected_logits(folder, TOKENS[: PROMPT + 12])[-1]
