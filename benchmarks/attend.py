@@ -24,7 +24,7 @@ from inferlet.device import Attend
 from pie_inference import handlers
 from pie_inference.attention.attended import AttendedAttention
 from pie_inference.attention.base import PreparedAttention
-from pie_inference.attention.torch_backend import TorchPrepared
+from pie_inference.attention.torch_backend import _TorchPrepared
 from pie_inference.handlers.base import ServedModel
 from pie_inference.loading.assembly import load_models
 from pie_py.bench import options
@@ -184,7 +184,7 @@ def _forward(
 @contextmanager
 def _timed(total: list[float]) -> Iterator[None]:
     """Adds up the seconds of attention, of whatever kind."""
-    kinds: list[Any] = [TorchPrepared, AttendedAttention]
+    kinds: list[Any] = [_TorchPrepared, AttendedAttention]
     plain = [kind.attend for kind in kinds]
 
     def timed(attend: Any) -> Any:

@@ -97,17 +97,18 @@ FOLDERS: dict[str, dict[str, str]] = {
         "checkpoints": "errors",
         "layers": "errors device",
         "memory": "device",
-        "attention": "errors device memory",
+        "attention": "errors device layers memory",
         "vision": "errors checkpoints layers",
         "parallel": "errors layers",
         "models": "errors device checkpoints layers memory attention vision parallel",
         "adapters": "errors layers",
         "sampling": "device memory",
         "cuda": "errors device layers memory attention models sampling",
-        "handlers": "errors device memory attention vision parallel models adapters sampling cuda",
+        "handlers": "errors device layers memory attention vision parallel models adapters sampling"
+        " cuda",
         "calibration": "device handlers",
-        "loading": "errors device checkpoints memory attention parallel models adapters sampling"
-        " cuda handlers calibration",
+        "loading": "errors device checkpoints layers memory attention parallel models adapters"
+        " sampling cuda handlers calibration",
         "serving": "errors device parallel handlers calibration loading",
         "__main__": "serving",
     },

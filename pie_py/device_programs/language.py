@@ -179,7 +179,8 @@ ATTEND: dict[str, Operation] = {
     "weights": _own("", "f", 0, "What the layer has just given each token, `[heads, tokens]`: 0 for"
                     " those that were not read.", 0),
     "scores": _own("", "f", 4, "The largest product of the query with a key that a page can have,"
-                   " `[heads, pages]`, of the largest and least numbers of its keys.", 0),
+                   " `[heads, pages]`, by the least and largest numbers of its keys; of the newest"
+                   " page, which is read in any case, minus infinity.", 0),
     "tokens": _own("", "i", 0, "How many tokens the context has, the newest one included.", 0),
     "layer": _own("", "i", 0, "Which layer it is, from 0 on.", 0),
 }  # fmt: skip

@@ -176,9 +176,10 @@ class Program:
         per = MOST_ATTEND_COST if self.attends else MOST_COST
         cost, most = self.cost(vocabulary), max(LEAST_COST, per * vocabulary)
         if cost > most:
-            what = f"a layer, with {NOMINAL[HEADS]} heads and {NOMINAL[TOKENS]}"
-            what = what if self.attends else f"a step, with {vocabulary}"
-            raise ProgramFault(f"{cost:.3g} additions in {what} tokens; {most:.3g} at most")
+            what, of = "a step", f"{vocabulary} tokens"
+            if self.attends:
+                what, of = "a layer", f"{NOMINAL[HEADS]} heads and {NOMINAL[TOKENS]} tokens"
+            raise ProgramFault(f"{what} costs {cost:.3g} additions; {most:.3g} at most, with {of}")
         for changing, limit in ((True, MOST_STATE), (False, MOST_GIVEN)):
             counts = [
                 elements(name.type.shape, GIVEN if self.attends else sizes)
@@ -234,7 +235,7 @@ def read_program(text: str) -> Program:
         raise ProgramFault(f"no JSON: {error}") from None
     result = "keep" if isinstance(given, dict) and "keep" in given else "token"
     if not isinstance(given, dict) or list(given) != ["state", "nodes", result, "next"]:
-        raise ProgramFault("not an object of state, nodes, token (or keep) and next")
+        raise ProgramFault(f"not an object of state, nodes, {result} and next")
     if json.dumps(given, separators=(",", ":"), ensure_ascii=False) != text:
         raise ProgramFault("not in canonical form")
     names = _names(given["state"])

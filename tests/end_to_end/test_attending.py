@@ -56,7 +56,7 @@ def test_what_is_refused(server: Server, guests: Path) -> None:
             "attend: it gives a token: that is a sampler",
             "attend: seed: Extra inputs are not permitted",
             "attend: what is kept is bool [pages], not bool [tokens]",
-            "additions in a layer, with 32 heads and 4096 tokens",
+            "at most, with 32 heads and 4096 tokens",
             "device program: it is one of the stage `attend`: give it as `attend`",
             "needs `run_ahead`",
             "not with `choose`, a grammar",

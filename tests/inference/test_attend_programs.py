@@ -124,6 +124,7 @@ class PlainAttention(PreparedAttention):
                 torch.maximum(query * part.amin(0), query * part.amax(0)).sum(-1) * scale
                 for part in parts
             ]
+            bounds[-1] = torch.full_like(bounds[-1], -math.inf)
             kept = self._run(layer, torch.stack(bounds, 1).tolist(), count, pages)
             kept[-1] = True
             left = [kept[i // page] for i in range(count)] if uses("scores") else kept
@@ -198,6 +199,21 @@ def test_a_policy_is_as_in_plain_numbers(
     set_samplers(rig, {0: POLICIES[policy]()})
     found = decode(rig, begun(rig), 24)
     for own, wanted in zip(found, decode_plainly(folder, POLICIES[policy](), 24), strict=True):
+        assert_close(own, wanted)
+
+
+@pytest.mark.parametrize("policy", ["quest", "sinks"])
+def test_a_policy_without_the_compiled_kernel(
+    checkpoint: Callable[[str], Path], policy: str
+) -> None:
+    folder = checkpoint("mistral")
+    rig = Rig(folder)
+    assert rig.model.row_attention is not None
+    object.__setattr__(rig.model, "row_attention", None)
+    set_samplers(rig, {0: POLICIES[policy]()})
+    for own, wanted in zip(
+        decode(rig, begun(rig), 24), decode_plainly(folder, POLICIES[policy](), 24), strict=True
+    ):
         assert_close(own, wanted)
 
 

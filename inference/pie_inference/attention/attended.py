@@ -24,6 +24,7 @@ from pie_inference.attention.scores import scored_attention
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import upload, upload_index
 from pie_inference.errors import BadBatch
+from pie_inference.layers.step import RowAttention
 from pie_inference.memory.key_bounds import BoundsOfPages, KeyBounds
 from pie_inference.memory.kv_cache import KvCache
 
@@ -57,6 +58,9 @@ class _Row:
     hidden: dict[int | None, torch.Tensor | None]
     hidden_in_pages: dict[int | None, torch.Tensor | None]
     bounds: BoundsOfPages | None
+    slot: int  # of the input
+    last: int  # filled slots of the last page
+    is_plain: bool  # no slot is masked, and all other pages are full
 
 
 class AttendedAttention(PreparedAttention):
@@ -70,6 +74,7 @@ class AttendedAttention(PreparedAttention):
         cache: KvCache,
         bounds: KeyBounds,
         layers: Sequence[AttentionOptions],
+        row_attention: RowAttention | None,
     ) -> None:
         """Prepares rows of one input each.
 
@@ -80,11 +85,13 @@ class AttendedAttention(PreparedAttention):
             cache: of keys and values.
             bounds: of its pages' keys.
             layers: options of each.
+            row_attention: reads the keys of one row where they are; None: they are gathered.
 
         Raises:
             BadBatch: a row has several inputs, or one whose key is not kept, or a mask.
         """
         self._inner, self._cache, self._layers = inner, cache, layers
+        self._rows_of_one = row_attention
         self._windows = {options.window for options in layers}
         members = np.array(sorted(selections))
         firsts = sequences.input_starts[members]
@@ -139,11 +146,14 @@ class AttendedAttention(PreparedAttention):
         selection = make(pages.size, int(filled.sum()))
         return _Row(
             selection,
-            upload(pages, device),
-            upload(grid[filled], device),
+            upload(pages.astype(np.int32), device),
+            upload(grid[filled].astype(np.int32), device),
             hidden,
             in_pages,
-            bounds.open(pages, used) if selection.wants_scores else None,
+            bounds.open(pages[:-1], used[:-1]) if selection.wants_scores else None,
+            last,
+            int(used[-1]),
+            bool(goes_on or last % size == 0) and not unseen.any() and (used[:-1] == size).all(),
         )
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
@@ -179,18 +189,50 @@ class AttendedAttention(PreparedAttention):
             kept = selection.keep(layer, None).clone()
             kept[-1] = True  # the newest token reads itself
             places = kept.nonzero().squeeze(1)
+            if self._rows_of_one is not None and row.is_plain:
+                slots = row.slots.index_select(0, places)
+                return self._read(layer, row, query, slots, len(slots), 1)
             rows = self._cache.rows[layer].index_select(0, row.slots[places])
             return _attend(query, self._cache.split(rows), _part(hidden, places), options, sinks)
         scale = query.shape[-1] ** -0.5 if options.scale is None else options.scale
-        kept = selection.keep(layer, row.bounds.scores(layer, query, scale)).clone()
+        # The newest page is read in any case: its bounds would change with each token.
+        scores = F.pad(row.bounds.scores(layer, query, scale), (0, 1), value=-torch.inf)
+        kept = selection.keep(layer, scores).clone()
         kept[-1] = True
         places = kept.nonzero().squeeze(1)
+        if self._rows_of_one is not None and row.is_plain:
+            pages, size = row.pages.index_select(0, places), self._cache.page_size
+            return self._read(layer, row, query, pages, (len(pages) - 1) * size + row.last, size)
         pool = self._cache.rows[layer]
         by_page = pool.view(-1, self._cache.page_size * pool.shape[1])
         rows = by_page.index_select(0, row.pages[places]).view(-1, pool.shape[1])
         unseen = _part(row.hidden_in_pages[options.window], places)
         unseen = None if unseen is None else unseen.flatten()
         return _attend(query, self._cache.split(rows), unseen, options, sinks)
+
+    def _read(
+        self,
+        layer: int,
+        row: _Row,
+        query: torch.Tensor,
+        entries: torch.Tensor,
+        keys: int,
+        size: int,
+    ) -> torch.Tensor:
+        """What a query finds in keys of pages, or of slots, that are read where they are."""
+        options, cache = self._layers[layer], self._cache
+        assert self._rows_of_one is not None
+        return self._rows_of_one.run(
+            query,
+            cache.rows[layer],
+            entries,
+            keys,
+            size,
+            scale=query.shape[-1] ** -0.5 if options.scale is None else options.scale,
+            window=options.window,
+            slot=row.slot,
+            positions=cache.positions,
+        )
 
     def _weighed(
         self,

@@ -94,7 +94,7 @@ class TorchAttention(AttentionBackend):
 
         if self._fixed:
             written = upload(sequences.input_slots, self._device)
-            return TorchPrepared(self, None, written, self._groups.tiles(sequences), [], [])
+            return _TorchPrepared(self, None, written, self._groups.tiles(sequences), [], [])
 
         # 1. Shared prefixes are attended to once for all their sequences. The steps below handle
         #    the remaining keys of each sequence.
@@ -129,7 +129,7 @@ class TorchAttention(AttentionBackend):
             for cache, inputs in decoding.items()
         ]
         parts = [self._prefix_part(sequences, prefix, layout.place) for prefix in prefixes]
-        found = TorchPrepared(self, order, upload(slots, self._device), groups, parts, stores)
+        found = _TorchPrepared(self, order, upload(slots, self._device), groups, parts, stores)
         found.states = states
         return found
 
@@ -229,7 +229,7 @@ def _layer_order(decoding: dict[DecodeCache, Int64], gathered: Bool) -> Int64 | 
     return None if (order == np.arange(order.size)).all() else order
 
 
-class TorchPrepared(PreparedAttention):
+class _TorchPrepared(PreparedAttention):
     def __init__(
         self,
         backend: TorchAttention,

@@ -14,6 +14,7 @@ from pie_inference.adapters import AdapterTable
 from pie_inference.attention.base import AttentionBackend
 from pie_inference.device import DeviceFuture
 from pie_inference.errors import BadBatch
+from pie_inference.layers.step import RowAttention
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.key_bounds import KeyBounds
@@ -48,6 +49,7 @@ class ServedModel:
     fused_steps: FusedSteps | None = None  # of decoding, on a CPU
     fused_sampling: FusedSampling | None = None  # on a GPU
     key_bounds: KeyBounds | None = None  # if programs may choose what is read
+    row_attention: RowAttention | None = None  # on a CPU, for the same
     ranks: Ranks = ALONE  # that compute it together
 
 

@@ -248,7 +248,13 @@ def _prepared(
         positions = model.embeds.positions[others.inputs]
         inner = model.attention.prepare(describe(others, positions, model.cache))
     return AttendedAttention(
-        inner, sequences, selections, model.cache, model.key_bounds, shape.attention
+        inner,
+        sequences,
+        selections,
+        model.cache,
+        model.key_bounds,
+        shape.attention,
+        model.row_attention,
     )
 
 

@@ -110,7 +110,9 @@ def _loaded(file: Path) -> ctypes.CDLL:
     found.widen.argtypes = (product, pointer, ctypes.c_long, pointer)
     found.pack.argtypes = (product, pointer, pointer, pointer, pointer)
     found.step.argtypes = (pointer, pointer, ctypes.c_long, ctypes.c_long)
-    found.step_room.argtypes = found.step.argtypes[:2]
+    found.step_room.argtypes = found.attend_room.argtypes = found.step.argtypes[:2]
+    found.attend_row.argtypes = (pointer,) * 5
     found.widen.restype = found.pack.restype = found.step.restype = None
-    found.step_room.restype = ctypes.c_long
+    found.attend_row.restype = None
+    found.step_room.restype = found.attend_room.restype = ctypes.c_long
     return found

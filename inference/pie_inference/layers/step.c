@@ -522,3 +522,27 @@ void step(const Model *m, const Step *s, long first, long end) {
     finish(&before);
   }
 }
+
+/* Bytes that `attend_row` needs as `room`. */
+long attend_room(const Model *m, const Step *s) {
+  return chunks_of(s, 0) * m->heads * (m->dim + 2) * 4;
+}
+
+/* What the queries `[heads, dim]` of a single row find in the keys of its entries. */
+void attend_row(const Model *m, const Layer *l, const Step *s, const void *queries, void *found) {
+  const long chunks = chunks_of(s, 0), size = m->heads / m->kv_heads * (m->dim + 2);
+  float *parts = (float *)s->room;
+  Team whole = {0};
+#pragma omp parallel
+  {
+    Team *team = &whole;
+    Before before;
+    begin(&before);
+    EACH(part, chunks * m->kv_heads) {
+      const long head = part % m->kv_heads;
+      attend(m, l, s, queries, 0, part / m->kv_heads, head, head + 1, parts + part * size);
+    }
+    finish(&before);
+  }
+  join(m, parts, chunks, found, 0);
+}

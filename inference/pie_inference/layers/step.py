@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.layers.grouped import GroupedLinear
+from pie_inference.layers.grouped import LANES, GroupedLinear
 from pie_inference.layers.native import library
 from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Angles
@@ -194,3 +194,76 @@ class DecodeStep:
             self._library.step(model, ctypes.byref(step), first, min(first + AT_ONCE, count))
             between_layers()
         return found
+
+
+class RowAttention:
+    """Attention of one query over keys that a list names, read where they are."""
+
+    def __init__(self, heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> None:
+        """Takes the sizes of a pool's keys, which `can_attend` allows."""
+        found = library()
+        assert found is not None
+        self._library = found
+        self._layer, self._step = _Layer(), _Step(rows=1)
+        self._model = _Model(
+            heads=heads, kv_heads=kv_heads, dim=dim, bfloat16=dtype == torch.bfloat16
+        )
+        self._room = torch.empty(0, dtype=torch.uint8)
+        self._own, self._keys, self._start = (np.zeros(1, np.int64) for _ in range(3))
+
+    def run(
+        self,
+        query: torch.Tensor,
+        pool: torch.Tensor,
+        entries: torch.Tensor,
+        keys: int,
+        page_size: int,
+        *,
+        scale: float,
+        window: int | None,
+        slot: int,
+        positions: Int32,
+    ) -> torch.Tensor:
+        """What a query finds.
+
+        Args:
+            query: `[heads, dim]`, side by side.
+            pool: keys and values of slots, `[slots, 2 * kv_heads * dim]`.
+            entries: int32, pages of `page_size` slots, full but for the last.
+            keys: how many they have.
+            page_size: slots of an entry.
+            scale: of scores.
+            window: in positions, looking back from the query's; None: all.
+            slot: of the query's own key.
+            positions: of all slots.
+
+        Returns:
+            `[heads * dim]`.
+        """
+        self._own[0], self._keys[0] = slot, keys
+        layer, step = self._layer, self._step
+        layer.pool, layer.window, layer.scale = pool.data_ptr(), window or 0, scale
+        step.entries, step.page_size = entries.data_ptr(), page_size
+        step.slots, step.keys = self._own.ctypes.data, self._keys.ctypes.data
+        step.starts, step.positions = self._start.ctypes.data, positions.ctypes.data
+        model = ctypes.byref(self._model)
+        needed = self._library.attend_room(model, ctypes.byref(step))
+        if len(self._room) < needed:
+            self._room = torch.empty(needed + needed // 4, dtype=torch.uint8)
+        step.room = self._room.data_ptr()
+        found = torch.empty_like(query)
+        self._library.attend_row(
+            model,
+            ctypes.byref(layer),
+            ctypes.byref(step),
+            ctypes.c_void_p(query.data_ptr()),
+            ctypes.c_void_p(found.data_ptr()),
+        )
+        return found.view(-1)
+
+
+def can_attend(heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether `RowAttention` knows keys of these sizes, and there is a library."""
+    known = dtype in (torch.float32, torch.bfloat16) and device.type == "cpu"
+    fits = heads <= MOST_HEADS and dim <= MOST_DIM and dim % LANES == 0
+    return known and fits and library() is not None

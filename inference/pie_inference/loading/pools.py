@@ -10,6 +10,7 @@ import torch
 from pie_inference.attention.base import AttentionBackend
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.handlers.base import ServedModel
+from pie_inference.layers.step import RowAttention, can_attend
 from pie_inference.loading.description import DRAFT_EMBEDS, describe_model, no_attend
 from pie_inference.loading.network import LoadedNetwork
 from pie_inference.loading.sizing import PoolSizes
@@ -69,6 +70,7 @@ def with_pools(
         fused_steps=steps,
         fused_sampling=fused_sampling,
         key_bounds=None if no_attend(loaded) else KeyBounds(cache),
+        row_attention=_row_attention(loaded, cache),
         ranks=loaded.ranks,
     )
 
@@ -88,6 +90,15 @@ def _kv_cache(loaded: LoadedNetwork, pages: int) -> KvCache:
         latent=shape.latent,
         recurrent=(0, 0) if (r := shape.recurrent) is None else (r.layers, r.width),
     )
+
+
+def _row_attention(loaded: LoadedNetwork, cache: KvCache) -> RowAttention | None:
+    shape = loaded.network.shape
+    sizes = shape.heads, shape.head_dim, cache.dtype
+    known = cache.stored == cache.dtype and not any(one.scored for one in shape.attention)
+    if no_attend(loaded) or not known or not can_attend(*sizes, loaded.device):
+        return None
+    return RowAttention(shape.heads, shape.kv_heads, shape.head_dim, cache.dtype)
 
 
 def _attention(

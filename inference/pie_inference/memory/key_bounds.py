@@ -49,7 +49,7 @@ class KeyBounds:
         assert self._data is not None
         rows = self._cache.rows[layer].index_select(0, slots.flatten())
         keys = self._cache.split(rows)[:, 0].view(*slots.shape, *self._cache.data.shape[3:])
-        self._data[layer].index_copy_(0, pages, torch.stack((keys.amin(1), keys.amax(1)), 2))
+        self._data[layer].index_copy_(0, pages, torch.stack(torch.aminmax(keys, dim=1), 2))
 
     def done(self, pages: Int64, used: Int64) -> None:
         """All layers of pages have their bounds."""
@@ -88,6 +88,7 @@ class BoundsOfPages:
         pages, heads, _, dim = bounds.shape
         # A number of the query that is negative has its largest product with the least of the keys.
         query = (queries.float() * scale).view(heads, -1, dim)
-        both = torch.cat((query.clamp(max=0), query.clamp(min=0)), -1)
+        more = query.relu()
+        both = torch.cat((query - more, more), -1)
         by_head = bounds.view(pages, heads, 2 * dim).permute(1, 2, 0)
         return torch.matmul(both, by_head).view(-1, pages)

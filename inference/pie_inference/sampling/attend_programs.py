@@ -19,10 +19,12 @@ from pie_inference.sampling import device_operations as operations
 from pie_inference.sampling.device_operations import DTYPES
 from pie_inference.sampling.executable import Action, Executable, whole_numbers
 from pie_py.device_programs.bound import ARRAYS, ATTEND_VERSIONS, Bound
-from pie_py.device_programs.language import ATTEND, HEADS, PAGES, SIZES, TOKENS
+from pie_py.device_programs.language import ATTEND, HEADS, PAGES, SIZES, TOKENS, Kind
 from pie_py.device_programs.program import GIVEN, Node, Program, read_program, sizes_of
 
 _KNOWN = 64  # programs that are kept ready
+_OF_LAYER = frozenset({"weights", "scores", "layer", "state"})
+_FEW = 1024  # elements of which all are sorted for the largest
 
 
 class AttendExecutable(Executable):
@@ -31,8 +33,26 @@ class AttendExecutable(Executable):
     def __init__(self, program: Program, device: torch.device) -> None:
         """Runs nothing yet; constants are on the device."""
         super().__init__(program, 0, device)
-        # Then all layers keep the same.
-        self.same_in_layers = not program.names and not program.uses("weights", "scores", "layer")
+        varying: set[int] = set()  # nodes that differ between layers
+        for i, node in enumerate(program.nodes):
+            if node.operation in _OF_LAYER or not varying.isdisjoint(node.operands):
+                varying.add(i)
+        self._same = [action for action in self._actions if action[0] not in varying]
+        self._own_actions = [action for action in self._actions if action[0] in varying]
+
+    def same(self, rows: Any) -> list[Any]:
+        """The values of nodes that are the same in all layers, in their places."""
+        values: list[Any] = [None] * len(self.program.nodes)
+        for number, action, _ in self._same:
+            values[number] = action(rows, values)
+        return values
+
+    def evaluate_layer(self, rows: Any, same: list[Any]) -> list[Any]:
+        """The values of nodes in a layer."""
+        values = same.copy()
+        for number, action, _ in self._own_actions:
+            values[number] = action(rows, values)
+        return values
 
     def _action(self, node: Node) -> Action:
         """What depends on sizes of the context is made when those are known."""
@@ -50,6 +70,9 @@ class AttendExecutable(Executable):
             case "top":
                 operand, count = node.operands[0], attributes[0]
                 return lambda rows, values: _top(values[operand], count)
+            case "scatter_max" if node.type.kind is Kind.BOOL:
+                x, places, new = node.operands
+                return lambda rows, values: _marked(values[x], values[places], values[new])
         return super()._action(node)
 
 
@@ -60,8 +83,22 @@ def _sizes(rows: Any) -> dict[int, int]:
 
 def _top(x: torch.Tensor, count: int) -> torch.Tensor:
     """Places of the largest `[1, count]`; -1 if there are not so many."""
-    found = operations.top(x, min(count, x.shape[-1]))
-    return torch.nn.functional.pad(found, (0, count - found.shape[-1]), value=-1)
+    size = x.shape[-1]
+    if size > _FEW or not x.dtype.is_floating_point:
+        found = operations.top(x, min(count, size))
+    else:
+        ordered = x.nan_to_num(-torch.inf, torch.inf, -torch.inf)
+        found = ordered.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+    return found if count <= size else torch.nn.functional.pad(found, (0, count - size), value=-1)
+
+
+def _marked(x: torch.Tensor, places: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """`scatter_max` of bools: what is true already, or a place with a true value."""
+    size = x.shape[-1]
+    marked = torch.zeros((1, size + 1), dtype=torch.bool, device=x.device)
+    # What is false, or outside, goes behind the end.
+    index = places.masked_fill((places < 0) | (places >= size) | ~new, size)
+    return marked.scatter_(1, index, True)[:, :size] | x
 
 
 @lru_cache(_KNOWN)
@@ -116,7 +153,7 @@ class AttendStep:
         self._step = step
         self._layer = 0
         self._given: torch.Tensor | None = None
-        self._same: torch.Tensor | None = None
+        self._same: list[Any] | None = None
         self.sizes = {HEADS: heads, TOKENS: tokens, PAGES: pages}
         program = attender.executable.program
         self.wants_weights = program.uses("weights")
@@ -148,10 +185,6 @@ class AttendStep:
 
     def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
         """Which tokens, or with scores `[heads, pages]` which pages, a layer reads: bool."""
-        if self._executable.same_in_layers:
-            if self._same is None:
-                self._same = self._run(layer, None)
-            return self._same
         return self._run(layer, scores)
 
     def left(self, layer: int) -> torch.Tensor:
@@ -170,7 +203,9 @@ class AttendStep:
         self._layer = layer
         self._given = None if given is None else given[None]
         program = self._executable.program
-        values = self._executable.evaluate(self)  # type: ignore[arg-type]
+        if self._same is None:
+            self._same = self._executable.same(self)
+        values = self._executable.evaluate_layer(self, self._same)
         if program.next:
             self._after.values[layer] = {name: values[node] for name, node in program.next.items()}
         axis = PAGES if self.wants_scores else TOKENS

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import Any
 
 from pie_py.build.generate.source import REPOSITORY, field_comments, imported, notice
-from pie_py.device_programs.language import OPERATIONS
+from pie_py.device_programs.language import ATTEND, OPERATIONS
 from pie_py.wire.methods import OF_ALL_NODES, OF_GATEWAYS, OF_INSTANCES, Method, name_of
 
 IN_PAPER = 42  # functions of the paper's API
@@ -59,11 +59,12 @@ def render_device_programs() -> str:
     before, rest = text.split(_TABLE[0])
     after = rest.split(_TABLE[1], 1)[1]
     lines = ["| operation | of | gives | cost | what |", "|---|---|---|---|---|"]
-    for name, operation in OPERATIONS.items():
+    for name, operation in [*OPERATIONS.items(), *ATTEND.items()]:
         of = " or ".join(_KINDS[letter] for letter in operation.takes)
         of = of if operation.operands < 2 else f"{operation.operands} × {of}"
         gives = _KINDS.get(operation.gives, "the same" if operation.takes else "as given")
-        lines.append(f"| `{name}` | {of} | {gives} | {operation.cost:g} | {operation.doc} |")
+        doc = f"Stage `attend`: {operation.doc}" if name in ATTEND else operation.doc
+        lines.append(f"| `{name}` | {of} | {gives} | {operation.cost:g} | {doc} |")
     return _TABLE[0].join((before, "\n".join(lines) + "\n" + _TABLE[1] + after))
 
 

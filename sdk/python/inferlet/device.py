@@ -33,9 +33,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from inferlet._device_language import (
+    ATTEND,
     HEADS,
     PAGES,
     REMEMBERED,
+    SAMPLE_ONLY,
     SIZES,
     TOKENS,
     VOCABULARY,
@@ -122,7 +124,8 @@ class _Recording:
 
     current: _Recording | None = None
 
-    def __init__(self, names: dict[str, Type]) -> None:
+    def __init__(self, names: dict[str, Type], *, attends: bool = False) -> None:
+        self.attends = attends
         self.names = {name: (i, names[name]) for i, name in enumerate(sorted(names))}
         self.nodes: list[_Node] = []
         self._known: dict[tuple[str, tuple[int, ...], tuple[int, ...]], int] = {}
@@ -133,8 +136,16 @@ class _Recording:
         number = self._known.get(key)
         if number is None:
             of = result_type(operation, [one.type for one in operands], key[2])
+            self._check_stage(operation, of)
             number = self._put(key, of)
         return Tensor(self, number)
+
+    def _check_stage(self, operation: str, of: Type) -> None:
+        here = {HEADS, TOKENS, PAGES} if self.attends else {VOCABULARY}
+        foreign = operation in (SAMPLE_ONLY if self.attends else ATTEND)
+        if foreign or any(size in SIZES and size not in here for size in of.shape):
+            stage = "`device.attend`" if self.attends else "`device.program`"
+            raise Mistake(f"{operation} of {of}: a function of {stage} has none")
 
     def read(self, name: str) -> Tensor:
         number, of = self.names[name]
@@ -671,9 +682,11 @@ class AttendProgram:
         self.__name__ = getattr(function, "__name__", "program")
         code = function.__code__
         self._names = code.co_varnames[: code.co_argcount]
-        if wrong := set(self._names) - {"weights", "scores", "state"}:
+        wrong = set(self._names) - {"weights", "scores", "state"}
+        if wrong or {"weights", "scores"} <= set(self._names):
             raise Mistake(
-                f"{self.__name__} takes {sorted(wrong)[0]}: there are weights or scores, and state"
+                f"{self.__name__} takes {', '.join(self._names)}: there are weights or scores, and"
+                " state"
             )
 
     def __call__(self, **given: Any) -> Attend:
@@ -694,7 +707,7 @@ class AttendProgram:
         return Attend(self._record(types), sent)
 
     def _record(self, types: dict[str, Type]) -> str:
-        with _recorded(self.__name__, types) as recording:
+        with _recorded(self.__name__, types, attends=True) as recording:
             state = State(recording)
             inputs = [
                 state if name == "state" else recording.add(name, (), ()) for name in self._names
@@ -721,10 +734,10 @@ def attend(function: Callable[..., Tensor]) -> AttendProgram:
 
 
 @contextmanager
-def _recorded(name: str, types: dict[str, Type]) -> Iterator[_Recording]:
+def _recorded(name: str, types: dict[str, Type], *, attends: bool = False) -> Iterator[_Recording]:
     if _Recording.current is not None:
         raise Mistake(f"{name} is a whole program: it can't be called within another")
-    _Recording.current = recording = _Recording(types)
+    _Recording.current = recording = _Recording(types, attends=attends)
     try:
         yield recording
     finally:

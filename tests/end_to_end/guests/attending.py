@@ -62,7 +62,7 @@ def refusal(queue, attend):
 def refusals(model):
     ctx = Context(model)
     queue = ctx.queue
-    sinks, quest = POLICIES["sinks"].to_dict(), POLICIES["quest"].to_dict()
+    sinks, quest = attention.sinks().to_dict(), attention.quest(2).to_dict()
     tokens = device.program(lambda logits: logits.argmax())()
 
     @device.attend

@@ -1,0 +1,154 @@
+"""Programs of the stage `attend` while they are recorded, and what is refused of them."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from inferlet import attention, device
+from inferlet.device import Mistake, State, Tensor
+from pie_py.device_programs.bound import bind
+from pie_py.device_programs.language import PAGES, TOKENS
+from pie_py.device_programs.program import ProgramFault, program_for, read_program
+from pie_py.device_programs.reference import AttendRow, run_attend
+
+VOCABULARY = 120
+LIBRARY = {
+    "quest": attention.quest(2),
+    "sinks": attention.sinks(2, 3),
+    "tova": attention.tova(3),
+    "h2o": attention.h2o(2, 2),
+    "snapkv": attention.snapkv(2, window=2, kernel=3),
+}
+WEIGHTS = [[0.1, 0.4, 0.0, 0.05, 0.25, 0.2], [0.3, 0.0, 0.1, 0.1, 0.3, 0.2]]
+
+
+def kept(name: str, layer: int = 0, step: int = 1, **state: Any) -> list[int]:
+    """What a policy of the library keeps, by the reference."""
+    policy = LIBRARY[name]
+    program = read_program(policy.text)
+    given = [row[:4] for row in WEIGHTS] if name == "quest" else WEIGHTS
+    row = AttendRow(given, 6, 4, layer, step)
+    names = {name: value * 6 for name, value in policy.given.items()} | state
+    return [i for i, one in enumerate(run_attend(program, row, names)[0]) if one]
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_the_library_is_within_bounds_and_canonical(name: str) -> None:
+    policy = LIBRARY[name]
+    program = program_for(policy.text, VOCABULARY)
+    assert program.attends
+    assert list(json.loads(policy.text)) == ["state", "nodes", "keep", "next"]
+    axis = PAGES if program.uses("scores") else TOKENS
+    assert program.nodes[program.token].type.shape == (axis,)
+    bind(program, policy.to_dict()["given"], VOCABULARY)
+
+
+def test_what_policies_keep() -> None:
+    assert kept("sinks") == [0, 1, 3, 4, 5]
+    assert kept("tova") == [0, 1, 4]  # of sums 0.4, 0.4, 0.1, 0.15, 0.55, 0.4 the first equal ones
+    assert kept("h2o") == [0, 1, 4, 5]
+    assert kept("h2o", sums=[0.0, 0.0, 9.0, 9.0, 0.0, 0.0]) == [2, 3, 4, 5]
+    assert kept("quest") == [0, 1, 2, 3]  # all, of the first layers
+    assert kept("quest", layer=2) == [0, 1]
+    assert kept("snapkv") == [0, 1, 2, 3, 4, 5]  # it still watches
+    assert kept("snapkv", step=3, sums=[0.0, 0.0, 5.0, 0.0, 0.0, 0.0]) == [1, 2, 3, 4, 5]
+
+
+# Mistakes
+
+
+def looks_at_text(weights: Tensor) -> Tensor:
+    return device.newest(3)[0] == weights.max()  # the mistake
+
+
+def asks_for_vocabulary(weights: Tensor) -> Tensor:
+    return device.iota() < 3  # the mistake
+
+
+def mixes_sizes(weights: Tensor) -> Tensor:
+    return weights + device.iota(device.PAGES).to_float()  # the mistake
+
+
+def cuts_tokens(weights: Tensor) -> Tensor:
+    return weights[:, :3] if False else weights[0:3]  # the mistake
+
+
+def changes_size(weights: Tensor, state: State) -> Tensor:
+    state.sums = weights  # the mistake
+    return device.iota(device.TOKENS) < 3
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (looks_at_text, r"newest of int \[3\]: a function of `device.attend` has none"),
+        (asks_for_vocabulary, r"iota of int \[vocabulary\]: a function of `device.attend`"),
+        (mixes_sizes, r"add of sizes \[heads, tokens\] and \[pages\]"),
+        (cuts_tokens, r"slice from 0 to 3 of float \[heads, tokens\]"),
+        (changes_size, r"state.sums is float \[tokens\], and becomes float \[heads, tokens\]"),
+    ],
+)
+def test_a_mistake_is_told_at_its_line(rule: Callable[..., Tensor], message: str) -> None:
+    with pytest.raises(Mistake, match=message) as raised:
+        device.attend(rule)(sums=device.per_token(0.0))
+    lines = [frame.line for frame in traceback.extract_tb(raised.value.__traceback__)]
+    assert any(line is not None and line.endswith("# the mistake") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (lambda logits: logits, "takes logits: there are weights or scores, and state"),
+        (lambda weights, scores: weights, "takes weights, scores: there are"),
+        (lambda weights: weights, r"what is kept is bool \[tokens\]"),
+        (lambda scores: scores.max() > 0.0, r"what is kept is bool \[pages\]"),
+    ],
+)
+def test_what_a_program_takes_and_returns(rule: Callable[..., Tensor], message: str) -> None:
+    with pytest.raises(Mistake, match=message):
+        device.attend(rule)()
+
+
+def test_a_sampler_has_no_layers() -> None:
+    with pytest.raises(Mistake, match=r"layer of int .*`device.program` has none"):
+        device.program(lambda logits: device.layer())()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"state":[],"nodes":[["weights",[],[]]],"token":0,"next":[]}', "stage `sample` has none"),
+        ('{"state":[],"nodes":[["logits",[],[]]],"keep":0,"next":[]}', "stage `attend` has none"),
+        ('{"state":[],"nodes":[["iota",[],[-1]]],"keep":0,"next":[]}', "stage `attend` has none"),
+        ('{"state":[],"nodes":[["iota",[],[-3]]],"keep":0,"next":[]}', "what is kept is int"),
+        (
+            '{"state":[["x",0,[-2]]],"nodes":[["iota",[],[-3]],["lt",[0,0],[]]],"keep":1,"next":[]}',
+            r"x is float \[heads\]: one axis at most",
+        ),
+    ],
+)
+def test_texts_that_are_no_program_of_the_stage(text: str, message: str) -> None:
+    with pytest.raises(ProgramFault, match=message):
+        read_program(text)
+
+
+def test_costs_are_bounded() -> None:
+    @device.attend
+    def sorts(weights: Tensor) -> Tensor:
+        return weights.argsort().transpose().sum() > 0
+
+    @device.attend
+    def pairs(weights: Tensor) -> Tensor:
+        place = device.iota(device.TOKENS)
+        column = (weights.transpose().sum().reshape(device.TOKENS, 1) > 0.0).to_int()
+        return (column + place).max() > 0
+
+    with pytest.raises(ProgramFault, match=r"a layer costs .* with 32 heads and 4096"):
+        program_for(sorts().text, VOCABULARY)
+    with pytest.raises(ProgramFault, match="16777216 elements; 524288 at most"):
+        program_for(pairs().text, VOCABULARY)
