@@ -153,7 +153,7 @@ OTHERWISE: tuple[tuple[str, str, Callable[[Page, Block], object]], ...] = (
     ("docs/http.md", "json.loads(args", partial(Page.program, args=(REQUEST,))),
     ("docs/async-function-calling.md", "client.answer", Page.printing),
     ("docs/async-function-calling.md", "load_tools", partial(Page.program, args=TOOLS_AND_REQUEST)),
-    ("docs/device-programs.md", "Model.load", Page.program),
+    ("docs/device-programs.md", "from inferlet import", Page.program),
     ("docs/interception.md", "with interception", partial(Page.program, args=("--url", "SITE"))),
     ("docs/interception.md", "def decide", Page.signature),
     ("docs/python-sdk.md", "DeviceSampler(", Page.program),
@@ -329,6 +329,11 @@ def prepare(name: str, reader: Reader, request: pytest.FixtureRequest) -> None:
             reader.writes("tools.json", TOOLS)
             library = ROOT / "inferlets/async_function_calling"
             shutil.copytree(library / "asynclm", reader.folder / "asynclm")
+        case "device-programs":
+            require_javascript()
+            use_toolchain()
+            manifest = ROOT / "inferlets/prefix_caching/rust/Cargo.toml"
+            reader.writes("surprised/Cargo.toml", manifest.read_text())
         case "javascript-sdk":
             require_javascript()
         case "rust-sdk":

@@ -40,10 +40,14 @@ def test_beam_search(library: Library, run: Run) -> None:
 
 
 def test_speculative_decoding(library: Library, run: Run) -> None:
-    prompt = "<|begin|><|user|>\nWrite the word coin 5 times.<|end|>\n<|assistant|>\n"
+    prompt = "abcabcabcabcabc"
+    text = library.complete(prompt, 64)  # its prefix is cached from here on
+    before = library.forwards()[1]
     found = run("speculative_decoding", prompt=prompt)
-    assert found["text"] == library.complete(prompt, 64)
-    assert found["forwards"] < 0.9 * len(found["tokens"])
+    assert library.forwards()[1] - before < 0.7 * len(found["tokens"])
+    assert found["text"] == text
+    with pytest.raises(InferletFailed, match="1 to 16 tokens can be guessed"):
+        run("speculative_decoding", prompt=prompt, draft_tokens=17)
 
 
 def test_prefix_caching(run: Run) -> None:

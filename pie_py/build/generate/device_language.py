@@ -43,7 +43,7 @@ class TensorMethods:
         raise NotImplementedError
 '''
 
-_RUST_HEAD = """//! The operations of device programs, and methods of tensors that are an operation each.
+_RUST_HEAD = """//! The operations of device programs, and methods that are an operation each.
 
 use std::ops;
 

@@ -109,9 +109,12 @@ fn texts() -> Result<String> {
         ("banned_sequences", drawn(|logits, _| samplers::banned_sequences(logits, &banned))),
         ("dry", drawn(|logits, _| samplers::dry(logits, 0.8, 1.75, 2, &[13, 198], 64))),
         ("watermark", drawn(|logits, _| samplers::watermark(logits, 2.0, 0.5, 7))),
-        ("logit_bias", drawn(|logits, state| {
-            samplers::logit_bias(logits, state.get("tokens"), state.get("values"))
-        })),
+        (
+            "logit_bias",
+            drawn(|logits, state| {
+                samplers::logit_bias(logits, state.get("tokens"), state.get("values"))
+            }),
+        ),
         ("allowed_tokens", drawn(|logits, s| samplers::allowed_tokens(logits, s.get("tokens")))),
         ("min_tokens", drawn(|logits, s| samplers::min_tokens(logits, 4, s.get("tokens")))),
         ("healed", drawn(|logits, state| samplers::healed(logits, state.get("tokens")))),

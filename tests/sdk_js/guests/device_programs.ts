@@ -151,13 +151,13 @@ export async function main(): Promise<string> {
   const far = new Context(Model.load()).fill("Once").generate(shifted(huge), { maxTokens: 2, stop: [] });
   await far.collectTokens();
   const state = await far.state();
-  const again2 = new Context(Model.load()).fill("Once").generate(shifted(state), { maxTokens: 1, stop: [] });
-  await again2.collectTokens();
+  const later = new Context(Model.load()).fill("Once").generate(shifted(state), { maxTokens: 1, stop: [] });
+  await later.collectTokens();
   const shown = (value: unknown): string => {
     if (Array.isArray(value)) return value.map(shown).join(" ");
     return String(value instanceof device.WholeNumber ? value.value : value);
   };
-  const states = [state, await again2.state()].map((one) => [one.x, one.y, one.table, one.low].map(shown));
+  const states = [state, await later.state()].map((one) => [one.x, one.y, one.table, one.low].map(shown));
   const marked = new Context(Model.load()).fill("The weather today");
   const keyed = samplers.synthid({ temperature: 1, key: 42n }, { seed: 4 });
   const watermarked = await marked.generate(keyed, { maxTokens: 24, stop: [] }).collectTokens();

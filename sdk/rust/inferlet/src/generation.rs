@@ -1,7 +1,7 @@
 //! Generating tokens one after the other.
 
-use crate::context::Context;
 use crate::choice::{Choice, Rule};
+use crate::context::Context;
 use crate::device::Values;
 use crate::device_sampler::DeviceSampler;
 use crate::error::{invalid, Result};

@@ -14,11 +14,13 @@
 //! Numbers may be Rust's, which make another program for each value, or of the state. The programs
 //! are functions for [`device::program`](crate::device::program).
 
+#![allow(clippy::erasing_op)] // `* 0` makes zeros of a tensor's sizes
+
 use std::f64::consts::LN_2;
 
 use crate::device::{
-    counts, draw, given, hash, iota, minimum, newest, nucleus, step, uniform, where_, State, Tensor,
-    Value, VOCABULARY,
+    counts, draw, given, hash, iota, minimum, newest, nucleus, step, uniform, where_, State,
+    Tensor, Value, VOCABULARY,
 };
 
 const NEVER: f64 = f64::NEG_INFINITY;

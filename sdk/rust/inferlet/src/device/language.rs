@@ -1,5 +1,5 @@
 // Generated from device_programs/language.py by `python -m pie_py.build.generate`; do not edit.
-//! The operations of device programs, and methods of tensors that are an operation each.
+//! The operations of device programs, and methods that are an operation each.
 
 use std::ops;
 

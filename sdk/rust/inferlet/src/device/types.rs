@@ -102,7 +102,8 @@ fn check_kinds(name: &str, takes: &str, values: &[Type]) -> Checked<()> {
     let same = if at_places { &values[..1] } else { values };
     for one in same {
         if !takes.chars().any(|letter| Kind::of_letter(letter) == one.kind) {
-            let names: Vec<_> = takes.chars().map(|letter| Kind::of_letter(letter).name()).collect();
+            let names: Vec<_> =
+                takes.chars().map(|letter| Kind::of_letter(letter).name()).collect();
             return Err(format!("{name} takes {}, not {one}", names.join(" or ")));
         }
         if one.kind != same[0].kind {
@@ -201,15 +202,14 @@ fn own_type(name: &str, kind: Kind, operands: &[Type], attributes: &[i64]) -> Ch
             shape.push(stop - start);
             of(&shape)
         }
-        ("concat", [a, b], _) => {
-            let ([one @ .., m], [other @ .., n]) = (with_axis(name, a)?, with_axis(name, b)?) else {
-                return Err(format!("concat of {a} and {b}"));
-            };
-            if one != other || *m == VOCABULARY || *n == VOCABULARY {
-                return Err(format!("concat of {a} and {b}"));
+        ("concat", [a, b], _) => match (with_axis(name, a)?, with_axis(name, b)?) {
+            ([one @ .., m], [other @ .., n])
+                if one == other && *m != VOCABULARY && *n != VOCABULARY =>
+            {
+                of(&[one, &[m + n]].concat())
             }
-            of(&[one, &[m + n]].concat())
-        }
+            _ => Err(format!("concat of {a} and {b}")),
+        },
         ("gather", [value, places], _) => {
             check_places(name, places)?;
             let rest = &with_axis(name, value)?[1..];

@@ -1,7 +1,6 @@
 //! What programs are given, and samplers of programs.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 use super::language::REMEMBERED;
 use super::types::{Kind, Type};
@@ -65,15 +64,14 @@ impl Given {
         Ok(Type::new(kind, &[]))
     }
 
-    /// Writes JSON, which has null for minus infinity; writing to a String can't fail. False if
-    /// JSON has no such number.
+    /// Writes JSON, which has null for minus infinity. False if JSON has no such number.
     fn write(&self, out: &mut String) -> bool {
         match self {
             Given::Float(f64::NEG_INFINITY) => out.push_str("null"),
             Given::Float(number) if !number.is_finite() => return false,
-            Given::Float(number) => drop(write!(out, "{number:?}")),
-            Given::Int(number) => drop(write!(out, "{number}")),
-            Given::Bool(truth) => drop(write!(out, "{truth}")),
+            Given::Float(number) => out.push_str(&format!("{number:?}")),
+            Given::Int(number) => out.push_str(&number.to_string()),
+            Given::Bool(truth) => out.push_str(&truth.to_string()),
             Given::List(values) => {
                 for (i, value) in values.iter().enumerate() {
                     out.push(if i == 0 { '[' } else { ',' });
@@ -140,7 +138,8 @@ impl Values {
     fn to_json(&self) -> Result<String> {
         let mut out = String::from("{");
         for (i, (name, value)) in self.0.iter().enumerate() {
-            let _ = write!(out, "{}{}:", if i > 0 { "," } else { "" }, quote(name));
+            let comma = if i > 0 { "," } else { "" };
+            out.push_str(&format!("{comma}{}:", quote(name)));
             if !value.write(&mut out) {
                 return invalid(format!("{name}: a program is given numbers, or minus infinity"));
             }
