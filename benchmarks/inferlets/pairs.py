@@ -18,22 +18,10 @@ AGENT = {
     ],
     "request": '- play_man with text "strazyrt".\n- recress_roof with rank 7.',
 }
-# Hundreds of milliseconds a tool, 120 tools (1 600 tokens), of which four are called.
-VERBS = ("find", "read", "write", "open", "close", "check", "count", "update", "create", "remove")
-NOUNS = (
-    "file",
-    "room",
-    "flight",
-    "hotel",
-    "taxi",
-    "train",
-    "ticket",
-    "note",
-    "report",
-    "photo",
-    "song",
-    "video",
-)
+# Hundreds of milliseconds per tool, 36 tools, of which four are called. Among twice as many
+# pie-tiny calls wrong ones, or writes nonsense to its limit.
+VERBS = ("find", "read", "write", "open")
+NOUNS = ("file", "room", "flight", "hotel", "taxi", "train", "ticket", "note")
 TOOL_SECONDS = {"fetch_weather": 0.35, "book_table": 0.73, "send_mail": 0.48, "pay_bill": 0.19}
 TOOLBOX = {
     "apis": [

@@ -9,6 +9,7 @@ import pytest
 from support import reference
 from support.library import LIBRARY, Library
 
+from benchmarks.inferlets.pairs import TOOL_SECONDS, TOOLBOX
 from pie_py.client.errors import InferletFailed
 
 APIS = ["play_man~48(text)", "recress_roof~19(rank)", "cook_plan~73(colour)"]
@@ -65,6 +66,12 @@ def test_optimizations_of_an_agent_stack(library: Library, url: str) -> None:
     assert found[1]["computed"] == found[0]["computed"]
     assert found[2]["computed"] < 0.8 * found[1]["computed"]
     assert [one["hidden"] > 10 for one in found] == [False, False, False, True]
+
+
+def test_the_benchmarks_toolbox_is_one_that_the_model_can_use(library: Library, url: str) -> None:
+    found = library.run("api_agent", url=url, **TOOLBOX)
+    assert found["calls"] == list(TOOL_SECONDS)
+    assert found["answer"].startswith("Done.")
 
 
 def test_agents_at_once_may_all_compute_the_documents(library: Library, url: str) -> None:
