@@ -53,6 +53,7 @@ NOT_HERE = (
     ("docs/cluster.md", "tcp://10.0.0.1:7743 --token", "needs other machines; test_machines has"
      " them as network namespaces"),
     ("examples/pie_tiny/README.md", "runs", "trains for an hour"),
+    ("examples/cml_lora/README.md", "runs", "trains for hours; test_cml_adapters trains shortly"),
 )  # fmt: skip
 
 # Blocks that another test runs: page, a text of theirs, and the test.

@@ -43,10 +43,14 @@ def sequential(random: Random, split: Split) -> Sample:
     request = draw_request(
         random, split, draw_lengths(random, random.random() < 0.08), random.randrange(4)
     )
-    waves = [
+    return conversation("sequential", SEQUENTIAL, random, request, one_by_one(request))
+
+
+def one_by_one(request: Request) -> list[list[tuple[int, int]]]:
+    """Waves of one call each: the first chain to its end, then the next."""
+    return [
         [(chain, step)] for chain, calls in enumerate(request.chains) for step in range(len(calls))
     ]
-    return _conversation("sequential", SEQUENTIAL, random, request, waves)
 
 
 def parallel(random: Random, split: Split) -> Sample:
@@ -59,7 +63,7 @@ def parallel(random: Random, split: Split) -> Sample:
         [(chain, step) for chain, calls in enumerate(request.chains) if step < len(calls)]
         for step in range(longest)
     ]
-    return _conversation("parallel", PARALLEL, random, request, waves)
+    return conversation("parallel", PARALLEL, random, request, waves)
 
 
 def call_block(identifier: str, call: str) -> str:
@@ -82,15 +86,18 @@ def final_results(chains: Sequence[Chain]) -> list[tuple[int, str]]:
     return ends
 
 
-def _conversation(
+def conversation(
     kind: str,
     mode: str,
     random: Random,
     request: Request,
     waves: Sequence[Sequence[tuple[int, int]]],
+    *,
+    listed: bool = False,
 ) -> Sample:
+    """Turns that make calls in waves of (chain, step); `listed` as in `user_prompt`."""
     prompt = turn("system", system_prompt(mode, request.functions))
-    prompt += turn("user", user_prompt(random, request.chains))
+    prompt += turn("user", user_prompt(random, request.chains, listed=listed))
     pieces = [Piece(f"{BEGIN}{prompt}<|assistant|>\n", False)]
     for wave in waves:
         alive = [(chain, step) for chain, step in wave if not _stopped(request.chains[chain], step)]

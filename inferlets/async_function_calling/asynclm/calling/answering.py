@@ -10,7 +10,7 @@ from typing import Any
 
 from asynclm.calling.generation import Generation
 from asynclm.calling.options import GREEDY, Inbox, Options
-from asynclm.calling.prompts import style_for
+from asynclm.calling.prompts import adapter_for, style_for
 from asynclm.calling.record import Record
 from asynclm.choices import Mode, Strictness, Style, Syntax
 from asynclm.tools.client import ClientLink
@@ -90,7 +90,8 @@ def _settings(options: Namespace, mode: Mode, model: Model) -> Options:
         script = Script.from_json(
             found, most_a_turn=1 if mode is Mode.SYNC else None, asynchronous=mode.is_async
         )
-    trained = script is not None or style_for(model) is Style.COMPACT
+    adapter = options.adapter or adapter_for(model)
+    trained = script is not None or style_for(model, adapter) is Style.COMPACT
     most = 1024 if trained else 256
     return Options(
         mode=mode,
@@ -105,6 +106,7 @@ def _settings(options: Namespace, mode: Mode, model: Model) -> Options:
         limit=options.limit,
         timeout=options.timeout,
         call_first=not trained,
+        adapter=adapter,
         script=script,
     )
 

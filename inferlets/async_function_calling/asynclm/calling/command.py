@@ -46,6 +46,7 @@ def _parser(mode: Mode) -> tuple[ArgumentParser, set[str]]:
         "--tools", help="JSON list of tools, see docs/async-function-calling.md; @FILE reads a file"
     )
     add("--model", help="the server's default one if not given")
+    add("--adapter", help="LoRA of the model that all goes through; `cml` if it has that one")
     add("--syntax", choices=list(Syntax), default=Syntax.PYTHON, help="of calls")
     add("--style", choices=list(Style), help="of the prompt; what suits the model if not given")
     add("--strictness", choices=list(Strictness), default=Strictness.TOOLS, help="of calls")

@@ -90,7 +90,7 @@ class Generation:
         self._options = options
         self._recorder = Recorder(on_event)
         self._dialect = Dialect(model.tokenizer)
-        self._style = options.style or style_for(model)
+        self._style = options.style or style_for(model, options.adapter)
         self._monitor = Monitor(self._dialect, model.stop_tokens)
         self._interrupts = InterruptManager(self._dialect, most_tokens=options.most_value_tokens)
         self._executor = Executor(

@@ -8,6 +8,7 @@ from typing import Any
 
 from asynclm.calling.generation import Generation
 from asynclm.calling.options import Inbox, Options
+from asynclm.calling.prompts import adapter_for
 from asynclm.tools.client import ClientLink
 from asynclm.tools.estimates import learn, learned
 from asynclm.tools.kinds import BadTools, load_tools
@@ -35,7 +36,9 @@ async def serve(text: str) -> None:
         report = Report(stream=job.get("stream", False))
         most = job.get("max_tokens") or model.max_position
         options = Options(
-            sampler=DeviceSampler(**job["sampler"]), max_tokens=most, adapter=job.get("adapter")
+            sampler=DeviceSampler(**job["sampler"]),
+            max_tokens=most,
+            adapter=job.get("adapter") or adapter_for(model),
         )
         generation = Generation(model, tools, options, inbox=inbox, on_event=report.event)
         report.generation = generation

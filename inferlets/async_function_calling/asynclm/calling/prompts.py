@@ -1,7 +1,7 @@
 """Prompts: what a model is told of its tools, and how results come back in synchronous turns.
 
-`compact` is the form that pie-tiny was trained on, `json` is for any other model (AsyncLM,
-section 4).
+`compact` is the form that pie-tiny and adapters called `cml` were trained on, `json` is for any
+other model (AsyncLM, section 4).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from inferlet.context import Context
 from inferlet.model import Model
 
 COMPACT_MODELS = ("pie-tiny",)  # beginnings of names of models trained on the compact form
+ADAPTER = "cml"  # name of an adapter that was trained on the compact form, for a model with it
 COMPACT_TASKS = 5  # the most in a request that those models have seen
 
 _COMPACT = {
@@ -27,9 +28,15 @@ _COMPACT = {
 }
 
 
-def style_for(model: Model) -> Style:
-    """The form that suits a model, by its name."""
-    return Style.COMPACT if model.name.startswith(COMPACT_MODELS) else Style.JSON
+def adapter_for(model: Model) -> str | None:
+    """The adapter through which a model knows CML, if it has one."""
+    return ADAPTER if "adapter" in model.traits and ADAPTER in model.adapters else None
+
+
+def style_for(model: Model, adapter: str | None) -> Style:
+    """The form that suits a model through an adapter, by their names."""
+    trained = adapter == ADAPTER or model.name.startswith(COMPACT_MODELS)
+    return Style.COMPACT if trained else Style.JSON
 
 
 def system_prompt(
@@ -80,7 +87,7 @@ def add_tool_turn(ctx: Context, style: Style, dialect: Dialect, results: list[in
         ValueError: the model's chat template can't do that.
     """
     codec = dialect.codec
-    if style is Style.COMPACT:
+    if style is Style.COMPACT and "<|tool|>" in dialect.special:
         before, after = "\n<|tool|>\n", "<|end|>\n<|assistant|>\n"
         stop = ctx.model.stop_tokens[:1]
         ctx.append([*stop, *codec.encode(before), *results, *codec.encode(after)])

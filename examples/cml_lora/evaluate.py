@@ -1,0 +1,140 @@
+"""What a model does with CML: on functions that training never named, and held to nothing.
+
+    python -m examples.cml_lora.evaluate MODEL.gguf TOKENIZER.json [--adapter FOLDER]
+
+Shares come with their 95 % intervals (Wilson 1927).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import click
+import torch
+from peft import PeftModel
+from tokenizers import Tokenizer
+
+from examples.cml_lora.general import HELD_OUT_TOPICS, answers
+from examples.cml_lora.lora import answer_loss, load_model
+from examples.cml_lora.tasks import draw_sample, encode_text, in_chat_template
+from examples.cml_lora.train import Ids
+from examples.pie_tiny.call_episodes import Asynchronous, Calls, Synchronous
+from examples.pie_tiny.corpus.sample import END, Split
+from examples.pie_tiny.decoding import decode
+from examples.pie_tiny.episodes import Vocabulary
+
+SEED = "cml-lora-test"
+Z = 1.96  # standard deviations of 95 %
+WINDOW = 256  # tokens of a held-out text that are read together
+
+
+class TextMarkers(Vocabulary):
+    """pie-tiny's texts in another model's tokens; its episodes look for blocks at each `]`."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Takes the tokenizer of a model whose chat template is ChatML."""
+        self._ids = Ids(tokenizer)
+        self._text_of = tokenizer
+        ends = {n: "]" for n in range(tokenizer.get_vocab_size()) if self.decode([n]).endswith("]")}
+        stop = tokenizer.token_to_id("<|im_end|>")
+        self.special = {**ends, stop: END, tokenizer.token_to_id("<|im_start|>"): "<|user|>"}
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of pie-tiny's text."""
+        return encode_text(self._ids, in_chat_template(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; a turn that the model begins itself is one to pie-tiny's parser."""
+        text: str = self._text_of.decode(list(ids), skip_special_tokens=False)
+        return text.replace("<|im_start|>", "<|user|>")
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.argument("tokenizer", type=click.Path(exists=True, path_type=Path))
+@click.option("--adapter", type=click.Path(exists=True, path_type=Path), help="A folder of PEFT's.")
+@click.option("--requests", default=200, help="So many in each way of calling.")
+@click.option("--text", type=click.Path(exists=True, path_type=Path), help="English, held out.")
+@click.option("--answers", "kept", type=click.Path(path_type=Path), help="Keeps general answers.")
+def main(
+    model: Path,
+    tokenizer: Path,
+    adapter: Path | None,
+    requests: int,
+    text: Path | None,
+    kept: Path | None,
+) -> None:
+    """Prints a line of JSON for each figure."""
+    encoder = Tokenizer.from_file(str(tokenizer))
+    base = load_model(model)
+    general = answers(base, encoder, HELD_OUT_TOPICS, kept) if kept else []
+    rows = [(row, [True] * len(row)) for row in _windows(encoder, text)] if text else []
+    losses = [_loss(base, part) for part in (rows, general)]
+    if adapter is not None:
+        base = PeftModel.from_pretrained(base, adapter).merge_and_unload()
+    for name, part, before in zip(("text", "general"), (rows, general), losses, strict=True):
+        if part:
+            _tell(f"log-likelihood of {name}", before=-before, after=-_loss(base, part))
+    vocabulary = TextMarkers(encoder)
+    for way in ("sync", "async"):
+        episodes = play(base, vocabulary, requests, asynchronous=way == "async")
+        _share(f"{way}: valid CML", [episode.violation is None for episode in episodes])
+        _share(f"{way}: all calls right", [episode.all_right for episode in episodes])
+        right = [True] * sum(episode.ledger.right for episode in episodes)
+        wanted = sum(len(episode.ledger.expected) for episode in episodes)
+        _share(f"{way}: calls right", right + [False] * (wanted - len(right)))
+        _share(f"{way}: last words right", [episode.closed_right for episode in episodes])
+
+
+def play(
+    model: torch.nn.Module, vocabulary: Vocabulary, requests: int, *, asynchronous: bool
+) -> list[Calls]:
+    """Has a model answer held-out requests, with the likeliest token each time."""
+    episodes: list[Calls] = []
+    for number in range(requests):
+        random = Random(f"{SEED}:{number}")
+        sample = draw_sample(random, Split(held_out=True), asynchronous=asynchronous)
+        episodes.append(
+            Asynchronous(vocabulary, sample, random)
+            if asynchronous
+            else Synchronous(vocabulary, sample)
+        )
+    decode(model, episodes, rows=32)
+    return episodes
+
+
+def wilson(right: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share."""
+    share, square = right / of, Z * Z / of
+    middle = (share + square / 2) / (1 + square)
+    half = Z / (1 + square) * math.sqrt(share * (1 - share) / of + square / (4 * of))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _windows(encoder: Tokenizer, text: Path) -> list[list[int]]:
+    ids = encoder.encode(text.read_text()).ids
+    return [ids[start : start + WINDOW] for start in range(0, len(ids) - WINDOW + 1, WINDOW)]
+
+
+@torch.inference_mode()
+def _loss(model: torch.nn.Module, rows: Sequence[tuple[list[int], list[bool]]]) -> float:
+    """Mean negative log-likelihood of the learned tokens, in nats."""
+    parts = [answer_loss(model, [ids], [learned]) for ids, learned in rows]
+    return sum(float(loss) * count for loss, count in parts) / max(1, sum(c for _, c in parts))
+
+
+def _share(name: str, outcomes: Sequence[bool]) -> None:
+    low, high = wilson(sum(outcomes), len(outcomes))
+    _tell(name, share=sum(outcomes) / len(outcomes), low=low, high=high, of=len(outcomes))
+
+
+def _tell(name: str, **figures: float) -> None:
+    print(json.dumps({"figure": name, **{k: round(v, 4) for k, v in figures.items()}}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The model and its adapter: loaded from a checkpoint, saved as PEFT saves it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM
+
+TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def load_model(checkpoint: Path) -> torch.nn.Module:
+    """A frozen causal language model in bfloat16, from a GGUF file or a folder of safetensors."""
+    if checkpoint.suffix == ".gguf":
+        folder, name = checkpoint.parent, {"gguf_file": checkpoint.name}
+    else:
+        folder, name = checkpoint, {}
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, **name)
+    return model.requires_grad_(False)
+
+
+def with_new_adapter(model: torch.nn.Module, rank: int) -> PeftModel:
+    """The model with a LoRA, in bfloat16, on every linear layer of its blocks."""
+    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=TARGETS, task_type="CAUSAL_LM")
+    return get_peft_model(model, config, autocast_adapter_dtype=False)
+
+
+def answer_loss(
+    model: torch.nn.Module, ids: Sequence[Sequence[int]], learned: Sequence[Sequence[bool]]
+) -> tuple[torch.Tensor, int]:
+    """Mean negative log-likelihood of the learned tokens, and how many they are.
+
+    Padding is at the right, where a causal model's other tokens do not see it; logits are computed
+    where something is learned alone.
+    """
+    width = max(map(len, ids))
+    tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in ids])
+    wanted = torch.tensor([[*row, *[False] * (width - len(row))] for row in learned])[:, 1:]
+    inner = model.get_base_model() if isinstance(model, PeftModel) else model
+    hidden = inner.model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
+    logits = inner.lm_head(hidden[wanted])
+    loss = torch.nn.functional.cross_entropy(logits.float(), tokens[:, 1:][wanted])
+    return loss, int(wanted.sum())

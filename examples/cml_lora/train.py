@@ -1,0 +1,147 @@
+"""Trains the adapter, from nothing or from where the last run ended.
+
+    python -m examples.cml_lora.train MODEL.gguf TOKENIZER.json RUN_FOLDER --tokens 600000
+
+SIGTERM and SIGINT end it after the step under way; the same command goes on.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import click
+import torch
+from tokenizers import Tokenizer
+
+from examples.cml_lora.general import TOPICS, answers
+from examples.cml_lora.lora import answer_loss, load_model, with_new_adapter
+from examples.cml_lora.tasks import draw_sample, encode_sample
+from examples.pie_tiny.corpus.sample import Split
+
+SEED = "cml-lora-train"
+POOL = 32  # samples that are drawn together and sorted by length, so that little is padding
+BATCH = 4
+LONGEST = 400  # tokens of a sample
+WARM_UP = 20  # steps
+SAVED_EVERY = 120  # seconds
+
+Row = tuple[list[int], list[bool]]
+
+
+class Ids:
+    """A tokenizer that gives ids."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.argument("tokenizer", type=click.Path(exists=True, path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--tokens", default=600_000, help="To read, in all; the rate falls up to there.")
+@click.option("--easy", default=0.25, help="This share of them is of easy requests, at first.")
+@click.option("--general", default=0.1, help="Share of rows that are general questions.")
+@click.option("--rank", default=8)
+@click.option("--rate", default=1e-3, help="Of learning, at its highest.")
+def main(
+    model: Path,
+    tokenizer: Path,
+    folder: Path,
+    tokens: int,
+    easy: float,
+    general: float,
+    rank: int,
+    rate: float,
+) -> None:
+    """Trains on MODEL; FOLDER gets a checkpoint and `adapter`, as PEFT saves it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    encoder = Tokenizer.from_file(str(tokenizer))
+    base = load_model(model)
+    kept = answers(base, encoder, TOPICS, folder / "general.json") if general else []
+    torch.manual_seed(0)
+    adapted = with_new_adapter(base, rank)
+    parameters = [p for p in adapted.parameters() if p.requires_grad]
+    masters = [p.detach().float() for p in parameters]  # what is learnt; bfloat16 rounds it
+    optimizer = torch.optim.AdamW(masters, lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
+    state = {"step": 0, "read": 0}
+    if (folder / "state.pt").exists():
+        saved = torch.load(folder / "state.pt")
+        for values in (masters, parameters):
+            for value, kept_value in zip(values, saved["parameters"], strict=True):
+                value.data.copy_(kept_value)
+        optimizer.load_state_dict(saved["optimizer"])
+        state = saved["state"]
+
+    def save() -> None:
+        whole = {"parameters": masters, "optimizer": optimizer.state_dict(), "state": state}
+        torch.save(whole, folder / "state.new")
+        (folder / "state.new").replace(folder / "state.pt")
+        adapted.save_pretrained(folder / "adapter")
+
+    ended: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda caught, _: ended.append(caught))
+    since, saved_at = time.monotonic(), time.monotonic()
+    before = state["read"]
+    while state["read"] < tokens and not ended:
+        for rows in batches(encoder, kept, state["step"], state["read"] < easy * tokens, general):
+            done = state["read"] / tokens
+            for group in optimizer.param_groups:
+                group["lr"] = rate * min((state["step"] + 1) / WARM_UP, max(1.0 - done, 0.05))
+            loss, count = answer_loss(adapted, *zip(*rows, strict=True))
+            loss.backward()
+            for parameter, master in zip(parameters, masters, strict=True):
+                assert parameter.grad is not None
+                master.grad, parameter.grad = parameter.grad.float(), None
+            torch.nn.utils.clip_grad_norm_(masters, 1.0)
+            optimizer.step()
+            for parameter, master in zip(parameters, masters, strict=True):
+                parameter.data.copy_(master)
+            state["step"] += 1
+            state["read"] += sum(len(ids) for ids, _ in rows)
+            speed = (state["read"] - before) / (time.monotonic() - since)
+            print(
+                f"{state['step']} {state['read']} {loss.item():.4f} {count} {speed:.0f}/s",
+                flush=True,
+            )
+            if ended:
+                break
+        if time.monotonic() - saved_at > SAVED_EVERY:
+            save()
+            saved_at = time.monotonic()
+    save()
+
+
+def batches(
+    encoder: Tokenizer, kept: list[Row], step: int, easy: bool, general: float
+) -> Iterator[list[Row]]:
+    """The next few batches of rows, each of rows of about one length."""
+    random = Random(f"{SEED}:{step}")
+    pool: list[Row] = []
+    while len(pool) < POOL:
+        if random.random() < general:
+            pool.append(random.choice(kept))
+            continue
+        asynchronous = random.random() < 0.6
+        sample = draw_sample(random, Split(), asynchronous=asynchronous, easy=easy)
+        row = encode_sample(Ids(encoder), sample)
+        if len(row[0]) <= LONGEST:
+            pool.append(row)
+    pool.sort(key=lambda row: len(row[0]))
+    groups = [pool[start : start + BATCH] for start in range(0, POOL, BATCH)]
+    random.shuffle(groups)
+    yield from groups
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""An adapter that teaches a model CML: what it is trained on, by what, and how it is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from click.testing import CliRunner
+from support.checkpoints import make_llama, small_tokenizer
+from support.scripts import results, run, script, simulated
+from support.servers import Server
+from tokenizers import Tokenizer
+
+from examples.cml_lora.evaluate import TextMarkers, wilson
+from examples.cml_lora.tasks import draw_sample, encode_sample
+from examples.cml_lora.train import Ids, main
+from examples.pie_tiny.call_episodes import Synchronous
+from examples.pie_tiny.corpus.sample import Sample, Split
+from examples.pie_tiny.corpus.tasks import Request
+from pie_py.client.functions import Mode
+from pie_py.client.sync import Client
+
+
+def tokenizer() -> Tokenizer:
+    made = small_tokenizer()
+    made.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    return made.backend_tokenizer
+
+
+def drawn(count: int, *, asynchronous: bool, held_out: bool = False) -> list[Sample]:
+    split = Split(held_out=held_out)
+    return [draw_sample(Random(n), split, asynchronous=asynchronous) for n in range(count)]
+
+
+def names(samples: list[Sample]) -> set[str]:
+    requests = [sample.answer["request"] for sample in samples]
+    assert all(isinstance(request, Request) for request in requests)
+    return {function.name for request in requests for function in request.functions}  # type: ignore[attr-defined]
+
+
+def test_functions_of_the_evaluation_are_in_no_training_sample() -> None:
+    trained = names(drawn(300, asynchronous=True) + drawn(300, asynchronous=False))
+    assert not trained & names(drawn(300, asynchronous=True, held_out=True))
+
+
+def test_training_shows_all_that_programs_meet() -> None:
+    texts = [sample.text for sample in drawn(300, asynchronous=True)]
+    for part in ("[INTR]user[HEAD]also ", "[INTR]agent[HEAD]", "error: ", "[TRAP]", "Zürich"):
+        assert any(part in text for text in texts), part
+    assert any("no answer needed" in text for text in texts)
+    assert any(text.count("\n- ") == 1 for text in texts)  # a list of one task
+
+
+def test_the_model_learns_its_own_words_alone() -> None:
+    encoder = tokenizer()
+    for sample in drawn(50, asynchronous=True):
+        ids, learned = encode_sample(Ids(encoder), sample)
+        own = [token for token, is_own in zip(ids, learned, strict=True) if is_own]
+        text = encoder.decode(own, skip_special_tokens=False)
+        assert "[INTR]" not in text
+        assert text.startswith("[CALL]")
+        assert text.endswith("<|im_end|>")
+
+
+def test_ideal_answers_are_all_right() -> None:
+    encoder = tokenizer()
+    vocabulary = TextMarkers(encoder)
+    for sample in drawn(50, asynchronous=False, held_out=True):
+        episode = Synchronous(vocabulary, sample)
+        ids, learned = encode_sample(Ids(encoder), sample)
+        shown = list(episode.prompt)
+        for token, is_own in zip(ids, learned, strict=True):
+            if is_own:
+                assert len(shown) < len(ids)
+                shown += [token, *episode.sampled(token)]
+        assert shown == ids
+        assert episode.all_right
+        assert episode.closed_right
+
+
+def test_intervals_of_shares() -> None:
+    low, high = wilson(90, 100)  # as in Brown, Cai and DasGupta 2001, by their formula (4)
+    assert (round(low, 4), round(high, 4)) == (0.8256, 0.9448)
+    assert wilson(0, 10)[0] == 0.0
+    assert wilson(10, 10)[1] == 1.0
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A random model, and a run that was trained on it, stopped, and gone on with."""
+    folder = tmp_path_factory.mktemp("cml")
+    model = make_llama(folder / "model", max_position=4096)
+    before: list[torch.Tensor] = []
+    for tokens in (8_000, 16_000):
+        given = [model, model / "tokenizer.json", folder / "run", "--tokens", tokens]
+        done = CliRunner().invoke(main, [*map(str, given), "--general", "0", "--rank", "4"])
+        assert done.exception is None, done.output
+        state = torch.load(folder / "run" / "state.pt")
+        assert state["state"]["read"] >= tokens
+        before += [state["optimizer"]["state"][0]["step"]]
+    assert before[0] < before[1] == state["state"]["step"]  # it went on, and began nothing anew
+    return model, folder / "run" / "adapter"
+
+
+@pytest.fixture(scope="module")
+def adapted(
+    trained: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Client]:
+    """A client of a server that has the model with the adapter."""
+    model, adapter = trained
+    served = {"source": str(model), "name": "plain", "kv_pages": 1024}
+    served["adapters"] = {"cml": str(adapter)}
+    with (
+        Server(tmp_path_factory.mktemp("server"), models=[served]) as running,
+        running.client() as connected,
+    ):
+        yield connected
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_model_with_the_adapter_is_told_what_it_was_trained_on(
+    adapted: Client, mode: Mode
+) -> None:
+    tools = [simulated("say", 0.01, "hi"), simulated("echo", 0.02, "{x}", parameters=["x"])]
+    calls = script("a: say()", ('b: echo(x="hi")', "a"))
+    record = run(adapted, tools, calls, mode=mode)
+    assert results(record) == {"a": '"hi"', "b": '"hi"'}
+    assert record["text"] == "Done."
+    rules = run(adapted, tools, calls, "--style", "json", mode=mode)
+    assert record["prompt_tokens"] < rules["prompt_tokens"] / 4
+
+
+def test_it_is_free_to_call_nothing_and_to_need_no_answer(adapted: Client) -> None:
+    tools = [simulated("say", 0.01, "hi")]
+    record = run(adapted, tools, None, "--max-tokens", "20")
+    forced = run(adapted, tools, None, "--max-tokens", "20", "--style", "json")
+    assert record["generated_tokens"] <= 20
+    assert record["prompt_tokens"] < forced["prompt_tokens"]
