@@ -24,6 +24,7 @@ EXAMPLES = {
     "cluster join": "pie-py cluster join tcp://127.0.0.1:7743 --token token.json --nodes 2",
     "cluster status": "pie-py cluster status --json",
     "cluster drain": "pie-py cluster drain n2 --seconds 600",
+    "cluster restart": "pie-py cluster restart n2 --seconds 600",
     "cluster down": "pie-py cluster down",
 }
 
@@ -147,14 +148,17 @@ def status(folder: Path | None, as_json: bool) -> None:
         say(f"HTTP at {url}")
 
 
-@command.command("drain")
-@click.argument("node")
-@click.option(
+seconds_option = click.option(
     "--seconds",
     default=3600.0,
     type=click.FloatRange(0, 1e6),
     help="After which it ends even with instances.  [default: an hour]",
 )
+
+
+@command.command("drain")
+@click.argument("node")
+@seconds_option
 @folder_option
 def drain(node: str, seconds: float, folder: Path | None) -> None:
     """Have NODE take no more; it ends when it is empty, or at the deadline."""
@@ -164,6 +168,20 @@ def drain(node: str, seconds: float, folder: Path | None) -> None:
         token, folder = _token(folder)
         operate.drain(token, folder, node, seconds)
     say(f"{node} takes no more, and ends when it is empty, or in {seconds:g} s")
+
+
+@command.command("restart")
+@click.argument("node")
+@seconds_option
+@folder_option
+def restart(node: str, seconds: float, folder: Path | None) -> None:
+    """Drain NODE, and start it again then: its control process and its worker."""
+    from pie_cluster.machines import operate
+
+    with _problems_shown():
+        token, folder = _token(folder)
+        operate.drain(token, folder, node, seconds, again=True)
+    say(f"{node} takes no more, and starts again when it is empty, or in {seconds:g} s")
 
 
 @command.command("down")

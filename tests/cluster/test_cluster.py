@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -274,6 +274,10 @@ def test_a_killed_control_process_takes_its_own_instances_alone(
             assert seconds < 3
     assert echoes(other)
     cluster.lives_again(victim.node)
+    assert (
+        "control process was killed by SIGKILL"
+        in (cluster.folder / "logs/directory.log").read_text()
+    )
     assert echoes(launched_on(client, "n1"))
     assert echoes(other)
 
@@ -1008,6 +1012,34 @@ def test_a_machine_that_left_takes_nobodys_place(cluster: Cluster) -> None:
     cluster.leave(fourth)
 
 
+def test_a_machine_that_died_takes_nobodys_place(cluster: Cluster) -> None:
+    third, fourth = cluster.folder / "died", cluster.folder / "later"
+    (gone,) = cluster.join(third)
+    cluster.others.remove(third)
+    kept = keeper(third)
+    assert kept is not None
+    for process in (kept, *kept.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    wait_for(lambda: cluster.state(gone) == "gone")
+    (node,) = cluster.join(fourth)
+    assert cluster.state(node) == "ready"
+    wait_for(lambda: cluster.state(gone) != "ready")
+    cluster.leave(fourth)
+
+
+def test_a_node_is_started_again_when_it_is_empty(client: Client, cluster: Cluster) -> None:
+    instance = launched_on(client, "n2")
+    told = run("restart", "n2", "--folder", str(cluster.folder))
+    assert told.exit_code == 0, told.output
+    wait_for(lambda: cluster.state("n2") == "draining")
+    assert echoes(instance)
+    assert client.launch("echo").node != instance.node
+    instance.send("end")
+    assert instance.result() == "done"
+    cluster.lives_again(instance.node)
+
+
 def test_a_head_whose_keeper_was_killed_starts_again_and_its_nodes_go_on(cluster: Cluster) -> None:
     before = {name: node.incarnation for name, node in cluster.nodes().items()}
     alive = Names(cluster.folder / "nodes").read()
@@ -1023,6 +1055,7 @@ def test_a_head_whose_keeper_was_killed_starts_again_and_its_nodes_go_on(cluster
         operate.up(cluster.config, lambda text: None)
     config = cluster.config.model_copy(update={"endpoint": cluster.endpoint})
     cluster.token = operate.up(config, lambda text: None)
+    assert "n1.1 begins" in (cluster.folder / "logs/directory.log.1").read_text()
     after = cluster.nodes()
     assert [after[name].incarnation for name in alive] == [before[name] for name in alive]
     assert [after[name].state for name in alive] == ["ready"] * len(alive)

@@ -257,6 +257,24 @@ def test_a_drained_node_has_no_other_life() -> None:
     some.check_wanted("n2")
 
 
+def test_a_draining_node_that_ends_before_it_is_empty_has_no_other_life() -> None:
+    some = directory("n1", "n2")
+    some.drain("n1", 60, 0.0)
+    refused("drained", lambda: some.check_wanted("n1"))
+    assert some.due(0.0) == [Remove(Life("n1", 1))]
+
+
+def test_a_node_that_is_to_serve_again_has_another_life() -> None:
+    some, restarted = directory("n1", "n2"), directory("n2")
+    some.drain("n1", 5, 0.0, again=True)
+    told = some.report(report(1, instances=1), KEY, 0.5)
+    assert told == Renewed(1, 4500, again=True)
+    assert some.due(5.0) == [Replace(Life("n1", 1))]
+    some.check_wanted("n1")
+    knows = restarted.join(join("n1", drain_ms=4500, again=True), KEY, 0.5)
+    assert knows == Renewed(0, 4500, again=True)
+
+
 def test_a_directory_that_begins_again_learns_of_drains() -> None:
     some = directory("n2")
     assert some.join(join("n1", 1, drain_ms=5000), KEY, 0.0) == Renewed(0, 5000)

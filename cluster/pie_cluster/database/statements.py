@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from threading import Lock
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import psycopg
+import trio
 
 from pie_control.store.postgres import OPTIONS, line_of
 
 # A lease must not wait behind a statement that waits for a lock.
 LOCK_MS = 2000
+
+Value = TypeVar("Value")
 
 
 class DatabaseAway(Exception):
@@ -19,28 +21,31 @@ class DatabaseAway(Exception):
 
 
 class Connection:
-    """Is made when it is needed. Threads may share it: their statements follow one another."""
+    """Is made when it is needed. Those who share it take turns."""
 
     def __init__(self, address: str) -> None:
         """Connects to nothing yet."""
         self._address = address
         self._sql: psycopg.Connection[tuple[Any, ...]] | None = None
-        self._lock = Lock()
+        self._turns = trio.CapacityLimiter(1)
+
+    async def ask(self, statement: Callable[[], Value]) -> Value:
+        """What a statement gives, which runs in a thread, and goes on when this is cancelled."""
+        return await trio.to_thread.run_sync(statement, limiter=self._turns, abandon_on_cancel=True)
 
     def run(self, statement: str, arguments: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Runs a statement, with its result in memory. Blocks: call it in a thread.
+        """Runs a statement, with its result in memory. Blocks: to be called by what is asked.
 
         Raises:
             DatabaseAway: see there.
         """
-        with self._lock:
-            try:
-                if self._sql is None or self._sql.closed:
-                    self._sql = psycopg.connect(self._address, autocommit=True, **OPTIONS)
-                    self._sql.execute(f"SET lock_timeout = {LOCK_MS}".encode())
-                return self._sql.execute(statement.encode(), arguments)
-            except psycopg.Error as error:
-                raise DatabaseAway(line_of(error)) from None
+        try:
+            if self._sql is None or self._sql.closed:
+                self._sql = psycopg.connect(self._address, autocommit=True, **OPTIONS)
+                self._sql.execute(f"SET lock_timeout = {LOCK_MS}".encode())
+            return self._sql.execute(statement.encode(), arguments)
+        except psycopg.Error as error:
+            raise DatabaseAway(line_of(error)) from None
 
 
 class Statements:

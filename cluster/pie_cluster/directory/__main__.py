@@ -224,8 +224,8 @@ class DirectoryServer:
                         " cluster up`",
                     )
                 return Allotted(number, self._lives.allot(count))
-            case Drain(_, node, seconds):
-                directory.drain(node, seconds, now)
+            case Drain(_, node, seconds, again):
+                directory.drain(node, seconds, now, again)
                 return Done(number)
             case Nodes():
                 return NodeList(number, self._facts(now))

@@ -150,12 +150,15 @@ class Directory:
         )
 
     def check_wanted(self, node: str) -> None:
-        """Whether another life of a node may begin.
+        """Whether another life of a node may begin; the present one is over.
 
         Raises:
             Refusal: `drained` if the node was drained. One that hears of it late, because its drain
                 was short or it was cut off, is told here.
         """
+        known = self._table.find(node)
+        if known is not None and isinstance(order := _after(known), Remove):
+            self._end(known, order)
         if node in self._removed:
             raise Refusal("drained", f"{node} is drained and has no other life")
 
@@ -195,7 +198,7 @@ class Directory:
             self._leases.drop(known)
             self._draining.pop(known, None)
             if known.life == node.life and known.drain_until is not None:
-                until = known.drain_until
+                until, node.again = known.drain_until, known.again
         if until is not None:
             self._drain(node, until)
         self._ended.pop(message.node, None)
@@ -207,7 +210,7 @@ class Directory:
         self._table.export(node, message.exports)
         self._leases.renew(node, now)
         self._on_change(node, None)
-        return Renewed(0, _milliseconds(node, now), self.keys)
+        return Renewed(0, _milliseconds(node, now), self.keys, node.again)
 
     def report(self, message: Report, sender: bytes, now: float) -> ToNode:
         """A life tells what has changed; its lease is renewed."""
@@ -233,11 +236,12 @@ class Directory:
         self._leases.renew(node, now)
         self._on_change(node, message if took and node.bucket is not None else None)
         if message.drain_ms is not None and not message.load.instances:
-            self._end(node, Remove(node.life))
-        return Renewed(message.number, _milliseconds(node, now), self.keys)
+            self._end(node, _after(node))
+        return Renewed(message.number, _milliseconds(node, now), self.keys, node.again)
 
-    def drain(self, name: str, seconds: float, now: float) -> None:
-        """A node takes no more; it is removed when it is empty, or `seconds` from now.
+    def drain(self, name: str, seconds: float, now: float, again: bool = False) -> None:
+        """A node takes no more; it is removed when it is empty, or `seconds` from now; or has
+        another life then, if it is to begin `again`.
 
         Raises:
             Refusal: `not-found`; `invalid` if no other node would take launches.
@@ -255,6 +259,7 @@ class Directory:
                 " or end the cluster with `pie-py cluster down`",
             )
         self._drain(node, now + seconds)
+        node.again = again
         self._table.refresh(node, now)
         self._on_change(node, None)
 
@@ -262,7 +267,7 @@ class Directory:
         """What is to be carried out by now; to be asked at least once per second."""
         self._look(now)
         for node in [node for node, until in self._draining.items() if until <= now]:
-            self._end(node, Remove(node.life))
+            self._end(node, _after(node))
         orders, self._orders = self._orders, []
         return orders
 
@@ -432,8 +437,7 @@ class Directory:
             self._table.refresh(node, now)
             self._on_change(node, None)
         for node in gone:
-            order = Replace(node.life) if node.drain_until is None else Remove(node.life)
-            self._end(node, order)
+            self._end(node, _after(node))
 
     def _drain(self, node: Node, until: float) -> None:
         node.drain_until = self._draining[node] = until
@@ -466,6 +470,12 @@ def _life(text: str) -> Life:
         return parse_life(text)
     except BadName as error:
         raise Refusal("not-found", str(error)) from None
+
+
+def _after(node: Node) -> Order:
+    """What follows when this life ends."""
+    drained = node.drain_until is not None and not node.again
+    return Remove(node.life) if drained else Replace(node.life)
 
 
 def _location(node: Node) -> Location:

@@ -34,12 +34,14 @@ class Node:
         has_worker: whether launches would find one.
         heard: when it last reported, by the directory's clock.
         drain_until: when a drain's deadline is, by the same clock.
+        again: whether another life begins after the drain.
         bucket: where the table has it; None if it takes no launches.
     """
 
     __slots__ = (
         "_free_at",
         "_pool_seconds",
+        "again",
         "bucket",
         "cached",
         "drain_until",
@@ -67,6 +69,7 @@ class Node:
         self.heard = now
         self.silent = False
         self.drain_until: float | None = None
+        self.again = what.again
         self.bucket: int | None = None
         self.take(what.load, now)
 
@@ -110,6 +113,7 @@ class Node:
             cached=list(self.cached.items()),
             exports=[],
             drain_ms=None,
+            again=False,
         )
 
     @property

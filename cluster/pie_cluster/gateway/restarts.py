@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 import trio
@@ -38,8 +38,6 @@ AWAY_TRIES = 3  # of a question to a database that is away
 WAIT_SECONDS = 30.0  # that who asks for an instance waits for its next run
 HOPELESS = ("not-found", "program-rejected")  # of a program: no other node can run it
 
-Value = TypeVar("Value")
-
 
 class Restarts:
     """Takes leases over, and has nodes launch what ran under them."""
@@ -62,7 +60,7 @@ class Restarts:
         connection = Connection(store.database)
         self._table, self._leases = Launches(connection), Leases(connection)
         self._store = store
-        self._limiter = trio.CapacityLimiter(1)
+        self._ask = connection.ask
         self._directory = directory
         self._links = links
         self._clock = clock
@@ -179,11 +177,6 @@ class Restarts:
                         life = launch.life
                 await trio.sleep(LOOK_SECONDS / 2)
         raise ApiError("busy", f"{name} waits to be launched again; ask again later")
-
-    async def _ask(self, statement: Callable[[], Value]) -> Value:
-        return await trio.to_thread.run_sync(
-            statement, limiter=self._limiter, abandon_on_cancel=True
-        )
 
 
 def _where(instance: str, number: int) -> Where:

@@ -47,6 +47,7 @@ PREFIX = "node-"
 RANKS_PREFIX = "ranks-"
 DROP_SECONDS = 1.0  # before another try to note that a node is drained
 PLACE_SECONDS = 2.0  # for an actor to say where it is
+ROOM_SECONDS = 60.0  # for a machine's nodes to be placed on it, before that is tried anew
 HOST_SECONDS = 10.0  # without an answer, after which an actor's machine is taken for lost
 AGAIN_SECONDS = 1.0  # between two questions to it
 NODE_ROOM = {"pie_node": 1}
@@ -158,17 +159,22 @@ def connect(token: Token, host: str, folder: Path) -> None:
     )
 
 
-def place_nodes(names: list[str], gpus: int, resource: str) -> None:
-    """Has Ray place nodes that it does not have.
+def place_nodes(names: list[str], gpus: int, folder: Path, room: int) -> None:
+    """Has Ray place nodes of this machine that it does not have, and waits until they are placed.
+
+    Those of machines that have died, which Ray starts wherever there is room, keep what these leave
+    of it; others end, and Ray forgets them.
 
     Args:
-        names: of the nodes.
+        names: of the nodes; they go elsewhere only when this machine has died.
         gpus: of each.
-        resource: of the machine that they belong to; they go elsewhere only when it has died.
+        folder: of this machine.
+        room: for so many nodes.
 
     Raises:
-        LookupError: if Ray does not know the machine yet.
+        LookupError: if Ray does not know the machine yet, or nodes have no place yet.
     """
+    resource = machine_resource(folder)
     machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     for known in machines:
         if known["Alive"] and resource in known["Resources"]:
@@ -180,6 +186,30 @@ def place_nodes(names: list[str], gpus: int, resource: str) -> None:
     for name in names:
         if name not in named:
             _place(name, gpus, machine)
+    end = time.monotonic() + ROOM_SECONDS
+    while len(_folders(names)) < len(names):
+        if time.monotonic() > end:
+            raise LookupError("nodes of this machine have no place yet")
+        others = _folders(sorted(placed_nodes() - set(names)))
+        here = [name for name, where in others.items() if where == str(folder)]
+        for name in here[: max(0, len(here) + len(names) - room)]:
+            log.warning("%s, of a machine that has died, gives its place to this one's", name)
+            give_up_node(name)
+
+
+def _folders(names: list[str]) -> dict[str, str]:
+    """The folders of the machines where nodes are, of those that are anywhere."""
+    actors, found = {}, {}
+    for name in names:
+        with suppress(ValueError):  # Ray does not know it any more
+            actor: Any = ray.get_actor(PREFIX + name, namespace=NAMESPACE)
+            actors[actor.folder.remote()] = name
+    if not actors:
+        return {}
+    for answer in ray.wait(list(actors), num_returns=len(actors), timeout=PLACE_SECONDS)[0]:
+        with suppress(RayError):  # it has ended just then
+            found[actors[answer]] = str(ray.get(answer))
+    return found
 
 
 def placed_nodes() -> set[str]:
@@ -243,15 +273,11 @@ def forget_nodes(names: list[str], folder: Path, machines: int) -> None:
     """Ends the nodes of a machine that leaves, each of so many machines: Ray would keep them, and
     start them where there is room for others. Those that are elsewhere stay.
     """
+    folders = _folders(names)
     for name in names:
-        with suppress(ValueError):  # Ray does not know it any more
-            actor: Any = ray.get_actor(PREFIX + name, namespace=NAMESPACE)
-            place = ""
-            with suppress(RayError):  # it is nowhere
-                place = str(ray.get(actor.folder.remote(), timeout=PLACE_SECONDS))
-            if place in ("", str(folder)):
-                ray.kill(actor, no_restart=True)
-                _end_others(name, machines)
+        if folders.get(name, str(folder)) == str(folder):  # or it is nowhere
+            give_up_node(name)
+            _end_others(name, machines)
 
 
 def _end_others(node: str, machines: int) -> None:
@@ -325,7 +351,7 @@ def main() -> int:
             names = wanted_nodes(token, machine, folder)
             place_on_machines(names, gpus, token.rank_machines)
         else:
-            place_nodes(Names(folder).read(), gpus, machine_resource(folder))
+            place_nodes(Names(folder).read(), gpus, folder, machine.room)
     except (LookupError, DirectoryAway, DirectoryRefuses) as error:
         log.warning("%s", error)
         return 1  # the machine's keeper tries again

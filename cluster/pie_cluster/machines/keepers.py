@@ -12,6 +12,8 @@ import psutil
 from pie_cluster.machines.settings import ClusterProblem, write_private
 from pie_py.config.processes import python_command
 
+KEPT_LOGS = 3  # of former starts
+
 
 def start_keeper(folder: Path) -> None:
     """Starts the process that keeps this machine's part; it outlives this one, once it can be
@@ -19,8 +21,10 @@ def start_keeper(folder: Path) -> None:
     """
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    for old in logs.glob("*.log"):
-        old.unlink()
+    for old in logs.glob("*.log"):  # what they say of a start is to be of this one
+        for number in range(KEPT_LOGS, 0, -1):
+            with suppress(FileNotFoundError):
+                _older(old, number - 1).replace(_older(old, number))
     with (logs / "keeper.log").open("ab") as log:
         process = subprocess.Popen(
             python_command("-m", "pie_cluster.machines.machine", str(folder)),
@@ -34,6 +38,11 @@ def start_keeper(folder: Path) -> None:
     assert process.stdin is not None
     with suppress(BrokenPipeError), process.stdin:  # one that has ended is told of by its log
         process.stdin.write(b"!")
+
+
+def _older(log: Path, starts: int) -> Path:
+    """A log of so many starts ago."""
+    return log.with_name(f"{log.name}.{starts}") if starts else log
 
 
 def _birth(pid: int) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pie_cluster.config import FurtherRanks, MemberConfig, read_member_pair
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
+from pie_cluster.machines.endings import how_ended, memory_kills
 from pie_cluster.machines.settings import (
     Machine,
     Token,
@@ -87,10 +88,8 @@ class NodeKeeper:
                     self._await_hosts(None)
                     continue
                 backoff.start()
-                reason, drained = self._live(incarnation, hosts)
+                reason = self._live(incarnation, hosts)
                 log.warning("%s.%s has ended: %s", self._node, incarnation, reason)
-                if drained:
-                    return reason
                 time.sleep(backoff.pause())
 
     def _begin(self, directory: Directory, reason: str) -> int | None:
@@ -112,8 +111,8 @@ class NodeKeeper:
             time.sleep(LOOK_SECONDS)
         return hosts
 
-    def _live(self, incarnation: int, hosts: tuple[str, ...]) -> tuple[str, bool]:
-        """One life. Returns why it has ended, and whether it was drained."""
+    def _live(self, incarnation: int, hosts: tuple[str, ...]) -> str:
+        """One life. Returns why it has ended; whether another one follows the directory tells."""
         log_file = self._folder / "logs" / f"{self._node}.log"
         try:
             log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -121,33 +120,33 @@ class NodeKeeper:
             options = ("--with-parent", "--config", config.model_dump_json())
             child = Child("pie_control", *options, log=log_file, env=without_ray())
         except OSError as error:
-            return f"its control process cannot be started: {error}", False
+            return f"its control process cannot be started: {error}"
         with child:
             try:
                 return self._listen(child, hosts)
             finally:
                 child.kill()
 
-    def _listen(self, child: Child, hosts: tuple[str, ...]) -> tuple[str, bool]:
-        patience, heard, left = LOAD_SECONDS, time.monotonic(), ""
+    def _listen(self, child: Child, hosts: tuple[str, ...]) -> str:
+        patience, heard, left, kills = LOAD_SECONDS, time.monotonic(), "", memory_kills()
         while True:
             if self._find_hosts() != hosts:
-                return "a machine of its ranks is lost", False
+                return "a machine of its ranks is lost"
             try:
                 said = child.next_line(LOOK_SECONDS)
             except EOFError:
-                return left or f"its control process has ended with {child.kill()}", left != ""
+                return left or f"its control process {how_ended(child, kills)}"
             now = time.monotonic()
             if said is None:
                 if now - heard > patience:
-                    return f"its control process said nothing for {patience:g} s", False
+                    return f"its control process said nothing for {patience:g} s"
                 continue
             heard = now
             if "error" in said:
-                return str(said["error"]), False
+                return str(said["error"])
             if "left" in said:
                 if not said.get("drained"):
-                    return str(said["left"]), False
+                    return str(said["left"])
                 left = str(said["left"])
             if "alive" in said:
                 patience = STILL_SECONDS

@@ -162,14 +162,15 @@ def nodes_of(token: Token, folder: Path) -> list[NodeFacts]:
         return answer.nodes
 
 
-def drain(token: Token, folder: Path, node: str, seconds: float) -> None:
-    """Has a node take no more, and end when it is empty or after so many seconds.
+def drain(token: Token, folder: Path, node: str, seconds: float, again: bool = False) -> None:
+    """Has a node take no more, and end when it is empty or after so many seconds; then another life
+    of it begins, if it is to serve `again`.
 
     Raises:
         ClusterProblem: if it cannot be drained, or the directory does not answer.
     """
     with _directory(token, folder) as directory:
-        directory.ask(Drain(directory.next_number, node, seconds))
+        directory.ask(Drain(directory.next_number, node, seconds, again))
 
 
 def down(folder: Path, nodes: bool = True) -> bool:

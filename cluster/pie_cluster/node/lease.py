@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import structlog
 import trio
@@ -29,8 +28,6 @@ GIVE_BACK_SECONDS = 2.0  # that a node which ends has for that
 # It goes on while the machine sleeps, as the database's does.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-Value = TypeVar("Value")
-
 
 class NodeLease:
     """Holds the lease of this node's life, and tells when it is lost."""
@@ -40,7 +37,7 @@ class NodeLease:
         self.on_lost: list[Callable[[str], None]] = []  # told why; raise nothing
         self._life = life
         self._clock: Callable[[], float] = partial(time.clock_gettime, _CLOCK)
-        self._leases, self._limiter = Leases(connection), trio.CapacityLimiter(1)
+        self._leases, self._ask = Leases(connection), connection.ask
         self._number: int | None = None
         self._former: int | None = None  # lost, with nothing that runs under it any more
         self._until = 0.0  # by `clock`: when this node gives the lease up
@@ -103,8 +100,3 @@ class NodeLease:
         log.error("lease lost", reason=reason)
         for told in self.on_lost:
             told(reason)
-
-    async def _ask(self, statement: Callable[[], Value]) -> Value:
-        return await trio.to_thread.run_sync(
-            statement, limiter=self._limiter, abandon_on_cancel=True
-        )

@@ -71,6 +71,7 @@ class Membership:
         self._socket = Socket(member_dealer(self._context, config.directory, config.pair()))
         self._number: int | None = None  # of the last report; None: it has to join
         self._drain_until: float | None = None
+        self._again = False  # another life follows
         self._empty: trio.Event | None = None  # set once a drained node has no instance
 
     async def run(self, endpoint: str, leave: Callable[[str, bool], None]) -> None:
@@ -109,6 +110,7 @@ class Membership:
                 self._facts.all_cached(),
                 self._facts.all_exports(),
                 drain,
+                self._again,
             )
         else:
             exported, released = self._facts.changed_exports()
@@ -134,7 +136,8 @@ class Membership:
                     log.warning("the directory says what this node does not know", reason=error)
                     continue
                 match message:
-                    case Renewed(number, drain_ms, keys):
+                    case Renewed(number, drain_ms, keys, again):
+                        self._again = again
                         self._on_renewed(keys)
                         if number == 0:
                             self._number = self._number or 0

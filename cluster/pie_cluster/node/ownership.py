@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 import trio
@@ -29,8 +29,6 @@ log = structlog.get_logger("pie.cluster")
 # That a call waits for an owner; a lease that is not renewed is taken over before.
 PATIENCE_SECONDS = 25.0
 AGAIN_SECONDS = 0.3  # before the database, or an owner that refuses, is asked again
-
-Value = TypeVar("Value")
 
 
 class Here:
@@ -70,7 +68,7 @@ class Ownership:
             key: for a node of a public key.
         """
         self.secret: bytes | None = None  # of the cluster; None until the database has told it
-        self._table, self._limiter = Owners(connection), trio.CapacityLimiter(1)
+        self._table, self._ask = Owners(connection), connection.ask
         self._life = life
         self._lease = lease
         self._bus = bus
@@ -255,8 +253,3 @@ class Ownership:
             except DatabaseAway as error:
                 log.warning("topics are not released yet", reason=str(error))
                 await trio.sleep(AGAIN_SECONDS)
-
-    async def _ask(self, statement: Callable[[], Value]) -> Value:
-        return await trio.to_thread.run_sync(
-            statement, limiter=self._limiter, abandon_on_cancel=True
-        )

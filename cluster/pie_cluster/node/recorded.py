@@ -56,7 +56,7 @@ class RecordedLaunches:
         self._programs = programs
         self._fetch = fetch
         self._lease = lease
-        self._table, self._limiter = Launches(connection), trio.CapacityLimiter(1)
+        self._table, self._in_thread = Launches(connection), connection.ask
         self._held: set[Instance] = set()
         self._ends: dict[Instance, Callable[[], None]] = {}  # not recorded yet, so not told
         self._nursery: trio.Nursery | None = None
@@ -221,11 +221,6 @@ class RecordedLaunches:
             return await self._in_thread(statement)
         except DatabaseAway as error:
             raise ApiError("busy", f"the database is away: {error}") from None
-
-    async def _in_thread(self, statement: Callable[[], Value]) -> Value:
-        return await trio.to_thread.run_sync(
-            statement, limiter=self._limiter, abandon_on_cancel=True
-        )
 
 
 def _lost(instance: Instance, text: str) -> None:

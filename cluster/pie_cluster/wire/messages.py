@@ -22,8 +22,8 @@ import msgspec
 
 from pie_cluster.config import NODE_NAME
 
-CLUSTER_PROTOCOL = 1  # grows with every incompatible change
-ACCEPTED_PROTOCOLS = (1,)  # of nodes, so that a cluster can be upgraded node by node
+CLUSTER_PROTOCOL = 2  # grows with every incompatible change
+ACCEPTED_PROTOCOLS = (2,)  # of nodes, so that a cluster can be upgraded node by node
 MOST_AVOIDED = 8  # lives where one launch may not go
 NO_WORKER = 1 << 53  # `used_tokens` of a node whose worker is away: it has no room
 MOST_HINTS = 512  # keys that one message names, and that the directory keeps of one node
@@ -71,6 +71,7 @@ class Join(_Message, tag="join", frozen=True):
     cached: Cached = []  # (user, program) and the tokens that a launch would find
     exports: Keys = []
     drain_ms: Count | None = None  # what is left until the deadline, if the node drains
+    again: bool = False  # after which another life of it is to begin
 
 
 class Report(_Message, tag="report", frozen=True):
@@ -95,6 +96,7 @@ class Renewed(_Message, tag="renewed", frozen=True):
     number: Count  # of the report, 0 of a join
     drain_ms: Count | None = None  # drain until then
     keys: Count = 0  # another number whenever users' keys may have been removed
+    again: bool = False  # another life is to begin after the drain
 
 
 class JoinAgain(_Message, tag="join-again", frozen=True):
@@ -157,6 +159,7 @@ class Drain(_Message, tag="drain", frozen=True):
     number: Count
     node: Text
     seconds: Seconds
+    again: bool = False  # and then to begin another life
 
 
 class UserOf(_Message, tag="user-of", frozen=True):
