@@ -122,6 +122,7 @@ class Program:
         """How many contexts beside its own it reads the logits of."""
         numbers = [node.attributes[0] for node in self.nodes if node.operation == "beside"]
         return max(numbers, default=-1) + 1
+
     def given_sizes(self, vocabulary: int) -> Mapping[int, int]:
         """Sizes of what it is given by name."""
         return GIVEN if self.attends else {VOCABULARY: vocabulary}
