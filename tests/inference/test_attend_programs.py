@@ -35,12 +35,22 @@ TOKENS = tokens_of(240, seed=9)
 PROMPT = 100
 POLICIES: dict[str, Callable[[], Attend]] = {
     "quest": lambda: attention.quest(pages=3, full_layers=1),
+    "quest by layer": lambda: by_layer(),
     "quest, more than there are": lambda: attention.quest(pages=64, full_layers=0),
     "h2o": lambda: attention.h2o(heavy=12, recent=6),
     "snapkv": lambda: attention.snapkv(budget=14, window=4, kernel=5),
     "tova": lambda: attention.tova(budget=20),
     "sinks": lambda: attention.sinks(first=3, window=21),
 }
+
+
+@device.attend
+def by_layer(scores: Tensor) -> Tensor:
+    """Heads of a layer together."""
+    best = scores.softmax().transpose().max().top(3)
+    return (device.iota(device.PAGES) < 0).scatter_max(best, True)
+
+
 FAMILIES = ["llama", "mistral", "gemma2", "qwen3", "gptoss"]  # windows, caps, sinks
 
 
@@ -125,11 +135,14 @@ class PlainAttention(PreparedAttention):
                 for part in parts
             ]
             bounds[-1] = torch.full_like(bounds[-1], -math.inf)
-            kept = self._run(layer, torch.stack(bounds, 1).tolist(), count, pages)
-            kept[-1] = True
-            left = [kept[i // page] for i in range(count)] if uses("scores") else kept
+            kept = self._run(layer, torch.stack(bounds, 1).float().tolist(), count, pages)
+            by_head = kept if uses("scores") and isinstance(kept[0], list) else [kept] * len(query)
+            groups = np.array(by_head).reshape(both.shape[2], -1, len(by_head[0])).any(1)
+            groups[:, -1] = True
+            heads = groups.repeat(len(query) // len(groups), 0)
+            left = [row[np.arange(count) // page] if uses("scores") else row for row in heads]
         positions = cache.positions[self._slots]
-        seen = torch.tensor(left)
+        seen = torch.tensor(np.array(left))
         if options.window is not None:
             seen &= torch.from_numpy(positions > self._position - options.window)
         if options.softcap is not None:
@@ -139,11 +152,11 @@ class PlainAttention(PreparedAttention):
             scores = torch.cat((scores, sinks.double()[:, None]), 1)
         weights = scores.softmax(-1)[:, :count]
         if uses("weights"):
-            kept = self._run(layer, weights.tolist(), count, pages)
+            kept = self._run(layer, weights.float().tolist(), count, pages)
             plain.left[layer] = [a and b for a, b in zip(kept, left, strict=True)]
         return torch.einsum("ht,thd->hd", weights, values).reshape(1, -1).to(queries.dtype)
 
-    def _run(self, layer: int, given: list[list[float]], tokens: int, pages: int) -> list[bool]:
+    def _run(self, layer: int, given: list[list[float]], tokens: int, pages: int) -> list[Any]:
         plain = self._plain
         row = AttendRow(given, tokens, pages, layer, plain.step)
         fresh = dict(plain.given)

@@ -184,7 +184,7 @@ class AttendStep:
     # What comes of it
 
     def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
-        """Which tokens, or with scores `[heads, pages]` which pages, a layer reads: bool."""
+        """What a layer reads: tokens, or by scores `[heads, pages]` pages, perhaps by head."""
         return self._run(layer, scores)
 
     def left(self, layer: int) -> torch.Tensor:
@@ -208,8 +208,7 @@ class AttendStep:
         values = self._executable.evaluate_layer(self, self._same)
         if program.next:
             self._after.values[layer] = {name: values[node] for name, node in program.next.items()}
-        axis = PAGES if self.wants_scores else TOKENS
-        found: torch.Tensor = values[program.token].expand(1, self.sizes[axis])[0]
+        found: torch.Tensor = values[program.token][0]
         if not self.wants_weights:
             self._end(layer)
         return found

@@ -8,6 +8,7 @@ is not kept is not read. They act from the second generated token on: prompts ar
 from __future__ import annotations
 
 from inferlet.device import (
+    HEADS,
     PAGES,
     TOKENS,
     Attend,
@@ -39,14 +40,15 @@ def sinks(first: int = 4, window: int = 1020) -> Attend:
 
 
 def quest(pages: int, full_layers: int = 2) -> Attend:
-    """In each layer but the first the pages that a query can have the largest weights in (Tang et
-    al., Quest, 2024). The heads of a layer choose together: what is likely for one of them.
+    """In each layer but the first, for each head the pages that its query can have the largest
+    weights in (Tang et al., Quest, 2024). Heads that share keys read what one of them reads.
     """
 
     @attend
     def program(scores: Tensor) -> Tensor:
-        best = scores.softmax().transpose().max().top(pages)
-        return _at(iota(PAGES), best) | (layer() < full_layers)
+        behind = maximum(iota(PAGES).max() + 1 - pages, 0)
+        least = scores.sort().transpose()[behind]
+        return (scores >= least.reshape(HEADS, 1)) | (layer() < full_layers)
 
     return program()
 
