@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from support.families import make_family
 from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, ints, tokens_of
 
@@ -33,15 +34,6 @@ from pie_py.wire.plan import SetSampler
 VOCABULARY = 300
 TOKENS = tokens_of(240, seed=9)
 PROMPT = 100
-POLICIES: dict[str, Callable[[], Attend]] = {
-    "quest": lambda: attention.quest(pages=3, full_layers=1),
-    "quest by layer": lambda: by_layer(),
-    "quest, more than there are": lambda: attention.quest(pages=64, full_layers=0),
-    "h2o": lambda: attention.h2o(heavy=12, recent=6),
-    "snapkv": lambda: attention.snapkv(budget=14, window=4, kernel=5),
-    "tova": lambda: attention.tova(budget=20),
-    "sinks": lambda: attention.sinks(first=3, window=21),
-}
 
 
 @device.attend
@@ -51,6 +43,15 @@ def by_layer(scores: Tensor) -> Tensor:
     return (device.iota(device.PAGES) < 0).scatter_max(best, True)
 
 
+POLICIES: dict[str, Callable[[], Attend]] = {
+    "quest": lambda: attention.quest(pages=3, full_layers=1),
+    "quest by layer": by_layer,
+    "quest, more than there are": lambda: attention.quest(pages=64, full_layers=0),
+    "h2o": lambda: attention.h2o(heavy=12, recent=6),
+    "snapkv": lambda: attention.snapkv(budget=14, window=4, kernel=5),
+    "tova": lambda: attention.tova(budget=20),
+    "sinks": lambda: attention.sinks(first=3, window=21),
+}
 FAMILIES = ["llama", "mistral", "gemma2", "qwen3", "gptoss"]  # windows, caps, sinks
 
 
@@ -137,7 +138,8 @@ class PlainAttention(PreparedAttention):
             bounds[-1] = torch.full_like(bounds[-1], -math.inf)
             kept = self._run(layer, torch.stack(bounds, 1).float().tolist(), count, pages)
             by_head = kept if uses("scores") and isinstance(kept[0], list) else [kept] * len(query)
-            groups = np.array(by_head).reshape(both.shape[2], -1, len(by_head[0])).any(1)
+            shape = both.shape[2], -1, len(by_head[0])
+            groups: NDArray[np.bool_] = np.any(np.array(by_head).reshape(shape), axis=1)
             groups[:, -1] = True
             heads = groups.repeat(len(query) // len(groups), 0)
             left = [row[np.arange(count) // page] if uses("scores") else row for row in heads]
