@@ -160,7 +160,8 @@ class PlainAttention(PreparedAttention):
 
     def _run(self, layer: int, given: list[list[float]], tokens: int, pages: int) -> list[Any]:
         plain = self._plain
-        row = AttendRow(given, tokens, pages, layer, plain.step)
+        sharing = len(given) // self._rig.model.network.shape.kv_heads
+        row = AttendRow(given, tokens, pages, layer, plain.step, sharing)
         fresh = dict(plain.given)
         state = plain.state.get(layer, fresh)
         whole = {

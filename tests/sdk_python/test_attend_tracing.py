@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from inferlet import attention, device
@@ -25,19 +24,16 @@ LIBRARY = {
     "h2o": attention.h2o(2, 2),
     "snapkv": attention.snapkv(2, window=2, kernel=3),
 }
+SCORES = [[1.0, 4.0, 0.0, 0.5], [3.0, 0.0, 1.0, 2.0]]
 WEIGHTS = [[0.1, 0.4, 0.0, 0.05, 0.25, 0.2], [0.3, 0.0, 0.1, 0.1, 0.3, 0.2]]
 
 
-def kept(name: str, layer: int = 0, step: int = 1, **state: Any) -> list[Any]:
+def kept(name: str, layer: int = 0, step: int = 1, sharing: int = 1, **state: Any) -> list[Any]:
     """What a policy of the library keeps, perhaps by head, by the reference."""
     policy = LIBRARY[name]
     program = read_program(policy.text)
-    given = (
-        [[float(np.float32(one)) for one in row[:4]] for row in WEIGHTS]
-        if name == "quest"
-        else WEIGHTS
-    )
-    row = AttendRow(given, 6, 4, layer, step)
+    given = SCORES if name == "quest" else WEIGHTS
+    row = AttendRow(given, 6, 4, layer, step, sharing)
     names = {name: value * 6 for name, value in policy.given.items()} | state
     found: list[Any] = run_attend(program, row, names)[0]
     if name == "quest":
@@ -62,7 +58,8 @@ def test_what_policies_keep() -> None:
     assert kept("h2o") == [0, 1, 4, 5]
     assert kept("h2o", sums=[0.0, 0.0, 9.0, 9.0, 0.0, 0.0]) == [2, 3, 4, 5]
     assert kept("quest") == [[0, 1, 2, 3]] * 2  # all, of the first layers
-    assert kept("quest", layer=2) == [[0, 1], [0, 2, 3]]  # 0.1 twice
+    assert kept("quest", layer=2) == [[0, 1], [0, 3]]
+    assert kept("quest", layer=2, sharing=2) == [[0, 1], [0, 1]]
     assert kept("snapkv") == [0, 1, 2, 3, 4, 5]  # it still watches
     assert kept("snapkv", step=3, sums=[0.0, 0.0, 5.0, 0.0, 0.0, 0.0]) == [1, 2, 3, 4, 5]
 

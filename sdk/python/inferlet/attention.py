@@ -19,6 +19,7 @@ from inferlet.device import (
     layer,
     maximum,
     per_token,
+    shared,
     step,
     tokens,
     where,
@@ -41,14 +42,16 @@ def sinks(first: int = 4, window: int = 1020) -> Attend:
 
 def quest(pages: int, full_layers: int = 2) -> Attend:
     """In each layer but the first, for each head the pages that its query can have the largest
-    weights in (Tang et al., Quest, 2024). Heads that share keys read what one of them reads.
+    weights in (Tang et al., Quest, 2024). Heads that share keys choose together: what is likely for
+    one of them.
     """
 
     @attend
     def program(scores: Tensor) -> Tensor:
         behind = maximum(iota(PAGES).max() + 1 - pages, 0)
-        least = scores.sort().transpose()[behind]
-        return (scores >= least.reshape(HEADS, 1)) | (layer() < full_layers)
+        likely = shared(scores.log_softmax())
+        least = likely.sort().transpose()[behind]
+        return (likely >= least.reshape(HEADS, 1)) | (layer() < full_layers)
 
     return program()
 

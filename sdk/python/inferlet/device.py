@@ -77,6 +77,7 @@ __all__ = [
     "per_token",
     "program",
     "random",
+    "shared",
     "step",
     "tokens",
     "uniform",
@@ -393,6 +394,11 @@ def tokens() -> Tensor:
 def layer() -> Tensor:
     """Which layer it is, from 0 on, int; of the stage `attend`."""
     return _record("layer")
+
+
+def shared(values: Tensor) -> Tensor:
+    """Of `[heads, n]` the largest of the heads that share keys, for each; of the stage `attend`."""
+    return _record("shared", values)
 
 
 def newest(count: int) -> Tensor:
