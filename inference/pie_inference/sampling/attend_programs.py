@@ -86,7 +86,8 @@ def _sizes(rows: Any) -> dict[int, int]:
 
 def _shared(x: torch.Tensor, sharing: int) -> torch.Tensor:
     """The largest of `sharing` consecutive rows `[1, heads, n]`, for each of them."""
-    return x.unflatten(1, (-1, sharing)).amax(2).repeat_interleave(sharing, 1)
+    groups = x.reshape(1, -1, sharing, x.shape[-1]).amax(2)
+    return groups.repeat_interleave(sharing, 1)
 
 
 def _top(x: torch.Tensor, count: int) -> torch.Tensor:
