@@ -2,7 +2,8 @@
 
 One model in this process. A text is read; then the tokens that follow it are forced, one a step,
 by each policy in turn over a context of its own, so a busy machine slows all of them. Of each step
-the whole is timed, and the attention of all layers: choosing what is read, and reading it.
+the whole is timed, and the attention of all layers: choosing what is read, and reading it. Times
+are those of the CPU, of all threads together.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from pie_py.config.model import ModelConfig
 from pie_py.device_programs.bound import bind
 from pie_py.device_programs.program import program_for
 from pie_py.wire.device_programs import packed
-from pie_py.wire.plan import EmbedText, Forward, SetSampler
+from pie_py.wire.plan import EmbedText, Forward, Int32, SetSampler
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
 PAGE = 16
@@ -51,7 +52,7 @@ class Settings:
     tokens: int = options.count("--tokens", 4096, "Tokens of the context.", least=256)
     parts: int = options.count("--parts", 4, "Policies keep one of so many parts.", least=2)
     steps: int = options.count("--steps", 64, "Tokens that are forced behind it.", least=8)
-    threads: int = options.count("--threads", 2, "PyTorch's threads.")
+    threads: int = options.count("--threads", 1, "PyTorch's threads.")
 
 
 @dataclass
@@ -60,7 +61,7 @@ class _Side:
 
     name: str
     sampler: int  # -1: it reads all
-    pages: np.ndarray[Any, np.dtype[np.int32]]
+    pages: Int32
     fused: bool = False
     whole: list[float] = field(default_factory=list)  # ms of each step
     reading: list[float] = field(default_factory=list)  # of those, the attention's
@@ -71,6 +72,7 @@ def _policies(tokens: int, parts: int) -> dict[str, Attend]:
     kept = tokens // parts
     return {
         "Quest": attention.quest(pages=kept // PAGE),
+        "Quest by head": attention.quest(pages=kept // PAGE, by_head=True),
         "sinks": attention.sinks(first=4, window=kept - 4),
         "TOVA": attention.tova(budget=kept),
         "H2O": attention.h2o(heavy=kept // 2, recent=kept - kept // 2),
@@ -98,11 +100,13 @@ def attend(settings: Settings, progress: Progress) -> Report:
         bind(program_for(one.text, vocabulary), one.given, vocabulary) for one in policies.values()
     ]
     handlers.set_sampler(model, _samplers(len(bound), packed([None] * len(bound), bound)))
-    progress.expect(settings.steps + len(sides))
-    for side in sides:
-        for first in range(0, settings.tokens, CHUNK):
-            _forward(model, side, text[first : min(first + CHUNK, settings.tokens)], first)
-        progress(f"prompt of {side.name}")
+    progress.expect(settings.steps + 1)
+    for first in range(0, settings.tokens, CHUNK):
+        _forward(model, sides[0], text[first : min(first + CHUNK, settings.tokens)], first)
+    places = np.arange(settings.tokens, dtype=np.int32)
+    for side in sides[1:]:
+        model.cache.copy(_slots(sides[0], places), _slots(side, places))
+    progress("prompt")
     for step in range(settings.steps):
         order = sides if step % 2 else sides[::-1]
         for side in order:
@@ -138,13 +142,18 @@ def _step(model: ServedModel, side: _Side, text: list[int], at: int, step: int) 
         object.__setattr__(model, "fused_steps", None)
     try:
         with _timed(reading):
-            begin = perf_counter()
+            begin = process_time()
             logits = _forward(model, side, text[at : at + 1], at, side.sampler, step + 1)
-            side.whole.append((perf_counter() - begin) * 1e3)
+            side.whole.append((process_time() - begin) * 1e3)
     finally:
         object.__setattr__(model, "fused_steps", fused)
     side.reading.append(reading[0] * 1e3)
     side.likely.append(logits.float().log_softmax(-1)[text[at + 1]].item())
+
+
+def _slots(side: _Side, places: Int32) -> Int32:
+    found: Int32 = side.pages[places // PAGE] * np.int32(PAGE) + places % np.int32(PAGE)
+    return found
 
 
 def _forward(
@@ -169,7 +178,7 @@ def _forward(
             pages=side.pages[:held],
             page_used=used,
             has_masked=none[:1],
-            output_slots=side.pages[places // PAGE] * np.int32(PAGE) + places % np.int32(PAGE),
+            output_slots=_slots(side, places),
             output_starts=np.array([0, 1], np.int32),
             outputs=inputs[-1:],
             mask_starts=none,
@@ -189,9 +198,9 @@ def _timed(total: list[float]) -> Iterator[None]:
 
     def timed(attend: Any) -> Any:
         def run(self: PreparedAttention, *given: Any) -> torch.Tensor:
-            begin = perf_counter()
+            begin = process_time()
             found: torch.Tensor = attend(self, *given)
-            total[0] += perf_counter() - begin
+            total[0] += process_time() - begin
             return found
 
         return run

@@ -268,7 +268,8 @@ def _check_stage(
     axis = PAGES if "scores" in used else TOKENS
     if {"weights", "scores"} <= used:
         raise ProgramFault("weights and scores: a program takes one of them")
-    if of != Type(Kind.BOOL, (axis,)):
+    by_head = Type(Kind.BOOL, (HEADS, PAGES))
+    if of != Type(Kind.BOOL, (axis,)) and (axis == TOKENS or of != by_head):
         raise ProgramFault(f"what is kept is {of}, not {Type(Kind.BOOL, (axis,))}")
     for name, kind in names:
         if any(size in SIZES and size != TOKENS for size in kind.shape) or len(kind.shape) > 1:

@@ -65,6 +65,7 @@ class AttendRow(NamedTuple):
         pages: of the context.
         layer: its number.
         step: how many tokens were chosen before.
+        sharing: heads that share keys.
     """
 
     given: Sequence[Sequence[float]]
@@ -72,6 +73,7 @@ class AttendRow(NamedTuple):
     pages: int
     layer: int = 0
     step: int = 0
+    sharing: int = 1
 
     @property
     def sizes(self) -> dict[int, int]:
@@ -167,6 +169,10 @@ def _result(node: Node, operands: list[Any], types: list[Type], row: Row | Atten
         return _each(lambda *parts: rounded(function(*parts)), spread, len(sizes))
     if name == "cast":
         return _each(lambda x: rounded(_whole(x) if kind is Kind.INT else x), operands, len(sizes))
+    if name == "shared" and isinstance(row, AttendRow):
+        firsts = [i - i % row.sharing for i in range(len(operands[0]))]
+        groups = [operands[0][i : i + row.sharing] for i in firsts]
+        return [[_largest(column) for column in zip(*one, strict=True)] for one in groups]
     if name in ("random", "exponential") and isinstance(row, Row):
         start = _mix(_mix(row.seed + _GAMMA) + row.step * _GAMMA)
         if attributes[0]:

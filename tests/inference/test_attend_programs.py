@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from support.families import make_family
 from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, ints, tokens_of
 
@@ -33,8 +34,19 @@ from pie_py.wire.plan import SetSampler
 VOCABULARY = 300
 TOKENS = tokens_of(240, seed=9)
 PROMPT = 100
+
+
+@device.attend
+def by_layer(scores: Tensor) -> Tensor:
+    """Heads of a layer together."""
+    best = scores.softmax().transpose().max().top(3)
+    return (device.iota(device.PAGES) < 0).scatter_max(best, True)
+
+
 POLICIES: dict[str, Callable[[], Attend]] = {
     "quest": lambda: attention.quest(pages=3, full_layers=1),
+    "quest by layer": by_layer,
+    "quest by head": lambda: attention.quest(pages=2, full_layers=0, by_head=True),
     "quest, more than there are": lambda: attention.quest(pages=64, full_layers=0),
     "h2o": lambda: attention.h2o(heavy=12, recent=6),
     "snapkv": lambda: attention.snapkv(budget=14, window=4, kernel=5),
@@ -125,11 +137,15 @@ class PlainAttention(PreparedAttention):
                 for part in parts
             ]
             bounds[-1] = torch.full_like(bounds[-1], -math.inf)
-            kept = self._run(layer, torch.stack(bounds, 1).tolist(), count, pages)
-            kept[-1] = True
-            left = [kept[i // page] for i in range(count)] if uses("scores") else kept
+            kept = self._run(layer, torch.stack(bounds, 1).float().tolist(), count, pages)
+            by_head = kept if uses("scores") and isinstance(kept[0], list) else [kept] * len(query)
+            shape = both.shape[2], -1, len(by_head[0])
+            groups: NDArray[np.bool_] = np.any(np.array(by_head).reshape(shape), axis=1)
+            groups[:, -1] = True
+            heads = groups.repeat(len(query) // len(groups), 0)
+            left = [row[np.arange(count) // page] if uses("scores") else row for row in heads]
         positions = cache.positions[self._slots]
-        seen = torch.tensor(left)
+        seen = torch.tensor(np.array(left))
         if options.window is not None:
             seen &= torch.from_numpy(positions > self._position - options.window)
         if options.softcap is not None:
@@ -139,13 +155,14 @@ class PlainAttention(PreparedAttention):
             scores = torch.cat((scores, sinks.double()[:, None]), 1)
         weights = scores.softmax(-1)[:, :count]
         if uses("weights"):
-            kept = self._run(layer, weights.tolist(), count, pages)
+            kept = self._run(layer, weights.float().tolist(), count, pages)
             plain.left[layer] = [a and b for a, b in zip(kept, left, strict=True)]
         return torch.einsum("ht,thd->hd", weights, values).reshape(1, -1).to(queries.dtype)
 
-    def _run(self, layer: int, given: list[list[float]], tokens: int, pages: int) -> list[bool]:
+    def _run(self, layer: int, given: list[list[float]], tokens: int, pages: int) -> list[Any]:
         plain = self._plain
-        row = AttendRow(given, tokens, pages, layer, plain.step)
+        sharing = len(given) // self._rig.model.network.shape.kv_heads
+        row = AttendRow(given, tokens, pages, layer, plain.step, sharing)
         fresh = dict(plain.given)
         state = plain.state.get(layer, fresh)
         whole = {

@@ -12,7 +12,7 @@ import pytest
 from inferlet import attention, device
 from inferlet.device import Mistake, State, Tensor
 from pie_py.device_programs.bound import bind
-from pie_py.device_programs.language import PAGES, TOKENS
+from pie_py.device_programs.language import HEADS, PAGES, TOKENS
 from pie_py.device_programs.program import ProgramFault, program_for, read_program
 from pie_py.device_programs.reference import AttendRow, run_attend
 
@@ -24,17 +24,21 @@ LIBRARY = {
     "h2o": attention.h2o(2, 2),
     "snapkv": attention.snapkv(2, window=2, kernel=3),
 }
+SCORES = [[1.0, 4.0, 0.0, 0.5], [3.0, 0.0, 1.0, 2.0]]
 WEIGHTS = [[0.1, 0.4, 0.0, 0.05, 0.25, 0.2], [0.3, 0.0, 0.1, 0.1, 0.3, 0.2]]
 
 
-def kept(name: str, layer: int = 0, step: int = 1, **state: Any) -> list[int]:
-    """What a policy of the library keeps, by the reference."""
+def kept(name: str, layer: int = 0, step: int = 1, sharing: int = 1, **state: Any) -> list[Any]:
+    """What a policy of the library keeps, perhaps by head, by the reference."""
     policy = LIBRARY[name]
     program = read_program(policy.text)
-    given = [row[:4] for row in WEIGHTS] if name == "quest" else WEIGHTS
-    row = AttendRow(given, 6, 4, layer, step)
+    given = SCORES if name == "quest" else WEIGHTS
+    row = AttendRow(given, 6, 4, layer, step, sharing)
     names = {name: value * 6 for name, value in policy.given.items()} | state
-    return [i for i, one in enumerate(run_attend(program, row, names)[0]) if one]
+    found: list[Any] = run_attend(program, row, names)[0]
+    if name == "quest":
+        return [[i for i, one in enumerate(own) if one] for own in found]
+    return [i for i, one in enumerate(found) if one]
 
 
 @pytest.mark.parametrize("name", LIBRARY)
@@ -43,8 +47,8 @@ def test_the_library_is_within_bounds_and_canonical(name: str) -> None:
     program = program_for(policy.text, VOCABULARY)
     assert program.attends
     assert list(json.loads(policy.text)) == ["state", "nodes", "keep", "next"]
-    axis = PAGES if program.uses("scores") else TOKENS
-    assert program.nodes[program.token].type.shape == (axis,)
+    shape = (HEADS, PAGES) if program.uses("scores") else (TOKENS,)
+    assert program.nodes[program.token].type.shape == shape
     bind(program, policy.to_dict()["given"], VOCABULARY)
 
 
@@ -53,8 +57,9 @@ def test_what_policies_keep() -> None:
     assert kept("tova") == [0, 1, 4]  # of sums 0.4, 0.4, 0.1, 0.15, 0.55, 0.4 the first equal ones
     assert kept("h2o") == [0, 1, 4, 5]
     assert kept("h2o", sums=[0.0, 0.0, 9.0, 9.0, 0.0, 0.0]) == [2, 3, 4, 5]
-    assert kept("quest") == [0, 1, 2, 3]  # all, of the first layers
-    assert kept("quest", layer=2) == [0, 1]
+    assert kept("quest") == [[0, 1, 2, 3]] * 2  # all, of the first layers
+    assert kept("quest", layer=2) == [[0, 1], [0, 3]]
+    assert kept("quest", layer=2, sharing=2) == [[0, 1], [0, 1]]
     assert kept("snapkv") == [0, 1, 2, 3, 4, 5]  # it still watches
     assert kept("snapkv", step=3, sums=[0.0, 0.0, 5.0, 0.0, 0.0, 0.0]) == [1, 2, 3, 4, 5]
 

@@ -38,7 +38,7 @@ class Selection(Protocol):
     wants_scores: bool
 
     def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
-        """Which tokens, or with scores `[heads, pages]` which pages, a layer reads: bool."""
+        """What a layer reads: tokens, or by scores `[heads, pages]` pages, perhaps by head."""
 
     def left(self, layer: int) -> torch.Tensor:
         """Which tokens a layer still reads after the weights of the steps before: bool."""
@@ -189,26 +189,49 @@ class AttendedAttention(PreparedAttention):
             kept = selection.keep(layer, None).clone()
             kept[-1] = True  # the newest token reads itself
             places = kept.nonzero().squeeze(1)
+            slots = row.slots.index_select(0, places)
             if self._rows_of_one is not None and row.is_plain:
-                slots = row.slots.index_select(0, places)
-                return self._read(layer, row, query, slots, len(slots), 1)
-            rows = self._cache.rows[layer].index_select(0, row.slots[places])
+                return self._read(layer, row, query, slots, np.array([len(slots)]), 1, 1)
+            rows = self._cache.rows[layer].index_select(0, slots)
             return _attend(query, self._cache.split(rows), _part(hidden, places), options, sinks)
         scale = query.shape[-1] ** -0.5 if options.scale is None else options.scale
         # The newest page is read in any case: its bounds would change with each token.
         scores = F.pad(row.bounds.scores(layer, query, scale), (0, 1), value=-torch.inf)
-        kept = selection.keep(layer, scores).clone()
-        kept[-1] = True
-        places = kept.nonzero().squeeze(1)
+        kept = selection.keep(layer, scores)
+        # Query heads that share a key head read what one of them reads.
+        by_head = kept[None] if kept.ndim == 1 else _any_of_group(kept, self._cache.kv_heads)
+        by_head = by_head.clone()
+        by_head[:, -1] = True
         if self._rows_of_one is not None and row.is_plain:
-            pages, size = row.pages.index_select(0, places), self._cache.page_size
-            return self._read(layer, row, query, pages, (len(pages) - 1) * size + row.last, size)
-        pool = self._cache.rows[layer]
+            head_and_page = by_head.nonzero()
+            pages = row.pages.index_select(0, head_and_page[:, 1])
+            counts = by_head.sum(1).numpy()
+            return self._read(layer, row, query, pages, counts, self._cache.page_size, row.last)
+        return self._gathered(layer, row, query, by_head, sinks)
+
+    def _gathered(
+        self,
+        layer: int,
+        row: _Row,
+        query: torch.Tensor,
+        by_head: torch.Tensor,
+        sinks: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """What a query finds in pages `[kv_heads or 1, pages]`, a key head or all at once."""
+        options, pool = self._layers[layer], self._cache.rows[layer]
         by_page = pool.view(-1, self._cache.page_size * pool.shape[1])
-        rows = by_page.index_select(0, row.pages[places]).view(-1, pool.shape[1])
-        unseen = _part(row.hidden_in_pages[options.window], places)
-        unseen = None if unseen is None else unseen.flatten()
-        return _attend(query, self._cache.split(rows), unseen, options, sinks)
+        queries = query.view(len(by_head), -1, query.shape[1])
+        own_sinks = [None] * len(by_head) if sinks is None else sinks.view(len(by_head), -1)
+        found = []
+        for i, kept in enumerate(by_head):
+            places = kept.nonzero().squeeze(1)
+            rows = by_page.index_select(0, row.pages[places]).view(-1, pool.shape[1])
+            both = self._cache.split(rows)
+            both = both if len(by_head) == 1 else both[:, :, i : i + 1]
+            unseen = _part(row.hidden_in_pages[options.window], places)
+            unseen = None if unseen is None else unseen.flatten()
+            found.append(_attend(queries[i], both, unseen, options, own_sinks[i]))
+        return torch.cat(found)
 
     def _read(
         self,
@@ -216,17 +239,24 @@ class AttendedAttention(PreparedAttention):
         row: _Row,
         query: torch.Tensor,
         entries: torch.Tensor,
-        keys: int,
+        counts: Int64,
         size: int,
+        last: int,
     ) -> torch.Tensor:
-        """What a query finds in keys of pages, or of slots, that are read where they are."""
+        """What a query finds in keys that are read where they are: entries of `size` slots, the
+        last one of `last`; so many for each key head, or for all of them.
+        """
         options, cache = self._layers[layer], self._cache
         assert self._rows_of_one is not None
+        starts = np.cumsum(counts) - counts
+        if len(counts) < cache.kv_heads:
+            starts, counts = starts.repeat(cache.kv_heads), counts.repeat(cache.kv_heads)
         return self._rows_of_one.run(
             query,
             cache.rows[layer],
             entries,
-            keys,
+            starts,
+            (counts - 1) * size + last,
             size,
             scale=query.shape[-1] ** -0.5 if options.scale is None else options.scale,
             window=options.window,
@@ -257,6 +287,10 @@ class AttendedAttention(PreparedAttention):
         whole = weights.new_zeros(heads, len(row.slots)).index_copy_(1, places, weights)
         selection.note(layer, whole, read)
         return found.reshape(-1)
+
+
+def _any_of_group(kept: torch.Tensor, kv_heads: int) -> torch.Tensor:
+    return kept.view(kv_heads, -1, kept.shape[1]).any(1)
 
 
 def _part(hidden: torch.Tensor | None, places: torch.Tensor) -> torch.Tensor | None:

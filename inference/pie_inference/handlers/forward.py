@@ -233,10 +233,10 @@ def _prepared(
     shape, programs = model.network.shape, model.samplers.attend_programs
     if not all(map(programs.has, batch.attends[choosing].tolist())):
         raise BadBatch("forward: a sampler without a program of the stage `attend`")
-    last = len(shape.attention) - 1
+    last, heads = len(shape.attention) - 1, (shape.heads, shape.kv_heads)
 
     def begin(sampler: int, step: int) -> Callable[[int, int], Selection]:
-        return lambda pages, tokens: programs.begin(sampler, step, shape.heads, pages, tokens, last)
+        return lambda pages, tokens: programs.begin(sampler, step, heads, pages, tokens, last)
 
     selections = {
         i: begin(int(batch.attends[i]), int(batch.attend_steps[i]))

@@ -523,14 +523,24 @@ void step(const Model *m, const Step *s, long first, long end) {
   }
 }
 
-/* Bytes that `attend_row` needs as `room`. */
-long attend_room(const Model *m, const Step *s) {
-  return chunks_of(s, 0) * m->heads * (m->dim + 2) * 4;
+/* The most chunks of a key head. */
+static long longest_of(const Model *m, const Step *s) {
+  long longest = 0;
+  for (long head = 0; head < m->kv_heads; head++)
+    if (chunks_of(s, head) > longest) longest = chunks_of(s, head);
+  return longest;
 }
 
-/* What the queries `[heads, dim]` of a single row find in the keys of its entries. */
+/* Bytes that `attend_row` needs as `room`. */
+long attend_room(const Model *m, const Step *s) {
+  return longest_of(m, s) * m->heads * (m->dim + 2) * 4;
+}
+
+/* What the queries `[heads, dim]` of a single row find in the keys of its entries. In the place of
+   rows the step has the key heads, each with entries of its own. */
 void attend_row(const Model *m, const Layer *l, const Step *s, const void *queries, void *found) {
-  const long chunks = chunks_of(s, 0), size = m->heads / m->kv_heads * (m->dim + 2);
+  const long chunks = longest_of(m, s), group = m->heads / m->kv_heads;
+  const long size = group * (m->dim + 2);
   float *parts = (float *)s->room;
   Team whole = {0};
 #pragma omp parallel
@@ -539,8 +549,14 @@ void attend_row(const Model *m, const Layer *l, const Step *s, const void *queri
     Before before;
     begin(&before);
     EACH(part, chunks * m->kv_heads) {
-      const long head = part % m->kv_heads;
-      attend(m, l, s, queries, 0, part / m->kv_heads, head, head + 1, parts + part * size);
+      const long head = part % m->kv_heads, chunk = part / m->kv_heads;
+      float *own = parts + part * size;
+      if (chunk < chunks_of(s, head)) {
+        attend(m, l, s, queries, head, chunk, head, head + 1, own);
+      } else {
+        for (long i = 0; i < size; i++) own[i] = 0;
+        for (long h = 0; h < group; h++) own[group * m->dim + h] = -INFINITY;
+      }
     }
     finish(&before);
   }

@@ -204,19 +204,20 @@ class RowAttention:
         found = library()
         assert found is not None
         self._library = found
-        self._layer, self._step = _Layer(), _Step(rows=1)
+        self._layer, self._step = _Layer(), _Step(rows=kv_heads)
         self._model = _Model(
             heads=heads, kv_heads=kv_heads, dim=dim, bfloat16=dtype == torch.bfloat16
         )
         self._room = torch.empty(0, dtype=torch.uint8)
-        self._own, self._keys, self._start = (np.zeros(1, np.int64) for _ in range(3))
+        self._own = np.zeros(kv_heads, np.int64)
 
     def run(
         self,
         query: torch.Tensor,
         pool: torch.Tensor,
         entries: torch.Tensor,
-        keys: int,
+        starts: Int64,
+        keys: Int64,
         page_size: int,
         *,
         scale: float,
@@ -229,8 +230,9 @@ class RowAttention:
         Args:
             query: `[heads, dim]`, side by side.
             pool: keys and values of slots, `[slots, 2 * kv_heads * dim]`.
-            entries: int32, pages of `page_size` slots, full but for the last.
-            keys: how many they have.
+            entries: int32, pages of `page_size` slots, full but for the last of a key head.
+            starts: of each key head's entries, `[kv_heads]`.
+            keys: how many they have, `[kv_heads]`.
             page_size: slots of an entry.
             scale: of scores.
             window: in positions, looking back from the query's; None: all.
@@ -240,12 +242,12 @@ class RowAttention:
         Returns:
             `[heads * dim]`.
         """
-        self._own[0], self._keys[0] = slot, keys
+        self._own[:] = slot
         layer, step = self._layer, self._step
         layer.pool, layer.window, layer.scale = pool.data_ptr(), window or 0, scale
         step.entries, step.page_size = entries.data_ptr(), page_size
-        step.slots, step.keys = self._own.ctypes.data, self._keys.ctypes.data
-        step.starts, step.positions = self._start.ctypes.data, positions.ctypes.data
+        step.slots, step.keys = self._own.ctypes.data, keys.ctypes.data
+        step.starts, step.positions = starts.ctypes.data, positions.ctypes.data
         model = ctypes.byref(self._model)
         needed = self._library.attend_room(model, ctypes.byref(step))
         if len(self._room) < needed:

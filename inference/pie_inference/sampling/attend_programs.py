@@ -19,7 +19,7 @@ from pie_inference.sampling import device_operations as operations
 from pie_inference.sampling.device_operations import DTYPES
 from pie_inference.sampling.executable import Action, Executable, whole_numbers
 from pie_py.device_programs.bound import ARRAYS, ATTEND_VERSIONS, Bound
-from pie_py.device_programs.language import ATTEND, HEADS, PAGES, SIZES, TOKENS, Kind
+from pie_py.device_programs.language import HEADS, PAGES, SIZES, TOKENS, Kind
 from pie_py.device_programs.program import GIVEN, Node, Program, read_program, sizes_of
 
 _KNOWN = 64  # programs that are kept ready
@@ -60,6 +60,9 @@ class AttendExecutable(Executable):
         match node.operation:
             case "weights" | "scores" | "tokens" | "layer" as name:
                 return lambda rows, values: rows.of_layer(name)  # type: ignore[attr-defined]
+            case "shared":
+                operand = node.operands[0]
+                return lambda rows, values: _shared(values[operand], rows.sharing)  # type: ignore[attr-defined]
             case "iota" if attributes[0] in SIZES:
                 return lambda rows, values: whole_numbers(_sizes(rows)[attributes[0]], device)[None]
             case "reshape":
@@ -79,6 +82,12 @@ class AttendExecutable(Executable):
 def _sizes(rows: Any) -> dict[int, int]:
     found: dict[int, int] = rows.sizes
     return found
+
+
+def _shared(x: torch.Tensor, sharing: int) -> torch.Tensor:
+    """The largest of `sharing` consecutive rows `[1, heads, n]`, for each of them."""
+    groups = x.reshape(1, -1, sharing, x.shape[-1]).amax(2)
+    return groups.repeat_interleave(sharing, 1)
 
 
 def _top(x: torch.Tensor, count: int) -> torch.Tensor:
@@ -142,9 +151,18 @@ class AttendStep:
     """A program in a forward: layer by layer, what is read and what comes of it."""
 
     def __init__(
-        self, attender: _Attender, step: int, heads: int, pages: int, tokens: int, last: int
+        self,
+        attender: _Attender,
+        step: int,
+        heads: tuple[int, int],
+        pages: int,
+        tokens: int,
+        last: int,
     ) -> None:
-        """Begins a forward of a context of so many pages and tokens, up to its last layer."""
+        """Begins a forward of a context of so many pages and tokens, up to its last layer; heads
+        are those of queries and those of keys.
+        """
+        self.sharing = heads[0] // heads[1]
         self._attender, self._executable = attender, attender.executable
         self._before = attender.before(step)
         self._after = _Version(step)
@@ -154,7 +172,7 @@ class AttendStep:
         self._layer = 0
         self._given: torch.Tensor | None = None
         self._same: list[Any] | None = None
-        self.sizes = {HEADS: heads, TOKENS: tokens, PAGES: pages}
+        self.sizes = {HEADS: heads[0], TOKENS: tokens, PAGES: pages}
         program = attender.executable.program
         self.wants_weights = program.uses("weights")
         self.wants_scores = program.uses("scores")
@@ -184,7 +202,7 @@ class AttendStep:
     # What comes of it
 
     def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
-        """Which tokens, or with scores `[heads, pages]` which pages, a layer reads: bool."""
+        """What a layer reads: tokens, or by scores `[heads, pages]` pages, perhaps by head."""
         return self._run(layer, scores)
 
     def left(self, layer: int) -> torch.Tensor:
@@ -208,8 +226,7 @@ class AttendStep:
         values = self._executable.evaluate_layer(self, self._same)
         if program.next:
             self._after.values[layer] = {name: values[node] for name, node in program.next.items()}
-        axis = PAGES if self.wants_scores else TOKENS
-        found: torch.Tensor = values[program.token].expand(1, self.sizes[axis])[0]
+        found: torch.Tensor = values[program.token][0]
         if not self.wants_weights:
             self._end(layer)
         return found
@@ -257,10 +274,7 @@ class AttendPrograms:
         return sampler in self._attenders
 
     def begin(
-        self, sampler: int, step: int, heads: int, pages: int, tokens: int, last: int
+        self, sampler: int, step: int, heads: tuple[int, int], pages: int, tokens: int, last: int
     ) -> AttendStep:
         """A forward of a sampler's text: see `AttendStep`."""
         return AttendStep(self._attenders[sampler], step, heads, pages, tokens, last)
-
-
-assert set(ATTEND) == {"weights", "scores", "tokens", "layer"}

@@ -184,6 +184,8 @@ ATTEND: dict[str, Operation] = {
                    " page, which is read in any case, minus infinity.", 0),
     "tokens": _own("", "i", 0, "How many tokens the context has, the newest one included.", 0),
     "layer": _own("", "i", 0, "Which layer it is, from 0 on.", 0),
+    "shared": _own("f", "", 2, "Of numbers `[heads, n]` the largest of heads that share keys, for"
+                   " each of these; NaN if there is one.", 1),
 }  # fmt: skip
 SAMPLE_ONLY = frozenset({"logits", "newest", "counts", "given", "random", "exponential"})
 SEVERAL = frozenset({"reshape"})  # of which the attribute is a list
@@ -274,6 +276,10 @@ def _own_type(name: str, kind: Kind, operands: Sequence[Type], attributes: tuple
             return Type(kind, (VOCABULARY,))
         case "weights" | "scores", _, _:
             return Type(kind, (HEADS, TOKENS if name == "weights" else PAGES))
+        case "shared", [value], _:
+            if len(value.shape) != MOST_AXES or value.shape[0] != HEADS:
+                raise Mistake(f"shared takes heads as its first axis, not {value}")
+            return value
         case "step" | "tokens" | "layer", _, _:
             return Type(kind)
         case "beside", _, [number]:

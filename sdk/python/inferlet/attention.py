@@ -8,6 +8,7 @@ is not kept is not read. They act from the second generated token on: prompts ar
 from __future__ import annotations
 
 from inferlet.device import (
+    HEADS,
     PAGES,
     TOKENS,
     Attend,
@@ -18,6 +19,7 @@ from inferlet.device import (
     layer,
     maximum,
     per_token,
+    shared,
     step,
     tokens,
     where,
@@ -38,15 +40,18 @@ def sinks(first: int = 4, window: int = 1020) -> Attend:
     return program()
 
 
-def quest(pages: int, full_layers: int = 2) -> Attend:
-    """In each layer but the first the pages that a query can have the largest weights in (Tang et
-    al., Quest, 2024). The heads of a layer choose together: what is likely for one of them.
+def quest(pages: int, full_layers: int = 2, *, by_head: bool = False) -> Attend:
+    """In each layer but the first, for each head the pages that its query can have the largest
+    weights in (Tang et al., Quest, 2024). Heads that share keys choose together, what is likely for
+    one of them; or, `by_head`, each for itself, and they read what one of them reads.
     """
 
     @attend
     def program(scores: Tensor) -> Tensor:
-        best = scores.softmax().transpose().max().top(pages)
-        return _at(iota(PAGES), best) | (layer() < full_layers)
+        behind = maximum(iota(PAGES).max() + 1 - pages, 0)
+        likely = scores if by_head else shared(scores.log_softmax())
+        least = likely.sort().transpose()[behind]
+        return (likely >= least.reshape(HEADS, 1)) | (layer() < full_layers)
 
     return program()
 

@@ -81,6 +81,7 @@ __all__ = [
     "per_token",
     "program",
     "random",
+    "shared",
     "step",
     "tokens",
     "uniform",
@@ -434,6 +435,11 @@ def layer() -> Tensor:
     return _record("layer")
 
 
+def shared(values: Tensor) -> Tensor:
+    """Of `[heads, n]` the largest of the heads that share keys, for each; of the stage `attend`."""
+    return _record("shared", values)
+
+
 def newest(count: int) -> Tensor:
     """The newest tokens of the text, int `[count]`, the last one last; -1 before its beginning."""
     return _record("newest", attributes=(count,))
@@ -714,8 +720,9 @@ class AttendProgram:
             ]
             kept = self.function(*inputs)
             axis = PAGES if "scores" in self._names else TOKENS
-            wanted = Type(Kind.BOOL, (axis,))
-            if not isinstance(kept, Tensor) or kept.type != wanted:
+            wanted, by_head = Type(Kind.BOOL, (axis,)), Type(Kind.BOOL, (HEADS, PAGES))
+            is_right = isinstance(kept, Tensor) and kept.type in (wanted, by_head)
+            if not is_right or (axis == TOKENS and kept.type == by_head):
                 raise Mistake(f"{self.__name__} returned {kept!r:.60}: what is kept is {wanted}")
             return recording.finish(kept, state._kept(), "keep").text
 
@@ -725,10 +732,11 @@ def attend(function: Callable[..., Tensor]) -> AttendProgram:
 
     Its parameters say what it is given. `scores`, float `[heads, pages]`: the largest product of
     the query with a key that each page can have; it returns which pages the layer reads, bool
-    `[pages]`. `weights`, float `[heads, tokens]`: what the layer has just given each token; it
-    returns which tokens the layer still reads in the steps that follow, bool `[tokens]`, and what
-    it drops does not come back. Neither: it returns which tokens a layer reads. Beside them,
-    `state`. The newest token is always read.
+    `[pages]`, or by head `[heads, pages]`: heads that share keys read what one of them reads.
+    `weights`, float `[heads, tokens]`: what the layer has just given each token; it returns which
+    tokens the layer still reads in the steps that follow, bool `[tokens]`, and what it drops does
+    not come back. Neither: it returns which tokens a layer reads. Beside them, `state`. The newest
+    token is always read.
     """
     return AttendProgram(function)
 
