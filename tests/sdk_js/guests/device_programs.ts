@@ -163,7 +163,7 @@ export async function main(): Promise<string> {
   const watermarked = await marked.generate(keyed, { maxTokens: 24, stop: [] }).collectTokens();
   const scores = [42, 43].map((key) => watermark.synthidScore(watermarked, { key }));
   const shares = [42, 43].map((key) => watermark.gumbelScore(watermarked, { key }));
-  const guessed = [];
+  const guessed: number[][] = [];
   for (const speculate of [0, 8]) {
     const text = new Context(Model.load()).fill("one two three one two three one two");
     guessed.push(await text.generate(undefined, { maxTokens: 24, stop: [], speculate }).collectTokens());
