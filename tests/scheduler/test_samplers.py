@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,15 +72,16 @@ def test_an_operator_bounds_what_is_seen_of_a_distribution() -> None:
     guest.forward([], embeds, guest.pages(1), [embeds[0], 1])
     greedy = argmax()
     state = guest.sampler(greedy.to_json())
-    for seen in (
+    looks: list[Callable[[], Any]] = [
         lambda: guest.dist(embeds[0], 4),
         lambda: guest.sampler('{"logprobs": 4}'),
         lambda: guest.sampler(replace(greedy, logprobs=4).to_json()),
         lambda: text.get_hidden(guest.instance, guest.queue, embeds),
         lambda: sample.read_state(guest.instance, guest.queue, state),
-    ):
+    ]
+    for look in looks:
         with refused("limit-exceeded"):
-            seen()
+            look()
     token = guest.sample(embeds[0], guest.sampler('{"logprobs": 3}'))
     likely = guest.dist(embeds[0], 3)
     guest.server.drain()
