@@ -53,7 +53,7 @@ def draw_sample(random: Random, split: Split, *, asynchronous: bool, easy: bool 
         random: decides all.
         split: which names may be drawn.
         asynchronous: calls run while the model writes on; otherwise one in a turn.
-        easy: at most two calls, and nobody interrupts.
+        easy: at most two calls, without interrupts by the user or agents.
     """
     shapes = SHAPES[:3] if easy else SHAPES
     lengths = random.choices([shape for shape, _ in shapes], [weight for _, weight in shapes])[0]
