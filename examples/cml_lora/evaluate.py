@@ -17,11 +17,11 @@ import click
 import torch
 from peft import PeftModel
 from tokenizers import Tokenizer
+from transformers import PreTrainedModel
 
 from examples.cml_lora.general import HELD_OUT_TOPICS, answers
 from examples.cml_lora.lora import answer_loss, load_model
 from examples.cml_lora.tasks import draw_sample, encode_text, in_chat_template
-from examples.cml_lora.train import Ids
 from examples.pie_tiny.call_episodes import Asynchronous, Calls, Synchronous
 from examples.pie_tiny.corpus.sample import END, Split
 from examples.pie_tiny.decoding import decode
@@ -37,19 +37,18 @@ class TextMarkers(Vocabulary):
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         """Takes the tokenizer of a model whose chat template is ChatML."""
-        self._ids = Ids(tokenizer)
-        self._text_of = tokenizer
+        self._tokenizer = tokenizer
         ends = {n: "]" for n in range(tokenizer.get_vocab_size()) if self.decode([n]).endswith("]")}
-        stop = tokenizer.token_to_id("<|im_end|>")
-        self.special = {**ends, stop: END, tokenizer.token_to_id("<|im_start|>"): "<|user|>"}
+        ids = tokenizer.get_vocab()
+        self.special = {**ends, ids["<|im_end|>"]: END, ids["<|im_start|>"]: "<|user|>"}
 
     def encode(self, text: str) -> list[int]:
         """Ids of pie-tiny's text."""
-        return encode_text(self._ids, in_chat_template(text))
+        return encode_text(self._tokenizer, in_chat_template(text))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; a turn that the model begins itself is one to pie-tiny's parser."""
-        text: str = self._text_of.decode(list(ids), skip_special_tokens=False)
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
         return text.replace("<|im_start|>", "<|user|>")
 
 
@@ -91,7 +90,7 @@ def main(
 
 
 def play(
-    model: torch.nn.Module, vocabulary: Vocabulary, requests: int, *, asynchronous: bool
+    model: PreTrainedModel, vocabulary: Vocabulary, requests: int, *, asynchronous: bool
 ) -> list[Calls]:
     """Has a model answer held-out requests, with the likeliest token each time."""
     episodes: list[Calls] = []
@@ -121,7 +120,7 @@ def _windows(encoder: Tokenizer, text: Path) -> list[list[int]]:
 
 
 @torch.inference_mode()
-def _loss(model: torch.nn.Module, rows: Sequence[tuple[list[int], list[bool]]]) -> float:
+def _loss(model: PreTrainedModel, rows: Sequence[tuple[list[int], list[bool]]]) -> float:
     """Mean negative log-likelihood of the learned tokens, in nats."""
     parts = [answer_loss(model, [ids], [learned]) for ids, learned in rows]
     return sum(float(loss) * count for loss, count in parts) / max(1, sum(c for _, c in parts))

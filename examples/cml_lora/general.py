@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
+from transformers import PreTrainedModel
 
 TOPICS = (
     "rain tea volcanoes chess bread whales bridges sleep paper honey trains music gardens winter"
@@ -30,7 +31,7 @@ def questions(topics: list[str]) -> Iterator[str]:
 
 
 def answers(
-    model: torch.nn.Module, tokenizer: Tokenizer, topics: list[str], file: Path, tokens: int = 48
+    model: PreTrainedModel, tokenizer: Tokenizer, topics: list[str], file: Path, tokens: int = 48
 ) -> list[tuple[list[int], list[bool]]]:
     """Prompts with answers as token ids, and which tokens are the answer's.
 
@@ -51,7 +52,7 @@ def answers(
 
 
 def _sampled(
-    model: torch.nn.Module, prompts: list[list[int]], tokens: int
+    model: PreTrainedModel, prompts: list[list[int]], tokens: int
 ) -> Iterator[tuple[list[int], list[int]]]:
     width = max(map(len, prompts))
     padded = torch.tensor([[0] * (width - len(row)) + row for row in prompts])

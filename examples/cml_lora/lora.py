@@ -7,29 +7,33 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
 
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def load_model(checkpoint: Path) -> torch.nn.Module:
+def load_model(checkpoint: Path) -> PreTrainedModel:
     """A frozen causal language model in bfloat16, from a GGUF file or a folder of safetensors."""
+    folder, more = checkpoint, {}
     if checkpoint.suffix == ".gguf":
-        folder, name = checkpoint.parent, {"gguf_file": checkpoint.name}
-    else:
-        folder, name = checkpoint, {}
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, **name)
+        # Packed weights have no gradients for what is below them.
+        dense = GgufConfig(dequantize=True)
+        folder, more = (
+            checkpoint.parent,
+            {"gguf_file": checkpoint.name, "quantization_config": dense},
+        )
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, **more)
     return model.requires_grad_(False)
 
 
-def with_new_adapter(model: torch.nn.Module, rank: int) -> PeftModel:
+def with_new_adapter(model: PreTrainedModel, rank: int) -> PeftModel:
     """The model with a LoRA, in bfloat16, on every linear layer of its blocks."""
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=TARGETS, task_type="CAUSAL_LM")
     return get_peft_model(model, config, autocast_adapter_dtype=False)
 
 
 def answer_loss(
-    model: torch.nn.Module, ids: Sequence[Sequence[int]], learned: Sequence[Sequence[bool]]
+    model: PreTrainedModel, ids: Sequence[Sequence[int]], learned: Sequence[Sequence[bool]]
 ) -> tuple[torch.Tensor, int]:
     """Mean negative log-likelihood of the learned tokens, and how many they are.
 

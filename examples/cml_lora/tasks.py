@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import Protocol
+
+from tokenizers import Tokenizer
 
 from examples.pie_tiny.corpus.calls import SEQUENTIAL, conversation, one_by_one
 from examples.pie_tiny.corpus.cml import simulate
@@ -31,9 +32,7 @@ from examples.pie_tiny.corpus.words import (
     invented,
 )
 
-UNICODE = "Zürich|São Paulo|Kraków|日本|Москва|café|naïve|12 €|20 °C|Ærø|ok ✓|smörgås|Αθήνα".split(
-    "|"
-)
+UNICODE = "Zürich São_Paulo Kraków 日本 Москва café naïve 12_€ 20_°C ok_✓ smörgås Αθήνα".split()
 LONG_WORDS = (12, 30)
 SHAPES: Sequence[tuple[tuple[int, ...], float]] = (
     ((1,), 5),
@@ -47,13 +46,6 @@ SHAPES: Sequence[tuple[tuple[int, ...], float]] = (
 """Lengths of a request's chains, and how often each is drawn; the first three are easy."""
 
 
-class Encoder(Protocol):
-    """What makes token ids of a text, special tokens in it included."""
-
-    def encode(self, text: str) -> Sequence[int]:
-        """Ids of a text."""
-
-
 def draw_sample(random: Random, split: Split, *, asynchronous: bool, easy: bool = False) -> Sample:
     """A request with its ideal answer.
 
@@ -61,7 +53,7 @@ def draw_sample(random: Random, split: Split, *, asynchronous: bool, easy: bool 
         random: decides all.
         split: which names may be drawn.
         asynchronous: calls run while the model writes on; otherwise one in a turn.
-        easy: at most two calls, and nobody interrupts.
+        easy: at most two calls, without interrupts by the user or agents.
     """
     shapes = SHAPES[:3] if easy else SHAPES
     lengths = random.choices([shape for shape, _ in shapes], [weight for _, weight in shapes])[0]
@@ -79,18 +71,13 @@ def draw_sample(random: Random, split: Split, *, asynchronous: bool, easy: bool 
     sample = simulate(random, request, late, kind="errands" if listed else "asynchronous")
     if late and random.random() < 0.4:  # the task comes from another agent
         sender = random.choice(PEOPLE).lower()
-        pieces = tuple(
-            replace(
-                piece,
-                text=piece.text.replace("[INTR]user[HEAD]also ", f"[INTR]agent[HEAD]{sender}: "),
-            )
-            for piece in sample.pieces
-        )
-        sample = replace(sample, pieces=pieces)
+        told = "[INTR]user[HEAD]also ", f"[INTR]agent[HEAD]{sender}: "
+        pieces = (replace(piece, text=piece.text.replace(*told)) for piece in sample.pieces)
+        sample = replace(sample, pieces=tuple(pieces))
     return sample
 
 
-def encode_sample(encoder: Encoder, sample: Sample) -> tuple[list[int], list[bool]]:
+def encode_sample(encoder: Tokenizer, sample: Sample) -> tuple[list[int], list[bool]]:
     """Token ids, and which of them the model has to write."""
     ids: list[int] = []
     learned: list[bool] = []
@@ -103,18 +90,15 @@ def encode_sample(encoder: Encoder, sample: Sample) -> tuple[list[int], list[boo
 
 def in_chat_template(text: str) -> str:
     """A text of pie-tiny's as ChatML has it: results come as messages of the user."""
-    text = (
-        text.replace("<|begin|>", "")
-        .replace("<|end|>", "<|im_end|>")
-        .replace("<|tool|>", "<|user|>")
-    )
+    text = text.replace("<|begin|>", "").replace("<|end|>", "<|im_end|>")
+    text = text.replace("<|tool|>", "<|user|>")
     return re.sub(r"<\|(system|user|assistant)\|>", r"<|im_start|>\1", text)
 
 
-def encode_text(encoder: Encoder, text: str) -> list[int]:
+def encode_text(encoder: Tokenizer, text: str) -> list[int]:
     """Token ids; each marker has its own, as the inferlet writes them and holds the model to."""
     parts = re.split(r"(\[(?:CALL|HEAD|END|INTR|TRAP)\])", text)
-    return [token for part in parts if part for token in encoder.encode(part)]
+    return [token for part in parts for token in encoder.encode(part, add_special_tokens=False).ids]
 
 
 def _draw_request(random: Random, split: Split, lengths: Sequence[int]) -> Request:
@@ -123,11 +107,10 @@ def _draw_request(random: Random, split: Split, lengths: Sequence[int]) -> Reque
     while len(names) < calls + random.randrange(3):
         names[_draw_name(random, split)] = None
     estimates = random.sample(range(1, 100), len(names))
+    counts = random.choices((0, 1, 2), (1, 3, 2), k=len(names))
     functions = [
-        Function(
-            name, tuple(random.sample(PARAMETERS, random.choice((0, 1, 1, 1, 2, 2)))), estimate
-        )
-        for name, estimate in zip(names, estimates, strict=True)
+        Function(name, tuple(random.sample(PARAMETERS, count)), estimate)
+        for name, count, estimate in zip(names, counts, estimates, strict=True)
     ]
     remaining = iter(functions)
     chains = [_chain(random, split, [next(remaining) for _ in range(length)]) for length in lengths]
@@ -168,7 +151,7 @@ def _argument(random: Random, split: Split) -> Value:
     if draw < 0.75:
         return f"{random.choice(ADJECTIVES)} {random.choice(ANIMALS)}"
     if draw < 0.82:
-        return random.choice(UNICODE)
+        return random.choice(UNICODE).replace("_", " ")
     return int(10 ** (random.random() * 3))
 
 

@@ -32,18 +32,6 @@ SAVED_EVERY = 120  # seconds
 Row = tuple[list[int], list[bool]]
 
 
-class Ids:
-    """A tokenizer that gives ids."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of a text."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
-
-
 @click.command()
 @click.argument("model", type=click.Path(exists=True, path_type=Path))
 @click.argument("tokenizer", type=click.Path(exists=True, path_type=Path))
@@ -99,7 +87,7 @@ def main(
             for group in optimizer.param_groups:
                 group["lr"] = rate * min((state["step"] + 1) / WARM_UP, max(1.0 - done, 0.05))
             loss, count = answer_loss(adapted, *zip(*rows, strict=True))
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             for parameter, master in zip(parameters, masters, strict=True):
                 assert parameter.grad is not None
                 master.grad, parameter.grad = parameter.grad.float(), None
@@ -134,7 +122,7 @@ def batches(
             continue
         asynchronous = random.random() < 0.6
         sample = draw_sample(random, Split(), asynchronous=asynchronous, easy=easy)
-        row = encode_sample(Ids(encoder), sample)
+        row = encode_sample(encoder, sample)
         if len(row[0]) <= LONGEST:
             pool.append(row)
     pool.sort(key=lambda row: len(row[0]))

@@ -11,23 +11,25 @@ import torch
 from click.testing import CliRunner
 from support.checkpoints import make_llama, small_tokenizer
 from support.scripts import results, run, script, simulated
-from support.servers import Server
 from tokenizers import Tokenizer
 
 from examples.cml_lora.evaluate import TextMarkers, wilson
 from examples.cml_lora.tasks import draw_sample, encode_sample
-from examples.cml_lora.train import Ids, main
+from examples.cml_lora.train import main
 from examples.pie_tiny.call_episodes import Synchronous
 from examples.pie_tiny.corpus.sample import Sample, Split
 from examples.pie_tiny.corpus.tasks import Request
 from pie_py.client.functions import Mode
 from pie_py.client.sync import Client
 
+PLAIN = ("--model", "plain")
+
 
 def tokenizer() -> Tokenizer:
     made = small_tokenizer()
     made.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
-    return made.backend_tokenizer
+    encoder: Tokenizer = made.backend_tokenizer
+    return encoder
 
 
 def drawn(count: int, *, asynchronous: bool, held_out: bool = False) -> list[Sample]:
@@ -57,7 +59,7 @@ def test_training_shows_all_that_programs_meet() -> None:
 def test_the_model_learns_its_own_words_alone() -> None:
     encoder = tokenizer()
     for sample in drawn(50, asynchronous=True):
-        ids, learned = encode_sample(Ids(encoder), sample)
+        ids, learned = encode_sample(encoder, sample)
         own = [token for token, is_own in zip(ids, learned, strict=True) if is_own]
         text = encoder.decode(own, skip_special_tokens=False)
         assert "[INTR]" not in text
@@ -70,7 +72,7 @@ def test_ideal_answers_are_all_right() -> None:
     vocabulary = TextMarkers(encoder)
     for sample in drawn(50, asynchronous=False, held_out=True):
         episode = Synchronous(vocabulary, sample)
-        ids, learned = encode_sample(Ids(encoder), sample)
+        ids, learned = encode_sample(encoder, sample)
         shown = list(episode.prompt)
         for token, is_own in zip(ids, learned, strict=True):
             if is_own:
@@ -89,10 +91,10 @@ def test_intervals_of_shares() -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A random model, and a run that was trained on it, stopped, and gone on with."""
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter of a random model, by a run that was stopped and gone on with."""
     folder = tmp_path_factory.mktemp("cml")
-    model = make_llama(folder / "model", max_position=4096)
+    model = make_llama(folder / "model", max_position=8192)
     before: list[torch.Tensor] = []
     for tokens in (8_000, 16_000):
         given = [model, model / "tokenizer.json", folder / "run", "--tokens", tokens]
@@ -101,23 +103,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         state = torch.load(folder / "run" / "state.pt")
         assert state["state"]["read"] >= tokens
         before += [state["optimizer"]["state"][0]["step"]]
-    assert before[0] < before[1] == state["state"]["step"]  # it went on, and began nothing anew
-    return model, folder / "run" / "adapter"
+    assert before[0] < before[1] == state["state"]["step"]  # it went on
+    return folder / "run" / "adapter"
 
 
-@pytest.fixture(scope="module")
-def adapted(
-    trained: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Client]:
-    """A client of a server that has the model with the adapter."""
-    model, adapter = trained
-    served = {"source": str(model), "name": "plain", "kv_pages": 1024}
-    served["adapters"] = {"cml": str(adapter)}
-    with (
-        Server(tmp_path_factory.mktemp("server"), models=[served]) as running,
-        running.client() as connected,
-    ):
-        yield connected
+@pytest.fixture
+def adapted(client: Client, trained: Path) -> Iterator[Client]:
+    """A client of a server whose random model has the adapter."""
+    client.load_adapter("cml", trained, "plain")
+    try:
+        yield client
+    finally:
+        client.unload_adapter("cml", "plain")
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -126,16 +123,16 @@ def test_a_model_with_the_adapter_is_told_what_it_was_trained_on(
 ) -> None:
     tools = [simulated("say", 0.01, "hi"), simulated("echo", 0.02, "{x}", parameters=["x"])]
     calls = script("a: say()", ('b: echo(x="hi")', "a"))
-    record = run(adapted, tools, calls, mode=mode)
+    record = run(adapted, tools, calls, *PLAIN, mode=mode)
     assert results(record) == {"a": '"hi"', "b": '"hi"'}
     assert record["text"] == "Done."
-    rules = run(adapted, tools, calls, "--style", "json", mode=mode)
+    rules = run(adapted, tools, calls, *PLAIN, "--style", "json", mode=mode)
     assert record["prompt_tokens"] < rules["prompt_tokens"] / 4
 
 
 def test_it_is_free_to_call_nothing_and_to_need_no_answer(adapted: Client) -> None:
     tools = [simulated("say", 0.01, "hi")]
-    record = run(adapted, tools, None, "--max-tokens", "20")
-    forced = run(adapted, tools, None, "--max-tokens", "20", "--style", "json")
+    record = run(adapted, tools, None, *PLAIN, "--max-tokens", "20")
+    forced = run(adapted, tools, None, *PLAIN, "--max-tokens", "20", "--style", "json")
     assert record["generated_tokens"] <= 20
     assert record["prompt_tokens"] < forced["prompt_tokens"]
