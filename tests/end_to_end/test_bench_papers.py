@@ -22,7 +22,7 @@ def test_calls_per_token() -> None:
 
 @pytest.mark.slow
 def test_batching(checkpoint: Path) -> None:
-    size = ("--instances", "4", "--tokens", "4", "--rounds", "1", "--model", str(checkpoint))
+    size = ("--instances", "4", "--tokens", "8", "--rounds", "1", "--model", str(checkpoint))
     report = bench("batching", *size)
     names = [row["policy"] for row in table(report)]
     assert names == [name.replace("_", " ") for name in (EAGER, *WAITING, "adaptive")]
