@@ -19,7 +19,7 @@ from random import Random
 import zmq
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.wire.messages import CLUSTER_PROTOCOL, Join, Load, Renewed, decode_to_node, encode
+from pie_cluster.wire.messages import CLUSTER_PROTOCOL, Join, Load, Renewed, decode_told, encode
 from pie_cluster.wire.messages import Report as NodeReport
 from pie_cluster.wire.sockets import member_dealer
 from pie_py.bench import options
@@ -89,7 +89,7 @@ class _Nodes:
     def _take_answers(self) -> None:
         for dealer in self._dealers:
             while has_input(dealer):
-                assert isinstance(decode_to_node(dealer.recv()), Renewed)
+                assert isinstance(decode_told(dealer.recv()), Renewed)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from pie_cluster.machines import operate
 from pie_cluster.machines.keepers import keeper
 from pie_cluster.machines.settings import ClusterProblem, Names, Token
 from pie_cluster.machines.token import free_ports
-from pie_cluster.wire.messages import Fenced, decode_to_node, encode
+from pie_cluster.wire.messages import Fenced, decode_told, encode
 from pie_cluster.wire.sockets import member_dealer
 from pie_py.cli import main
 from pie_py.client import Client as AsyncClient
@@ -635,7 +635,7 @@ def test_strangers_are_refused_and_do_no_harm(client: Client, cluster: Cluster) 
         for frame in (b"", b"\xc1", msgpack.encode(["begin", 1, "n1@n2"])):
             dealer.send(frame)
         dealer.send_multipart([b"two", b"frames"])
-        assert [decode_to_node(dealer.recv()) for _ in range(2)] == [
+        assert [decode_told(dealer.recv()) for _ in range(2)] == [
             Fenced(f"n1.{node.incarnation} has joined with another key: one name was given twice"),
             Fenced(f"n1.{node.incarnation} is not the life of n1 that has joined"),
         ]

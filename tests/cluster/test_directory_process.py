@@ -23,9 +23,8 @@ from pie_cluster.wire.messages import (
     Nodes,
     Renewed,
     Report,
-    ToNode,
-    decode_answer,
-    decode_to_node,
+    Told,
+    decode_told,
     encode,
 )
 from pie_cluster.wire.sockets import member_dealer
@@ -40,15 +39,15 @@ class Member:
         self._socket = member_dealer(context, directory, None)
         assert self._socket.poll(SECONDS * 1000, zmq.POLLOUT)
 
-    def tell(self, message: Join | Report) -> ToNode:
+    def tell(self, message: Join | Report) -> Told:
         self._socket.send(encode(message))
-        return decode_to_node(self._received())
+        return decode_told(self._received())
 
     def begin(self, node: str, number: int, times: int = 1) -> list[int]:
         """The lives that are given when one question is sent so often."""
         for _ in range(times):
             self._socket.send(encode(Begin(number, node)))
-        answers = [decode_answer(self._received()) for _ in range(times)]
+        answers = [decode_told(self._received()) for _ in range(times)]
         return [answer.incarnation for answer in answers if isinstance(answer, Begun)]
 
     def _received(self) -> bytes:

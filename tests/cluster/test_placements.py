@@ -17,7 +17,7 @@ from support.child_processes import ChildProcess
 from support.clusters import SERVER
 
 from pie_cluster.machines.token import free_ports
-from pie_cluster.wire.messages import Renewed, decode_to_node, encode
+from pie_cluster.wire.messages import Renewed, decode_told, encode
 from pie_cluster.wire.sockets import member_dealer
 from pie_py.client import Client
 
@@ -52,7 +52,7 @@ class Reporter:
                     continue
                 number = 0 if number is None else number + 1
                 while dealer.poll(0):
-                    if not isinstance(decode_to_node(dealer.recv()), Renewed):
+                    if not isinstance(decode_told(dealer.recv()), Renewed):
                         number = None
 
 

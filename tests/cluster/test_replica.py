@@ -16,7 +16,7 @@ from pie_cluster.directory.names import Life
 from pie_cluster.directory.policies import cached
 from pie_cluster.directory.replica import TRUST_SECONDS, Replica
 from pie_cluster.wire.keys import program_key
-from pie_cluster.wire.messages import News, Placed, decode_news, decode_to_directory, encode
+from pie_cluster.wire.messages import News, Placed, decode_to_directory, decode_told, encode
 
 GATEWAY = b"gateway"
 NAMES = ("n1", "n2", "n3")
@@ -59,7 +59,8 @@ class Pair:
         return whole
 
     def told(self) -> list[News]:
-        return [decode_news(encode(news)) for _, news in self.followers.due(self.now)]
+        told = [decode_told(encode(news)) for _, news in self.followers.due(self.now)]
+        return [news for news in told if isinstance(news, News)]
 
     def place(self, program: str = "a") -> str | None:
         """Where the replica sends a launch, of which the directory is told."""

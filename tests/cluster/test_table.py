@@ -28,7 +28,7 @@ from pie_cluster.wire.messages import (
     NotOfCluster,
     Renewed,
     decode_to_directory,
-    decode_to_node,
+    decode_told,
     encode,
 )
 from pie_py.config.plugins import UnknownPolicy
@@ -139,7 +139,7 @@ def test_policies_that_are_none(name: str) -> None:
 def test_messages_come_back_as_they_were() -> None:
     for message in (join(cached=[(1, 2)], exports=[3]), report(4, released=[5], drain_ms=6)):
         assert decode_to_directory(encode(message)) == message
-    assert decode_to_node(encode(Renewed(3, None))) == Renewed(3, None)
+    assert decode_told(encode(Renewed(3, None))) == Renewed(3, None)
 
 
 @pytest.mark.parametrize(
@@ -169,4 +169,4 @@ def test_other_bytes_are_no_messages(frame: bytes) -> None:
     with pytest.raises(NotOfCluster):
         decode_to_directory(frame)
     with pytest.raises(NotOfCluster):
-        decode_to_node(frame)
+        decode_told(frame)

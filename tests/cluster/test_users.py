@@ -18,7 +18,7 @@ from pie_cluster.config import MemberConfig
 from pie_cluster.machines.settings import write_private
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.users import BELIEVED_SECONDS, ClusterUsers
-from pie_cluster.wire.messages import Renewed, decode_to_node, encode
+from pie_cluster.wire.messages import Renewed, decode_told, encode
 from pie_cluster.wire.sockets import member_dealer
 from pie_control.rpc.auth import NotKnownNow
 from pie_py.config.keys import LOCAL_USER, KeyStore
@@ -52,7 +52,7 @@ class Node:
     def changes(self) -> int:
         """What a renewal of a lease tells now."""
         self._dealer.send(encode(join("n1", 1)))
-        answer = decode_to_node(self._dealer.recv())
+        answer = decode_told(self._dealer.recv())
         assert isinstance(answer, Renewed), answer
         return answer.keys
 

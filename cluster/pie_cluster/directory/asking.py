@@ -7,7 +7,15 @@ import time
 
 import zmq
 
-from pie_cluster.wire.messages import Answer, NotOfCluster, Question, Refused, decode_answer, encode
+from pie_cluster.wire.messages import (
+    UNASKED,
+    Answer,
+    NotOfCluster,
+    Question,
+    Refused,
+    decode_told,
+    encode,
+)
 from pie_cluster.wire.sockets import member_dealer
 from pie_py.config.keys import KeyPair
 
@@ -83,9 +91,9 @@ class Directory:
             if not self._socket.poll(max(1, int(left * 1000))):
                 return None
             try:
-                answer = decode_answer(self._socket.recv())
+                answer = decode_told(self._socket.recv())
             except NotOfCluster:
                 continue
-            if answer.number == number:
+            if not isinstance(answer, UNASKED) and answer.number == number:
                 return answer
         return None

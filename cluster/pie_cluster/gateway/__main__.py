@@ -52,7 +52,7 @@ class Gateway:
         clock = trio.lowlevel.current_clock().current_time
         self._confined = ConfinedPool(config.confined)
         self._directory = DirectoryLink(member)
-        self._placements = Placements(member, clock)
+        self._placements = Placements(member.policy, self._directory, clock)
         self._links = NodeLinks(partial(member_key, member))
         programs = ProgramStore(
             config.data_folder / "programs", config.max_program_bytes, time.time_ns

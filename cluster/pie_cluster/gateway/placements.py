@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-import structlog
 import trio
-import zmq
 
-from pie_cluster.config import MemberConfig
 from pie_cluster.directory.policies import load_policy
 from pie_cluster.directory.replica import Replica
+from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.wire.keys import program_key
-from pie_cluster.wire.messages import Follow, NodeAddress, NotOfCluster, Placed, decode_news, encode
-from pie_cluster.wire.sockets import member_dealer
-from pie_py.wire.zmq_socket import Socket
-
-log = structlog.get_logger("pie.cluster")
+from pie_cluster.wire.messages import Follow, News, NodeAddress, Placed, ToNode
 
 FOLLOW_SECONDS = 0.5
 
@@ -25,32 +19,27 @@ FOLLOW_SECONDS = 0.5
 class Placements:
     """Says where launches go, without a question while the replica is whole and new."""
 
-    def __init__(self, config: MemberConfig, clock: Callable[[], float]) -> None:
-        """Connects; nothing is known before `run`.
+    def __init__(self, policy: str, directory: DirectoryLink, clock: Callable[[], float]) -> None:
+        """Nothing is known before `run`.
 
         Args:
-            config: of the member.
+            policy: its name or import path.
+            directory: tells of nodes.
             clock: trio's, in seconds.
 
         Raises:
-            KeyProblem: if the members' keys cannot be read.
             UnknownPolicy: if there is no such policy.
         """
-        self._replica = Replica(load_policy(config.policy), Random())
+        self._replica = Replica(load_policy(policy), Random())
         self._clock = clock
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = Socket(member_dealer(self._context, config.directory, config.pair()))
+        self._directory = directory
+        directory.on_told = self._take
 
     async def run(self) -> None:
         """Follows the directory until cancelled."""
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._listen)
-                while True:
-                    self._socket.send(encode(Follow(self._replica.told)))
-                    await trio.sleep(FOLLOW_SECONDS)
-        finally:
-            self._context.destroy(linger=0)
+        while True:
+            self._directory.say(Follow(self._replica.told))
+            await trio.sleep(FOLLOW_SECONDS)
 
     def place(self, user: str, program: str) -> NodeAddress | None:
         """The node that a launch goes to; None if the directory has to be asked.
@@ -63,16 +52,9 @@ class Placements:
         if node is None:
             return None
         life, what = node.life, node.what
-        self._socket.send(encode(Placed(*life, program_key(user, program))))
+        self._directory.say(Placed(*life, program_key(user, program)))
         return NodeAddress(0, *life, what.endpoint, what.public_key)
 
-    async def _listen(self) -> None:
-        while True:
-            while (frame := self._socket.receive()) is not None:
-                try:
-                    news = decode_news(frame)
-                except NotOfCluster as error:
-                    log.warning("the directory says what this gateway does not know", reason=error)
-                    continue
-                self._replica.take(news, self._clock())
-            await self._socket.wait()
+    def _take(self, news: ToNode | News) -> None:
+        if isinstance(news, News):
+            self._replica.take(news, self._clock())

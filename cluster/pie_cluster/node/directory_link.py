@@ -10,7 +10,18 @@ import trio
 import zmq
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.wire.messages import Answer, NotOfCluster, Question, Refused, decode_answer, encode
+from pie_cluster.wire.messages import (
+    UNASKED,
+    Answer,
+    News,
+    NotOfCluster,
+    Question,
+    Refused,
+    ToDirectory,
+    ToNode,
+    decode_told,
+    encode,
+)
 from pie_cluster.wire.sockets import member_dealer
 from pie_control.errors import ApiError, Refusal
 from pie_py.wire.zmq_socket import Socket
@@ -24,7 +35,7 @@ PATIENCE_SECONDS = 8.0  # a directory that was killed is back sooner
 
 
 class DirectoryLink:
-    """Asks the directory, many questions at once."""
+    """Speaks with the directory, of many things at once."""
 
     def __init__(self, config: MemberConfig) -> None:
         """Connects; nothing is received before `run`.
@@ -36,24 +47,30 @@ class DirectoryLink:
         self._socket = Socket(member_dealer(self._context, config.directory, config.pair()))
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Callable[[Answer], None]] = {}
+        self.on_told: Callable[[ToNode | News], None] = lambda told: None  # of what is no answer
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Receives answers until cancelled."""
+        """Receives until cancelled."""
         task_status.started()
         try:
             while True:
                 while (frame := self._socket.receive()) is not None:
                     try:
-                        answer = decode_answer(frame)
+                        told = decode_told(frame)
                     except NotOfCluster as error:
-                        log.warning("no answer", reason=str(error))
+                        log.warning("the directory says what is not known", reason=str(error))
                         continue
-                    take = self._waiting.pop(answer.number, None)
-                    if take is not None:
-                        take(answer)
+                    if isinstance(told, UNASKED):
+                        self.on_told(told)
+                    elif (take := self._waiting.pop(told.number, None)) is not None:
+                        take(told)
                 await self._socket.wait()
         finally:
             self._context.destroy(linger=0)
+
+    def say(self, message: ToDirectory) -> bool:
+        """Sends what has no answer of its own; False if it cannot be sent now."""
+        return self._socket.send(encode(message)) is None
 
     async def ask(
         self, question: Callable[[int], Question], seconds: float = PATIENCE_SECONDS
@@ -95,8 +112,8 @@ class DirectoryLink:
         number = next(self._numbers)
         self._waiting[number] = take
         try:
-            refused = self._socket.send(encode(question(number)))
-            with trio.move_on_after(AGAIN_SECONDS if refused is None else CONNECT_SECONDS):
+            sent = self.say(question(number))
+            with trio.move_on_after(AGAIN_SECONDS if sent else CONNECT_SECONDS):
                 await done.wait()
         finally:
             self._waiting.pop(number, None)

@@ -65,7 +65,13 @@ class ClusterNode(Role):
         users = self.users = ClusterUsers(member, self._directory, wiring.clock)
         facts = NodeFacts(wiring.models, wiring.registry)
         self._membership = Membership(
-            member, facts, wiring.registry, self._public, wiring.clock, users.renewed
+            member,
+            self._directory,
+            facts,
+            wiring.registry,
+            self._public,
+            wiring.clock,
+            users.renewed,
         )
         self.fetch = ProgramFetcher(member, programs).fetch
         self.shared: Shared | None = None

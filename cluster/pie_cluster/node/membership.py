@@ -10,26 +10,23 @@ from collections.abc import Callable
 
 import structlog
 import trio
-import zmq
 
 from pie_cluster.config import MemberConfig
+from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.facts import NodeFacts
 from pie_cluster.wire.messages import (
     CLUSTER_PROTOCOL,
     Fenced,
     Join,
     JoinAgain,
-    NotOfCluster,
+    News,
     Renewed,
     Report,
-    decode_to_node,
-    encode,
+    ToNode,
 )
-from pie_cluster.wire.sockets import member_dealer
 from pie_control.instances.registry import Registry
 from pie_py import __version__
 from pie_py.config.child import report
-from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.cluster")
 
@@ -42,6 +39,7 @@ class Membership:
     def __init__(
         self,
         config: MemberConfig,
+        directory: DirectoryLink,
         facts: NodeFacts,
         registry: Registry,
         public_key: str,
@@ -52,14 +50,12 @@ class Membership:
 
         Args:
             config: of the member.
+            directory: is told.
             facts: load, caches and exports of this node.
             registry: its instances.
             public_key: of the endpoint that clients connect to; empty on loopback.
             clock: trio's.
             on_renewed: told the number of changes of users' keys.
-
-        Raises:
-            KeyProblem: if the members' keys cannot be read.
         """
         self._config = config
         self._facts = facts
@@ -67,8 +63,8 @@ class Membership:
         self._public_key = public_key
         self._clock = clock
         self._on_renewed = on_renewed
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = Socket(member_dealer(self._context, config.directory, config.pair()))
+        self._directory = directory
+        self._leave: Callable[[str, bool], None] = lambda reason, drained: None  # until `run`
         self._number: int | None = None  # of the last report; None: it has to join
         self._drain_until: float | None = None
         self._again = False  # another life follows
@@ -81,17 +77,13 @@ class Membership:
             endpoint: where clients connect to this node.
             leave: called when the node is to end, with the reason and whether it is drained.
         """
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._listen, leave)
-                while True:
-                    self._say(endpoint)
-                    report({"alive": self._config.life})
-                    await trio.sleep(REPORT_SECONDS)
-                    if self._is_drained():
-                        leave("it is drained", True)
-        finally:
-            self._context.destroy(linger=0)
+        self._leave, self._directory.on_told = leave, self._take
+        while True:
+            self._say(endpoint)
+            report({"alive": self._config.life})
+            await trio.sleep(REPORT_SECONDS)
+            if self._is_drained():
+                leave("it is drained", True)
 
     def _say(self, endpoint: str) -> None:
         config, drain = self._config, self._drain_ms()
@@ -124,30 +116,22 @@ class Membership:
                 released,
                 drain,
             )
-        if self._socket.send(encode(message)) is None and isinstance(message, Report):
+        if self._directory.say(message) and isinstance(message, Report):
             self._number = message.number
 
-    async def _listen(self, leave: Callable[[str, bool], None]) -> None:
-        while True:
-            while (frame := self._socket.receive()) is not None:
-                try:
-                    message = decode_to_node(frame)
-                except NotOfCluster as error:
-                    log.warning("the directory says what this node does not know", reason=error)
-                    continue
-                match message:
-                    case Renewed(number, drain_ms, keys, again):
-                        self._again = again
-                        self._on_renewed(keys)
-                        if number == 0:
-                            self._number = self._number or 0
-                        self._take_drain(drain_ms)
-                    case JoinAgain():
-                        self._number = None
-                    case Fenced(reason):
-                        log.error("this life is over", life=self._config.life, reason=reason)
-                        leave(f"this life is over: {reason}", False)
-            await self._socket.wait()
+    def _take(self, message: ToNode | News) -> None:
+        match message:
+            case Renewed(number, drain_ms, keys, again):
+                self._again = again
+                self._on_renewed(keys)
+                if number == 0:
+                    self._number = self._number or 0
+                self._take_drain(drain_ms)
+            case JoinAgain():
+                self._number = None
+            case Fenced(reason):
+                log.error("this life is over", life=self._config.life, reason=reason)
+                self._leave(f"this life is over: {reason}", False)
 
     # Drains
 

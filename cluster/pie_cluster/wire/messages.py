@@ -280,19 +280,19 @@ Answer: TypeAlias = Begun | Allotted | NodeAddress | NodeList | User | Done | Re
 ToDirectory: TypeAlias = Join | Report | Question | Follow | Placed
 Change: TypeAlias = Known | Report | Gone
 ToNode: TypeAlias = Renewed | JoinAgain | Fenced
+Told: TypeAlias = ToNode | Answer | News  # by the directory
+UNASKED = (Renewed, JoinAgain, Fenced, News)  # what it says that is no answer
 
 _encoder = msgspec.msgpack.Encoder()
 _of_node: msgspec.msgpack.Decoder[ToDirectory] = msgspec.msgpack.Decoder(ToDirectory)
-_of_directory: msgspec.msgpack.Decoder[ToNode] = msgspec.msgpack.Decoder(ToNode)
-_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
-_news: msgspec.msgpack.Decoder[News] = msgspec.msgpack.Decoder(News)
+_told: msgspec.msgpack.Decoder[Told] = msgspec.msgpack.Decoder(Told)
 
 
 class NotOfCluster(ValueError):
     """Bytes that are no message of this protocol."""
 
 
-def encode(message: ToDirectory | ToNode | Answer | News) -> bytes:
+def encode(message: ToDirectory | Told) -> bytes:
     """Turns a message into the bytes of its frame."""
     return _encoder.encode(message)
 
@@ -306,31 +306,13 @@ def decode_to_directory(frame: bytes) -> ToDirectory:
     return _decode(_of_node, frame, "message of a node")
 
 
-def decode_to_node(frame: bytes) -> ToNode:
-    """Reads what the directory has answered.
+def decode_told(frame: bytes) -> Told:
+    """Reads what the directory says.
 
     Raises:
         NotOfCluster: as `decode_to_directory` does.
     """
-    return _decode(_of_directory, frame, "message of the directory")
-
-
-def decode_answer(frame: bytes) -> Answer:
-    """Reads the directory's answer to a question.
-
-    Raises:
-        NotOfCluster: as `decode_to_directory` does.
-    """
-    return _decode(_answers, frame, "answer of the directory")
-
-
-def decode_news(frame: bytes) -> News:
-    """Reads what the directory tells who follows it.
-
-    Raises:
-        NotOfCluster: as `decode_to_directory` does.
-    """
-    return _decode(_news, frame, "news of the directory")
+    return _decode(_told, frame, "message of the directory")
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[Message], frame: bytes, what: str) -> Message:
