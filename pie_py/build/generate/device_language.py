@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pie_py.build.generate.source import format_python, notice
 from pie_py.device_programs import language
-from pie_py.device_programs.language import OPERATIONS, Operation, Rule
+from pie_py.device_programs.language import ATTEND, OPERATIONS, Operation, Rule
 
 _TABLE = "device_programs/language.py"
 _SIGNS = {
@@ -43,7 +43,8 @@ class TensorMethods:
         raise NotImplementedError
 '''
 
-_RUST_HEAD = """//! The operations of device programs, and methods of tensors that are an operation each.
+_RUST_HEAD = """\
+//! The operations of device programs, and methods of tensors that are an operation each.
 
 use std::ops;
 
@@ -133,7 +134,8 @@ def render_methods() -> str:
 
 def render_javascript() -> str:
     """The table of operations."""
-    rows = "".join(_row(name, one) for name, one in OPERATIONS.items())
+    rows = "".join(_row(name, one) for name, one in {**OPERATIONS, **ATTEND}.items())
+    sizes = ", ".join(f'[{size}, "{name}"]' for size, name in language.SIZES.items())
     return f"""{notice("//", _TABLE)}
 /** An operation: how its result's type follows, letters of the kinds that it takes and gives. */
 export interface Operation {{
@@ -149,6 +151,11 @@ export const OPERATIONS: Record<string, Operation> = {{
 
 /** A size: as many as the model has tokens. */
 export const VOCABULARY = {language.VOCABULARY};
+/** Sizes of the stage `attend`: of queries in a layer, and of the context. */
+export const HEADS = {language.HEADS};
+export const TOKENS = {language.TOKENS};
+export const PAGES = {language.PAGES};
+export const SIZES = new Map([{sizes}]);
 export const MOST_NEWEST = {language.MOST_NEWEST};
 export const MOST_BESIDE = {language.MOST_BESIDE};
 export const REMEMBERED = {json.dumps(list(language.REMEMBERED))};
