@@ -164,7 +164,8 @@ export const REMEMBERED = {json.dumps(list(language.REMEMBERED))};
 
 def render_rust() -> str:
     """The table of operations, and the methods and operators that are an operation each."""
-    rows = "".join(_rust_row(name, one) for name, one in OPERATIONS.items())
+    rows = "".join(_rust_row(name, one) for name, one in {**OPERATIONS, **ATTEND}.items())
+    sizes = ", ".join(f'({size}, "{name}")' for size, name in language.SIZES.items())
     methods = "\n".join(
         _rust_method(name, operation)
         for name, operation in OPERATIONS.items()
@@ -182,6 +183,14 @@ pub(super) const OPERATIONS: &[Operation] = &[
 {rows}];
 /// A size: as many as the model has tokens.
 pub const VOCABULARY: i64 = {language.VOCABULARY};
+/// A size of the stage `attend`: as many as a layer has queries.
+pub const HEADS: i64 = {language.HEADS};
+/// A size of the stage `attend`: as many as the context has tokens.
+pub const TOKENS: i64 = {language.TOKENS};
+/// A size of the stage `attend`: as many as the context has pages.
+pub const PAGES: i64 = {language.PAGES};
+pub(super) const SIZES: &[(i64, &str)] = &[{sizes}];
+pub(super) const MOST_BESIDE: i64 = {language.MOST_BESIDE};
 pub(super) const MOST_AXES: usize = {language.MOST_AXES};
 pub(super) const MOST_NEWEST: i64 = {language.MOST_NEWEST};
 pub(super) const REMEMBERED: &[&str] = &{json.dumps(list(language.REMEMBERED))};
