@@ -189,7 +189,8 @@ pub const HEADS: i64 = {language.HEADS};
 pub const TOKENS: i64 = {language.TOKENS};
 /// A size of the stage `attend`: as many as the context has pages.
 pub const PAGES: i64 = {language.PAGES};
-pub(super) const SIZES: &[(i64, &str)] = &[{sizes}];
+pub(super) const SIZES: &[(i64, &str)] =
+    &[{sizes}];
 pub(super) const MOST_BESIDE: i64 = {language.MOST_BESIDE};
 pub(super) const MOST_AXES: usize = {language.MOST_AXES};
 pub(super) const MOST_NEWEST: i64 = {language.MOST_NEWEST};

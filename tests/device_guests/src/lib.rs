@@ -116,23 +116,31 @@ fn texts() -> Result<String> {
         ("banned_sequences", drawn(|logits, _| samplers::banned_sequences(logits, &banned))),
         ("dry", drawn(|logits, _| samplers::dry(logits, 0.8, 1.75, 2, &[13, 198], 64))),
         ("watermark", drawn(|logits, _| samplers::watermark(logits, 2.0, 0.5, 7))),
-        ("logit_bias", drawn(|logits, state| {
-            samplers::logit_bias(logits, state.get("tokens"), state.get("values"))
-        })),
+        (
+            "logit_bias",
+            drawn(|logits, state| {
+                samplers::logit_bias(logits, state.get("tokens"), state.get("values"))
+            }),
+        ),
         ("allowed_tokens", drawn(|logits, s| samplers::allowed_tokens(logits, s.get("tokens")))),
         ("min_tokens", drawn(|logits, s| samplers::min_tokens(logits, 4, s.get("tokens")))),
         ("healed", drawn(|logits, state| samplers::healed(logits, state.get("tokens")))),
         ("guidance", drawn(|logits, _| samplers::guidance(logits, device::beside(0), 3.0))),
-        ("guidance of state", drawn(|logits, state| {
-            samplers::guidance(logits, device::beside(1), state.get("p"))
-        })),
+        (
+            "guidance of state",
+            drawn(|logits, state| samplers::guidance(logits, device::beside(1), state.get("p"))),
+        ),
         ("contrastive", drawn(|logits, _| samplers::contrastive(logits, device::beside(0), 0.1))),
-        ("context_aware", drawn(|logits, _| {
-            samplers::context_aware(logits, device::beside(0), 0.5)
-        })),
-        ("context_aware of state", drawn(|logits, state| {
-            samplers::context_aware(logits, device::beside(0), state.get("p"))
-        })),
+        (
+            "context_aware",
+            drawn(|logits, _| samplers::context_aware(logits, device::beside(0), 0.5)),
+        ),
+        (
+            "context_aware of state",
+            drawn(|logits, state| {
+                samplers::context_aware(logits, device::beside(0), state.get("p"))
+            }),
+        ),
         ("with_at", drawn(|logits, s| logits.with_at(s.get("k"), s.get("p")).with_at(7, 0))),
         ("tempered", device::program(samplers::tempered).with([("temperature", 0.7), ("p", 0.9)])),
         ("mirostat", device::program(samplers::mirostat).with(miro)),
@@ -192,7 +200,7 @@ async fn runs() -> Result<String> {
     let again = device::program(counting).with(state)?;
     let more = context.generate(again).max_tokens(3).stop_tokens([]).collect_tokens().await?;
     // A whole number beyond what a float has exactly goes there and comes back.
-    let huge = 9_007_199_254_740_993_i64; // 2^53 + 1
+    let huge = 9_007_199_254_740_993_i64; // 2^53 + 1, beyond floats
     let shifted = device::program(|logits, state| {
         state.set("x", state.get("x") + 2);
         logits.argmax()
@@ -294,9 +302,8 @@ async fn put() -> Result<String> {
 async fn beside() -> Result<String> {
     let model = Model::load()?;
     let mix = DeviceSampler { mix: vec![3.0, -2.0], temperature: 0.0, ..DeviceSampler::default() };
-    let read = device::program(|logits, _| {
-        samplers::guidance(logits, device::beside(0), 3.0).argmax()
-    });
+    let read =
+        device::program(|logits, _| samplers::guidance(logits, device::beside(0), 3.0).argmax());
     let read = read.with(())?;
     let mut found = Vec::new();
     for rule in [Rule::from(&mix), Rule::from(&read)] {

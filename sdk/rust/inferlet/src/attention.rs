@@ -1,9 +1,9 @@
 //! What layers read of a context while it is generated: policies of the literature, to be given as
 //! `context.generate(sampler).attend(&attention::quest(64, 2)?)`.
 //!
-//! Each is a short program of [`device::attend`](crate::device::attend), to be read, changed, or put
-//! together with others. What is not kept is not read. They act from the second generated token on:
-//! prompts are read in full.
+//! Each is a short program of [`device::attend`](crate::device::attend), to be read, changed, or
+//! put together with others. What is not kept is not read. They act from the second generated token
+//! on: prompts are read in full.
 
 use crate::device::{
     attend, iota, layer, maximum, per_token, scores, step, tokens, weights, where_, Attend, Tensor,
@@ -11,8 +11,8 @@ use crate::device::{
 };
 use crate::error::Result;
 
-/// The first tokens and the newest ones (Xiao et al., StreamingLLM, 2024); 4 and 1020 are usual. Keys
-/// keep their positions. Without first ones it is a sliding window.
+/// The first tokens and the newest ones (Xiao et al., StreamingLLM, 2024); 4 and 1020 are usual.
+/// Keys keep their positions. Without first ones it is a sliding window.
 pub fn sinks(first: i64, window: i64) -> Result<Attend> {
     let program = attend(|_| {
         let place = iota(TOKENS);
@@ -22,8 +22,8 @@ pub fn sinks(first: i64, window: i64) -> Result<Attend> {
 }
 
 /// In each layer but the first the pages that a query can have the largest weights in (Tang et al.,
-/// Quest, 2024, with 2 full layers). The heads of a layer choose together: what is likely for one of
-/// them.
+/// Quest, 2024, with 2 full layers). The heads of a layer choose together: what is likely for one
+/// of them.
 pub fn quest(pages: i64, full_layers: i64) -> Result<Attend> {
     let program = attend(|_| {
         let best = scores().softmax().transpose().max().top(pages);
@@ -32,8 +32,8 @@ pub fn quest(pages: i64, full_layers: i64) -> Result<Attend> {
     program.with(())
 }
 
-/// The tokens that the newest one gives the largest weights, as a mean over heads (Oren et al., TOVA,
-/// 2024).
+/// The tokens that the newest one gives the largest weights, as a mean over heads (Oren et al.,
+/// TOVA, 2024).
 pub fn tova(budget: i64) -> Result<Attend> {
     attend(|_| at(iota(TOKENS), weights().transpose().sum().top(budget))).with(())
 }
@@ -52,7 +52,8 @@ pub fn h2o(heavy: i64, recent: i64) -> Result<Attend> {
 
 /// The tokens of the prompt that some generated ones give the largest weights, with those around
 /// them, and all generated ones (Li et al., SnapKV, 2024, which takes the prompt's last tokens for
-/// that); a window of 32 and a kernel of 7 are usual. Until `window` tokens are generated all is read.
+/// that); a window of 32 and a kernel of 7 are usual. Until `window` tokens are generated all is
+/// read.
 pub fn snapkv(budget: i64, window: i64, kernel: i64) -> Result<Attend> {
     let program = attend(|state| {
         let given = where_(step().le(window), weights().transpose().sum(), 0.0);

@@ -155,7 +155,8 @@ impl Choice {
             return Ok(false);
         }
         let (sampler, embed) = self.queue_input(context).await?;
-        self.run = context.start_run(sampler, embed, most, stops, guessing, self.attend.is_some())?;
+        self.run =
+            context.start_run(sampler, embed, most, stops, guessing, self.attend.is_some())?;
         Ok(self.run.is_some())
     }
 

@@ -469,9 +469,9 @@ pub struct AttendProgram<F>(F);
 /// Makes a program of the stage `attend`: called once for each layer and generated token.
 ///
 /// What the function reads says what it returns. After [`scores`] it returns which pages the layer
-/// reads, bool `[pages]`. After [`weights`] it returns which tokens the layer still reads in the steps
-/// that follow, bool `[tokens]`, and what it drops does not come back. Without either it returns which
-/// tokens a layer reads. The newest token is always read.
+/// reads, bool `[pages]`. After [`weights`] it returns which tokens the layer still reads in the
+/// steps that follow, bool `[tokens]`, and what it drops does not come back. Without either it
+/// returns which tokens a layer reads. The newest token is always read.
 pub fn attend<F: Fn(&mut State) -> Tensor>(function: F) -> AttendProgram<F> {
     AttendProgram(function)
 }

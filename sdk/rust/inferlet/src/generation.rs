@@ -1,7 +1,7 @@
 //! Generating tokens one after the other.
 
-use crate::context::{Context, Guessing};
 use crate::choice::{Choice, Rule};
+use crate::context::{Context, Guessing};
 use crate::device::{Attend, Values};
 use crate::device_sampler::DeviceSampler;
 use crate::error::{invalid, Result};
@@ -240,7 +240,9 @@ impl<'a> Generator<'a> {
     /// grammar has forced is not a number.
     pub async fn next_sampled(&mut self) -> Result<Option<Sampled>> {
         if self.device.as_ref().is_some_and(|device| device.attend.is_some()) {
-            return invalid("`attend` acts where the server goes on by itself: read tokens or text");
+            return invalid(
+                "`attend` acts where the server goes on by itself: read tokens or text",
+            );
         }
         self.start()?;
         if !self.stop_strings.is_empty() {
@@ -420,7 +422,8 @@ impl<'a> Generator<'a> {
             ));
         }
         let attends = |d: &Choice| d.attend.is_some() && (d.grammar.is_some() || d.weights > 1);
-        if self.device.as_ref().is_some_and(|d| attends(d) || d.attend.is_some() && !self.run_ahead) {
+        if self.device.as_ref().is_some_and(|d| attends(d) || d.attend.is_some() && !self.run_ahead)
+        {
             return invalid(
                 "`attend` acts where the server goes on by itself: not with a grammar, contexts \
                  beside, or without `run_ahead`",

@@ -17,8 +17,8 @@
 use std::f64::consts::LN_2;
 
 use crate::device::{
-    counts, draw, given, hash, iota, minimum, newest, nucleus, step, uniform, where_, State, Tensor,
-    Value, VOCABULARY,
+    counts, draw, given, hash, iota, minimum, newest, nucleus, step, uniform, where_, State,
+    Tensor, Value, VOCABULARY,
 };
 
 const NEVER: f64 = f64::NEG_INFINITY;

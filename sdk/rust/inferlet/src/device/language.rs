@@ -109,7 +109,8 @@ pub const HEADS: i64 = -2;
 pub const TOKENS: i64 = -3;
 /// A size of the stage `attend`: as many as the context has pages.
 pub const PAGES: i64 = -4;
-pub(super) const SIZES: &[(i64, &str)] = &[(-1, "vocabulary"), (-2, "heads"), (-3, "tokens"), (-4, "pages")];
+pub(super) const SIZES: &[(i64, &str)] =
+    &[(-1, "vocabulary"), (-2, "heads"), (-3, "tokens"), (-4, "pages")];
 pub(super) const MOST_BESIDE: i64 = 2;
 pub(super) const MOST_AXES: usize = 2;
 pub(super) const MOST_NEWEST: i64 = 4096;

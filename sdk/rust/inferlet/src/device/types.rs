@@ -109,7 +109,8 @@ fn check_kinds(name: &str, takes: &str, values: &[Type]) -> Checked<()> {
     let same = if at_places { &values[..1] } else { values };
     for one in same {
         if !takes.chars().any(|letter| Kind::of_letter(letter) == one.kind) {
-            let names: Vec<_> = takes.chars().map(|letter| Kind::of_letter(letter).name()).collect();
+            let names: Vec<_> =
+                takes.chars().map(|letter| Kind::of_letter(letter).name()).collect();
             return Err(format!("{name} takes {}, not {one}", names.join(" or ")));
         }
         if one.kind != same[0].kind {
@@ -215,7 +216,8 @@ fn own_type(name: &str, kind: Kind, operands: &[Type], attributes: &[i64]) -> Ch
             of(&shape)
         }
         ("concat", [a, b], _) => {
-            let ([one @ .., m], [other @ .., n]) = (with_axis(name, a)?, with_axis(name, b)?) else {
+            let ([one @ .., m], [other @ .., n]) = (with_axis(name, a)?, with_axis(name, b)?)
+            else {
                 return Err(format!("concat of {a} and {b}"));
             };
             if one != other || is_open(*m) || is_open(*n) {
