@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.device_texts import TEXTS
+from support.device_texts import ATTEND_TEXTS, TEXTS
 
 from inferlet import watermark
 from pie_py.client.sync import Client
@@ -27,6 +27,10 @@ MISTAKES = (
     "draw takes one axis, not float []",
     "9007199254740992 is no whole number of 64 bits; beyond 2^53 give a BigInt",
     "9223372036854775808 is no whole number of 64 bits",
+    "returned <bool [tokens]>: what is kept is bool [pages]",
+    "a slice of <float [heads, tokens]> needs an end",
+    "beside 2: 0 to 1",
+    "more is float [], and is given int []",
 )
 
 
@@ -44,8 +48,16 @@ def test_a_program_has_the_hash_of_pythons(found: dict[str, Any], name: str) -> 
     assert read_program(found["texts"][name]).hash == read_program(TEXTS[name]).hash
 
 
+@pytest.mark.parametrize("name", ATTEND_TEXTS)
+def test_a_program_of_the_stage_attend_has_the_text_of_pythons(
+    found: dict[str, Any], name: str
+) -> None:
+    assert found["attendTexts"][name] == ATTEND_TEXTS[name]
+
+
 def test_mistakes_are_told(found: dict[str, Any]) -> None:
     assert found["texts"].keys() == TEXTS.keys()
+    assert found["attendTexts"].keys() == ATTEND_TEXTS.keys()
     for told, wanted in zip(found["mistakes"], MISTAKES, strict=True):
         assert wanted in told
 
@@ -74,3 +86,32 @@ def test_speculation_changes_no_token(found: dict[str, Any]) -> None:
     plain, guessed = found["guessed"]
     assert plain == guessed
     assert "speculate is 17: 1 to 16 tokens can be guessed" in found["refused"]
+    given, none = found["like"]
+    assert given == none == plain
+
+
+def test_a_program_is_given_other_values(found: dict[str, Any]) -> None:
+    put = found["put"]
+    assert put["tokens"] == [10, 11, 12, 53, 54, 55, 20, 21, 22]
+    assert put["state"] == [20, 3]
+    assert "token is int [], and is given float []" in put["kind"]
+    assert "PieError: invalid-argument" in put["name"]
+    assert "no device program has chosen" in put["early"]
+
+
+def test_a_context_beside_is_read(found: dict[str, Any]) -> None:
+    for mixed, read in found["beside"]:
+        assert mixed == read
+    assert "takes the logits of 1 contexts beside this one" in found["alone"]
+
+
+def test_layers_read_a_part(found: dict[str, Any]) -> None:
+    texts = found["attended"]
+    assert texts["whole"] == texts["all pages"]
+    for name in ("sinks", "quest", "tova", "h2o", "snapkv"):
+        assert len(texts[name]) == len(texts["whole"])
+        assert texts[name][0] == texts["whole"][0]
+    assert len({tuple(tokens) for tokens in texts.values()}) > 3
+    grammar, steps = found["attendRefused"]
+    assert "not with `choose`, a grammar" in grammar
+    assert "read the generation by its `collect`" in steps

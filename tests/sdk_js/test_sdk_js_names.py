@@ -18,6 +18,12 @@ OTHERWISE = {
     "NotInServerError": None,  # imports of the contract fail before a program begins
     "DeviceSampler.to_json": "DeviceSampler.toJSON",  # as JSON.stringify has it
     "device.ProgramSampler.to_json": "device.ProgramSampler.toJSON",
+    # Without the file and line of each operation, which a bundle has not, there is nothing to add.
+    "PieError.add": None,
+    "DeviceSampler.explain": None,
+    "device.ProgramSampler.explain": None,
+    "device.ProgramSampler.places": None,
+    "device.Attend.to_dict": "device.Attend.toJSON",
     "interception.interception": "interception",  # a function around the wait, for `async with`
     "interception.interception.choices": "Interception.choices",
     "chat.Conversation.answering": None,  # of the layer for Pie 0.4 alone

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from support.device_texts import TEXTS
+from support.device_texts import ATTEND_TEXTS, TEXTS
 from support.rust_components import REPOSITORY, Run
 
 from pie_py.client.errors import ClientError
@@ -80,3 +80,42 @@ def test_state_goes_on_and_chance_is_the_seeds(run: Run) -> None:
 def test_undone_tokens_and_state(run: Run) -> None:
     with pytest.raises(ClientError, match="has state: begin a new generation"):
         run("device_guests", "undone")
+
+
+def test_programs_of_the_stage_attend_have_the_texts_of_pythons(run: Run) -> None:
+    assert json.loads(run("device_guests", "attend texts")[1]) == ATTEND_TEXTS
+
+
+def test_a_program_is_given_other_values(run: Run) -> None:
+    found = json.loads(run("device_guests", "put")[1])
+    assert found["tokens"] == [10, 11, 12, 53, 54, 55, 20, 21, 22]
+    assert found["state"] == [20, 3]
+    early, kind, name = found["errors"]
+    assert "no device program has chosen a token" in early
+    assert "token is int [], and is given float []" in kind
+    assert "the program was given no other" in name
+
+
+def test_a_context_beside_is_read(run: Run) -> None:
+    found = json.loads(run("device_guests", "beside")[1])
+    mixed, read = found["pair"]
+    assert mixed == read
+    assert "takes the logits of 1 contexts beside this one" in found["alone"]
+
+
+def test_guesses_from_another_text_change_no_token(run: Run) -> None:
+    plain, guessed = json.loads(run("device_guests", "like")[1])
+    assert plain == guessed
+
+
+def test_layers_read_a_part(run: Run) -> None:
+    found = json.loads(run("device_guests", "attend")[1])
+    whole, all_pages, *parts = found["tokens"]
+    assert whole == all_pages
+    assert {len(tokens) for tokens in parts} == {len(whole)}
+    assert {tokens[0] for tokens in parts} == {whole[0]}
+    assert len({tuple(tokens) for tokens in parts}) > 2
+    steps, alone, wrong = found["refused"]
+    assert "read tokens or text" in steps
+    assert "or without `run_ahead`" in alone
+    assert "the function returned bool [heads]: what is kept is bool [pages]" in wrong

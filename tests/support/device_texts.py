@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from inferlet import device, samplers
+from inferlet import attention, device, samplers
 from inferlet.device import State, Tensor
 
 
@@ -100,6 +100,16 @@ _FILTERS: dict[str, Callable[[Tensor, State], Tensor]] = {
     "healed": lambda logits, state: samplers.healed(logits, state.tokens),
 }
 GIVEN: dict[str, Any] = {"k": 5, "p": 0.5, "tokens": [3, 4], "values": [1.0, -1.0]}
+_BESIDE: dict[str, Callable[[Tensor, State], Tensor]] = {
+    "guidance": lambda logits, _: samplers.guidance(logits, device.beside(0), 3.0),
+    "guidance of state": lambda logits, state: samplers.guidance(logits, device.beside(1), state.p),
+    "contrastive": lambda logits, _: samplers.contrastive(logits, device.beside(0)),
+    "context_aware": lambda logits, _: samplers.context_aware(logits, device.beside(0), 0.5),
+    "context_aware of state": lambda logits, state: samplers.context_aware(
+        logits, device.beside(0), state.p
+    ),
+    "with_at": lambda logits, state: logits.with_at(state.k, state.p).with_at(7, 0),
+}
 _PROGRAMS: dict[str, dict[str, Any]] = {
     "tempered": {"temperature": 0.7, "p": 0.9},
     "mirostat": {"mu": 10.0, "tau": 5.0, "rate": 0.1},
@@ -116,6 +126,25 @@ def _drawn(rule: Callable[[Tensor, State], Tensor]) -> str:
 
 TEXTS: dict[str, str] = {
     **{name: device.program(rule)(**given).text for name, (rule, given) in _RULES.items()},
-    **{name: _drawn(rule) for name, rule in _FILTERS.items()},
+    **{name: _drawn(rule) for name, rule in (_FILTERS | _BESIDE).items()},
     **{name: getattr(samplers, name)(**given).text for name, given in _PROGRAMS.items()},
+}
+
+
+def _own(scores: Tensor, state: State) -> Tensor:
+    """Operations of the stage `attend` that the library has not."""
+    kept = scores.max() > device.iota(device.HEADS).to_float() * state.share
+    state.reached = state.reached & (device.step() < device.layer())
+    pages = device.iota(device.PAGES)
+    return (pages == device.tokens() // 16) | (kept.any() & (pages % 2 == 0))
+
+
+ATTEND_TEXTS: dict[str, str] = {
+    "sinks": attention.sinks().text,
+    "sinks of": attention.sinks(0, 64).text,
+    "quest": attention.quest(8).text,
+    "tova": attention.tova(256).text,
+    "h2o": attention.h2o(32, 64).text,
+    "snapkv": attention.snapkv(128).text,
+    "own": device.attend(_own)(share=0.5, reached=device.per_token(True)).text,
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pie_py.build.generate.source import format_python, notice
 from pie_py.device_programs import language
-from pie_py.device_programs.language import OPERATIONS, Operation, Rule
+from pie_py.device_programs.language import ATTEND, OPERATIONS, Operation, Rule
 
 _TABLE = "device_programs/language.py"
 _SIGNS = {
@@ -133,7 +133,8 @@ def render_methods() -> str:
 
 def render_javascript() -> str:
     """The table of operations."""
-    rows = "".join(_row(name, one) for name, one in OPERATIONS.items())
+    rows = "".join(_row(name, one) for name, one in {**OPERATIONS, **ATTEND}.items())
+    sizes = ", ".join(f'[{size}, "{name}"]' for size, name in language.SIZES.items())
     return f"""{notice("//", _TABLE)}
 /** An operation: how its result's type follows, letters of the kinds that it takes and gives. */
 export interface Operation {{
@@ -149,6 +150,11 @@ export const OPERATIONS: Record<string, Operation> = {{
 
 /** A size: as many as the model has tokens. */
 export const VOCABULARY = {language.VOCABULARY};
+/** Sizes of the stage `attend`: of queries in a layer, and of the context. */
+export const HEADS = {language.HEADS};
+export const TOKENS = {language.TOKENS};
+export const PAGES = {language.PAGES};
+export const SIZES = new Map([{sizes}]);
 export const MOST_NEWEST = {language.MOST_NEWEST};
 export const MOST_BESIDE = {language.MOST_BESIDE};
 export const REMEMBERED = {json.dumps(list(language.REMEMBERED))};
@@ -157,7 +163,8 @@ export const REMEMBERED = {json.dumps(list(language.REMEMBERED))};
 
 def render_rust() -> str:
     """The table of operations, and the methods and operators that are an operation each."""
-    rows = "".join(_rust_row(name, one) for name, one in OPERATIONS.items())
+    rows = "".join(_rust_row(name, one) for name, one in {**OPERATIONS, **ATTEND}.items())
+    sizes = ", ".join(f'({size}, "{name}")' for size, name in language.SIZES.items())
     methods = "\n".join(
         _rust_method(name, operation)
         for name, operation in OPERATIONS.items()
@@ -175,6 +182,15 @@ pub(super) const OPERATIONS: &[Operation] = &[
 {rows}];
 /// A size: as many as the model has tokens.
 pub const VOCABULARY: i64 = {language.VOCABULARY};
+/// A size of the stage `attend`: as many as a layer has queries.
+pub const HEADS: i64 = {language.HEADS};
+/// A size of the stage `attend`: as many as the context has tokens.
+pub const TOKENS: i64 = {language.TOKENS};
+/// A size of the stage `attend`: as many as the context has pages.
+pub const PAGES: i64 = {language.PAGES};
+pub(super) const SIZES: &[(i64, &str)] =
+    &[{sizes}];
+pub(super) const MOST_BESIDE: i64 = {language.MOST_BESIDE};
 pub(super) const MOST_AXES: usize = {language.MOST_AXES};
 pub(super) const MOST_NEWEST: i64 = {language.MOST_NEWEST};
 pub(super) const REMEMBERED: &[&str] = &{json.dumps(list(language.REMEMBERED))};

@@ -1,11 +1,11 @@
 /** The two ways to choose a generation's tokens: by the program, or by the server. */
 
 import { DeviceSampler } from "./device.ts";
-import { type Given, ProgramSampler } from "./device_program.ts";
+import { type Attend, type Given, ProgramSampler, valuesJson } from "./device_program.ts";
 import { isPieError } from "./errors.ts";
 import type { Grammar, Matcher } from "./grammar.ts";
 import * as raw from "./raw.ts";
-import { Run, SCARCE, type WholeText } from "./run.ts";
+import { type Guessing, Run, SCARCE, type WholeText } from "./run.ts";
 import { DISTRIBUTION_SIZE, Distribution, type Sampler } from "./sample.ts";
 import type { Sequence } from "./sequence.ts";
 
@@ -52,6 +52,10 @@ export const CHOOSE_AND_GRAMMAR =
   "`choose` and a grammar: within a grammar the server chooses. Leave one out, or walk through the" +
   " grammar yourself: `await grammar.matcher(model)`";
 
+export const ATTEND_ALONE =
+  "`attend` acts where the server goes on by itself: not with `choose`, a grammar, contexts beside, or" +
+  " without `runAhead`";
+
 /** How the tokens of a generation are to be chosen. */
 export interface Choosing {
   sampler: Sampler | DeviceSampler | ProgramSampler;
@@ -62,8 +66,10 @@ export interface Choosing {
   beside: Sequence[];
   /** The program's own rule, instead of a sampler. */
   choose?: Rule;
-  /** How many tokens the server may guess at a time. */
-  guesses: number;
+  /** How the server may guess tokens. */
+  guessing: Guessing;
+  /** A program that chooses what layers read, in the server's runs. */
+  attend?: Attend;
 }
 
 /**
@@ -72,21 +78,28 @@ export interface Choosing {
  * @param bySteps whether the program reads step by step, and so may look at distributions.
  */
 export async function makeChooser(
-  { sampler, grammar, forced, beside, choose, guesses }: Choosing,
+  choosing: Choosing,
   sequence: Sequence,
   bySteps: boolean,
 ): Promise<Chooser> {
   const { model } = sequence;
+  const { sampler, grammar, choose, attend } = choosing;
   if (choose !== undefined) return new OwnChoice(sequence, choose);
-  if (!("onDevice" in sampler) || grammar !== null) {
+  if (attend !== undefined && bySteps) {
+    throw new TypeError(
+      "`attend` acts where the server goes on by itself: read the generation by its `collect` and" +
+        " `stream` methods",
+    );
+  }
+  if (!("onDevice" in sampler) || grammar !== null || attend !== undefined) {
     const device = "onDevice" in sampler ? sampler.onDevice() : sampler;
     const matcher = grammar === null ? null : await grammar.matcher(model);
-    return new DeviceChoice(sequence, device, matcher, forced, beside, guesses);
+    return new DeviceChoice(sequence, device, matcher, choosing);
   }
   const own = new OwnChoice(sequence, samplerRule(sampler), sampler.size);
   if (bySteps || !model.samples) return own;
   try {
-    return new DeviceChoice(sequence, sampler.onDevice(), null, forced, beside, guesses);
+    return new DeviceChoice(sequence, sampler.onDevice(), null, choosing);
   } catch (error) {
     if (!isPieError(error, ...SCARCE)) throw error;
     return own; // all of the server's samplers are in use
@@ -155,7 +168,8 @@ export class DeviceChoice implements Chooser {
   #matcher: Matcher | null;
   #forced: boolean;
   #beside: Sequence[];
-  #guesses: number;
+  #guessing: Guessing;
+  #attend: Attend | undefined;
   #waiting: number[] = []; // forced tokens that the matcher has consumed
   #run: Run;
   #given: number; // tokens before the first choice
@@ -168,25 +182,31 @@ export class DeviceChoice implements Chooser {
     sequence: Sequence,
     sampler: DeviceSampler | ProgramSampler,
     matcher: Matcher | null,
-    forced: boolean,
-    beside: Sequence[],
-    guesses: number,
+    { forced, beside, guessing, attend }: Choosing,
   ) {
     this.#sequence = sequence;
     this.#sampler = sampler;
     this.#matcher = matcher;
     this.#forced = forced;
     this.#beside = beside;
-    this.#guesses = guesses;
+    this.#guessing = guessing;
+    this.#attend = attend;
     this.#run = new Run(sequence);
     this.#given = sequence.knownTokens().length;
     try {
-      this.#handle = sequence.openSampler(sampler.toJSON());
+      this.#handle = sequence.openSampler(this.#parameters());
     } catch (error) {
       matcher?.close();
       throw error;
     }
     this.#feedAll();
+  }
+
+  #parameters(): string {
+    const text = this.#sampler.toJSON();
+    if (this.#attend === undefined) return text;
+    const attend = `"attend": ${this.#attend.toJSON()}}`;
+    return text === "{}" ? `{${attend}` : `${text.slice(0, -1)}, ${attend}`;
   }
 
   get isComplete(): boolean {
@@ -224,7 +244,8 @@ export class DeviceChoice implements Chooser {
     // Each token's mask depends on the one before; and a run goes on with one text alone.
     if (this.#matcher !== null || this.#beside.length || most < 2) return false;
     await this.#prepare();
-    return this.#run.start(this.#handle, most, stops, this.#guesses);
+    const needed = this.#attend !== undefined;
+    return this.#run.start(this.#handle, most, stops, this.#guessing, needed);
   }
 
   async choose(): Promise<Choice> {
@@ -278,7 +299,7 @@ export class DeviceChoice implements Chooser {
     const seed = sampler instanceof ProgramSampler ? sampler.seed : sampler.options.seed;
     if (seed !== undefined) this.#sampler = this.#sampler.seeded(BigInt(seed) + 1n); // other draws
     this.#sequence.closeSampler(this.#handle);
-    this.#handle = this.#sequence.openSampler(this.#sampler.toJSON());
+    this.#handle = this.#sequence.openSampler(this.#parameters());
     this.#feedAll();
   }
 
@@ -293,6 +314,16 @@ export class DeviceChoice implements Chooser {
     const future = this.#state;
     this.#state = null;
     return sampler.after(await this.#sequence.outcome(future, raw.takeText));
+  }
+
+  /** Gives the device program that chooses other values of some names, from the next token on. */
+  put(values: Record<string, Given>): void {
+    if (!(this.#sampler instanceof ProgramSampler)) throw new Error("no device program chooses");
+    if (this.#closed) throw new Error("the generation has ended");
+    const again = this.#sampler.givenAgain(values);
+    this.#run.retract();
+    raw.writeState(this.#sequence.queue, this.#handle, valuesJson(values));
+    this.#sampler = again;
   }
 
   /** Whether a forced token waits; asks the grammar for more of them. */

@@ -1,9 +1,9 @@
 /** A context: a text whose keys and values stay in the server's KV pages; continue or fork it. */
 
 import { Conversation } from "./chat.ts";
-import { CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
+import { ATTEND_ALONE, CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
 import { DeviceSampler } from "./device.ts";
-import { ProgramSampler } from "./device_program.ts";
+import { Attend, ProgramSampler } from "./device_program.ts";
 import * as edit from "./edit.ts";
 import { isPieError } from "./errors.ts";
 import { Generator, type Stops } from "./generation.ts";
@@ -54,7 +54,8 @@ export interface GenerateOptions {
   forced?: boolean;
   /** Whether the server may go on before a token has arrived here; the output is the same. */
   runAhead?: boolean;
-  /** Other contexts, which get the same tokens; the sampler's `mix` has a weight for each. */
+  /** Other contexts, which get the same tokens; the sampler's `mix` has a weight for each, or a device
+   * program reads their logits (`device.beside`). */
   beside?: Context[];
   /** A rule of your own instead of a sampler: called for each token with the 256 most likely tokens,
    * most likely first, and their probabilities at temperature 1, it returns the token. */
@@ -62,6 +63,13 @@ export interface GenerateOptions {
   /** How many tokens the server may guess at a time, 1 to 16: what came after the last ones where they
    * came before (prompt lookup). The output is the same, and comes sooner where it repeats. */
   speculate?: number;
+  /** Tokens of other texts that this one may repeat, among which `speculate` looks, too: the last of
+   * them, as many as the model's context holds beside this one's. */
+  like?: Iterable<number>;
+  /** What layers read of the context, as `attention` and `device.attend` give it. It acts on the tokens
+   * that the server goes on with by itself, so not with a grammar, `choose`, `beside`, or a program
+   * that reads by steps. */
+  attend?: Attend;
 }
 
 const MOST_GUESSES = 16; // tokens at a time
@@ -75,6 +83,8 @@ const GENERATE_OPTIONS: (keyof GenerateOptions)[] = [
   "beside",
   "choose",
   "speculate",
+  "like",
+  "attend",
 ];
 
 /** Options of `Context.forward`. */
@@ -278,19 +288,25 @@ export class Context {
       throw new TypeError("generate takes a sampler first, as Sampler.argmax(), and options second");
     }
     const { seed, grammar = null, forced = true, runAhead = true, beside = [] } = options;
-    const { choose, speculate = 0 } = options;
+    const { choose, speculate = 0, like = [], attend } = options;
     if (choose !== undefined && (sampler !== undefined || seed !== undefined || beside.length)) {
       throw new TypeError("`choose` takes the place of a sampler, its seed and contexts beside");
     }
     if (choose !== undefined && grammar !== null) throw new TypeError(CHOOSE_AND_GRAMMAR);
     let chosen = sampler ?? Sampler.argmax();
     if (seed !== undefined) chosen = chosen.seeded(seed);
-    const weights = (chosen instanceof DeviceSampler && chosen.options.mix) || [1];
-    if (weights.length !== 1 + beside.length) {
+    const wanted = chosen instanceof Sampler ? 0 : chosen.beside;
+    if (wanted !== beside.length) {
       throw new RangeError(
-        `the sampler has ${weights.length} weights in \`mix\` for the logits of this context and of` +
-          ` ${beside.length} beside it`,
+        `the sampler takes the logits of ${wanted} contexts beside this one (by \`mix\`, or by` +
+          ` \`device.beside\`), and there are ${beside.length}`,
       );
+    }
+    if (attend !== undefined && !(attend instanceof Attend)) {
+      throw new TypeError("`attend` is a program with its state, as attention.quest(64) gives it");
+    }
+    if (attend && (choose || grammar !== null || beside.length || !runAhead)) {
+      throw new TypeError(ATTEND_ALONE);
     }
     if (!(Number.isInteger(speculate) && speculate >= 0 && speculate <= MOST_GUESSES)) {
       throw new RangeError(`speculate is ${speculate}: 1 to ${MOST_GUESSES} tokens can be guessed`);
@@ -303,7 +319,8 @@ export class Context {
       forced,
       beside: others,
       choose,
-      guesses: speculate,
+      guessing: { most: speculate, like: [...like] },
+      attend,
     };
     // Within a grammar the server needs each token before it can say what may follow.
     return new Generator(this.sequence, () => this.#startTurn(), choosing, {

@@ -21,6 +21,11 @@ export class DeviceSampler {
     return new DeviceSampler({ ...this.options, seed });
   }
 
+  /** How many contexts beside its own it mixes the logits of. */
+  get beside(): number {
+    return (this.options.mix ?? [1]).length - 1;
+  }
+
   /** Whether it has a penalty, and so counts the tokens of the context. */
   get counts(): boolean {
     return this.#has(COUNTING);

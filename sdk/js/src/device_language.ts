@@ -72,10 +72,20 @@ export const OPERATIONS: Record<string, Operation> = {
   matvec: { rule: "own", takes: "f", gives: "", operands: 2, attributes: 0 },
   random: { rule: "own", takes: "i", gives: "f", operands: 1, attributes: 1 },
   exponential: { rule: "own", takes: "i", gives: "f", operands: 1, attributes: 1 },
+  weights: { rule: "own", takes: "", gives: "f", operands: 0, attributes: 0 },
+  scores: { rule: "own", takes: "", gives: "f", operands: 0, attributes: 0 },
+  tokens: { rule: "own", takes: "", gives: "i", operands: 0, attributes: 0 },
+  layer: { rule: "own", takes: "", gives: "i", operands: 0, attributes: 0 },
+  shared: { rule: "own", takes: "f", gives: "", operands: 1, attributes: 0 },
 };
 
 /** A size: as many as the model has tokens. */
 export const VOCABULARY = -1;
+/** Sizes of the stage `attend`: of queries in a layer, and of the context. */
+export const HEADS = -2;
+export const TOKENS = -3;
+export const PAGES = -4;
+export const SIZES = new Map([[-1, "vocabulary"], [-2, "heads"], [-3, "tokens"], [-4, "pages"]]);
 export const MOST_NEWEST = 4096;
 export const MOST_BESIDE = 2;
 export const REMEMBERED = ["newest", "counts", "given"];

@@ -15,9 +15,19 @@
  * by name is a float, and `device.int(5)` an int. docs/device-programs.md has the operations.
  */
 
-import { MOST_BESIDE, MOST_NEWEST, OPERATIONS, REMEMBERED, VOCABULARY } from "./device_language.ts";
+import {
+  HEADS,
+  MOST_BESIDE,
+  MOST_NEWEST,
+  OPERATIONS,
+  PAGES,
+  REMEMBERED,
+  SIZES,
+  TOKENS,
+  VOCABULARY,
+} from "./device_language.ts";
 
-export { VOCABULARY };
+export { HEADS, PAGES, TOKENS, VOCABULARY };
 
 /** What the elements of a value are: float, int, or bool. */
 export type Kind = 0 | 1 | 2;
@@ -67,6 +77,13 @@ interface Node {
   type: Type;
 }
 
+/** What became of a function. */
+interface Recorded {
+  text: string; // canonical
+  operations: Set<string>;
+  beside: number; // contexts beside whose logits it reads
+}
+
 /** What a function does while it is called: each operation once. */
 class Recording {
   static current: Recording | null = null;
@@ -102,10 +119,13 @@ class Recording {
     return new Tensor(this, number);
   }
 
-  /** The canonical text, and the operations in it. */
-  text(token: Tensor, following: Map<string, Tensor>): { text: string; operations: Set<string> } {
+  /** What was recorded, as far as the token (or what is kept) and the next state need it. */
+  finish(token: Tensor, following: Map<string, Tensor>, result: "token" | "keep"): Recorded {
     const order = new Map<number, number>();
-    const changed = [...this.names].filter(([name]) => following.has(name));
+    const changed = [...this.names].filter(([name]) => {
+      const kept = following.get(name);
+      return kept !== undefined && kept.number !== this.read(name).number;
+    });
     const next = changed.map(([name]) => (following.get(name) as Tensor).number);
     for (const root of [token.number, ...next]) this.#visit(root, order);
     const place = (number: number) => order.get(number) as number;
@@ -113,10 +133,12 @@ class Recording {
     const text = JSON.stringify({
       state: [...this.names].map(([name, { type }]) => [name, type.kind, type.shape]),
       nodes: nodes.map((one) => [one.operation, one.operands.map(place), one.attributes]),
-      token: place(token.number),
+      [result]: place(token.number),
       next: changed.map(([, { number }], i) => [number, place(next[i] as number)]),
     });
-    return { text, operations: new Set(nodes.map((one) => one.operation)) };
+    const others = nodes.filter((one) => one.operation === "beside");
+    const beside = 1 + Math.max(-1, ...others.map((one) => one.attributes[0] as number));
+    return { text, operations: new Set(nodes.map((one) => one.operation)), beside };
   }
 
   /** Operands first; with a stack, for recordings are deep. */
@@ -215,7 +237,7 @@ export class Tensor {
   /** From `start` up to `stop` of the last axis; either counts from the end below 0. */
   slice(start: number, stop?: number): Tensor {
     const size = this.shape[this.shape.length - 1] ?? 0;
-    const known = size !== VOCABULARY;
+    const known = !SIZES.has(size);
     if (!known && (start < 0 || stop === undefined || stop < 0)) {
       throw new Mistake(`a slice of ${this} needs an end, and counts from its beginning`);
     }
@@ -236,7 +258,7 @@ export class Tensor {
   /** The mean along the last axis, whose size is known. */
   mean(): Tensor {
     const size = this.shape[this.shape.length - 1] ?? 1;
-    if (size === VOCABULARY) {
+    if (SIZES.has(size)) {
       throw new Mistake(`mean of ${this}, whose size is no number: take \`sum\` and divide it`);
     }
     return this.sum().div(size);
@@ -280,6 +302,11 @@ export class Tensor {
   /** With a value at a place that is larger (of bools: true); those outside are left out. */
   scatterMax(places: Tensor, values: Value): Tensor {
     return record("scatter_max", [this, places, like(this, values)]);
+  }
+
+  /** With a value at a place of its one axis; the same if it lies outside. */
+  withAt(place: Tensor | number, value: Value): Tensor {
+    return where(iota(vector("withAt", this.type)).eq(place), value, this);
   }
 
   // One operation each, as docs/device-programs.md has them.
@@ -376,6 +403,16 @@ export function step(): Tensor {
   return record("step", []);
 }
 
+/** How many tokens the context has, the newest one included, int; of the stage `attend`. */
+export function tokens(): Tensor {
+  return record("tokens", []);
+}
+
+/** Which layer it is, from 0 on, int; of the stage `attend`. */
+export function layer(): Tensor {
+  return record("layer", []);
+}
+
 /** The newest tokens of the text, int `[count]`, the last one last; -1 before its beginning. */
 export function newest(count: number): Tensor {
   return record("newest", [], [count]);
@@ -384,6 +421,11 @@ export function newest(count: number): Tensor {
 /** How often each token was generated, int `[vocabulary]`. */
 export function counts(): Tensor {
   return record("counts", []);
+}
+
+/** The logits of one of the contexts beside, float `[vocabulary]`: see `generate`. */
+export function beside(number: number): Tensor {
+  return record("beside", [], [number]);
 }
 
 /** Which tokens the text before the generation has, bool `[vocabulary]`. */
@@ -473,13 +515,33 @@ export class ProgramSampler {
     readonly given: Readonly<Record<string, Given>>,
     readonly counts: boolean,
     readonly looksBack: boolean,
+    /** How many contexts beside its own it reads the logits of. */
+    readonly beside: number,
     readonly seed?: number | bigint,
     readonly logprobs: number = 0,
   ) {}
 
   /** The same sampler with another seed. */
   seeded(seed: number | bigint | undefined): ProgramSampler {
-    return new ProgramSampler(this.text, this.given, this.counts, this.looksBack, seed, this.logprobs);
+    return this.#with(this.given, seed);
+  }
+
+  /**
+   * The same sampler with other values of some names.
+   *
+   * @throws Mistake if one is of another kind or size than what it takes the place of.
+   */
+  givenAgain(values: Readonly<Record<string, Given>>): ProgramSampler {
+    for (const [name, value] of Object.entries(values)) {
+      const [of, found] = [typeOf(name, this.given[name] ?? value), typeOf(name, value)].map(shown);
+      if (of !== found) throw new Mistake(`${name} is ${of}, and is given ${found}`);
+    }
+    return this.#with({ ...this.given, ...values }, this.seed);
+  }
+
+  #with(given: Readonly<Record<string, Given>>, seed: number | bigint | undefined): ProgramSampler {
+    const { text, counts, looksBack, beside, logprobs } = this;
+    return new ProgramSampler(text, given, counts, looksBack, beside, seed, logprobs);
   }
 
   /** Whether some of what it was given changes from token to token. */
@@ -509,8 +571,7 @@ export class ProgramSampler {
 
   /** The parameters, as `raw.createSampler` takes them. */
   toJSON(): string {
-    const members = Object.entries(this.given).map(([name, one]) => `${JSON.stringify(name)}: ${written(one)}`);
-    const given = `{${members.join(", ")}}`;
+    const given = valuesJson(this.given);
     const seed = this.seed === undefined ? "" : `, "seed": ${BigInt.asUintN(64, BigInt(this.seed))}`;
     const { text, logprobs } = this;
     return `{"program": ${JSON.stringify(text)}, "given": ${given}, "logprobs": ${logprobs}${seed}}`;
@@ -536,7 +597,7 @@ export type DeviceProgram = (
  * function returns the token. It is called again only for state of other kinds or sizes.
  */
 export function program(make: (logits: Tensor, state: State) => Tensor): DeviceProgram {
-  const known = new Map<string, { text: string; operations: Set<string> }>();
+  const known = new Map<string, Recorded>();
   return (values = {}, { seed, logprobs } = {}) => {
     const types = Object.fromEntries(
       Object.entries(values).map(([name, value]) => [name, typeOf(name, value)]),
@@ -550,34 +611,117 @@ export function program(make: (logits: Tensor, state: State) => Tensor): DeviceP
     }
     const has = (names: readonly string[]) => names.some((name) => found.operations.has(name));
     const counting = has(["counts", "given"]);
-    return new ProgramSampler(found.text, values, counting, has(REMEMBERED), seed, logprobs);
+    const { text, beside } = found;
+    return new ProgramSampler(text, values, counting, has(REMEMBERED), beside, seed, logprobs);
   };
 }
 
 function recorded(
   make: (logits: Tensor, state: State) => Tensor,
   types: Record<string, Type>,
-): { text: string; operations: Set<string> } {
+): Recorded {
+  return recording(types, (made, changed) => {
+    const token = make(made.add("logits", [], []), stateOf(made, changed));
+    check(token, { kind: INT, shape: [] }, "a program returns a token,");
+    return made.finish(token, changed, "token");
+  });
+}
+
+function check(found: unknown, wanted: Type, told: string): void {
+  if (found instanceof Tensor && shown(found.type) === shown(wanted)) return;
+  throw new Mistake(`the function returned ${String(found)}: ${told} ${shown(wanted)}`);
+}
+
+/** What is made with a new recording, and what becomes of its state. */
+function recording<T>(
+  types: Record<string, Type>,
+  make: (made: Recording, changed: Map<string, Tensor>) => T,
+): T {
   if (Recording.current !== null) {
     throw new Mistake("a whole program can't be called within another");
   }
-  const recording = new Recording(types);
-  Recording.current = recording;
+  const made = new Recording(types);
+  Recording.current = made;
   try {
-    const changed = new Map<string, Tensor>();
-    const logits = recording.add("logits", [], []);
-    const token = make(logits, stateOf(recording, changed));
-    if (!(token instanceof Tensor) || token.kind !== INT || token.shape.length > 0) {
-      const told = token instanceof Tensor ? token.toString() : String(token);
-      throw new Mistake(`the function returned ${told}: a program returns a token, int []`);
-    }
-    for (const [name, value] of changed) {
-      if (value.number === recording.read(name).number) changed.delete(name);
-    }
-    return recording.text(token, changed);
+    return make(made, new Map());
   } finally {
     Recording.current = null;
   }
+}
+
+// The stage `attend`
+
+/** A program of the stage `attend` with what it was given: `context.generate(rule, { attend })`. */
+export class Attend {
+  constructor(
+    readonly text: string,
+    readonly given: Readonly<Record<string, Given>>,
+  ) {}
+
+  /** The parameter `attend` of `raw.createSampler`. */
+  toJSON(): string {
+    return `{"program": ${JSON.stringify(this.text)}, "given": ${valuesJson(this.given)}}`;
+  }
+}
+
+/** A value for each token of the context; see `perToken`. */
+export class PerToken {
+  constructor(readonly value: number | boolean | bigint | WholeNumber) {}
+}
+
+/** State of the stage `attend` that has a value for each token: at first, and of new ones. */
+export function perToken(value: number | boolean | bigint | WholeNumber): PerToken {
+  return new PerToken(value);
+}
+
+/** What a function of the stage `attend` may read; see `attend`. */
+export interface Attended {
+  readonly weights: Tensor;
+  readonly scores: Tensor;
+  readonly state: State;
+}
+
+/** A function that chooses what layers read; called with its state, it gives what `generate` takes. */
+export type AttendProgram = (given?: Record<string, Given | PerToken>) => Attend;
+
+/**
+ * Makes a program of the stage `attend`: called once for each layer and generated token.
+ *
+ *     const window = device.attend(() => device.iota(device.TOKENS).ge(device.tokens().sub(1024)));
+ *
+ * What the function takes of its argument says what it is given. `scores`, float `[heads, pages]`:
+ * the largest product of the query with a key that each page can have; it returns which pages the
+ * layer reads, bool `[pages]`. `weights`, float `[heads, tokens]`: what the layer has just given each
+ * token; it returns which tokens the layer still reads in the steps that follow, bool `[tokens]`, and
+ * what it drops does not come back. Neither: it returns which tokens a layer reads. Beside them,
+ * `state`. The newest token is always read.
+ */
+export function attend(make: (given: Attended) => Tensor): AttendProgram {
+  return (values = {}) => {
+    const types: Record<string, Type> = {};
+    const sent: Record<string, Given> = {};
+    for (const [name, value] of Object.entries(values)) {
+      const each = value instanceof PerToken;
+      sent[name] = each ? [value.value] : value;
+      types[name] = each ? { kind: typeOf(name, value.value).kind, shape: [TOKENS] } : typeOf(name, value);
+    }
+    const text = recording(types, (made, changed) => {
+      let axis = TOKENS;
+      const kept = make({
+        get weights() {
+          return made.add("weights", [], []);
+        },
+        get scores() {
+          axis = PAGES;
+          return made.add("scores", [], []);
+        },
+        state: stateOf(made, changed),
+      });
+      check(kept, { kind: BOOL, shape: [axis] }, "what is kept is");
+      return made.finish(kept, changed, "keep").text;
+    });
+    return new Attend(text, sent);
+  };
 }
 
 function typeOf(name: string, value: Given): Type {
@@ -596,6 +740,12 @@ function typeOf(name: string, value: Given): Type {
   throw new Mistake(`${name} is ${String(value)}: a program is given numbers, bools, or lists of them`);
 }
 
+/** Values by name, as `raw.writeState` takes them. */
+export function valuesJson(values: Readonly<Record<string, Given>>): string {
+  const members = Object.entries(values).map(([name, one]) => `${JSON.stringify(name)}: ${written(one)}`);
+  return `{${members.join(", ")}}`;
+}
+
 /** As JSON, with null for minus infinity, which it has not. */
 function written(value: Given): string {
   if (Array.isArray(value)) return `[${value.map(written).join(", ")}]`;
@@ -610,7 +760,7 @@ function written(value: Given): string {
 // Types, as `device_programs/language.py` has them
 
 function shown({ kind, shape }: Type): string {
-  const sizes = shape.map((n) => (n === VOCABULARY ? "vocabulary" : String(n)));
+  const sizes = shape.map((n) => SIZES.get(n) ?? String(n));
   return `${NAMES[kind]} [${sizes.join(", ")}]`;
 }
 
@@ -697,7 +847,12 @@ function ownType(
     case "beside":
       if (!(one >= 0 && one < MOST_BESIDE)) refuse(`beside ${one}: 0 to ${MOST_BESIDE - 1}`);
       return { shape: [VOCABULARY] };
+    case "weights":
+    case "scores":
+      return { shape: [HEADS, name === "weights" ? TOKENS : PAGES] };
     case "step":
+    case "tokens":
+    case "layer":
       return { shape: [] };
     case "newest":
       if (!(one >= 1 && one <= MOST_NEWEST)) refuse(`newest ${one} tokens: 1 to ${MOST_NEWEST}`);
@@ -705,7 +860,7 @@ function ownType(
     case "constant":
       return { kind: one as Kind, shape: [] };
     case "iota":
-      if (one !== VOCABULARY && !(one >= 1)) refuse(`iota of size ${one}`);
+      if (!SIZES.has(one) && !(one >= 1)) refuse(`iota of size ${one}`);
       return { shape: [one] };
     case "cast":
       return { kind: one as Kind, shape: first.shape };
@@ -714,7 +869,7 @@ function ownType(
       return { shape: broadcast(name, operands) };
     case "top": {
       const size = vector(name, first);
-      if (!(one >= 1) || (size !== VOCABULARY && one > size)) refuse(`top ${one} of ${shown(first)}`);
+      if (!(one >= 1) || (!SIZES.has(size) && one > size)) refuse(`top ${one} of ${shown(first)}`);
       return { shape: [one] };
     }
     case "nucleus":
@@ -732,7 +887,7 @@ function ownType(
       const [a, b] = [withAxis(name, first), withAxis(name, second)];
       const [m, n] = [a[a.length - 1] as number, b[b.length - 1] as number];
       const alike = a.length === b.length && (a.length === 1 || a[0] === b[0]);
-      if (!alike || m === VOCABULARY || n === VOCABULARY) {
+      if (!alike || SIZES.has(m) || SIZES.has(n)) {
         refuse(`concat of ${shown(first)} and ${shown(second)}`);
       }
       return { shape: [...a.slice(0, -1), m + n] };
@@ -769,9 +924,10 @@ function ownType(
   return { shape: first.shape }; // random, exponential
 }
 
-/** Elements, but for the vocabulary, and how often that is a size. */
+/** Elements, but for sizes that are not known, and those. */
 function count(shape: readonly number[]): string {
-  if (shape.some((size) => size !== VOCABULARY && !(size >= 1))) return "none";
-  const known = shape.filter((size) => size !== VOCABULARY);
-  return `${known.reduce((a, b) => a * b, 1)} ${shape.length - known.length}`;
+  if (shape.some((size) => !SIZES.has(size) && !(size >= 1))) return "none";
+  const known = shape.filter((size) => !SIZES.has(size));
+  const others = shape.filter((size) => SIZES.has(size)).sort();
+  return `${known.reduce((a, b) => a * b, 1)} ${others.join(" ")}`;
 }

@@ -1,6 +1,7 @@
 /** Generating tokens one after the other. */
 
 import {
+  ATTEND_ALONE,
   CHOOSE_AND_GRAMMAR,
   type Choice,
   type Chooser,
@@ -130,6 +131,19 @@ export class Generator {
     return this.#chooser.state();
   }
 
+  /**
+   * Gives the device program that chooses other values of some names, from the next token on: what
+   * changes goes on from there, what does not keeps the value.
+   *
+   * @throws Mistake for a value of another kind or size, PieError `invalid-argument` for another name.
+   */
+  put(values: Record<string, Given>): void {
+    if (!(this.#chooser instanceof DeviceChoice)) {
+      throw new Error("no device program has chosen a token of this generation");
+    }
+    this.#chooser.put(values);
+  }
+
   /** All text. */
   async collectText(): Promise<string> {
     const whole = await this.#wholeText(false);
@@ -163,6 +177,7 @@ export class Generator {
       throw new Error("the generation has a grammar: call `collectJson()` without a schema");
     }
     if (this.#choosing.choose !== undefined) throw new Error(CHOOSE_AND_GRAMMAR);
+    if (this.#choosing.attend !== undefined) throw new TypeError(ATTEND_ALONE);
     this.#choosing = { ...this.#choosing, grammar };
     this.#runAhead = false; // the server needs each token before it can say what may follow
   }

@@ -14,6 +14,7 @@
  * arguments are an object at the end. `raw` is the server's contract itself.
  */
 
+export * as attention from "./attention.ts";
 export { gather, race } from "./branches.ts";
 export * as chat from "./chat.ts";
 export {

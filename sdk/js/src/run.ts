@@ -16,6 +16,9 @@ import type { Sequence, Tentative } from "./sequence.ts";
 /** No room. A program that goes step by step would not have asked for it, so it is no error. */
 export const SCARCE = ["out-of-resources", "limit-exceeded"];
 
+/** How a run guesses its next tokens: how many at a time, and tokens that the text may repeat. */
+export type Guessing = { most: number; like: number[] };
+
 /** The tokens of a run with their text, and whether a string has ended it. */
 export type WholeText = { tokens: number[]; text: string; found: boolean };
 
@@ -46,12 +49,18 @@ export class Run implements Tentative {
   }
 
   /**
-   * Starts a run after the hidden state in the sequence's embed; nothing is pending. It guesses so
-   * many tokens at a time at most.
+   * Starts a run after the hidden state in the sequence's embed; nothing is pending.
    *
+   * @param needed whether lack of room is an error.
    * @returns whether there was room for it.
    */
-  start(sampler: number, most: number, stops: Iterable<number>, guesses: number): boolean {
+  start(
+    sampler: number,
+    most: number,
+    stops: Iterable<number>,
+    guessing: Guessing,
+    needed: boolean,
+  ): boolean {
     const sequence = this.#sequence;
     const { pages } = sequence;
     const start = sequence.tokens.length;
@@ -72,10 +81,13 @@ export class Run implements Tentative {
         stops,
       );
     } catch (error) {
-      if (isPieError(error, ...SCARCE)) return false;
+      if (!needed && isPieError(error, ...SCARCE)) return false;
       throw error;
     }
-    if (guesses) raw.speculate(sequence.queue, this.#handle, sequence.knownTokens(), guesses);
+    if (guessing.most) {
+      const text = [...guessing.like, ...sequence.knownTokens()].slice(-sequence.model.maxPosition);
+      raw.speculate(sequence.queue, this.#handle, text, guessing.most);
+    }
     this.#most = most;
     this.#given = 0;
     sequence.tentative = this;

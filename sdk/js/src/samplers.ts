@@ -201,6 +201,28 @@ export function healed(logits: Tensor, tokens: Tensor): Tensor {
   return where(step().eq(0), allowedTokens(logits, tokens), logits);
 }
 
+// What a context beside says as well: `device.beside(0)`
+
+/** So many times as far from a text without the prompt (Sanchez et al. 2023). */
+export function guidance(logits: Tensor, other: Tensor, scale: Amount): Tensor {
+  const without = other.logSoftmax();
+  return without.add(logits.logSoftmax().sub(without).mul(scale));
+}
+
+/**
+ * What a weaker model finds unlikely, of tokens with a share of the likeliest's probability (Li et al.
+ * 2023).
+ */
+export function contrastive(logits: Tensor, other: Tensor, share: Amount = 0.1): Tensor {
+  return minP(logits, share).sub(other.logSoftmax());
+}
+
+/** What a document makes likelier than the same text without it says (Shi et al. 2024). */
+export function contextAware(logits: Tensor, other: Tensor, alpha: Amount): Tensor {
+  const more = typeof alpha === "number" ? alpha + 1 : alpha.add(1);
+  return logits.mul(more).sub(other.mul(alpha));
+}
+
 // Programs
 
 /** Top-p at a temperature: `tempered({ temperature: 0.7, p: 0.9 })`. */

@@ -2,9 +2,11 @@
 //!
 //! `tests/support/device_texts.py` has the same programs in Python.
 
-use inferlet::device::{self, ProgramSampler, State, Tensor, Values, VOCABULARY};
+use inferlet::device::{
+    self, per_token, Attend, ProgramSampler, State, Tensor, Values, HEADS, PAGES, VOCABULARY,
+};
 use inferlet::json::quote;
-use inferlet::{samplers, Context, Error, Model, Result, Sampler};
+use inferlet::{attention, samplers, Context, DeviceSampler, Error, Model, Result, Rule, Sampler};
 
 #[inferlet::main]
 async fn main(arguments: Vec<String>) -> Result<String> {
@@ -13,6 +15,11 @@ async fn main(arguments: Vec<String>) -> Result<String> {
         Some("mistakes") => mistakes(),
         Some("outside") => Ok(format!("{:?}", device::iota(3))),
         Some("runs") => runs().await,
+        Some("attend texts") => attend_texts(),
+        Some("put") => put().await,
+        Some("beside") => beside().await,
+        Some("like") => like().await,
+        Some("attend") => attending().await,
         Some("undone") => undone().await,
         _ => Err(Error::usage("which?")),
     }
@@ -118,6 +125,23 @@ fn texts() -> Result<String> {
         ("allowed_tokens", drawn(|logits, s| samplers::allowed_tokens(logits, s.get("tokens")))),
         ("min_tokens", drawn(|logits, s| samplers::min_tokens(logits, 4, s.get("tokens")))),
         ("healed", drawn(|logits, state| samplers::healed(logits, state.get("tokens")))),
+        ("guidance", drawn(|logits, _| samplers::guidance(logits, device::beside(0), 3.0))),
+        (
+            "guidance of state",
+            drawn(|logits, state| samplers::guidance(logits, device::beside(1), state.get("p"))),
+        ),
+        ("contrastive", drawn(|logits, _| samplers::contrastive(logits, device::beside(0), 0.1))),
+        (
+            "context_aware",
+            drawn(|logits, _| samplers::context_aware(logits, device::beside(0), 0.5)),
+        ),
+        (
+            "context_aware of state",
+            drawn(|logits, state| {
+                samplers::context_aware(logits, device::beside(0), state.get("p"))
+            }),
+        ),
+        ("with_at", drawn(|logits, s| logits.with_at(s.get("k"), s.get("p")).with_at(7, 0))),
         ("tempered", device::program(samplers::tempered).with([("temperature", 0.7), ("p", 0.9)])),
         ("mirostat", device::program(samplers::mirostat).with(miro)),
         ("entropy_temperature", device::program(samplers::entropy_temperature).with(edt)),
@@ -176,7 +200,7 @@ async fn runs() -> Result<String> {
     let again = device::program(counting).with(state)?;
     let more = context.generate(again).max_tokens(3).stop_tokens([]).collect_tokens().await?;
     // A whole number beyond what a float has exactly goes there and comes back.
-    let huge = 9_007_199_254_740_993_i64; // 2^53 + 1
+    let huge = 9_007_199_254_740_993_i64; // 2^53 + 1, beyond floats
     let shifted = device::program(|logits, state| {
         state.set("x", state.get("x") + 2);
         logits.argmax()
@@ -217,4 +241,130 @@ async fn undone() -> Result<String> {
     generation.accept(5)?;
     generation.next_token().await?;
     Ok("went on".into())
+}
+
+fn attend_texts() -> Result<String> {
+    let own = device::attend(|state| {
+        let kept = device::scores().max().gt(device::iota(HEADS).to_float() * state.get("share"));
+        state.set("reached", state.get("reached") & device::step().lt(device::layer()));
+        let pages = device::iota(PAGES);
+        pages.eq(device::tokens().floordiv(16)) | kept.any() & (pages % 2).eq(0)
+    });
+    let given = Values::from([("share", 0.5)]).and("reached", per_token(true));
+    let found = [
+        ("sinks", attention::sinks(4, 1020)?),
+        ("sinks of", attention::sinks(0, 64)?),
+        ("quest", attention::quest(8, 2)?),
+        ("tova", attention::tova(256)?),
+        ("h2o", attention::h2o(32, 64)?),
+        ("snapkv", attention::snapkv(128, 32, 7)?),
+        ("own", own.with(given)?),
+    ];
+    let members = found.iter().map(|(name, one)| format!("{}: {}", quote(name), quote(one.text())));
+    Ok(format!("{{{}}}", members.collect::<Vec<_>>().join(",")))
+}
+
+/// The token that it is told, and one more each time.
+fn told(_: Tensor, state: &mut State) -> Tensor {
+    state.set("more", state.get("more") + 1);
+    state.get("token") + state.get("more") - 1
+}
+
+/// Tokens of a program that is given other values meanwhile, and errors.
+async fn put() -> Result<String> {
+    let mut context = Context::new(&Model::load()?)?;
+    context.fill("Once upon a time")?;
+    let rule = device::program(told).with([("token", 10), ("more", 0)])?;
+    let mut generation = context.generate(rule).max_tokens(9).stop_tokens([]);
+    let mut errors = vec![generation.put([("token", 50)])];
+    let mut tokens = Vec::new();
+    while let Some(token) = generation.next_token().await? {
+        tokens.push(token);
+        match tokens.len() {
+            3 => generation.put([("token", 50)])?,
+            6 => {
+                errors.push(generation.put([("token", 0.5)]));
+                errors.push(generation.put([("other", 1)]));
+                generation.put([("token", 20), ("more", 0)])?;
+            }
+            _ => {}
+        }
+    }
+    let state = generation.state().await?;
+    let state = [state.number("token"), state.number("more")].map(|one| one.unwrap_or(-1.0));
+    let told = |error: Result| quote(&error.err().map_or(String::new(), |e| e.to_string()));
+    let errors: Vec<String> = errors.into_iter().map(told).collect();
+    let errors = errors.join(",");
+    Ok(format!(r#"{{"tokens":{tokens:?},"state":{state:?},"errors":[{errors}]}}"#))
+}
+
+/// Tokens of a built-in sampler, and of a program, that read a context beside; and without one.
+async fn beside() -> Result<String> {
+    let model = Model::load()?;
+    let mix = DeviceSampler { mix: vec![3.0, -2.0], temperature: 0.0, ..DeviceSampler::default() };
+    let read =
+        device::program(|logits, _| samplers::guidance(logits, device::beside(0), 3.0).argmax());
+    let read = read.with(())?;
+    let mut found = Vec::new();
+    for rule in [Rule::from(&mix), Rule::from(&read)] {
+        let (mut context, mut other) = (Context::new(&model)?, Context::new(&model)?);
+        context.fill("Once upon a time")?;
+        other.fill("Rain. Once")?;
+        let generation = context.generate(rule).max_tokens(6).stop_tokens([]).beside([&mut other]);
+        found.push(generation.collect_tokens().await?);
+    }
+    let mut context = Context::new(&model)?;
+    context.fill("Once")?;
+    let alone = context.generate(read).max_tokens(2).collect_tokens().await;
+    let alone = quote(&alone.err().map_or(String::new(), |error| error.to_string()));
+    Ok(format!(r#"{{"pair":{found:?},"alone":{alone}}}"#))
+}
+
+/// Tokens without guesses, and with guesses from another text.
+async fn like() -> Result<String> {
+    let model = Model::load()?;
+    let mut found = Vec::new();
+    for most in [0, 8] {
+        let mut context = Context::new(&model)?;
+        context.fill("one two three one two three one two")?;
+        let like = model.tokenizer().encode("one two three four")?;
+        let generation = context.generate(Sampler::greedy()).max_tokens(24).stop_tokens([]);
+        found.push(generation.speculate(most).like(like).collect_tokens().await?);
+    }
+    Ok(format!("{found:?}"))
+}
+
+/// Tokens by policy of what layers read, and what is refused.
+async fn attending() -> Result<String> {
+    let model = Model::load()?;
+    let prompt = "The quick brown fox jumps over the lazy dog, and runs on through the woods. ";
+    let policies: [Option<Attend>; 6] = [
+        None,
+        Some(attention::quest(512, 0)?),
+        Some(attention::quest(2, 1)?),
+        Some(attention::sinks(4, 12)?),
+        Some(attention::h2o(6, 4)?),
+        Some(attention::snapkv(5, 3, 7)?),
+    ];
+    let mut found = Vec::new();
+    for policy in &policies {
+        let mut context = Context::new(&model)?;
+        context.fill(&prompt.repeat(2))?;
+        let mut generation = context.generate(Sampler::greedy()).max_tokens(24).stop_tokens([]);
+        if let Some(attend) = policy {
+            generation = generation.attend(attend);
+        }
+        found.push(generation.collect_tokens().await?);
+    }
+    let mut context = Context::new(&model)?;
+    context.fill("Once")?;
+    let attend = attention::tova(9)?;
+    let steps = context.generate(Sampler::greedy()).attend(&attend).next_sampled().await.err();
+    let alone = context.generate(Sampler::greedy()).attend(&attend).run_ahead(false);
+    let alone = alone.collect_tokens().await.err();
+    let wrong = device::attend(|_| device::scores().max().gt(0.0)).with(()).err();
+    let refused = [steps, alone, wrong];
+    let refused = refused.map(|error| quote(&error.map_or(String::new(), |e| e.to_string())));
+    let refused = refused.join(",");
+    Ok(format!(r#"{{"tokens":{found:?},"refused":[{refused}]}}"#))
 }

@@ -1,5 +1,5 @@
 // Device programs of JavaScript: their texts, mistakes, and what they choose.
-import { Context, device, Model, samplers, watermark } from "inferlet";
+import { attention, Context, device, DeviceSampler, Grammar, Model, samplers, watermark } from "inferlet";
 
 const LN2 = Math.LN2;
 type Rule = (logits: device.Tensor, state: device.State) => device.Tensor;
@@ -89,7 +89,48 @@ const filters: Record<string, Rule> = {
   allowed_tokens: (logits, state) => samplers.allowedTokens(logits, state.tokens),
   min_tokens: (logits, state) => samplers.minTokens(logits, 4, state.tokens),
   healed: (logits, state) => samplers.healed(logits, state.tokens),
+  guidance: (logits) => samplers.guidance(logits, device.beside(0), 3),
+  "guidance of state": (logits, state) => samplers.guidance(logits, device.beside(1), state.p),
+  contrastive: (logits) => samplers.contrastive(logits, device.beside(0)),
+  context_aware: (logits) => samplers.contextAware(logits, device.beside(0), 0.5),
+  "context_aware of state": (logits, state) => samplers.contextAware(logits, device.beside(0), state.p),
+  with_at: (logits, state) => logits.withAt(state.k, state.p).withAt(7, 0),
 };
+const own = device.attend(({ scores, state }) => {
+  const kept = scores.max().gt(device.iota(device.HEADS).toFloat().mul(state.share));
+  state.reached = state.reached.and(device.step().lt(device.layer()));
+  const pages = device.iota(device.PAGES);
+  return pages.eq(device.tokens().floordiv(16)).or(kept.any().and(pages.mod(2).eq(0)));
+});
+const attended: Record<string, device.Attend> = {
+  sinks: attention.sinks(),
+  "sinks of": attention.sinks(0, 64),
+  quest: attention.quest(8),
+  tova: attention.tova(256),
+  h2o: attention.h2o(32, 64),
+  snapkv: attention.snapkv(128),
+  own: own({ share: 0.5, reached: device.perToken(true) }),
+};
+const policies: Record<string, device.Attend | undefined> = {
+  whole: undefined,
+  "all pages": attention.quest(512, 0),
+  quest: attention.quest(2, 1),
+  sinks: attention.sinks(4, 12),
+  h2o: attention.h2o(6, 4),
+  snapkv: attention.snapkv(5, 3),
+  tova: attention.tova(9),
+};
+const besides: [DeviceSampler, Rule][] = [
+  [new DeviceSampler({ mix: [3, -2], temperature: 0 }), (x) => samplers.guidance(x, device.beside(0), 3)],
+  [
+    new DeviceSampler({ mix: [1, -1], plausibility: 0.1, temperature: 0 }),
+    (x) => samplers.contrastive(x, device.beside(0), 0.1),
+  ],
+];
+const told = device.program((_, state) => {
+  state.more = state.more.add(1);
+  return state.token.add(state.more).sub(1);
+});
 const tempered = samplers.tempered;
 const counting = device.program((logits, state) => {
   state.next = state.next.add(1);
@@ -103,6 +144,63 @@ function mistake(make: () => unknown): string {
     return `${(error as Error).name}: ${(error as Error).message}`;
   }
   return "none";
+}
+
+async function failure(make: () => Promise<unknown>): Promise<string> {
+  try {
+    await make();
+  } catch (error) {
+    return `${(error as Error).name}: ${(error as Error).message}`;
+  }
+  return "none";
+}
+
+/** Tokens of a program that is given other values meanwhile, and errors. */
+async function put(): Promise<Record<string, unknown>> {
+  const [token, more] = [device.int(10), device.int(0)];
+  const context = new Context(Model.load()).fill("Once upon a time");
+  const generation = context.generate(told({ token, more }), { maxTokens: 9, stop: [] });
+  const early = mistake(() => generation.put({ token: 50n }));
+  let [kind, name] = ["", ""];
+  const tokens: number[] = [];
+  for await (const each of generation.streamTokens()) {
+    tokens.push(each);
+    if (tokens.length === 3) generation.put({ token: device.int(50) });
+    if (tokens.length !== 6) continue;
+    kind = mistake(() => generation.put({ token: 0.5 }));
+    name = mistake(() => generation.put({ other: 1 }));
+    generation.put({ token: device.int(20), more });
+  }
+  const state = await generation.state();
+  const whole = [state.token, state.more].map((one) => Number((one as device.WholeNumber).value));
+  return { tokens, state: whole, kind, name, early };
+}
+
+/** Tokens of built-in samplers and of programs that read a context beside. */
+async function contextsBeside(): Promise<number[][][]> {
+  const found: number[][][] = [];
+  for (const [mixed, rule] of besides) {
+    const pair: number[][] = [];
+    for (const sampler of [mixed, device.program((logits) => rule(logits, {}).argmax())()]) {
+      const other = new Context(Model.load()).fill("Rain. Once");
+      const context = new Context(Model.load()).fill("Once upon a time");
+      const generation = context.generate(sampler, { maxTokens: 6, stop: [], beside: [other] });
+      pair.push(await generation.collectTokens());
+    }
+    found.push(pair);
+  }
+  return found;
+}
+
+/** Tokens by policy of what layers read. */
+async function attending(): Promise<Record<string, number[]>> {
+  const found: Record<string, number[]> = {};
+  const prompt = "The quick brown fox jumps over the lazy dog, and runs on through the woods. ".repeat(2);
+  for (const [name, attend] of Object.entries(policies)) {
+    const context = new Context(Model.load()).fill(prompt);
+    found[name] = await context.generate(undefined, { maxTokens: 24, stop: [], attend }).collectTokens();
+  }
+  return found;
 }
 
 export async function main(): Promise<string> {
@@ -132,6 +230,10 @@ export async function main(): Promise<string> {
     mistake(() => device.program((logits) => device.draw(logits.max()))()),
     mistake(() => device.int(2 ** 53)),
     mistake(() => device.int(2n ** 63n)),
+    mistake(() => device.attend(({ scores }) => (scores.max(), device.iota(device.TOKENS).ge(0)))()),
+    mistake(() => device.attend(({ weights }) => weights.slice(1))()),
+    mistake(() => device.program(() => device.beside(2).argmax())()),
+    mistake(() => counting({ next: 1n, more: 1 }).givenAgain({ more: 1n })),
   ];
   const context = new Context(Model.load()).fill("Once upon a time");
   const first = context.generate(counting({ next: device.int(0) }), { maxTokens: 5, stop: [] });
@@ -168,7 +270,22 @@ export async function main(): Promise<string> {
     const text = new Context(Model.load()).fill("one two three one two three one two");
     guessed.push(await text.generate(undefined, { maxTokens: 24, stop: [], speculate }).collectTokens());
   }
+  const like: number[][] = [];
+  for (const text of ["one two three four", ""]) {
+    const tokens = Model.load().tokenizer.encode(text);
+    const repeated = new Context(Model.load()).fill("one two three one two three one two");
+    const options = { maxTokens: 24, stop: [], speculate: 8, like: tokens };
+    like.push(await repeated.generate(undefined, options).collectTokens());
+  }
   const refused = mistake(() => plain.generate(undefined, { speculate: 17 }));
+  const attendTexts = Object.entries(attended).map(([name, one]) => [name, one.text]);
+  const attend = attention.tova(9);
+  const attendRefused = [
+    mistake(() => plain.generate(undefined, { attend, grammar: Grammar.json() })),
+    await failure(async () => {
+      for await (const step of plain.generate(undefined, { attend, maxTokens: 3 })) await step.execute();
+    }),
+  ];
   return JSON.stringify({
     texts,
     mistakes,
@@ -181,5 +298,12 @@ export async function main(): Promise<string> {
     shares,
     guessed,
     refused,
+    like,
+    put: await put(),
+    beside: await contextsBeside(),
+    alone: mistake(() => plain.generate(device.program(() => device.beside(0).argmax())())),
+    attended: await attending(),
+    attendTexts: Object.fromEntries(attendTexts),
+    attendRefused,
   });
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-use crate::context::{Context, RunHold};
+use crate::context::{Context, Guessing, RunHold};
 use crate::device::{ProgramSampler, Values};
 use crate::device_sampler::DeviceSampler;
 use crate::error::{invalid, Error, ErrorCode, Result};
@@ -68,14 +68,16 @@ pub(crate) struct Choice {
     parameters: String,
     counts: bool,
     looks_back: bool,
-    /// What a device program was given, and whether some of it changes.
-    values: Option<Values>,
+    /// The device program that chooses, and whether some of what it was given changes.
+    program: Option<ProgramSampler>,
     has_state: bool,
     /// Weights of logits: of this context, and of those beside it.
     pub weights: usize,
     pub seed: Option<u64>,
     pub grammar: Option<Grammar>,
     pub forced: bool,
+    /// A program that chooses what layers read, as the contract wants it.
+    pub attend: Option<String>,
     /// The run under way, or the last one.
     run: Option<RunHold>,
     made: Option<Made>,
@@ -87,12 +89,13 @@ impl Choice {
             parameters: sampler.open_json(),
             counts: sampler.counts(),
             looks_back: sampler.looks_back(),
-            values: None,
+            program: None,
             has_state: false,
             weights: sampler.mix.len(),
             seed: sampler.seed,
             grammar: None,
             forced: true,
+            attend: None,
             run: None,
             made: None,
         }
@@ -104,12 +107,13 @@ impl Choice {
             parameters: sampler.open_json(),
             counts: false,
             looks_back: false,
-            values: None,
+            program: None,
             has_state: false,
             weights: 1,
             seed: sampler.seed(),
             grammar: None,
             forced: false,
+            attend: None,
             run: None,
             made: None,
         }
@@ -121,12 +125,13 @@ impl Choice {
             parameters: sampler.open_json(),
             counts: sampler.counts,
             looks_back: sampler.looks_back,
-            values: Some(sampler.values().clone()),
+            program: Some(sampler.clone()),
             has_state: sampler.has_state(),
-            weights: 1,
+            weights: 1 + sampler.beside,
             seed: sampler.seed,
             grammar: None,
             forced: true,
+            attend: None,
             run: None,
             made: None,
         }
@@ -138,7 +143,7 @@ impl Choice {
         context: &mut Context,
         most: usize,
         stops: &[u32],
-        guesses: u32,
+        guessing: &Guessing,
     ) -> Result<bool> {
         if let Some(run) = &self.run {
             if context.goes_on(run)? {
@@ -150,7 +155,8 @@ impl Choice {
             return Ok(false);
         }
         let (sampler, embed) = self.queue_input(context).await?;
-        self.run = context.start_run(sampler, embed, most, stops, guesses)?;
+        self.run =
+            context.start_run(sampler, embed, most, stops, guessing, self.attend.is_some())?;
         Ok(self.run.is_some())
     }
 
@@ -229,11 +235,24 @@ impl Choice {
 
     /// What the device program was given, with its state after the tokens so far.
     pub async fn state(&mut self, context: &mut Context) -> Result<Values> {
-        let (Some(values), Some(made)) = (&self.values, &self.made) else {
+        let (Some(program), Some(made)) = (&self.program, &self.made) else {
             return invalid("no device program has chosen a token of this generation");
         };
         context.retract()?;
-        values.after(&sample::read_state(made.queue, made.sampler).await?)
+        program.values().after(&sample::read_state(made.queue, made.sampler).await?)
+    }
+
+    /// Gives the device program other values of some names, from the next token on.
+    pub fn put(&mut self, context: &mut Context, values: Values) -> Result {
+        let (Some(program), Some(made)) = (&self.program, &self.made) else {
+            return invalid("no device program has chosen a token of this generation");
+        };
+        let again = program.given_again(values.clone())?;
+        context.retract()?;
+        sample::write_state(made.queue, made.sampler, &values.to_json()?)?;
+        self.parameters = again.open_json();
+        self.program = Some(again);
+        Ok(())
     }
 
     /// Takes in a token of the program's own choice.
@@ -266,7 +285,11 @@ impl Choice {
     /// Makes the sampler, and feeds it the context's tokens; of these, the first were given.
     fn make(&mut self, context: &Context, matcher: Option<Matcher>, given: usize) -> Result {
         let queue = context.queue();
-        let parameters = close(self.parameters.clone(), self.seed);
+        let mut parameters = self.parameters.clone();
+        if let Some(attend) = &self.attend {
+            let _ = write!(parameters, ",\"attend\":{attend}");
+        }
+        let parameters = close(parameters, self.seed);
         let sampler = sample::create_sampler(queue, &parameters)?;
         let known = if self.looks_back { context.known_tokens() } else { Vec::new() };
         let (given, generated) = known.split_at(given.min(known.len()));

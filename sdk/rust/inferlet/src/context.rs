@@ -25,7 +25,7 @@ mod several;
 mod submit;
 
 pub(crate) use pages::spans;
-pub(crate) use run::RunHold;
+pub(crate) use run::{Guessing, RunHold};
 pub use several::Forward;
 
 /// Stands in a context's tokens for each place of an image.

@@ -29,12 +29,13 @@ mod recording;
 mod types;
 mod values;
 
-pub use language::VOCABULARY;
+pub use language::{HEADS, PAGES, TOKENS, VOCABULARY};
 pub use types::{Kind, Type};
-pub use values::{Given, ProgramSampler, Values};
+pub use values::{per_token, Attend, Given, ProgramSampler, Values};
 
 use crate::error::{invalid, Result};
-use recording::{change, constant, mistake, read, record, type_of};
+use recording::{change, constant, mistake, read, record, recorded, type_of, Stage};
+use types::is_open;
 
 /// A value of a device program, while it is recorded: it has a kind and sizes.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +96,7 @@ impl Tensor {
     #[track_caller]
     pub fn size(self) -> i64 {
         match type_of(self).shape.first() {
-            Some(&size) if size != VOCABULARY => size,
+            Some(&size) if !is_open(size) => size,
             _ => {
                 mistake(format!("{} has no length that is known", type_of(self)));
                 0
@@ -124,7 +125,7 @@ impl Tensor {
     #[track_caller]
     pub fn slice(self, start: i64, stop: impl Into<Option<i64>>) -> Tensor {
         let (size, stop) = (self.last_size(), stop.into());
-        if size == VOCABULARY {
+        if is_open(size) {
             return match stop {
                 Some(stop) if start >= 0 && stop >= 0 => {
                     record("slice", &[self.into()], &[start, stop])
@@ -179,7 +180,7 @@ impl Tensor {
     #[track_caller]
     pub fn mean(self) -> Tensor {
         match self.last_size() {
-            VOCABULARY => mistake(format!(
+            size if is_open(size) => mistake(format!(
                 "mean of {}, whose size is no number: take `sum` and divide it",
                 type_of(self)
             )),
@@ -236,6 +237,17 @@ impl Tensor {
     }
 }
 
+impl Tensor {
+    /// With a value at a place of its one axis; the same if it lies outside.
+    #[track_caller]
+    pub fn with_at(self, place: impl Into<Value>, value: impl Into<Value>) -> Tensor {
+        match type_of(self).shape[..] {
+            [size] => where_(iota(size).eq(place), value, self),
+            _ => mistake(format!("with_at takes one axis, not {}", type_of(self))),
+        }
+    }
+}
+
 impl ops::Neg for Tensor {
     type Output = Tensor;
 
@@ -287,6 +299,31 @@ pub fn step() -> Tensor {
     record("step", &[], &[])
 }
 
+/// How many tokens the context has, the newest one included, int; of the stage `attend`.
+#[track_caller]
+pub fn tokens() -> Tensor {
+    record("tokens", &[], &[])
+}
+
+/// Which layer it is, from 0 on, int; of the stage `attend`.
+#[track_caller]
+pub fn layer() -> Tensor {
+    record("layer", &[], &[])
+}
+
+/// What the layer has just given each token, float `[heads, tokens]`; of the stage `attend`.
+#[track_caller]
+pub fn weights() -> Tensor {
+    record("weights", &[], &[])
+}
+
+/// The largest product of the query with a key that each page can have, float `[heads, pages]`; of
+/// the stage `attend`.
+#[track_caller]
+pub fn scores() -> Tensor {
+    record("scores", &[], &[])
+}
+
 /// The newest tokens of the text, int `[count]`, the last one last; -1 before its beginning.
 #[track_caller]
 pub fn newest(count: i64) -> Tensor {
@@ -297,6 +334,13 @@ pub fn newest(count: i64) -> Tensor {
 #[track_caller]
 pub fn counts() -> Tensor {
     record("counts", &[], &[])
+}
+
+/// The logits of one of the contexts beside, float `[vocabulary]`: see
+/// [`Generator::beside`](crate::Generator::beside).
+#[track_caller]
+pub fn beside(number: i64) -> Tensor {
+    record("beside", &[], &[number])
 }
 
 /// Which tokens the text before the generation has, bool `[vocabulary]`.
@@ -410,8 +454,36 @@ impl<F: Fn(Tensor, &mut State) -> Tensor> DeviceProgram<F> {
     /// Errors: `invalid-argument`, a mistake of the function, with its line.
     pub fn with(&self, values: impl Into<Values>) -> Result<ProgramSampler> {
         let values = values.into();
-        match recording::recorded(values.types()?, |logits| (self.0)(logits, &mut State(()))) {
-            Ok((text, operations)) => ProgramSampler::new(text, &operations, values),
+        let function = || (self.0)(record("logits", &[], &[]), &mut State(()));
+        match recorded(values.types()?, Stage::Sample, function) {
+            Ok(recorded) => ProgramSampler::new(recorded, values),
+            Err(mistake) => invalid(mistake),
+        }
+    }
+}
+
+/// A function that chooses what layers read; made by [`attend`].
+#[derive(Clone, Copy, Debug)]
+pub struct AttendProgram<F>(F);
+
+/// Makes a program of the stage `attend`: called once for each layer and generated token.
+///
+/// What the function reads says what it returns. After [`scores`] it returns which pages the layer
+/// reads, bool `[pages]`. After [`weights`] it returns which tokens the layer still reads in the
+/// steps that follow, bool `[tokens]`, and what it drops does not come back. Without either it
+/// returns which tokens a layer reads. The newest token is always read.
+pub fn attend<F: Fn(&mut State) -> Tensor>(function: F) -> AttendProgram<F> {
+    AttendProgram(function)
+}
+
+impl<F: Fn(&mut State) -> Tensor> AttendProgram<F> {
+    /// The program with its state: `()` is nothing.
+    ///
+    /// Errors: `invalid-argument`, a mistake of the function, with its line.
+    pub fn with(&self, values: impl Into<Values>) -> Result<Attend> {
+        let values = values.into();
+        match recorded(values.types()?, Stage::Attend, || (self.0)(&mut State(()))) {
+            Ok(recorded) => Attend::new(recorded.text, &values),
             Err(mistake) => invalid(mistake),
         }
     }

@@ -1,8 +1,8 @@
 //! Generating tokens one after the other.
 
 use crate::choice::{Choice, Rule};
-use crate::context::Context;
-use crate::device::Values;
+use crate::context::{Context, Guessing};
+use crate::device::{Attend, Values};
 use crate::device_sampler::DeviceSampler;
 use crate::error::{invalid, Result};
 use crate::grammar::Grammar;
@@ -47,8 +47,7 @@ pub struct Generator<'a> {
     device: Option<Choice>,
     max_tokens: Option<usize>,
     run_ahead: bool,
-    /// Tokens that a run may guess at a time.
-    guesses: u32,
+    guessing: Guessing,
     stop_tokens: Vec<u32>,
     stop_strings: StopStrings,
     decoder: Option<TextDecoder>,
@@ -72,7 +71,7 @@ impl<'a> Generator<'a> {
             device,
             max_tokens: None,
             run_ahead: true,
-            guesses: 0,
+            guessing: Guessing::default(),
             stop_tokens,
             stop_strings: StopStrings::new([""; 0]),
             decoder: None,
@@ -101,8 +100,37 @@ impl<'a> Generator<'a> {
     /// where they came before (prompt lookup). The output is the same, and comes sooner where a text
     /// repeats; only where the server may go on by itself.
     pub fn speculate(mut self, most: u32) -> Generator<'a> {
-        self.guesses = most;
+        self.guessing.most = most;
         self
+    }
+
+    /// Sets tokens of other texts that this one may repeat, among which
+    /// [`speculate`](Generator::speculate) looks, too: the last of them, as many as the model's
+    /// context holds beside this one's.
+    pub fn like(mut self, tokens: impl IntoIterator<Item = u32>) -> Generator<'a> {
+        self.guessing.like = tokens.into_iter().collect();
+        self
+    }
+
+    /// Sets what layers read of the context, as [`attention`](crate::attention) and
+    /// [`device::attend`](crate::device::attend) give it. It acts on the tokens that the server goes
+    /// on with by itself, so not with a grammar, contexts beside, or
+    /// [`next_sampled`](Generator::next_sampled).
+    pub fn attend(mut self, attend: &Attend) -> Generator<'a> {
+        self.choose_on_device();
+        if let Some(device) = &mut self.device {
+            device.attend = Some(attend.to_json().into());
+        }
+        self
+    }
+
+    /// Lets the server choose by the rule that there is.
+    fn choose_on_device(&mut self) {
+        if self.device.is_none() {
+            let mut device = Choice::new(&self.sampler.on_device());
+            device.seed = self.seed.or(device.seed);
+            self.device = Some(device);
+        }
     }
 
     /// Sets the tokens that end the generation; the model's own unless set.
@@ -140,13 +168,15 @@ impl<'a> Generator<'a> {
         if let Some(old) = self.device.take() {
             device.grammar = old.grammar;
             device.forced = old.forced;
+            device.attend = old.attend;
         }
         self.device = Some(device);
         self
     }
 
     /// Sets other contexts, of this model or one with the same tokens, that get the same tokens. The
-    /// [`DeviceSampler`]'s `mix` has a weight for the logits of each.
+    /// [`DeviceSampler`]'s `mix` has a weight for the logits of each, or a device program reads them
+    /// ([`device::beside`](crate::device::beside)).
     pub fn beside(mut self, others: impl IntoIterator<Item = &'a mut Context>) -> Generator<'a> {
         self.beside = others.into_iter().collect();
         self
@@ -155,10 +185,7 @@ impl<'a> Generator<'a> {
     /// Keeps the text to a grammar; the server then chooses. The generation ends where the grammar
     /// does; with too few tokens the text is cut short.
     pub fn grammar(mut self, grammar: &Grammar) -> Generator<'a> {
-        if self.device.is_none() {
-            let sampler = self.sampler.on_device();
-            self = self.on_device(&sampler);
-        }
+        self.choose_on_device();
         if let Some(device) = &mut self.device {
             device.grammar = Some(grammar.clone());
         }
@@ -212,6 +239,11 @@ impl<'a> Generator<'a> {
     /// server chooses no token before this one is asked for. The log-probability of a token that a
     /// grammar has forced is not a number.
     pub async fn next_sampled(&mut self) -> Result<Option<Sampled>> {
+        if self.device.as_ref().is_some_and(|device| device.attend.is_some()) {
+            return invalid(
+                "`attend` acts where the server goes on by itself: read tokens or text",
+            );
+        }
         self.start()?;
         if !self.stop_strings.is_empty() {
             self.start_decoder()?;
@@ -338,6 +370,18 @@ impl<'a> Generator<'a> {
         }
     }
 
+    /// Gives the device program that chooses other values of some names, from the next token on: what
+    /// changes goes on from there, what does not keeps the value.
+    ///
+    /// Errors: `invalid-argument` if no device program has chosen a token, for another name, or a
+    /// value of another kind or size.
+    pub fn put(&mut self, values: impl Into<Values>) -> Result {
+        match &mut self.device {
+            Some(device) => device.put(self.context, values.into()),
+            None => invalid("no device program chooses the tokens of this generation"),
+        }
+    }
+
     /// Runs the model and returns the `k` most likely next tokens, without choosing. Follow it with
     /// [`accept`](Generator::accept) to continue with a token of your own choice.
     pub async fn distribution(&mut self, k: u32) -> Result<Distribution> {
@@ -372,11 +416,20 @@ impl<'a> Generator<'a> {
         let (others, weights) = (self.beside.len(), self.device.as_ref().map_or(1, |d| d.weights));
         if weights != 1 + others {
             return invalid(format!(
-                "the sampler has {weights} weights in `mix` for the logits of this context and of \
-                 {others} beside it"
+                "the sampler takes the logits of {} contexts beside this one (by `mix`, or by \
+                 `device::beside`), and there are {others}",
+                weights - 1
             ));
         }
-        if self.guesses > MOST_GUESSES {
+        let attends = |d: &Choice| d.attend.is_some() && (d.grammar.is_some() || d.weights > 1);
+        if self.device.as_ref().is_some_and(|d| attends(d) || d.attend.is_some() && !self.run_ahead)
+        {
+            return invalid(
+                "`attend` acts where the server goes on by itself: not with a grammar, contexts \
+                 beside, or without `run_ahead`",
+            );
+        }
+        if self.guessing.most > MOST_GUESSES {
             return invalid(format!("1 to {MOST_GUESSES} tokens can be guessed at a time"));
         }
         for other in &mut self.beside {
@@ -452,7 +505,7 @@ impl<'a> Generator<'a> {
         let most = self.max_tokens.map_or(0, |most| most - self.count);
         match &mut self.device {
             Some(device) if self.run_ahead => {
-                device.runs(self.context, most, &self.stop_tokens, self.guesses).await
+                device.runs(self.context, most, &self.stop_tokens, &self.guessing).await
             }
             _ => Ok(false),
         }

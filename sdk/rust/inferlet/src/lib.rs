@@ -22,6 +22,7 @@
 
 mod abi;
 mod args;
+pub mod attention;
 pub mod chat;
 mod choice;
 mod context;

@@ -217,6 +217,34 @@ pub fn healed(logits: Tensor, tokens: Tensor) -> Tensor {
     where_(step().eq(0), allowed_tokens(logits, tokens), logits)
 }
 
+// What a context beside says as well: `device::beside(0)`
+
+/// So many times as far from a text without the prompt (Sanchez et al. 2023).
+#[track_caller]
+pub fn guidance(logits: Tensor, other: Tensor, scale: impl Into<Value>) -> Tensor {
+    let without = other.log_softmax();
+    without + (logits.log_softmax() - without) * scale
+}
+
+/// What a weaker model finds unlikely, of tokens with a share of the likeliest's probability, such as
+/// 0.1 (Li et al. 2023).
+#[track_caller]
+pub fn contrastive(logits: Tensor, other: Tensor, share: impl Into<Value>) -> Tensor {
+    min_p(logits, share) - other.log_softmax()
+}
+
+/// What a document makes likelier than the same text without it says (Shi et al. 2024).
+#[track_caller]
+pub fn context_aware(logits: Tensor, other: Tensor, alpha: impl Into<Value>) -> Tensor {
+    let alpha = alpha.into();
+    let more = match alpha {
+        Value::Float(number) => Value::Float(number + 1.0),
+        Value::Int(number) => Value::Int(number + 1),
+        alpha => Value::Tensor(logits.like(alpha) + 1.0),
+    };
+    logits * more - other * alpha
+}
+
 // Programs
 
 /// Top-p at a temperature: given `temperature` and `p`.

@@ -14,6 +14,15 @@ use crate::error::{Error, Result};
 use crate::future::{idle, Lone};
 use crate::{allocate, sample};
 
+/// How a run guesses its next tokens.
+#[derive(Default)]
+pub(crate) struct Guessing {
+    /// So many at a time at most.
+    pub(crate) most: u32,
+    /// Tokens of other texts that this one may repeat.
+    pub(crate) like: Vec<u32>,
+}
+
 pub(super) struct Run {
     queue: u32,
     handle: u32,
@@ -82,14 +91,15 @@ impl Context {
     }
 
     /// Starts a run after the hidden state in `embed`, unless there is no room for it. Nothing is
-    /// pending. It guesses so many tokens at a time at most.
+    /// pending. If the run is `needed`, lack of room is an error.
     pub(crate) fn start_run(
         &mut self,
         sampler: u32,
         embed: u32,
         most: usize,
         stops: &[u32],
-        guesses: u32,
+        guessing: &Guessing,
+        needed: bool,
     ) -> Result<Option<RunHold>> {
         let (queue, start) = (self.queue, self.tokens.len());
         let first = start / self.page_size();
@@ -117,11 +127,14 @@ impl Context {
         let handle = match started {
             Ok(handle) => handle,
             // A program that goes step by step would not have asked for it.
-            Err(error) if error.is_scarcity() => return Ok(None),
+            Err(error) if !needed && error.is_scarcity() => return Ok(None),
             Err(error) => return Err(error),
         };
-        if guesses > 0 {
-            sample::speculate(queue, handle, &self.known_tokens(), guesses)?;
+        if guessing.most > 0 {
+            let text = [&guessing.like[..], &self.known_tokens()].concat();
+            let most = self.model().max_position() as usize;
+            let text = &text[text.len().saturating_sub(most)..];
+            sample::speculate(queue, handle, text, guessing.most)?;
         }
         let run = Rc::new(RefCell::new(Run {
             queue,

@@ -96,9 +96,23 @@ pub(super) const OPERATIONS: &[Operation] = &[
     one("matvec", Rule::Own, "f", ""),
     one("random", Rule::Own, "i", "f"),
     one("exponential", Rule::Own, "i", "f"),
+    one("weights", Rule::Own, "", "f"),
+    one("scores", Rule::Own, "", "f"),
+    one("tokens", Rule::Own, "", "i"),
+    one("layer", Rule::Own, "", "i"),
+    one("shared", Rule::Own, "f", ""),
 ];
 /// A size: as many as the model has tokens.
 pub const VOCABULARY: i64 = -1;
+/// A size of the stage `attend`: as many as a layer has queries.
+pub const HEADS: i64 = -2;
+/// A size of the stage `attend`: as many as the context has tokens.
+pub const TOKENS: i64 = -3;
+/// A size of the stage `attend`: as many as the context has pages.
+pub const PAGES: i64 = -4;
+pub(super) const SIZES: &[(i64, &str)] =
+    &[(-1, "vocabulary"), (-2, "heads"), (-3, "tokens"), (-4, "pages")];
+pub(super) const MOST_BESIDE: i64 = 2;
 pub(super) const MOST_AXES: usize = 2;
 pub(super) const MOST_NEWEST: i64 = 4096;
 pub(super) const REMEMBERED: &[&str] = &["newest", "counts", "given"];

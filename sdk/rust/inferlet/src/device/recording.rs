@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 
+use super::language::{PAGES, TOKENS};
 use super::types::{result_type, Kind, Type};
 use super::{Tensor, Value};
 use crate::json::quote;
@@ -26,6 +27,22 @@ pub(super) struct Recording {
     /// Values for the next token, by the numbers of names.
     changed: BTreeMap<usize, Tensor>,
     mistake: Option<String>,
+}
+
+/// What became of a function.
+pub(super) struct Recorded {
+    /// Canonical.
+    pub(super) text: String,
+    pub(super) operations: BTreeSet<&'static str>,
+    /// Contexts beside whose logits it reads.
+    pub(super) beside: usize,
+}
+
+/// What a function returns: a token, or what is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Sample,
+    Attend,
 }
 
 #[derive(Default)]
@@ -107,12 +124,12 @@ pub(super) fn change(name: &str, value: Value) {
     });
 }
 
-/// Records what a function does with logits: the text of the program, and its operations; or the
-/// mistake, with its place.
+/// Records what a function does: the program, or the mistake, with its place.
 pub(super) fn recorded(
     mut names: Vec<(String, Type)>,
-    function: impl FnOnce(Tensor) -> Tensor,
-) -> Result<(String, BTreeSet<&'static str>), String> {
+    stage: Stage,
+    function: impl FnOnce() -> Tensor,
+) -> Result<Recorded, String> {
     names.sort_by(|(a, _), (b, _)| a.cmp(b));
     let begun = RECORDER.with_borrow_mut(|recorder| {
         recorder.count += 1;
@@ -122,9 +139,10 @@ pub(super) fn recorded(
     if begun.is_none() {
         return Err("a whole program can't be called within another".into());
     }
-    let token = function(record("logits", &[], &[]));
+    record("step", &[], &[]); // what a mistake stands for
+    let token = function();
     match RECORDER.with_borrow_mut(|recorder| recorder.current.take()) {
-        Some(recording) => recording.text(token),
+        Some(recording) => recording.finish(token, stage),
         None => Err("the recording is gone".into()),
     }
 }
@@ -210,15 +228,23 @@ impl Recording {
         Ok(tensor)
     }
 
-    /// The canonical text, and the operations in it.
-    fn text(mut self, token: Tensor) -> Result<(String, BTreeSet<&'static str>), String> {
+    /// What was recorded, as far as the token (or what is kept) and the next state need it.
+    fn finish(mut self, token: Tensor, stage: Stage) -> Result<Recorded, String> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
         let token = self.tensor(token.into(), None)?;
         let of = self.type_of(token);
-        if of != Type::new(Kind::Int, &[]) {
-            return Err(format!("the function returned {of}: a program returns a token, int []"));
+        let by_page = self.nodes.iter().any(|((operation, ..), _)| *operation == "scores");
+        let (key, told, wanted) = match stage {
+            Stage::Sample => ("token", "a program returns a token,", Type::new(Kind::Int, &[])),
+            Stage::Attend => {
+                let axis = if by_page { PAGES } else { TOKENS };
+                ("keep", "what is kept is", Type::new(Kind::Bool, &[axis]))
+            }
+        };
+        if of != wanted {
+            return Err(format!("the function returned {of}: {told} {wanted}"));
         }
         let changed = std::mem::take(&mut self.changed).into_iter();
         let changed: Vec<(usize, Tensor)> =
@@ -240,9 +266,14 @@ impl Recording {
         let (names, nodes, next, token) =
             (list(names), list(nodes), list(next), places[&token.number]);
         let operations = order.iter().map(|&number| self.nodes[number].0 .0).collect();
+        let others = order.iter().filter_map(|&number| match &self.nodes[number].0 {
+            ("beside", _, attributes) => Some(attributes[0] as usize + 1),
+            _ => None,
+        });
+        let beside = others.max().unwrap_or(0);
         let text =
-            format!("{{\"state\":{names},\"nodes\":{nodes},\"token\":{token},\"next\":{next}}}");
-        Ok((text, operations))
+            format!("{{\"state\":{names},\"nodes\":{nodes},\"{key}\":{token},\"next\":{next}}}");
+        Ok(Recorded { text, operations, beside })
     }
 
     /// Operands first; with a stack, for recordings are deep.

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::language::{Rule, MOST_AXES, MOST_NEWEST, OPERATIONS, VOCABULARY};
+use super::language::{
+    Rule, HEADS, MOST_AXES, MOST_BESIDE, MOST_NEWEST, OPERATIONS, PAGES, SIZES, TOKENS, VOCABULARY,
+};
 
 /// What the elements of a value are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +65,16 @@ impl fmt::Display for Type {
 }
 
 fn sizes(shape: &[i64]) -> String {
-    let shown = |&size: &i64| match size {
-        VOCABULARY => String::from("vocabulary"),
-        size => size.to_string(),
+    let shown = |&size: &i64| match SIZES.iter().find(|(one, _)| *one == size) {
+        Some((_, name)) => String::from(*name),
+        None => size.to_string(),
     };
     format!("[{}]", shape.iter().map(shown).collect::<Vec<_>>().join(", "))
+}
+
+/// Whether a size is known only where the program runs.
+pub(super) fn is_open(size: i64) -> bool {
+    SIZES.iter().any(|(one, _)| *one == size)
 }
 
 type Checked<T = Type> = Result<T, String>;
@@ -161,7 +168,13 @@ fn own_type(name: &str, kind: Kind, operands: &[Type], attributes: &[i64]) -> Ch
     let of = |shape: &[i64]| Ok(Type::new(kind, shape));
     match (name, operands, attributes) {
         ("logits" | "counts" | "given", ..) => of(&[VOCABULARY]),
-        ("step", ..) => of(&[]),
+        ("weights", ..) => of(&[HEADS, TOKENS]),
+        ("scores", ..) => of(&[HEADS, PAGES]),
+        ("step" | "tokens" | "layer", ..) => of(&[]),
+        ("beside", _, &[number]) => match (0..MOST_BESIDE).contains(&number) {
+            true => of(&[VOCABULARY]),
+            false => Err(format!("beside {number}: 0 to {}", MOST_BESIDE - 1)),
+        },
         ("newest", _, &[count]) => match (1..=MOST_NEWEST).contains(&count) {
             true => of(&[count]),
             false => Err(format!("newest {count} tokens: 1 to {MOST_NEWEST}")),
@@ -173,7 +186,7 @@ fn own_type(name: &str, kind: Kind, operands: &[Type], attributes: &[i64]) -> Ch
                 false => Ok(Type::new(of, &[])),
             }
         }
-        ("iota", _, &[size]) => match size == VOCABULARY || size >= 1 {
+        ("iota", _, &[size]) => match is_open(size) || size >= 1 {
             true => of(&[size]),
             false => Err(format!("iota of size {size}")),
         },
@@ -184,7 +197,7 @@ fn own_type(name: &str, kind: Kind, operands: &[Type], attributes: &[i64]) -> Ch
         },
         ("top", [value], &[count]) => {
             let size = vector(name, value)?;
-            match count < 1 || (size != VOCABULARY && count > size) {
+            match count < 1 || (!is_open(size) && count > size) {
                 true => Err(format!("top {count} of {value}")),
                 false => of(&[count]),
             }
@@ -203,9 +216,7 @@ fn own_type(name: &str, kind: Kind, operands: &[Type], attributes: &[i64]) -> Ch
             of(&shape)
         }
         ("concat", [a, b], _) => match (with_axis(name, a)?, with_axis(name, b)?) {
-            ([one @ .., m], [other @ .., n])
-                if one == other && *m != VOCABULARY && *n != VOCABULARY =>
-            {
+            ([one @ .., m], [other @ .., n]) if one == other && !is_open(*m) && !is_open(*n) => {
                 of(&[one, &[m + n]].concat())
             }
             _ => Err(format!("concat of {a} and {b}")),
@@ -247,11 +258,12 @@ fn own_type(name: &str, kind: Kind, operands: &[Type], attributes: &[i64]) -> Ch
     }
 }
 
-/// Elements, but for the vocabulary, and how often that is a size.
-fn count(shape: &[i64]) -> Option<(i64, usize)> {
-    let known: Vec<i64> = shape.iter().copied().filter(|&size| size != VOCABULARY).collect();
+/// Elements, but for sizes that are not known, and those.
+fn count(shape: &[i64]) -> Option<(i64, Vec<i64>)> {
+    let (mut open, known): (Vec<i64>, Vec<i64>) = shape.iter().partition(|&&size| is_open(size));
+    open.sort_unstable();
     match known.iter().all(|&size| size >= 1) {
-        true => Some((known.iter().product(), shape.len() - known.len())),
+        true => Some((known.iter().product(), open)),
         false => None,
     }
 }

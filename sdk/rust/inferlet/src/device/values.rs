@@ -1,8 +1,8 @@
 //! What programs are given, and samplers of programs.
 
-use std::collections::BTreeSet;
 
-use super::language::REMEMBERED;
+use super::language::{REMEMBERED, TOKENS};
+use super::recording::Recorded;
 use super::types::{Kind, Type};
 use crate::error::{invalid, Error, Result};
 use crate::json::{self, quote};
@@ -18,6 +18,13 @@ pub enum Given {
     Bool(bool),
     /// Values of one kind and of the same sizes.
     List(Vec<Given>),
+    /// A number or bool for each token of the context; see [`per_token`].
+    PerToken(Box<Given>),
+}
+
+/// State of the stage `attend` that has a value for each token: at first, and of new ones.
+pub fn per_token(value: impl Into<Given>) -> Given {
+    Given::PerToken(Box::new(value.into()))
 }
 
 macro_rules! given {
@@ -51,6 +58,13 @@ impl Given {
             Given::Float(_) => Kind::Float,
             Given::Int(_) => Kind::Int,
             Given::Bool(_) => Kind::Bool,
+            Given::PerToken(value) => {
+                let of = value.type_of()?;
+                return match of.shape.is_empty() {
+                    true => Ok(Type::new(of.kind, &[TOKENS])),
+                    false => Err("a list for each token"),
+                };
+            }
             Given::List(values) => {
                 let parts = values.iter().map(Given::type_of).collect::<Result<Vec<_>, _>>()?;
                 let Some(first) = parts.first() else { return Err("an empty list") };
@@ -72,6 +86,13 @@ impl Given {
             Given::Float(number) => out.push_str(&format!("{number:?}")),
             Given::Int(number) => out.push_str(&number.to_string()),
             Given::Bool(truth) => out.push_str(&truth.to_string()),
+            Given::PerToken(value) => {
+                out.push('[');
+                if !value.write(out) {
+                    return false;
+                }
+                out.push(']');
+            }
             Given::List(values) => {
                 for (i, value) in values.iter().enumerate() {
                     out.push(if i == 0 { '[' } else { ',' });
@@ -92,6 +113,7 @@ impl Given {
             Given::Float(_) => found.as_f64().map(Given::Float),
             Given::Int(_) => found.as_i64().map(Given::Int),
             Given::Bool(_) => found.as_bool().map(Given::Bool),
+            Given::PerToken(_) => None, // no state of a sampler
             Given::List(values) => {
                 let pairs = values.iter().zip(found.as_list()?);
                 pairs.map(|(one, now)| one.after(now)).collect::<Option<_>>().map(Given::List)
@@ -135,7 +157,7 @@ impl Values {
         typed.collect()
     }
 
-    fn to_json(&self) -> Result<String> {
+    pub(crate) fn to_json(&self) -> Result<String> {
         let mut out = String::from("{");
         for (i, (name, value)) in self.0.iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
@@ -183,20 +205,37 @@ pub struct ProgramSampler {
     sent: String,
     pub(crate) counts: bool,
     pub(crate) looks_back: bool,
+    /// Contexts beside its own that it reads the logits of.
+    pub(crate) beside: usize,
     pub(crate) seed: Option<u64>,
     logprobs: u32,
 }
 
 impl ProgramSampler {
-    pub(super) fn new(
-        text: String,
-        operations: &BTreeSet<&'static str>,
-        values: Values,
-    ) -> Result<ProgramSampler> {
+    pub(super) fn new(recorded: Recorded, values: Values) -> Result<ProgramSampler> {
+        let Recorded { text, operations, beside } = recorded;
         let sent = format!("{{\"program\":{},\"given\":{}", quote(&text), values.to_json()?);
         let counts = operations.contains("counts") || operations.contains("given");
         let looks_back = REMEMBERED.iter().any(|name| operations.contains(name));
-        Ok(ProgramSampler { text, values, sent, counts, looks_back, seed: None, logprobs: 0 })
+        let (seed, logprobs) = (None, 0);
+        Ok(ProgramSampler { text, values, sent, counts, looks_back, beside, seed, logprobs })
+    }
+
+    /// The same sampler with other values of some names.
+    ///
+    /// Errors: `invalid-argument` if one is of another kind or size than what it takes the place of.
+    pub fn given_again(&self, values: impl Into<Values>) -> Result<ProgramSampler> {
+        let (values, types) = (values.into(), self.values.types()?);
+        for (name, found) in values.types()? {
+            match types.iter().find(|(one, _)| *one == name) {
+                Some((_, of)) if *of == found => {}
+                Some((_, of)) => return invalid(format!("{name} is {of}, and is given {found}")),
+                None => return invalid(format!("the program was given no {name}")),
+            }
+        }
+        let all = values.0.into_iter().fold(self.values.clone(), |all, (n, v)| all.and(&n, v));
+        let sent = format!("{{\"program\":{},\"given\":{}", quote(&self.text), all.to_json()?);
+        Ok(ProgramSampler { values: all, sent, ..self.clone() })
     }
 
     /// With a seed: same seed, same tokens. Without one the server draws it.
@@ -227,5 +266,30 @@ impl ProgramSampler {
     /// The parameters as the contract wants them, without the seed and the closing brace.
     pub(crate) fn open_json(&self) -> String {
         format!("{},\"logprobs\":{}", self.sent, self.logprobs)
+    }
+}
+
+/// A program of the stage `attend` with what it was given: see
+/// [`Generator::attend`](crate::Generator::attend).
+#[derive(Clone, Debug)]
+pub struct Attend {
+    text: String,
+    sent: String,
+}
+
+impl Attend {
+    pub(super) fn new(text: String, values: &Values) -> Result<Attend> {
+        let sent = format!("{{\"program\":{},\"given\":{}}}", quote(&text), values.to_json()?);
+        Ok(Attend { text, sent })
+    }
+
+    /// The program, as it is sent.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The parameter `attend` as the contract wants it.
+    pub fn to_json(&self) -> &str {
+        &self.sent
     }
 }

@@ -1,0 +1,91 @@
+/**
+ * What layers read of a context while it is generated: policies of the literature, to be given as
+ * `context.generate(sampler, { attend: attention.quest(64) })`.
+ *
+ * Each is a short program of `device.attend`, to be read, changed, or put together with others. What
+ * is not kept is not read. They act from the second generated token on: prompts are read in full.
+ */
+
+import {
+  type Attend,
+  attend,
+  iota,
+  layer,
+  maximum,
+  PAGES,
+  perToken,
+  step,
+  type Tensor,
+  TOKENS,
+  tokens,
+  where,
+} from "./device_program.ts";
+
+/**
+ * The first tokens and the newest ones (Xiao et al., StreamingLLM, 2024). Keys keep their positions.
+ * With `first` 0 it is a sliding window.
+ */
+export function sinks(first = 4, window = 1020): Attend {
+  return attend(() => {
+    const place = iota(TOKENS);
+    return place.lt(first).or(place.ge(tokens().sub(window)));
+  })();
+}
+
+/**
+ * In each layer but the first the pages that a query can have the largest weights in (Tang et al.,
+ * Quest, 2024). The heads of a layer choose together: what is likely for one of them.
+ */
+export function quest(pages: number, fullLayers = 2): Attend {
+  return attend(({ scores }) => {
+    const best = scores.softmax().transpose().max().top(pages);
+    return at(iota(PAGES), best).or(layer().lt(fullLayers));
+  })();
+}
+
+/**
+ * The tokens that the newest one gives the largest weights, as a mean over heads (Oren et al., TOVA,
+ * 2024).
+ */
+export function tova(budget: number): Attend {
+  return attend(({ weights }) => at(iota(TOKENS), weights.transpose().sum().top(budget)))();
+}
+
+/**
+ * The newest tokens, and of the others those with the largest sums of weights (Zhang et al.,
+ * Heavy-Hitter Oracle, 2023); sums begin with the generation.
+ */
+export function h2o(heavy: number, recent: number): Attend {
+  return attend(({ weights, state }) => {
+    state.sums = state.sums.add(weights.transpose().sum());
+    const place = iota(TOKENS);
+    const newest = place.ge(tokens().sub(recent));
+    return newest.or(at(place, where(newest, -1, state.sums).top(heavy)));
+  })({ sums: perToken(0) });
+}
+
+/**
+ * The tokens of the prompt that some generated ones give the largest weights, with those around them,
+ * and all generated ones (Li et al., SnapKV, 2024, which takes the prompt's last tokens for that).
+ * Until `window` tokens are generated all is read.
+ */
+export function snapkv(budget: number, window = 32, kernel = 7): Attend {
+  return attend(({ weights, state }) => {
+    state.sums = state.sums.add(where(step().le(window), weights.transpose().sum(), 0));
+    const place = iota(TOKENS);
+    let pooled = state.sums;
+    for (let distance = 1; distance <= Math.floor(kernel / 2); distance++) {
+      for (const other of [place.sub(distance), place.add(distance)]) {
+        pooled = maximum(pooled, state.sums.at(other));
+      }
+    }
+    const generated = place.ge(tokens().sub(step()));
+    const best = where(generated, -1, pooled).top(budget);
+    return generated.or(at(place, best)).or(step().lt(window));
+  })({ sums: perToken(0) });
+}
+
+/** True at some places. */
+function at(place: Tensor, kept: Tensor): Tensor {
+  return place.lt(0).scatterMax(kept, true);
+}

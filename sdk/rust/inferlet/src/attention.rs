@@ -1,0 +1,79 @@
+//! What layers read of a context while it is generated: policies of the literature, to be given as
+//! `context.generate(sampler).attend(&attention::quest(64, 2)?)`.
+//!
+//! Each is a short program of [`device::attend`](crate::device::attend), to be read, changed, or
+//! put together with others. What is not kept is not read. They act from the second generated token
+//! on: prompts are read in full.
+
+use crate::device::{
+    attend, iota, layer, maximum, per_token, scores, step, tokens, weights, where_, Attend, Tensor,
+    PAGES, TOKENS,
+};
+use crate::error::Result;
+
+/// The first tokens and the newest ones (Xiao et al., StreamingLLM, 2024); 4 and 1020 are usual.
+/// Keys keep their positions. Without first ones it is a sliding window.
+pub fn sinks(first: i64, window: i64) -> Result<Attend> {
+    let program = attend(|_| {
+        let place = iota(TOKENS);
+        place.lt(first) | place.ge(tokens() - window)
+    });
+    program.with(())
+}
+
+/// In each layer but the first the pages that a query can have the largest weights in (Tang et al.,
+/// Quest, 2024, with 2 full layers). The heads of a layer choose together: what is likely for one
+/// of them.
+pub fn quest(pages: i64, full_layers: i64) -> Result<Attend> {
+    let program = attend(|_| {
+        let best = scores().softmax().transpose().max().top(pages);
+        at(iota(PAGES), best) | layer().lt(full_layers)
+    });
+    program.with(())
+}
+
+/// The tokens that the newest one gives the largest weights, as a mean over heads (Oren et al.,
+/// TOVA, 2024).
+pub fn tova(budget: i64) -> Result<Attend> {
+    attend(|_| at(iota(TOKENS), weights().transpose().sum().top(budget))).with(())
+}
+
+/// The newest tokens, and of the others those with the largest sums of weights (Zhang et al.,
+/// Heavy-Hitter Oracle, 2023); sums begin with the generation.
+pub fn h2o(heavy: i64, recent: i64) -> Result<Attend> {
+    let program = attend(|state| {
+        state.set("sums", state.get("sums") + weights().transpose().sum());
+        let place = iota(TOKENS);
+        let newest = place.ge(tokens() - recent);
+        newest | at(place, where_(newest, -1.0, state.get("sums")).top(heavy))
+    });
+    program.with([("sums", per_token(0.0))])
+}
+
+/// The tokens of the prompt that some generated ones give the largest weights, with those around
+/// them, and all generated ones (Li et al., SnapKV, 2024, which takes the prompt's last tokens for
+/// that); a window of 32 and a kernel of 7 are usual. Until `window` tokens are generated all is
+/// read.
+pub fn snapkv(budget: i64, window: i64, kernel: i64) -> Result<Attend> {
+    let program = attend(|state| {
+        let given = where_(step().le(window), weights().transpose().sum(), 0.0);
+        let sums = state.get("sums") + given;
+        state.set("sums", sums);
+        let place = iota(TOKENS);
+        let mut pooled = sums;
+        for distance in 1..=kernel / 2 {
+            for other in [place - distance, place + distance] {
+                pooled = maximum(pooled, sums.at(other));
+            }
+        }
+        let generated = place.ge(tokens() - step());
+        let best = where_(generated, -1.0, pooled).top(budget);
+        generated | at(place, best) | step().lt(window)
+    });
+    program.with([("sums", per_token(0.0))])
+}
+
+/// True at some places.
+fn at(place: Tensor, kept: Tensor) -> Tensor {
+    place.lt(0).scatter_max(kept, true)
+}
