@@ -9,11 +9,13 @@
 import {
   type Attend,
   attend,
+  HEADS,
   iota,
   layer,
   maximum,
   PAGES,
   perToken,
+  shared,
   step,
   type Tensor,
   TOKENS,
@@ -33,13 +35,16 @@ export function sinks(first = 4, window = 1020): Attend {
 }
 
 /**
- * In each layer but the first the pages that a query can have the largest weights in (Tang et al.,
- * Quest, 2024). The heads of a layer choose together: what is likely for one of them.
+ * In each layer but the first, for each head the pages that its query can have the largest weights in
+ * (Tang et al., Quest, 2024). Heads that share keys choose together, what is likely for one of them;
+ * or, `byHead`, each for itself, and they read what one of them reads.
  */
-export function quest(pages: number, fullLayers = 2): Attend {
+export function quest(pages: number, fullLayers = 2, { byHead = false } = {}): Attend {
   return attend(({ scores }) => {
-    const best = scores.softmax().transpose().max().top(pages);
-    return at(iota(PAGES), best).or(layer().lt(fullLayers));
+    const behind = maximum(iota(PAGES).max().add(1).sub(pages), 0);
+    const likely = byHead ? scores : shared(scores.logSoftmax());
+    const least = likely.sort().transpose().at(behind);
+    return likely.ge(least.reshape(HEADS, 1)).or(layer().lt(fullLayers));
   })();
 }
 

@@ -413,6 +413,11 @@ export function layer(): Tensor {
   return record("layer", []);
 }
 
+/** Of `[heads, n]` the largest of the heads that share keys, for each; of the stage `attend`. */
+export function shared(values: Tensor): Tensor {
+  return record("shared", [values]);
+}
+
 /** The newest tokens of the text, int `[count]`, the last one last; -1 before its beginning. */
 export function newest(count: number): Tensor {
   return record("newest", [], [count]);
@@ -691,10 +696,11 @@ export type AttendProgram = (given?: Record<string, Given | PerToken>) => Attend
  *
  * What the function takes of its argument says what it is given. `scores`, float `[heads, pages]`:
  * the largest product of the query with a key that each page can have; it returns which pages the
- * layer reads, bool `[pages]`. `weights`, float `[heads, tokens]`: what the layer has just given each
- * token; it returns which tokens the layer still reads in the steps that follow, bool `[tokens]`, and
- * what it drops does not come back. Neither: it returns which tokens a layer reads. Beside them,
- * `state`. The newest token is always read.
+ * layer reads, bool `[pages]`, or by head `[heads, pages]`: heads that share keys read what one of
+ * them reads. `weights`, float `[heads, tokens]`: what the layer has just given each token; it returns
+ * which tokens the layer still reads in the steps that follow, bool `[tokens]`, and what it drops does
+ * not come back. Neither: it returns which tokens a layer reads. Beside them, `state`. The newest
+ * token is always read.
  */
 export function attend(make: (given: Attended) => Tensor): AttendProgram {
   return (values = {}) => {
@@ -717,7 +723,8 @@ export function attend(make: (given: Attended) => Tensor): AttendProgram {
         },
         state: stateOf(made, changed),
       });
-      check(kept, { kind: BOOL, shape: [axis] }, "what is kept is");
+      const byHead = axis === PAGES && kept instanceof Tensor && kept.shape.length === 2;
+      check(kept, { kind: BOOL, shape: byHead ? [HEADS, axis] : [axis] }, "what is kept is");
       return made.finish(kept, changed, "keep").text;
     });
     return new Attend(text, sent);
@@ -850,6 +857,11 @@ function ownType(
     case "weights":
     case "scores":
       return { shape: [HEADS, name === "weights" ? TOKENS : PAGES] };
+    case "shared":
+      if (first.shape.length !== 2 || first.shape[0] !== HEADS) {
+        refuse(`shared takes heads as its first axis, not ${shown(first)}`);
+      }
+      return { shape: first.shape };
     case "step":
     case "tokens":
     case "layer":

@@ -6,8 +6,8 @@
 //! on: prompts are read in full.
 
 use crate::device::{
-    attend, iota, layer, maximum, per_token, scores, step, tokens, weights, where_, Attend, Tensor,
-    PAGES, TOKENS,
+    attend, iota, layer, maximum, per_token, scores, shared, step, tokens, weights, where_, Attend,
+    Tensor, HEADS, PAGES, TOKENS,
 };
 use crate::error::Result;
 
@@ -21,13 +21,15 @@ pub fn sinks(first: i64, window: i64) -> Result<Attend> {
     program.with(())
 }
 
-/// In each layer but the first the pages that a query can have the largest weights in (Tang et al.,
-/// Quest, 2024, with 2 full layers). The heads of a layer choose together: what is likely for one
-/// of them.
+/// In each layer but the first, for each head the pages that its query can have the largest weights
+/// in (Tang et al., Quest, 2024, with 2 full layers). Heads that share keys choose together, what is
+/// likely for one of them.
 pub fn quest(pages: i64, full_layers: i64) -> Result<Attend> {
     let program = attend(|_| {
-        let best = scores().softmax().transpose().max().top(pages);
-        at(iota(PAGES), best) | layer().lt(full_layers)
+        let behind = maximum(iota(PAGES).max() + 1 - pages, 0);
+        let likely = shared(scores().log_softmax());
+        let least = likely.sort().transpose().at(behind);
+        likely.ge(least.reshape(&[HEADS, 1])) | layer().lt(full_layers)
     });
     program.with(())
 }

@@ -311,6 +311,12 @@ pub fn layer() -> Tensor {
     record("layer", &[], &[])
 }
 
+/// Of `[heads, n]` the largest of the heads that share keys, for each; of the stage `attend`.
+#[track_caller]
+pub fn shared(values: Tensor) -> Tensor {
+    record("shared", &[values.into()], &[])
+}
+
 /// What the layer has just given each token, float `[heads, tokens]`; of the stage `attend`.
 #[track_caller]
 pub fn weights() -> Tensor {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 
-use super::language::{PAGES, TOKENS};
+use super::language::{HEADS, PAGES, TOKENS};
 use super::types::{result_type, Kind, Type};
 use super::{Tensor, Value};
 use crate::json::quote;
@@ -239,8 +239,12 @@ impl Recording {
         let (key, told, wanted) = match stage {
             Stage::Sample => ("token", "a program returns a token,", Type::new(Kind::Int, &[])),
             Stage::Attend => {
-                let axis = if by_page { PAGES } else { TOKENS };
-                ("keep", "what is kept is", Type::new(Kind::Bool, &[axis]))
+                let kept: &[i64] = match by_page {
+                    true if of.shape.len() == 2 => &[HEADS, PAGES],
+                    true => &[PAGES],
+                    false => &[TOKENS],
+                };
+                ("keep", "what is kept is", Type::new(Kind::Bool, kept))
             }
         };
         if of != wanted {

@@ -170,6 +170,10 @@ fn own_type(name: &str, kind: Kind, operands: &[Type], attributes: &[i64]) -> Ch
         ("logits" | "counts" | "given", ..) => of(&[VOCABULARY]),
         ("weights", ..) => of(&[HEADS, TOKENS]),
         ("scores", ..) => of(&[HEADS, PAGES]),
+        ("shared", [value], _) => match value.shape[..] {
+            [HEADS, _] => of(&value.shape),
+            _ => Err(format!("shared takes heads as its first axis, not {value}")),
+        },
         ("step" | "tokens" | "layer", ..) => of(&[]),
         ("beside", _, &[number]) => match (0..MOST_BESIDE).contains(&number) {
             true => of(&[VOCABULARY]),

@@ -1,6 +1,5 @@
 //! What programs are given, and samplers of programs.
 
-
 use super::language::{REMEMBERED, TOKENS};
 use super::recording::Recorded;
 use super::types::{Kind, Type};
