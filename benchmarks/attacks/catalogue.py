@@ -318,6 +318,7 @@ ATTACKS = [
     Attack(MODEL, "16 × programs of NaN", instances(16, "programs", "no_numbers"), short=True),
     Attack(MODEL, "16 × programs of large state", instances(16, "programs", "large_state")),
     Attack(MODEL, "16 × programs, no two alike", instances(16, "programs", "others")),
+    Attack(MODEL, "16 × 8 programs of layers", instances(16, "layers")),
     Attack(NATIVE, "7000 chained Lark rules", instances(2, "grammar", "lark", "rules"), short=True),
     Attack(NATIVE, "2500 chained $ref", instances(2, "grammar", "json-schema", "references")),
     Attack(NATIVE, "repeats of repeats", instances(2, "grammar", "regex", "repeats")),

@@ -20,6 +20,7 @@ OF_A_STEP = 1 << 20  # what all programs of a step may cost together; one row ma
 PER_TOKEN = 1 << 14
 LEAST = 1 << 26
 PER_PROGRAM, PER_NODE = 400_000, 13_000  # additions that calls of PyTorch take as long as
+PER_LAYER = 400_000  # of a row whose layers are read apart, for its program chooses what they read
 
 
 class StepCost(NamedTuple):
@@ -42,12 +43,23 @@ FREE = StepCost(0, 0, 0)
 @lru_cache(256)
 def step_cost(program: Program, vocabulary: int) -> StepCost:
     """The cost of a program with a model of so many tokens."""
-    part = OF_A_STEP / max(LEAST, PER_TOKEN * vocabulary)
+    part = _part(vocabulary)
     once = (PER_PROGRAM + PER_NODE * len(program.nodes)) * part
     # Strings' hashes are different in each process: no guest can make two programs look alike.
     return StepCost(
         hash(program.text) & 0x7FFF_FFFF, int(once) + 1, int(program.cost(vocabulary) * part) + 1
     )
+
+
+@lru_cache(256)
+def attend_cost(program: Program, vocabulary: int, layers: int) -> int:
+    """What a row adds that has a program of the stage `attend`, in parts of `OF_A_STEP`."""
+    each = PER_LAYER + PER_NODE * len(program.nodes) + program.cost(vocabulary)
+    return int(layers * each * _part(vocabulary)) + 1
+
+
+def _part(vocabulary: int) -> float:
+    return OF_A_STEP / max(LEAST, PER_TOKEN * vocabulary)
 
 
 def affordable(costs: NDArray[Any], room: int = OF_A_STEP) -> NDArray[np.bool_]:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlet import device
+from pie_control.scheduler.program_time import fitting
 from pie_py.device_programs.program import read_program
 from pie_py.device_programs.step_cost import (
     FREE,
@@ -18,9 +19,8 @@ from pie_py.device_programs.step_cost import (
 )
 
 PROGRAMS = st.builds(
-    StepCost,
+    lambda program, row: StepCost(program, program * OF_A_STEP // 20, row),
     st.integers(1, 5),
-    st.sampled_from([1, OF_A_STEP // 4]),
     st.integers(1, OF_A_STEP * 2 // 3),
 )
 
@@ -61,3 +61,31 @@ def test_32_rows_of_top_p_fit_into_a_step_of_a_large_vocabulary() -> None:
 
     cost = step_cost(read_program(device.program(rule)().text), 150_000)
     assert affordable(np.array([cost] * 32).T).all()
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.just(FREE) | PROGRAMS), min_size=1))
+def test_each_user_gets_as_much_as_another(choices: list[tuple[str, StepCost]]) -> None:
+    users = [user for user, _ in choices]
+    table = np.array([cost for _, cost in choices], np.int32).T
+    fits = fitting(users, table, OF_A_STEP)
+    assert fits[table[2] == 0].all()
+    assert not fitting(users, table, 0)[table[2] > 0].any()
+    assert whole_cost(table[:, fits]) <= OF_A_STEP or (table[2][fits] > 0).sum() == 1
+    had = {user: int(table[2][fits & (np.array(users) == user)].sum()) for user in set(users)}
+    for user in had:
+        left = [
+            cost.row
+            for (own, cost), fit in zip(choices, fits, strict=True)
+            if own == user and not fit
+        ]
+        if left:  # no other user has had more, but for one choice
+            most = max(cost.row for _, cost in choices)
+            assert max(had.values()) <= had[user] + most
+
+
+def test_a_user_of_few_choices_is_not_behind_one_of_many() -> None:
+    costs = np.array([StepCost(1, 1, OF_A_STEP // 8)] * 100).T
+    fits = fitting(["many"] * 99 + ["few"], costs, OF_A_STEP)
+    assert fits[99]
+    assert fits[:6].all()
+    assert fits.sum() == 7

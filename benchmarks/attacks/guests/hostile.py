@@ -3,6 +3,7 @@
 Each error's code is told once, to the client that reads.
 """
 
+import asyncio
 import json
 import math
 import struct
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from inferlet import PieError, device, raw
+from inferlet import Context, Model, PieError, Sampler, attention, device, gather, raw
 from inferlet.device import ProgramSampler
 
 SORTS = 7  # as many as a program may have
@@ -323,6 +324,25 @@ def attack_programs(rule: str) -> None:
             raw.destroy_sampler(line, sampler)
         if not samplers:
             pause(5)
+
+
+def attack_layers() -> None:
+    """Texts of which layers read what a program chooses, as many as there may be."""
+    policies = [attention.h2o(400, 100), attention.quest(8, 0), attention.snapkv(400, 4000)]
+
+    async def text(number: int) -> None:
+        context = Context(Model.load(), prefix_cache=False).append([5 + number] * 500)
+        policy = policies[number % len(policies)]
+        await context.generate(
+            Sampler.top_p(1.0, 1.0), max_tokens=1000, stop=[], attend=policy
+        ).collect_tokens()
+
+    async def texts() -> None:
+        await gather(*(text(number) for number in range(8)))
+
+    while True:
+        with suppress(PieError):
+            asyncio.run(texts())
 
 
 def _sorts(number: int) -> ProgramSampler:

@@ -39,7 +39,7 @@ from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS
 from pie_py.device_programs.language import REMEMBERED
 from pie_py.device_programs.program import Program
-from pie_py.device_programs.step_cost import FREE, step_cost
+from pie_py.device_programs.step_cost import FREE, attend_cost, step_cost
 from pie_py.wire.plan import Uint32
 
 
@@ -65,6 +65,10 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         longest = min(facts.max_position, facts.kv_pages * facts.page_size)
         state = facts.layers * attend.program.state_bytes(longest, ATTEND_VERSIONS)
         program_bytes += max(1, state + attend.program.given_bytes(vocabulary))
+    cost = FREE if program is None else step_cost(program, vocabulary)
+    if attend is not None:
+        more = attend_cost(attend.program, vocabulary, facts.layers)
+        cost = cost._replace(row=cost.row + more)
     pool = target.model.samplers
     model = target.model
     model.sampler_share.check(instance.user, 1, pool.slots.free)
@@ -79,7 +83,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         program_bytes=program_bytes,
         program=program,
         attend=None if attend is None else attend.program,
-        cost=FREE if program is None else step_cost(program, vocabulary),
+        cost=cost,
     )
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
     command = SetSamplerCommand(

@@ -146,9 +146,9 @@ class Command(ABC):
         return within((len(getattr(command, name)) for command in commands), limits.tokens)
 
     @classmethod
-    def program_time(cls, commands: Sequence[Self]) -> int:
-        """What they take of the time that a step has for device programs."""
-        return 0
+    def program_costs(cls, commands: Sequence[Self]) -> Int32 | None:
+        """What their device programs cost, `[3, n]`, a `StepCost` in each column; None: nothing."""
+        return None
 
     def is_held_back(self) -> bool:
         """Whether it has to wait, though it is the first of its queue."""

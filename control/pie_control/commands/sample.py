@@ -25,7 +25,6 @@ from pie_control.commands.queue import Taker
 from pie_control.errors import ApiError, Code
 from pie_control.instances.futures import Future
 from pie_control.resources.samplers import LogitRow, Sampler
-from pie_py.device_programs.step_cost import affordable, whole_cost
 from pie_py.wire.operations import OTHERS
 from pie_py.wire.plan import (
     BatchResult,
@@ -128,19 +127,11 @@ class SampleCommand(Command):
         )
 
     @classmethod
-    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
-        """As many as have device programs that fit into a step."""
+    def program_costs(cls, commands: Sequence[Self]) -> Int32 | None:
+        """Those of their samplers."""
         if not any(command.sampler.cost.row for command in commands):
-            return len(commands)
-        fits = affordable(_costs(commands), limits.programs)
-        return len(commands) if fits.all() else int(fits.argmin())
-
-    @classmethod
-    def program_time(cls, commands: Sequence[Self]) -> int:
-        """That of their samplers' programs."""
-        if not any(command.sampler.cost.row for command in commands):
-            return 0
-        return whole_cost(_costs(commands))
+            return None
+        return np.array([command.sampler.cost for command in commands], np.int32).T
 
     def is_held_back(self) -> bool:
         """Whether its mask or logits are not there yet, or another queue goes first."""
@@ -199,11 +190,6 @@ class SampleCommand(Command):
     def scrub(self, scrub: Scrub) -> None:
         """The sampler's last token is not the one that was to be."""
         scrub.samplers.add(self.sampler.slot)
-
-
-def _costs(commands: Sequence[SampleCommand]) -> Int32:
-    """Of their device programs, `[3, n]`."""
-    return np.array([command.sampler.cost for command in commands], np.int32).T
 
 
 def _rows(commands: Sequence[SampleCommand]) -> Int32:

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from pie_control.commands.command import BatchLimits, Command, Touched
 from pie_control.commands.queue import CommandQueue
+from pie_control.scheduler.program_time import fitting
+from pie_py.wire.plan import Int32
 
 C = TypeVar("C", bound=Command)
 
@@ -55,7 +57,11 @@ def leading_run(queue: CommandQueue, most: int) -> list[Command]:
 
 
 def cut(commands: list[C], limits: BatchLimits) -> list[C]:
-    """What fits into one batch: higher priority first, then the oldest; always at least one."""
+    """What fits into one batch: higher priority first, then the oldest. At least one, unless the
+    device programs of a plan have had their time.
+    """
+    if commands and (costs := type(commands[0]).program_costs(commands)) is not None:
+        commands = _affordable(commands, costs, limits.programs)
     if len(commands) > 1:
         kind = type(commands[0])
         if kind.fitting(commands[: limits.commands], limits) < len(commands):
@@ -63,6 +69,21 @@ def cut(commands: list[C], limits: BatchLimits) -> list[C]:
             del commands[kind.fitting(commands[: limits.commands], limits) :]
         commands.sort(key=rank)
     return commands
+
+
+def _affordable(commands: list[C], costs: Int32, room: int) -> list[C]:
+    """Those whose device programs still have time; what waits holds back the rest of its queue."""
+    order = sorted(range(len(commands)), key=lambda i: age(commands[i]))
+    users = [commands[i].queue.owner.user for i in order]
+    found: list[C] = []
+    waiting: set[CommandQueue] = set()
+    for i, fits in zip(order, fitting(users, costs[:, order], room).tolist(), strict=True):
+        queue = commands[i].queue
+        if fits and queue not in waiting:
+            found.append(commands[i])
+        else:
+            waiting.add(queue)
+    return found
 
 
 def age(command: Command) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import SchedulingPolicy
 from pie_control.scheduler.runs import STEP, Runs, Steps
 from pie_control.scheduler.stats import SchedulerStats
+from pie_py.device_programs.step_cost import whole_cost
 from pie_py.wire.plan import Again, EmbedSampled, Forward, Sample
 
 # A plan holds at most this many light batches before and after its forward batch, so that its
@@ -186,8 +187,9 @@ class PlanForming:
             return False
         limits = self._left.without(steps.inputs)
         commands = gather(heads, limits) if limits.commands > 0 else []
+        commands = cut(commands, limits)
         if commands:
-            self._send(cut(commands, limits), batches)
+            self._send(commands, batches)
         return bool(commands)
 
     def _add_light(self, batches: list[PlanBatch]) -> None:
@@ -249,8 +251,8 @@ class PlanForming:
     def _send(self, commands: Sequence[Command], batches: list[PlanBatch]) -> None:
         """Takes the commands of a batch out of their queues and adds it to the plan."""
         kind = type(commands[0])
-        if time := kind.program_time(commands):
-            self._left = replace(self._left, programs=self._left.programs - time)
+        if (costs := kind.program_costs(commands)) is not None:
+            self._left = replace(self._left, programs=self._left.programs - whole_cost(costs))
         batch = PlanBatch(kind.kind, commands)
         queues: dict[CommandQueue, None] = {}
         ahead = kind.runs_ahead

@@ -25,8 +25,9 @@ from pie_control.commands.queue import Account, QueueOwner
 from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.errors import ApiError
+from pie_control.scheduler.program_time import fitting
 from pie_control.scheduler.speculation import Guesser, Price
-from pie_py.device_programs.step_cost import OF_A_STEP, affordable, whole_cost
+from pie_py.device_programs.step_cost import OF_A_STEP, whole_cost
 from pie_py.wire.plan import (
     Again,
     BatchResult,
@@ -637,9 +638,10 @@ class Runs:
         return np.sort(rows[: max(1, int(np.searchsorted(pages, MAX_CONTEXT_PAGES, "right")))])
 
     def _affordable(self, rows: Rows) -> Rows:
-        """Those whose device programs fit into a step: who waited longest first, one at least."""
+        """Those whose device programs fit into a step: of a user who waited longest first."""
         order = np.argsort(self._facts[LAST, rows], kind="stable")
-        fits = affordable(self._facts[STEP_COST][:, rows[order]])
+        users = [run.queue.owner.user if (run := self._runs[row]) else "" for row in rows[order]]
+        fits = fitting(users, self._facts[STEP_COST][:, rows[order]], OF_A_STEP)
         return np.sort(rows[order[fits]])
 
     def further(self, first: Steps, most: int) -> list[tuple[Steps, Again]]:
