@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -76,38 +77,51 @@ def main(
         (folder / "state.new").replace(folder / "state.pt")
         adapted.save_pretrained(folder / "adapter")
 
-    ended: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda caught, _: ended.append(caught))
     since, saved_at = time.monotonic(), time.monotonic()
     before = state["read"]
-    while state["read"] < tokens and not ended:
-        for rows in batches(encoder, kept, state["step"], state["read"] < easy * tokens, general):
-            done = state["read"] / tokens
-            for group in optimizer.param_groups:
-                group["lr"] = rate * min((state["step"] + 1) / WARM_UP, max(1.0 - done, 0.05))
-            loss, count = answer_loss(adapted, *zip(*rows, strict=True))
-            loss.backward()  # type: ignore[no-untyped-call]
-            for parameter, master in zip(parameters, masters, strict=True):
-                assert parameter.grad is not None
-                master.grad, parameter.grad = parameter.grad.float(), None
-            torch.nn.utils.clip_grad_norm_(masters, 1.0)
-            optimizer.step()
-            for parameter, master in zip(parameters, masters, strict=True):
-                parameter.data.copy_(master)
-            state["step"] += 1
-            state["read"] += sum(len(ids) for ids, _ in rows)
-            speed = (state["read"] - before) / (time.monotonic() - since)
-            print(
-                f"{state['step']} {state['read']} {loss.item():.4f} {count} {speed:.0f}/s",
-                flush=True,
-            )
-            if ended:
-                break
-        if time.monotonic() - saved_at > SAVED_EVERY:
-            save()
-            saved_at = time.monotonic()
+    with _ends_by_signal() as ended:
+        while state["read"] < tokens and not ended:
+            for rows in batches(
+                encoder, kept, state["step"], state["read"] < easy * tokens, general
+            ):
+                done = state["read"] / tokens
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * min((state["step"] + 1) / WARM_UP, max(1.0 - done, 0.05))
+                loss, count = answer_loss(adapted, *zip(*rows, strict=True))
+                loss.backward()  # type: ignore[no-untyped-call]
+                for parameter, master in zip(parameters, masters, strict=True):
+                    assert parameter.grad is not None
+                    master.grad, parameter.grad = parameter.grad.float(), None
+                torch.nn.utils.clip_grad_norm_(masters, 1.0)
+                optimizer.step()
+                for parameter, master in zip(parameters, masters, strict=True):
+                    parameter.data.copy_(master)
+                state["step"] += 1
+                state["read"] += sum(len(ids) for ids, _ in rows)
+                speed = (state["read"] - before) / (time.monotonic() - since)
+                print(
+                    f"{state['step']} {state['read']} {loss.item():.4f} {count} {speed:.0f}/s",
+                    flush=True,
+                )
+                if ended:
+                    break
+            if time.monotonic() - saved_at > SAVED_EVERY:
+                save()
+                saved_at = time.monotonic()
     save()
+
+
+@contextmanager
+def _ends_by_signal() -> Iterator[list[int]]:
+    """Signals that have come meanwhile and ask for an end, instead of ending the process."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    came: list[int] = []
+    before = [signal.signal(number, lambda caught, _: came.append(caught)) for number in numbers]
+    try:
+        yield came
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def batches(
