@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -96,10 +97,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cml")
     model = make_llama(folder / "model", max_position=8192)
     before: list[torch.Tensor] = []
+    on_interrupt = signal.getsignal(signal.SIGINT)
     for tokens in (8_000, 16_000):
         given = [model, model / "tokenizer.json", folder / "run", "--tokens", tokens]
         done = CliRunner().invoke(main, [*map(str, given), "--general", "0", "--rank", "4"])
         assert done.exception is None, done.output
+        assert signal.getsignal(signal.SIGINT) is on_interrupt
         state = torch.load(folder / "run" / "state.pt")
         assert state["state"]["read"] >= tokens
         before += [state["optimizer"]["state"][0]["step"]]
