@@ -16,9 +16,9 @@ from pie_py.device_programs.program import Program
 
 OF_A_STEP = 1 << 20  # what all programs of a step may cost together; one row may always run
 # Additions, of 0.3 ns each on one core, that stand for it: as many as 32 rows of top-p take, which
-# large vocabularies need; or 20 ms.
+# large vocabularies need; or 10 ms.
 PER_TOKEN = 1 << 14
-LEAST = 1 << 26
+LEAST = 1 << 25
 PER_PROGRAM, PER_NODE = 400_000, 13_000  # additions that calls of PyTorch take as long as
 PER_LAYER = 400_000  # of a row whose layers are read apart, for its program chooses what they read
 

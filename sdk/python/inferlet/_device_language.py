@@ -171,7 +171,7 @@ OPERATIONS: dict[str, Operation] = {
     # Chance, which depends on seed, step, stream and number alone
     "random": _own("i", "f", 24, "A random number, 0 up to 1, for each of some numbers.", 1,
                    "stream"),
-    "exponential": _own("i", "f", 40, "A random number, exponentially distributed, for each of some"
+    "exponential": _own("i", "f", 16, "A random number, exponentially distributed, for each of some"
                         " numbers. `argmax(logits - log(exponential(tokens)))` draws a token.", 1,
                         "stream"),
 }  # fmt: skip
