@@ -9,6 +9,7 @@ from typing import TypeVar
 from pie_control.commands.command import BatchLimits, Command, Touched
 from pie_control.commands.queue import CommandQueue
 from pie_control.scheduler.program_time import fitting
+from pie_py.device_programs.step_cost import whole_cost
 from pie_py.wire.plan import Int32
 
 C = TypeVar("C", bound=Command)
@@ -73,6 +74,8 @@ def cut(commands: list[C], limits: BatchLimits) -> list[C]:
 
 def _affordable(commands: list[C], costs: Int32, room: int) -> list[C]:
     """Those whose device programs still have time; what waits holds back the rest of its queue."""
+    if whole_cost(costs) <= room:
+        return commands
     order = sorted(range(len(commands)), key=lambda i: age(commands[i]))
     users = [commands[i].queue.owner.user for i in order]
     found: list[C] = []

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_py.device_programs.step_cost import affordable, whole_cost
+from pie_py.device_programs.step_cost import affordable
 
 
 def fitting(users: Sequence[str], costs: NDArray[Any], room: int) -> NDArray[np.bool_]:
@@ -26,8 +26,6 @@ def fitting(users: Sequence[str], costs: NDArray[Any], room: int) -> NDArray[np.
     if room <= 0:
         free: NDArray[np.bool_] = costs[2] == 0
         return free
-    if whole_cost(costs) <= room:
-        return np.ones(len(users), np.bool_)
     had: dict[str, int] = {}
     before = []
     for user, own in zip(users, costs[2].tolist(), strict=True):

@@ -639,6 +639,8 @@ class Runs:
 
     def _affordable(self, rows: Rows) -> Rows:
         """Those whose device programs fit into a step: of a user who waited longest first."""
+        if whole_cost(self._facts[STEP_COST][:, rows]) <= OF_A_STEP:
+            return rows
         order = np.argsort(self._facts[LAST, rows], kind="stable")
         users = [run.queue.owner.user if (run := self._runs[row]) else "" for row in rows[order]]
         fits = fitting(users, self._facts[STEP_COST][:, rows[order]], OF_A_STEP)
