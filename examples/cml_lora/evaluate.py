@@ -19,6 +19,7 @@ from peft import PeftModel
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel
 
+from examples.cml_lora.bfcl import SETS, questions
 from examples.cml_lora.general import HELD_OUT_TOPICS, answers
 from examples.cml_lora.lora import answer_loss, load_model
 from examples.cml_lora.tasks import draw_sample, encode_text, in_chat_template
@@ -58,6 +59,9 @@ class TextMarkers(Vocabulary):
 @click.option("--adapter", type=click.Path(exists=True, path_type=Path), help="A folder of PEFT's.")
 @click.option("--requests", default=200, help="So many in each way of calling.")
 @click.option("--text", type=click.Path(exists=True, path_type=Path), help="English, held out.")
+@click.option(
+    "--bfcl", type=click.Path(exists=True, path_type=Path), help="A folder that holds bfcl-eval."
+)
 @click.option("--answers", "kept", type=click.Path(path_type=Path), help="Keeps general answers.")
 def main(
     model: Path,
@@ -66,6 +70,7 @@ def main(
     requests: int,
     text: Path | None,
     kept: Path | None,
+    bfcl: Path | None,
 ) -> None:
     """Prints a line of JSON for each figure."""
     encoder = Tokenizer.from_file(str(tokenizer))
@@ -87,6 +92,13 @@ def main(
         wanted = sum(len(episode.ledger.expected) for episode in episodes)
         _share(f"{way}: calls right", right + [False] * (wanted - len(right)))
         _share(f"{way}: last words right", [episode.closed_right for episode in episodes])
+    if bfcl is None:
+        return
+    for name in SETS:
+        asked = questions(bfcl, name, vocabulary)
+        decode(base, asked, rows=32)
+        _share(f"{name}: valid CML", [one.violation is None for one in asked])
+        _share(f"{name}: all calls right", [one.exact for one in asked])
 
 
 def play(

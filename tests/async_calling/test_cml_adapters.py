@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,9 @@ from support.checkpoints import make_llama, small_tokenizer
 from support.scripts import results, run, script, simulated
 from tokenizers import Tokenizer
 
+from examples.cml_lora.bfcl import SETS, questions
 from examples.cml_lora.evaluate import TextMarkers, wilson
-from examples.cml_lora.tasks import draw_sample, encode_sample
+from examples.cml_lora.tasks import draw_sample, encode_sample, encode_text
 from examples.cml_lora.train import main
 from examples.pie_tiny.call_episodes import Synchronous
 from examples.pie_tiny.corpus.sample import Sample, Split
@@ -82,6 +84,50 @@ def test_ideal_answers_are_all_right() -> None:
         assert shown == ids
         assert episode.all_right
         assert episode.closed_right
+
+
+QUESTION = {
+    "id": "parallel_0",
+    "question": [[{"role": "user", "content": "Play Björk and Boards of Canada, softly."}]],
+    "function": [{"name": "music.play", "parameters": {"properties": {"who": {}, "loud": {}}}}],
+}
+TRUTH = [
+    {"music.play": {"who": ["Björk"], "loud": [1, 2]}},
+    {"music.play": {"who": ["Boards of Canada", "BoC"], "loud": [1, ""]}},
+]
+
+
+@pytest.mark.parametrize(
+    ("calls", "right", "exact"),
+    [
+        (['music_play(who="boards of canada.")', 'music_play(who="Björk", loud=2)'], 2, True),
+        (['music_play(who="Björk", loud=2)'], 1, False),
+        (['music_play(who="Björk", loud=3)', 'music_play(who="BoC", loud=1)'], 1, False),
+        (['music_play(who="Björk")', 'music_play(who="BoC", speed=1)'], 0, False),
+        (['music_play(who="BoC")', *['music_play(who="Björk", loud=1)'] * 2], 2, False),
+    ],
+)
+def test_questions_of_the_leaderboard(
+    tmp_path: Path, calls: list[str], right: int, exact: bool
+) -> None:
+    data = tmp_path / "bfcl_eval" / "data"
+    (data / "possible_answer").mkdir(parents=True)
+    for file in SETS.values():
+        (data / file).write_text(json.dumps(QUESTION))
+        answer = {"id": QUESTION["id"], "ground_truth": TRUTH}
+        (data / "possible_answer" / file).write_text(json.dumps(answer))
+    encoder = tokenizer()
+    (question,) = questions(tmp_path, "v1-parallel", TextMarkers(encoder))
+    assert "music_play~50(who, loud)" in encoder.decode(question.prompt)
+    blocks = [f"[CALL]a{n}[HEAD]{call}[END]" for n, call in enumerate(calls)]
+    written = "".join(blocks) + "[TRAP][END]" * len(calls) + "<|im_end|>"
+    shown: list[int] = []
+    for token in encode_text(encoder, written):
+        shown += question.sampled(token)
+    assert question.done
+    assert question.violation is None
+    assert encoder.decode(shown).count('"ok"') == len(calls)
+    assert (question.right, question.exact) == (right, exact)
 
 
 def test_intervals_of_shares() -> None:
