@@ -18,6 +18,7 @@ from pie_control.extension import load_extension
 from pie_control.process import trim_now_and_then
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests, Instantiation, WarmInstances
+from pie_control.programs.optimizing import is_optimized
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.requests import Requests
 from pie_control.rpc.server import RpcServer
@@ -193,12 +194,13 @@ class _Server:
 
 def make_engine(config: ServerConfig) -> Engine:
     """The engine that compiles and runs the guests of a server."""
-    return Engine(
-        EngineConfig(
-            max_instances=config.max_instances + config.spare_instances,
-            memory_bytes=config.limits.memory,
-            table_elements=config.limits.table_elements,
-            cache_folder=config.cache_folder / "compiled",
-            source_lines=config.source_lines,
-        )
+    engine = EngineConfig(
+        max_instances=config.max_instances + config.spare_instances,
+        memory_bytes=config.limits.memory,
+        table_elements=config.limits.table_elements,
+        cache_folder=config.cache_folder / "compiled",
+        source_lines=config.source_lines,
     )
+    if config.compiler == "baseline" and not is_optimized("python", config.cache_folder, engine):
+        engine = replace(engine, baseline=True)
+    return Engine(engine)

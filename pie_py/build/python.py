@@ -78,6 +78,8 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
         BuildError: if componentize-py fails.
     """
     target = runtime_file(cache_folder)
+    if target.parent != cache_folder:
+        return target
     if target.is_file():
         return used(target, "python-runtime-*.wasm")
     if progress is not None:
@@ -91,8 +93,12 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
 
 
 def runtime_file(cache_folder: Path) -> Path:
-    """Where the component that runs Python source files is kept, once it has been built."""
-    return cache_folder / f"python-runtime-{_fingerprint()}.wasm"
+    """Where the component that runs Python source files is kept: the package's own, or where it is
+    once it has been built.
+    """
+    name = f"python-runtime-{_fingerprint()}.wasm"
+    shipped = shipped_folder("runtimes") / name
+    return shipped if shipped.is_file() else cache_folder / name
 
 
 def build_component(source: Path, packages: list[str], output: Path) -> Path:

@@ -111,6 +111,8 @@ def command(
                 if keep_server and kept is not None:
                     wait = stack.enter_context(kept_servers.kept_server(config, kept))
                 else:
+                    if found is not None and found.kind == "python":
+                        config = config.model_copy(update={"compiler": "baseline"})
                     server = stack.enter_context(temporary_server(config, verbose=verbose))
                     wait = server.wait_ready
         program = None if found is None or watch else built(found)

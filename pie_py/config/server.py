@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import platformdirs
 from pydantic import (
@@ -88,6 +88,9 @@ class ServerConfig(BaseSettings):
     # Traps of Rust programs tell source lines; only where all programs are trusted, since debug
     # information is read without limits.
     source_lines: bool = False
+    # `baseline` compiles the Python runtime in a quarter of the time, to slower code, where no
+    # optimized one is kept yet; that is made beside. For a server that runs a program of Python.
+    compiler: Literal["optimizing", "baseline"] = "optimizing"
     stop_seconds: NonNegativeFloat = 5.0  # for instances to end, after SIGTERM or Ctrl-C
     # Without an instance and without a client for so long, it ends; None: never.
     idle_seconds: PositiveFloat | None = None

@@ -132,9 +132,9 @@ def code_of(folder: Path) -> Path:
     return code
 
 
-def load_and_run(folder: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> bool:
+def load_and_run(folder: Path, *, baseline: bool = False) -> bool:
     """Loads and runs the program in a fresh engine; whether it was compiled."""
-    engine = Engine(EngineConfig(max_instances=2, memory_bytes=1 << 20, cache_folder=folder))
+    engine = Engine(replace(SMALL, cache_folder=folder, baseline=baseline))
     linker = Linker(engine, FUNCTIONS)
     before = {path: path.stat().st_ino for path in folder.glob("*.cwasm")}
     made = Guest(linker, engine.load(guest(FUNCTIONS, BODY)), None, LIMITS)
@@ -213,6 +213,13 @@ def test_code_is_compiled_once_whatever_the_limits_are() -> None:
     with_lines = replace(SMALL, source_lines=True)
     assert bytes(Engine(with_lines).load(data).compiled.serialize()) not in made
     assert fingerprint(with_lines) != fingerprint(SMALL)
+
+
+def test_baseline_code_runs_and_is_kept_apart(tmp_path: Path) -> None:
+    for baseline in (False, True):
+        assert load_and_run(tmp_path, baseline=baseline)
+    for baseline in (False, True):
+        assert not load_and_run(tmp_path, baseline=baseline)
 
 
 def test_kept_code_of_a_program_that_is_too_large_is_refused(tmp_path: Path) -> None:

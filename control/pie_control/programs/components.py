@@ -15,6 +15,7 @@ from cachetools import LRUCache
 from pie_control.confined.pool import ConfinedPool, JobStopped
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.fairness import Owner
+from pie_control.programs.optimizing import optimize_beside
 from pie_control.programs.store import DAMAGED, DamagedProgram, read_blob
 from pie_control.wasm import Component, Engine, WrittenPages
 from pie_control.wasm.engine import compile_file
@@ -148,6 +149,8 @@ class Components:
                 self._check_room(_COMPILED_BYTES)
                 with self._doing(f"compiling the {_LANGUAGES[kind]} runtime"):
                     component = self._engine.load(data)
+                if self._engine.config.baseline:
+                    optimize_beside(file, self._engine.config)
         except BuildError as error:
             raise ProgramRejected(f"no {kind} runtime on the server: {error}") from None
         except OSError as error:
@@ -203,6 +206,7 @@ class Components:
                 config.table_elements,
                 str(config.cache_folder),
                 config.source_lines,
+                config.baseline,
                 seconds=COMPILE_SECONDS,
             )
         except JobStopped as error:

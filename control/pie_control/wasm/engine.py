@@ -39,6 +39,7 @@ RESERVATION = 4 << 30  # address space of a memory: all that 32 bits reach, so l
 GUARD = 32 << 20
 MEMORIES = 2  # most linear memories of one component
 TABLES = 8  # most tables of one component; CPython has two
+WINCH = 2  # `WASMTIME_STRATEGY_WINCH` in wasmtime/config.h
 CORE_INSTANCES = 256  # most core instances of one component; CPython has about 40
 
 
@@ -54,6 +55,9 @@ class EngineConfig:
     # Traps name source lines. Programs' debug information is then read by this process, which no
     # limit holds: only for programs that are trusted.
     source_lines: bool = False
+    # Code is made by Wasmtime's baseline compiler, Winch: in a quarter of the time, and slower.
+    # It refuses what few compilers emit, so it is for the Python runtime alone.
+    baseline: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Engine:
         _choose_backtraces(config.source_lines)
         settings = _settings(config)
         _check_address_space(settings["total_memories"] * (RESERVATION + GUARD))
-        self.engine = wasmtime.Engine(_configure(settings))
+        self.engine = wasmtime.Engine(_configure(settings, baseline=config.baseline))
         self.address = ctypes.cast(self.engine.ptr(), ctypes.c_void_p).value or 0
         self.ticker = Ticker(self.engine, config.slice_ms)
         weakref.finalize(self, self.ticker.stop).atexit = False
@@ -175,7 +179,12 @@ class Component:
 
 
 def compile_file(
-    path: str, memory_bytes: int, table_elements: int, cache_folder: str, source_lines: bool
+    path: str,
+    memory_bytes: int,
+    table_elements: int,
+    cache_folder: str,
+    source_lines: bool,
+    baseline: bool = False,
 ) -> None:
     """Compiles a component into the cache of engines with these settings.
 
@@ -184,7 +193,12 @@ def compile_file(
     """
     folder = Path(cache_folder)
     config = EngineConfig(
-        1, memory_bytes, table_elements, cache_folder=folder, source_lines=source_lines
+        1,
+        memory_bytes,
+        table_elements,
+        cache_folder=folder,
+        source_lines=source_lines,
+        baseline=baseline,
     )
     Engine(config).load(Path(path).read_bytes())
 
@@ -197,6 +211,8 @@ def fingerprint(config: EngineConfig) -> str:
     facts: tuple[object, ...] = (symbols.WASMTIME_VERSION, platform.machine())
     if config.source_lines:
         facts = (*facts, "source lines")
+    if config.baseline:
+        facts = (*facts, "baseline")
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
@@ -226,10 +242,12 @@ def _choose_backtraces(source_lines: bool) -> None:
     os.environ["WASMTIME_BACKTRACE_DETAILS"] = "1" if source_lines else "0"
 
 
-def _configure(settings: dict[str, int]) -> Config:
+def _configure(settings: dict[str, int], *, baseline: bool) -> Config:
     config = Config()
     config.epoch_interruption = True
     handle = config.ptr()
+    if baseline:  # the binding's own property knows no other than Cranelift
+        bindings.wasmtime_config_strategy_set(handle, WINCH)
     bindings.wasmtime_config_max_wasm_stack_set(handle, WASM_STACK)
     bindings.wasmtime_config_async_stack_size_set(handle, FIBER_STACK)
     bindings.wasmtime_config_memory_reservation_set(handle, RESERVATION)
