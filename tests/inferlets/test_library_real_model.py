@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from support.library import LIBRARY
+from support.rust_components import rust_component
 from support.servers import Server
 
 from pie_py.build.modules import read_program
@@ -195,6 +196,15 @@ def test_a_conversation_goes_on_in_its_pages(client: Client) -> None:
     assert 0 < int(of) - int(kept) < 24
     chat.send("")
     chat.result()
+
+
+@pytest.mark.parametrize("name", ["react", "tree_of_thought"])
+def test_a_program_in_rust_does_as_the_one_in_python(client: Client, url: str, name: str) -> None:
+    args, check = next((args, check) for of, args, check in PROGRAMS if of == name)
+    program = client.upload(rust_component(name), name=f"{name}-rust")
+    found = json.loads(client.launch(program, [a.replace("{url}", url) for a in args]).result())
+    assert callable(check)
+    assert check(found), found
 
 
 def test_every_program_is_in_the_table() -> None:

@@ -1,15 +1,33 @@
 //! ReAct: thoughts, actions and observations, with tools over HTTP beside the model.
 //!
-//! Options: `--question TEXT`, `--url URL`, `--steps N` (8), `--max-tokens N` (96). An action
-//! `f("x", "y")` is `GET URL/f?0=x&1=y`, whose body is the observation.
+//! Options: `--question TEXT`, `--url URL`, `--steps N` (8), `--max-tokens N` (96) of a step. An
+//! action `f("x", "y")` is `GET URL/f?0=x&1=y`, whose body is the observation.
 
 use inferlet::json::quote;
-use inferlet::{http, session, Args, Context, Error, Model, Result, Sampler};
+use inferlet::{http, session, Args, Context, Error, Grammar, Model, Result, Sampler};
 
 const SYSTEM: &str = "Answer with thoughts and actions.
 lookup(name, property): one property of a person
 search(text): the name of the person of whom the text is true
 add(a, b): the sum of two numbers";
+
+/// A thought, and an action with a function that the system message has, or the answer.
+fn step(first: bool, last: bool) -> Grammar {
+    let value = r#"("[^"\n]{1,60}"|-?[0-9]{1,9})"#;
+    let functions = SYSTEM.lines().filter_map(|line| line.split_once("): ")?.0.split_once('('));
+    let calls = functions.map(|(name, parameters)| {
+        let values = vec![value; parameters.split(',').count()].join(", ");
+        format!(r"{name}\({values}\)")
+    });
+    let action = format!("Action: ({})", calls.collect::<Vec<_>>().join("|"));
+    let answer = r"Answer: [^\n]{1,200}";
+    let end = match (first, last) {
+        (true, _) => action,
+        (_, true) => answer.to_owned(),
+        _ => format!("({action}|{answer})"),
+    };
+    Grammar::regex(&format!("Thought: [^\\n]{{1,200}}\n{end}\n"))
+}
 
 /// The URL of a call.
 fn address(url: &str, call: &str) -> Result<String> {
@@ -32,24 +50,24 @@ async fn main(mut args: Args) -> Result<String> {
     let mut context = Context::new(&Model::load()?)?;
     context.system(SYSTEM)?.user(&question)?.cue()?;
     let mut calls = Vec::new();
-    while calls.len() <= steps {
-        let line = context.generate(Sampler::greedy()).max_tokens(most).stop_strings(["\n"]);
-        let line = line.collect_text().await?;
-        session::stream(&format!("{line}\n")).await?;
-        if let Some(answer) = line.strip_prefix("Answer: ") {
-            let (calls, tokens) = (calls.join(", "), context.len());
-            let answer = quote(answer);
+    loop {
+        let shape = step(calls.is_empty(), calls.len() == steps);
+        let mut written = context.generate(Sampler::greedy()).grammar(&shape).max_tokens(most);
+        let text = written.read_text().await?;
+        if !written.is_complete()? {
+            return Err(Error::usage(format!("{text:?} is no whole step: give more --max-tokens")));
+        }
+        session::stream(&text).await?;
+        if let Some((_, answer)) = text.rsplit_once("Answer: ") {
+            let (answer, tokens) = (quote(answer.trim()), context.len());
+            let calls = calls.join(", ");
             return Ok(format!(
                 r#"{{"answer": {answer}, "calls": [{calls}], "tokens": {tokens}}}"#
             ));
         }
-        if let Some(call) = line.strip_prefix("Action:") {
-            let answer = http::get(&address(&url, call)?, &[]).await?.text().await?;
-            calls.push(quote(&format!("{call}: {answer}")));
-            context.fill(&format!("Observation: {answer}\n"))?;
-        } else if line.is_empty() {
-            break;
-        }
+        let call = text.rsplit_once("Action: ").map_or("", |(_, call)| call.trim());
+        let answer = http::get(&address(&url, call)?, &[]).await?.text().await?;
+        calls.push(quote(&format!("{call}: {answer}")));
+        context.fill(&format!("Observation: {answer}\n"))?;
     }
-    Err(Error::usage(format!("no answer after {} actions", calls.len())))
 }

@@ -4,7 +4,7 @@
 //! `--depth N` (8), `--temperature T` (1), `--seed N` (1).
 
 use inferlet::json::quote;
-use inferlet::{join_all, Args, Context, Error, Model, Result, Sampler};
+use inferlet::{join_all, Args, Context, Error, Grammar, Model, Result, Sampler};
 
 const PLACES: [&str; 4] = ["ones", "tens", "hundreds", "thousands"];
 
@@ -23,25 +23,44 @@ fn is_true(line: &str) -> bool {
         && borrows.into_iter().all(|w| (value(w[0]) < Some(0)) == (w[2] == "1"))
 }
 
-/// How many lines of a worked sum or difference hold, from the first on.
-fn judge(question: &[&str; 3], lines: &[String]) -> usize {
+/// How the lines of a worked sum or difference begin, as far as the lines so far tell.
+fn starts(question: &[&str; 3], lines: &[String]) -> Vec<String> {
     let [first, sign, second] = question;
     let width = first.len().max(second.len());
     let (top, bottom) = (format!("{first:0>width$}"), format!("{second:0>width$}"));
     let mut starts = vec![format!("{top}{sign}{bottom}:")];
     let mut carry = String::new();
-    let digits = top.chars().rev().zip(bottom.chars().rev());
-    for (((a, b), place), line) in digits.zip(PLACES).zip(lines.iter().skip(1)) {
+    let digits = top.chars().rev().zip(bottom.chars().rev()).zip(PLACES);
+    for (number, ((a, b), place)) in digits.enumerate().take(lines.len().max(1)) {
         starts.push(format!("{place}: {a}{sign}{b}{carry}"));
+        let line = lines.get(number + 1).map_or("", |line| line);
         let found = ["carry ", "borrow "].iter().find_map(|word| line.split_once(word));
         carry = found.map_or(String::new(), |(_, rest)| format!("{sign}{}", &rest[..1]));
     }
-    if starts.len() == width + 1 {
+    if lines.len() > width {
         starts.push("Answer: ".to_owned());
     }
+    starts
+}
+
+/// What the next line may be.
+fn shape(question: &[&str; 3], lines: &[String]) -> Grammar {
+    let start = starts(question, lines)[lines.len()].replace('+', r"\+");
+    let width = question[0].len().max(question[2].len());
+    Grammar::regex(&match (lines.len(), question[1]) {
+        (0, _) => format!("{start}\n"),
+        (at, _) if at > width => format!(r"{start}-?\d{{1,5}}"),
+        (_, "-") => format!("{start} borrow [01], 1?\\d(-\\d)+=\\d so \\d{{1,5}}\n"),
+        (at, _) if at == width => format!("{start}=\\d{{1,2}} so \\d{{1,5}}\n"),
+        _ => format!("{start}=\\d{{1,2}} carry [01] so \\d{{1,5}}\n"),
+    })
+}
+
+/// How many lines of a worked sum or difference hold, from the first on.
+fn judge(question: &[&str; 3], lines: &[String]) -> usize {
     let right =
         |(start, line): &(&String, &String)| line.starts_with(start.as_str()) && is_true(line);
-    starts.iter().zip(lines).take_while(right).count()
+    starts(question, lines).iter().zip(lines).take_while(right).count()
 }
 
 struct Thought {
@@ -52,20 +71,21 @@ struct Thought {
 
 #[inferlet::main]
 async fn main(mut args: Args) -> Result<String> {
-    let question: String = args.value_from_str("--question")?;
+    let asked: String = args.value_from_str("--question")?;
     let branches: usize = args.opt_value_from_str("--branches")?.unwrap_or(4);
     let best: usize = args.opt_value_from_str("--best")?.unwrap_or(2);
     let depth: usize = args.opt_value_from_str("--depth")?.unwrap_or(8);
     let temperature: f32 = args.opt_value_from_str("--temperature")?.unwrap_or(1.0);
     let seed: u64 = args.opt_value_from_str("--seed")?.unwrap_or(1);
     args.finish()?;
-    let words: Vec<&str> = question.trim_end_matches('?').split(' ').collect();
-    let [.., first, sign, second] = words[..] else {
-        return Err(Error::usage("--question is a sum or a difference: What is 5 + 6?"));
+    let words: Vec<&str> = asked.trim_end_matches('?').split(' ').collect();
+    let question = match words[..] {
+        [.., a, sign @ ("+" | "-"), b] if a.len().max(b.len()) <= PLACES.len() => [a, sign, b],
+        _ => return Err(Error::usage("--question is of two numbers: What is 5 + 6?")),
     };
 
     let mut context = Context::new(&Model::load()?)?;
-    context.user(&question)?.cue()?.flush().await?;
+    context.user(&asked)?.cue()?.flush().await?;
     let mut thoughts = vec![Thought { value: 0, lines: Vec::new(), context }];
     for step in 0..depth {
         let mut tried = Vec::new();
@@ -81,11 +101,11 @@ async fn main(mut args: Args) -> Result<String> {
                 _ => Sampler::multinomial(temperature),
             };
             let text = thought.context.generate(sampler).seed(seed + (100 * step + i) as u64);
-            text.max_tokens(48).stop_strings(["\n"]).collect_text()
+            text.grammar(&shape(&question, &thought.lines)).max_tokens(48).collect_text()
         });
         for (text, thought) in join_all(texts).await.into_iter().zip(&mut tried) {
-            thought.lines.push(text?);
-            thought.value = judge(&[first, sign, second], &thought.lines);
+            thought.lines.push(text?.trim().to_owned());
+            thought.value = judge(&question, &thought.lines);
         }
         tried.sort_by_key(|thought| std::cmp::Reverse(thought.value));
         tried.truncate(best);
