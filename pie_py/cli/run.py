@@ -27,7 +27,7 @@ from pie_py.cli.console import say
 from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.pull import pull_those_of
 from pie_py.cli.reached import prepare_at, started, use_running
-from pie_py.cli.server_config import server_config
+from pie_py.cli.server_config import server_config, with_adapters
 from pie_py.cli.target import BadTarget, Target, find_target, target_bytes
 from pie_py.cli.watch import watch_target
 from pie_py.config.temporary import TemporaryFolder
@@ -102,6 +102,8 @@ def command(
             if endpoint is None:
                 folder = None if record is None else stack.enter_context(_recording(record))
                 config = server_config(endpoint=None, record=folder, **options)
+                if found is not None:
+                    config = with_adapters(config, found.adapters)
                 check_at_once(config, http=False)
                 pull_those_of(config.models)
                 from pie_py.config.server_process import temporary_server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,19 @@ def _with_models_changed(config: ServerConfig, fields: dict[str, Any]) -> Server
         ModelConfig(**{**model.model_dump(exclude_unset=True), **fields}) for model in config.models
     ]
     return config.model_copy(update={"models": tuple(changed)})
+
+
+def with_adapters(config: ServerConfig, adapters: Mapping[str, Mapping[str, Path]]) -> ServerConfig:
+    """The configuration, with a program's adapters by model for models that have none and may have
+    some.
+    """
+    changed = tuple(
+        model.model_copy(update={"adapters": dict(adapters[model.source])})
+        if model.source in adapters and not model.adapters and not model.deterministic
+        else model
+        for model in config.models
+    )
+    return config.model_copy(update={"models": changed})
 
 
 def _http_fields(hosts: tuple[str, ...], networks: tuple[str, ...]) -> dict[str, Any]:

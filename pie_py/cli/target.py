@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pie_py.build.javascript_modules import MAINS, main_of
 from pie_py.build.library import DESCRIPTION
@@ -29,6 +29,9 @@ class Target:
     kind: Literal["python", "javascript", "component", "crate"]
     path: Path  # a file, or the folder of a crate or of a Python program
     name: str
+    # By a model's source, folders of LoRAs by their names: what a server that is started for it
+    # gives a model which has none.
+    adapters: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
 
 
 def find_target(text: str, entry: str | None = None) -> Target | None:
@@ -150,4 +153,23 @@ def _described(folder: Path, entry: str | None) -> Target:
     path = folder / entries[chosen]
     if not path.exists():
         raise BadTarget(f"{file}: entry {chosen} names {entries[chosen]}, which does not exist")
-    return _plain(path, name if chosen == next(iter(entries)) else f"{name}-{chosen}")
+    target = _plain(path, name if chosen == next(iter(entries)) else f"{name}-{chosen}")
+    return replace(target, adapters=_adapters(file, described.get("adapters", {})))
+
+
+def _adapters(file: Path, described: Any) -> dict[str, dict[str, Path]]:
+    try:
+        found = {
+            model: {name: file.parent / folder for name, folder in folders.items()}
+            for model, folders in described.items()
+        }
+    except (AttributeError, TypeError):
+        raise BadTarget(
+            f"{file}: adapters is {described!r}; write [adapters.MODEL] and below it"
+            ' NAME = "FOLDER"'
+        ) from None
+    for folders in found.values():
+        for folder in folders.values():
+            if not folder.is_dir():
+                raise BadTarget(f"{file}: adapters name {folder}, which is no folder")
+    return found

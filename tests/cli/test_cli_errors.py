@@ -146,6 +146,18 @@ def test_networks_survive_the_way_to_the_control_process() -> None:
         ),
         ('name = "x"\n[entries]\npython = "main.py"\nrust = []\n', "entry rust is"),
         ('name = 3\n[entries]\npython = "main.py"\n', "name is 3, which is no text"),
+        (
+            'name = "x"\nadapters = "cml"\n[entries]\npython = "main.py"\n',
+            "adapters is 'cml'; write [adapters.MODEL]",
+        ),
+        (
+            'name = "x"\n[entries]\npython = "main.py"\n[adapters]\ncml = "folder"\n',
+            "write [adapters.MODEL]",
+        ),
+        (
+            'name = "x"\n[entries]\npython = "main.py"\n[adapters.m]\ncml = "nowhere"\n',
+            "nowhere, which is no folder",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "build"])
