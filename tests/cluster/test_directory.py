@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from cluster.messages import KEY, join, report
 
-from pie_cluster.directory.directory import Directory, PlacementRequest, Refusal, Remove, Replace
+from pie_cluster.directory.directory import Directory, PlacementRequest, Remove, Replace
 from pie_cluster.directory.names import Life
 from pie_cluster.directory.node import State
 from pie_cluster.directory.policies import cached
 from pie_cluster.wire.keys import export_key, program_key
 from pie_cluster.wire.messages import NO_WORKER, Fenced, JoinAgain, Load, Renewed, Report
+from pie_control.errors import Refusal
 
 CHAT = PlacementRequest("ann", "chat")
 
@@ -37,7 +38,7 @@ def refused(code: str, act: Callable[[], object]) -> str:
 
 
 def states(of: Directory, now: float) -> dict[str, str]:
-    return {str(one.life): one.state.value for one in of.status(now)}
+    return {f"{one.node}.{one.incarnation}": one.state for one in of.status(now)}
 
 
 def test_a_placement_tells_where_the_node_is() -> None:

@@ -56,7 +56,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="module")
 def nodes(postgres: Postgres) -> Iterator[Nodes]:
-    config = {"messaging": MESSAGING, "limits": LIMITS}
+    config: dict[str, Any] = {"messaging": MESSAGING, "limits": LIMITS}
     quota = {"share": 1.0, "launches": 1e6}
     with (
         postgres.database() as address,

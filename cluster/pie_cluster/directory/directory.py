@@ -8,7 +8,7 @@ node for all it has, and is whole after one round of reports.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, TypeAlias
@@ -25,20 +25,14 @@ from pie_cluster.wire.messages import (
     Fenced,
     Join,
     JoinAgain,
+    NodeFacts,
     Renewed,
     Report,
     ToNode,
 )
+from pie_control.errors import Refusal
 
 MOST_ENDED = 4 * MOST_NODES  # names of nodes that are gone, whose lives are remembered
-
-
-class Refusal(Exception):
-    """A request that the directory does not grant: a code, and what a user reads."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class PlacementRequest(NamedTuple):
@@ -64,6 +58,10 @@ class Location(NamedTuple):
     endpoint: str
     public_key: str
 
+    def described(self) -> dict[str, str]:
+        """As clients are told of it."""
+        return {"node": str(self.life), "endpoint": self.endpoint, "key": self.public_key}
+
 
 class Replace(NamedTuple):
     """Order: this life is gone. End what is left of it, and start the node's next life."""
@@ -78,22 +76,6 @@ class Remove(NamedTuple):
 
 
 Order: TypeAlias = Replace | Remove
-
-
-@dataclass(frozen=True)
-class NodeStatus:
-    """A node as operators see it."""
-
-    life: Life
-    state: State
-    version: str
-    instances: int
-    pool: float  # share in use
-    waiting_seconds: float  # of prompts that are not computed yet
-    silent_seconds: float
-    endpoint: str
-    reason: str  # why the life before has ended
-    public_key: str
 
 
 @dataclass(frozen=True)
@@ -112,21 +94,12 @@ class Directory:
         policy: where a launch goes.
         random: what the policy draws from.
         now: the time at the start.
-        on_change: told of a node that takes launches now, or no more, or (with its report) has
-            reported and takes them as before.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        random: Random,
-        now: float,
-        on_change: Callable[[Node, Report | None], None] = lambda node, report: None,
-    ) -> None:
+    def __init__(self, policy: Policy, random: Random, now: float) -> None:
         self.keys = 0  # another number whenever users' keys may have been removed; its owner says
         self._policy = policy
         self._random = random
-        self._on_change = on_change
         self._began = now
         self._table = Table()
         self._leases = Leases(now)
@@ -209,7 +182,6 @@ class Directory:
         self._table.hint(node, message.cached)
         self._table.export(node, message.exports)
         self._leases.renew(node, now)
-        self._on_change(node, None)
         return Renewed(0, _milliseconds(node, now), self.keys, node.again)
 
     def report(self, message: Report, sender: bytes, now: float) -> ToNode:
@@ -225,7 +197,6 @@ class Directory:
             return Fenced(f"{life} is not the life of {life.node} that has joined")
         if message.number != node.report + 1:
             return JoinAgain()
-        took = node.bucket is not None
         node.report = message.number
         node.silent = False
         if message.drain_ms is not None and node.drain_until is None:
@@ -234,7 +205,6 @@ class Directory:
         self._table.export(node, message.exported, message.released)
         self._table.take(node, message.load, now)
         self._leases.renew(node, now)
-        self._on_change(node, message if took and node.bucket is not None else None)
         if message.drain_ms is not None and not message.load.instances:
             self._end(node, _after(node))
         return Renewed(message.number, _milliseconds(node, now), self.keys, node.again)
@@ -261,7 +231,6 @@ class Directory:
         self._drain(node, now + seconds)
         node.again = again
         self._table.refresh(node, now)
-        self._on_change(node, None)
 
     def due(self, now: float) -> list[Order]:
         """What is to be carried out by now; to be asked at least once per second."""
@@ -271,35 +240,33 @@ class Directory:
         orders, self._orders = self._orders, []
         return orders
 
-    @property
-    def nodes(self) -> Iterable[Node]:
-        """Those that have joined, in whatever state."""
-        return self._table
-
-    def status(self, now: float) -> list[NodeStatus]:
+    def status(self, now: float) -> list[NodeFacts]:
         """All nodes, by name."""
         nodes = [
-            NodeStatus(
-                node.life,
-                node.state,
+            NodeFacts(
+                *node.life,
+                node.state.value,
                 node.what.version,
+                node.what.endpoint,
                 node.instances,
                 node.pool,
                 node.waiting_seconds(now),
                 now - node.heard,
-                node.what.endpoint,
                 "",
                 node.what.public_key,
             )
             for node in self._table
         ]
         nodes += [
-            NodeStatus(
-                start.life, State.STARTING, "", 0, 0.0, 0.0, now - start.since, "", start.reason, ""
+            NodeFacts(
+                *start.life,
+                State.STARTING.value,
+                silent_seconds=now - start.since,
+                reason=start.reason,
             )
             for start in self._starting.values()
         ]
-        return sorted(nodes, key=lambda node: node.life)
+        return sorted(nodes, key=lambda node: (node.node, node.incarnation))
 
     # Launches
 
@@ -322,12 +289,6 @@ class Directory:
             raise Refusal("busy", self._why_none(request.avoid))
         self._table.place(node, key, now)
         return _location(node)
-
-    def placed(self, life: Life, key: int, now: float) -> None:
-        """Who follows has sent a launch of this (user, program) to a node."""
-        node = self._table.find(life.node)
-        if node is not None and node.life == life:
-            self._table.place(node, key, now)
 
     def where(self, instance: str, now: float, *, broken: bool = False) -> Location:
         """The node that has an instance, in whatever state, for its client to connect to.
@@ -435,7 +396,6 @@ class Directory:
         for node in silent:
             node.silent = True
             self._table.refresh(node, now)
-            self._on_change(node, None)
         for node in gone:
             self._end(node, _after(node))
 
@@ -446,7 +406,6 @@ class Directory:
         self._leases.drop(node)
         self._draining.pop(node, None)
         self._table.remove(node)
-        self._on_change(node, None)
         self._ended[node.life.node] = node.life.incarnation
         if len(self._ended) > MOST_ENDED:
             self._ended.popitem(last=False)

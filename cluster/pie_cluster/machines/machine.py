@@ -1,6 +1,6 @@
 """`python -m pie_cluster.machines.machine FOLDER`: keeps what a machine runs beside its nodes.
 
-On the head that is Ray's head, the directory and the gateway; elsewhere one Ray agent. What has
+On the head that is Ray's head and the gateway; elsewhere one Ray agent. What has
 ended is started again. Nodes are Ray's to start: see `actors.py`.
 """
 
@@ -76,7 +76,7 @@ class MachineKeeper:
         """How each of its processes is started, Ray's first."""
         starts: dict[str, Callable[[], Child]] = {"ray": self._ray}
         if self._machine.role == "head":
-            starts |= {"directory": self._directory, "gateway": self._gateway}
+            starts["gateway"] = self._gateway
             if self._machine.autoscale is not None:
                 starts["scaler"] = self._scaler
         if self._machine.gateway is not None:
@@ -143,24 +143,14 @@ class MachineKeeper:
         options += [f"--object-store-memory={100 << 20}"]
         return self._of_ray("ray", "pie_cluster.machines.ray_start", "start", "--block", *options)
 
-    def _directory(self) -> Child:
-        config = {
-            "endpoint": self._token.directory,
-            "folder": str(self._folder),
-            "policy": self._machine.policy,
-            "models": self._token.models,
-            "keys": None if self._keys is None else str(self._keys),
-            "users": None if self._keys is None else self._token.server["data_folder"],
-        }
-        module = "pie_cluster.directory"
-        return self._module("directory", module, json.dumps(config))
-
     def _scaler(self) -> Child:
         return self._of_ray("scaler", "pie_cluster.machines.scaler", str(self._folder))
 
     def _gateway(self) -> Child:
         member = MemberConfig(
             directory=self._token.directory,
+            folder=self._folder,
+            models=self._token.models,
             policy=self._machine.policy,
             relay_port=self._token.relay_port,
             keys=self._keys,

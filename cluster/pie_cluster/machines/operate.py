@@ -373,7 +373,7 @@ def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:
 def _wait_for_head(folder: Path, token: Token, also: set[str]) -> None:
     end = time.monotonic() + START_SECONDS
     ray = parse_endpoint(f"tcp://{token.ray}")
-    waiting = {"directory", "gateway", "ray", *also}
+    waiting = {"gateway", "ray", *also}
     while waiting and time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
         check_keeper(folder)

@@ -266,7 +266,7 @@ class _ChildElsewhere:
 
 
 def _place(parent: Instance, program: Program, avoid: list[str], number: int) -> PlaceLaunch:
-    return PlaceLaunch(number, parent.user, program.hash, None, parent.id, avoid)
+    return PlaceLaunch(number, parent.user, program.hash, parent.id, avoid)
 
 
 def _lost(child: str, life: str, error: Exception) -> ApiError:

@@ -10,9 +10,7 @@ from typing import Any
 import structlog
 import trio
 
-from pie_cluster.wire.messages import NodeAddress
 from pie_py.client.connection import Connection
-from pie_py.client.errors import ClientError
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import ClientKey
 
@@ -120,17 +118,5 @@ class NodeLinks:
             scope.cancel()
 
 
-def described(there: NodeAddress) -> dict[str, Any]:
-    """A node as clients are told of it."""
-    return {
-        "node": f"{there.node}.{there.incarnation}",
-        "endpoint": there.endpoint,
-        "key": there.public_key,
-    }
-
-
 async def _run(connection: Connection, task_status: trio.TaskStatus[None]) -> None:
     await connection.run(task_status=task_status)
-
-
-__all__ = ["ClientError", "NodeLinks", "connected", "described"]

@@ -8,10 +8,7 @@ directory does not know (it was restarted), sends `Join` with all that it has. F
 `Report` twice per second, with what has changed. The directory answers each, and the answer renews
 the node's lease.
 
-Gateways, and the command line, ask questions, which carry a number so that answers find theirs.
-
-A gateway that places launches itself follows the directory: it says `Follow` now and then, and is
-told in `News` of the nodes that take launches. It tells what it has placed by `Placed`.
+Nodes, and the command line, ask questions, which carry a number so that answers find theirs.
 """
 
 from __future__ import annotations
@@ -22,8 +19,8 @@ import msgspec
 
 from pie_cluster.config import NODE_NAME
 
-CLUSTER_PROTOCOL = 2  # grows with every incompatible change
-ACCEPTED_PROTOCOLS = (2,)  # of nodes, so that a cluster can be upgraded node by node
+CLUSTER_PROTOCOL = 3  # grows with every incompatible change
+ACCEPTED_PROTOCOLS = (3,)  # of nodes, so that a cluster can be upgraded node by node
 MOST_AVOIDED = 8  # lives where one launch may not go
 NO_WORKER = 1 << 53  # `used_tokens` of a node whose worker is away: it has no room
 MOST_HINTS = 512  # keys that one message names, and that the directory keeps of one node
@@ -134,17 +131,8 @@ class PlaceLaunch(_Message, tag="place", frozen=True):
     number: Count
     user: Text
     program: Text  # its hash
-    near: Text | None = None  # an instance, or the name of an export of the user
     parent: Text | None = None  # the instance that launches it
     avoid: Avoided = []
-
-
-class Where(_Message, tag="where", frozen=True):
-    """How is the node of this instance reached?"""
-
-    number: Count
-    instance: Text
-    broken: bool = False  # what asks has lost its connection to the node
 
 
 class Nodes(_Message, tag="nodes", frozen=True):
@@ -199,13 +187,13 @@ class NodeFacts(_Message, tag="node", frozen=True):
     node: Name
     incarnation: Count
     state: str  # "ready", "draining", "no-worker", "silent" or "starting"
-    version: str
-    endpoint: str
-    instances: int
-    pool: float  # share in use
-    waiting_seconds: float  # of prompts that are not computed yet: its load
-    silent_seconds: float
-    reason: str  # why the life before has ended
+    version: str = ""
+    endpoint: str = ""
+    instances: int = 0
+    pool: float = 0.0  # share in use
+    waiting_seconds: float = 0.0  # of prompts that are not computed yet: its load
+    silent_seconds: float = 0.0
+    reason: str = ""  # why the life before has ended
     public_key: str = ""  # of its endpoint, off loopback
 
 
@@ -237,51 +225,12 @@ class Refused(_Message, tag="refused", frozen=True):
     message: str
 
 
-# A gateway that places launches itself
-
-
-class Follow(_Message, tag="follow", frozen=True):
-    """What is new of the nodes that take launches? To be said again twice per second."""
-
-    told: Count  # number of the last `News`; 0: none, or one is missing, so all is asked for
-
-
-class Placed(_Message, tag="placed", frozen=True):
-    """A launch goes to this node. No answer."""
-
-    node: Name
-    incarnation: Positive
-    key: Key  # of its user and program
-
-
-class Known(_Message, tag="known", frozen=True):
-    """A node takes launches, from now on or since before."""
-
-    node: Join  # as if it joined now; exports are left out
-    silent_ms: Count  # since its last report
-
-
-class Gone(_Message, tag="gone", frozen=True):
-    """A node takes no more: it is silent, drains, or has ended."""
-
-    node: Name
-
-
-class News(_Message, tag="news", frozen=True):
-    """What has changed since the message before, in order."""
-
-    number: Positive  # 1: all is told, from the start; then one more each time
-    changes: list[Known | Report | Gone]
-    left: Count  # nodes that are not told yet
-
-
-Question: TypeAlias = Begin | Allot | PlaceLaunch | Where | Nodes | Drain | UserOf
+Question: TypeAlias = Begin | Allot | PlaceLaunch | Nodes | Drain | UserOf
 Answer: TypeAlias = Begun | Allotted | NodeAddress | NodeList | User | Done | Refused
-ToDirectory: TypeAlias = Join | Report | Question | Follow | Placed
-Change: TypeAlias = Known | Report | Gone
+ToDirectory: TypeAlias = Join | Report | Question
 ToNode: TypeAlias = Renewed | JoinAgain | Fenced
-Told: TypeAlias = ToNode | Answer | News  # by the directory
-UNASKED = (Renewed, JoinAgain, Fenced, News)  # what it says that is no answer
+Told: TypeAlias = ToNode | Answer  # by the directory
+UNASKED = (Renewed, JoinAgain, Fenced)  # what it says that is no answer
 
 _encoder = msgspec.msgpack.Encoder()
 _of_node: msgspec.msgpack.Decoder[ToDirectory] = msgspec.msgpack.Decoder(ToDirectory)
@@ -298,7 +247,7 @@ def encode(message: ToDirectory | Told) -> bytes:
 
 
 def decode_to_directory(frame: bytes) -> ToDirectory:
-    """Reads a report, a question, or what a gateway that follows says.
+    """Reads a report or a question.
 
     Raises:
         NotOfCluster: if the bytes are not such a message, and nothing else, whatever they are.
