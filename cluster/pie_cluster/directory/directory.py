@@ -22,6 +22,7 @@ from pie_cluster.wire.keys import export_key, program_key
 from pie_cluster.wire.messages import (
     ACCEPTED_PROTOCOLS,
     CLUSTER_PROTOCOL,
+    WAITS,
     Fenced,
     Join,
     JoinAgain,
@@ -31,7 +32,9 @@ from pie_cluster.wire.messages import (
     ToNode,
 )
 from pie_control.errors import Refusal
+from pie_py.config.processes import LOAD_SECONDS
 
+START_SECONDS = LOAD_SECONDS + 60.0  # for a life to join that has begun; then it is forgotten
 MOST_ENDED = 4 * MOST_NODES  # names of nodes that are gone, whose lives are remembered
 
 
@@ -242,6 +245,9 @@ class Directory:
 
     def status(self, now: float) -> list[NodeFacts]:
         """All nodes, by name."""
+        for start in list(self._starting.values()):
+            if now - start.since > START_SECONDS and not start.reason.startswith(WAITS):
+                del self._starting[start.life.node]  # with its machine, or the model is not loaded
         nodes = [
             NodeFacts(
                 *node.life,

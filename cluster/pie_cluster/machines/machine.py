@@ -45,6 +45,7 @@ class MachineKeeper:
         self._stopping = False
         self._placed = 0  # starts of Ray after which nodes were placed
         self._placing: Child | None = None
+        self._place_again, self._pauses = 0.0, _backoff()
 
     def run(self) -> None:
         """Keeps them until SIGTERM, then ends them all."""
@@ -91,11 +92,13 @@ class MachineKeeper:
         if self._machine.role == "head":
             return
         if self._placing is None:
-            if self._placed < starts:
+            if self._placed < starts and time.monotonic() >= self._place_again:
+                self._pauses.start()
                 with suppress(OSError):  # as of any other process: at the next look
                     self._placing = self._placer()
         elif (status := self._placing.status) is not None:
             self._placing = None
+            self._place_again = time.monotonic() + self._pauses.pause()
             if status == 0:
                 self._placed = starts
 

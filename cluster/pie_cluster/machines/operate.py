@@ -23,7 +23,6 @@ from pie_cluster.machines.keepers import check_keeper, keeper, start_keeper
 from pie_cluster.machines.settings import (
     STATE_FILE,
     TOKEN_FILE,
-    WAITS,
     ClusterConfig,
     ClusterProblem,
     Machine,
@@ -33,7 +32,7 @@ from pie_cluster.machines.settings import (
     write_private,
 )
 from pie_cluster.machines.token import check_room, check_versions, make_token, own_address
-from pie_cluster.wire.messages import Allot, Allotted, Drain, NodeFacts, NodeList, Nodes
+from pie_cluster.wire.messages import WAITS, Allot, Allotted, Drain, NodeFacts, NodeList, Nodes
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.keys import KeyProblem
 

@@ -22,13 +22,13 @@ from pydantic import (
 
 from pie_cluster.directory.policies import load_policy
 from pie_cluster.machines.autoscale import Autoscale
+from pie_cluster.wire.messages import WAITS
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.plugins import UnknownPolicy
 from pie_py.config.server import ServerConfig
 
 TOKEN_FILE = "token.json"
 STATE_FILE = "machine.json"
-WAITS = "waits for "  # why a node does not start that needs other machines
 
 
 class ClusterProblem(Exception):
