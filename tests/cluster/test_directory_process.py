@@ -21,8 +21,6 @@ from pie_cluster.wire.messages import (
     Fenced,
     Join,
     JoinAgain,
-    NodeList,
-    Nodes,
     Renewed,
     Report,
     Told,
@@ -90,14 +88,9 @@ def test_a_life_that_is_over_is_so_for_a_directory_that_is_started_again(tmp_pat
         for number, node in enumerate(("n1", "n2", "n3"), 1):
             assert member.begin(node, number) == [1]
             assert isinstance(member.tell(join(node)), Renewed)
-        operator.ask(Drain(operator.next_number, "n2", 0.0), SECONDS)
+        operator.ask(Drain, "n2", 0.0)
 
-        def is_gone() -> bool:
-            told = operator.ask(Nodes(operator.next_number), SECONDS)
-            assert isinstance(told, NodeList)
-            return "n2" not in {node.node for node in told.nodes}
-
-        wait_for(is_gone)
+        wait_for(lambda: "n2" not in {node.node for node in operator.nodes()})
         assert member.begin("n3", 4) == [2]
     with running(tmp_path) as (member, _):
         for node in ("n1", "n2", "n3"):

@@ -99,15 +99,13 @@ class Nodes:
         return started
 
     def _begun(self, name: str) -> int:
-        begun = self._asked.ask(wire.Begin(self._asked.next_number, name), 10)
+        begun = self._asked.ask(wire.Begin, name)
         assert isinstance(begun, wire.Begun)
         return begun.incarnation
 
     def ready(self) -> set[str]:
         """The names of nodes that take launches."""
-        told = self._asked.ask(wire.Nodes(self._asked.next_number), 10)
-        assert isinstance(told, wire.NodeList)
-        return {node.node for node in told.nodes if node.state == "ready"}
+        return {node.node for node in self._asked.nodes() if node.state == "ready"}
 
     def client(self, node: Node, user: str) -> Client:
         """Of a user, of one node, for which it waits; to be used in a `with`."""

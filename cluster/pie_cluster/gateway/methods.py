@@ -19,7 +19,7 @@ from pie_cluster.directory.directory import PlacementRequest
 from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.gateway.everywhere import ClusterSettings
 from pie_cluster.gateway.relay import Relay
-from pie_cluster.node.links import NodeLinks
+from pie_cluster.node.links import NodeLinks, check_member
 from pie_cluster.wire.messages import NodeFacts
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
@@ -275,17 +275,12 @@ class GatewayMethods:
         return self._kept.remove(programs)
 
     def _program(self, session: Session, asked: methods.Program) -> Any:
-        self._check_member(session)
+        check_member(session)
         return describe_program(self._programs.find(asked.hash, asked.user))
 
     def _program_bytes(self, session: Session, asked: methods.ProgramBytes) -> Any:
-        self._check_member(session)
+        check_member(session)
         program = self._programs.find(asked.hash, asked.user)
         with Path(program.path).open("rb") as file:
             file.seek(asked.offset)
             return file.read(CHUNK_BYTES)
-
-    def _check_member(self, session: Session) -> None:
-        """On loopback every client is the operator, who may read what is uploaded."""
-        if session.user != LOCAL_USER:
-            raise ApiError("permission-denied", "only nodes of the cluster may ask for programs")

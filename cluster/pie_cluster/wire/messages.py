@@ -110,72 +110,68 @@ class Fenced(_Message, tag="fenced", frozen=True):
 # Questions to the directory, and their answers: each answer has its question's number
 
 
-class Begin(_Message, tag="begin", frozen=True):
-    """A new life of a node is about to start; the one before, if there is one, is over."""
+class _Numbered(_Message, frozen=True):
+    """A question, or its answer."""
 
     number: Count
+
+
+class Begin(_Numbered, tag="begin", frozen=True):
+    """A new life of a node is about to start; the one before, if there is one, is over."""
+
     node: Name
     reason: Text = ""  # why the one before has ended, for people
 
 
-class Allot(_Message, tag="allot", frozen=True):
+class Allot(_Numbered, tag="allot", frozen=True):
     """A machine joins with so many nodes: which names may they have?"""
 
-    number: Count
     count: Annotated[int, msgspec.Meta(ge=1, le=1024)]
     models: Text  # a hash of what the machine would serve, which all nodes serve
 
 
-class PlaceLaunch(_Message, tag="place", frozen=True):
+class PlaceLaunch(_Numbered, tag="place", frozen=True):
     """Where may this launch go?"""
 
-    number: Count
     user: Text
     program: Text  # its hash
     parent: Text | None = None  # the instance that launches it
     avoid: Avoided = []
 
 
-class Nodes(_Message, tag="nodes", frozen=True):
+class Nodes(_Numbered, tag="nodes", frozen=True):
     """Which nodes are there?"""
 
-    number: Count
 
-
-class Drain(_Message, tag="drain", frozen=True):
+class Drain(_Numbered, tag="drain", frozen=True):
     """A node is to take no more, and to end when it is empty or at the deadline."""
 
-    number: Count
     node: Text
     seconds: Seconds
     again: bool = False  # and then to begin another life
 
 
-class UserOf(_Message, tag="user-of", frozen=True):
+class UserOf(_Numbered, tag="user-of", frozen=True):
     """Whose key is this?"""
 
-    number: Count
     key: Text  # a public one, in Z85
 
 
-class Begun(_Message, tag="begun", frozen=True):
+class Begun(_Numbered, tag="begun", frozen=True):
     """The new life's number."""
 
-    number: Count
     incarnation: Positive
 
 
-class Allotted(_Message, tag="allotted", frozen=True):
+class Allotted(_Numbered, tag="allotted", frozen=True):
     """Names that no node has had before."""
 
-    number: Count
     names: list[Name]
 
 
-class NodeAddress(_Message, tag="there", frozen=True):
+class NodeAddress(_Numbered, tag="there", frozen=True):
     """A node that serves."""
 
-    number: Count
     node: Name
     incarnation: Positive
     endpoint: Text
@@ -198,30 +194,25 @@ class NodeFacts(_Message, tag="node", frozen=True):
     public_key: str = ""  # of its endpoint, off loopback
 
 
-class NodeList(_Message, tag="node-list", frozen=True):
+class NodeList(_Numbered, tag="node-list", frozen=True):
     """All nodes, by name."""
 
-    number: Count
     nodes: list[NodeFacts]
 
 
-class User(_Message, tag="user", frozen=True):
+class User(_Numbered, tag="user", frozen=True):
     """Who has a key."""
 
-    number: Count
     name: str  # empty if no user has it
 
 
-class Done(_Message, tag="done", frozen=True):
+class Done(_Numbered, tag="done", frozen=True):
     """It is done."""
 
-    number: Count
 
-
-class Refused(_Message, tag="refused", frozen=True):
+class Refused(_Numbered, tag="refused", frozen=True):
     """It is not granted."""
 
-    number: Count
     code: str
     message: str
 
