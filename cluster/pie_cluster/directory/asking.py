@@ -95,8 +95,8 @@ class Directory:
             if answer is not None:
                 return answer
         raise DirectoryAway(
-            f"no directory of a cluster answers at {self._endpoint} within {ASK_SECONDS:g} s; is the"
-            " address right, and does `pie-py cluster up` run there?"
+            f"no directory of a cluster answers at {self._endpoint} within {ASK_SECONDS:g} s; is"
+            " the address right, and does `pie-py cluster up` run there?"
         )
 
     def _receive(self, number: int, seconds: float) -> Answer | None:

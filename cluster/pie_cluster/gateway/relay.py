@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -18,6 +19,7 @@ import structlog
 import trio
 
 from pie_cluster.directory.server import DirectoryServer
+from pie_cluster.gateway.splicing import Splicing
 from pie_cluster.gateway.tickets import BadTicket, Tickets
 from pie_cluster.wire.relayed import SIGNATURE_BYTES, TICKET_BYTES, NoTicket, parted
 from pie_control.errors import ApiError, Refusal
@@ -69,6 +71,7 @@ class Relay:
         self._port = relay_port
         self._tickets = Tickets(KeyStore(config.data_folder).server_pair().secret)
         self._quotas = Quotas(config.quota, config.quotas)
+        self._splicing = Splicing()
         self._without_ticket = 0
         self._of_user: Counter[str] = Counter()  # passages
         allow_open_files(MOST_FILES)
@@ -89,8 +92,14 @@ class Relay:
             EndpointRefused: if the port cannot be listened at.
         """
         listener = self._listen()
-        task_status.started()
-        await trio.serve_listeners(self._serve, [listener])
+        self._token = trio.lowlevel.current_trio_token()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, self._splicing.run)
+            try:
+                task_status.started()
+                await trio.serve_listeners(self._serve, [listener])
+            finally:
+                self._splicing.stop()
 
     def _listen(self) -> trio.SocketListener:
         host = self._endpoint.host
@@ -109,7 +118,7 @@ class Relay:
         return trio.SocketListener(trio.socket.from_stdlib_socket(listener))
 
     async def _serve(self, client: trio.SocketStream) -> None:
-        """One connection, until it ends or is refused."""
+        """One connection, until its bytes are the thread's to carry, or it is refused."""
         if self._without_ticket >= MOST_WITHOUT_TICKET:
             return
         self._without_ticket += 1
@@ -127,21 +136,21 @@ class Relay:
         except (ApiError, Refusal, BadEndpoint, OSError, trio.TooSlowError) as error:
             log.info("cannot relay", life=life, user=user, reason=_reason(error))
             await trio.sleep(REFUSED_SECONDS)
+        except trio.BrokenResourceError:  # the node has gone meanwhile
+            return
 
     async def _connect(self, client: trio.SocketStream, begun: bytes, life: str, user: str) -> None:
         self._check_room(user)
         self._of_user[user] += 1
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._forget, user)
             async with await self._reach(life) as node:
                 for stream, option in product((client, node), OPTIONS):
                     stream.setsockopt(*option)
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_carry, client, node, begun, nursery.cancel_scope)
-                    nursery.start_soon(_carry, node, client, b"", nursery.cancel_scope)
-        finally:
-            self._of_user[user] -= 1
-            if not self._of_user[user]:
-                del self._of_user[user]
+                await node.send_all(begun)
+                ended = partial(self._token.run_sync_soon, self._forget, user)
+                self._splicing.add(_taken(client), _taken(node), ended)
+                stack.pop_all()
 
     async def _reach(self, life: str) -> trio.SocketStream:
         endpoint = parse_endpoint((await self._directory.where(life)).endpoint)
@@ -160,18 +169,10 @@ class Relay:
                 " be; use fewer, or try later",
             )
 
-
-async def _carry(
-    source: trio.SocketStream, sink: trio.SocketStream, begun: bytes, passage: trio.CancelScope
-) -> None:
-    """What comes by one socket goes out by the other, a chunk at a time: so TCP holds up who sends
-    more than is taken. When one has ended, the other gets what is left, and ends.
-    """
-    with suppress(trio.BrokenResourceError):
-        await sink.send_all(begun)
-        async for chunk in source:
-            await sink.send_all(chunk)
-    passage.cancel()
+    def _forget(self, user: str) -> None:
+        self._of_user[user] -= 1
+        if not self._of_user[user]:
+            del self._of_user[user]
 
 
 async def _shown(client: trio.SocketStream) -> tuple[str, bytes]:
@@ -187,3 +188,10 @@ async def _shown(client: trio.SocketStream) -> tuple[str, bytes]:
 
 def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
+
+
+def _taken(stream: trio.SocketStream) -> socket.socket:
+    """A stream's socket, which is no longer the stream's."""
+    taken = socket.socket(fileno=stream.socket.detach())
+    taken.setblocking(False)
+    return taken
