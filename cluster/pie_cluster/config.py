@@ -14,7 +14,6 @@ from pie_py.config.server import ServerConfig
 
 NODE_NAME = "[a-z][a-z0-9-]{0,31}"
 EXTENSION = "cluster"  # its entry point, and the command
-LIFE = rf"{NODE_NAME}\.[1-9][0-9]{{0,15}}"  # of a node
 
 
 class FurtherRanks(Section):

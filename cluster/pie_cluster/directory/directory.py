@@ -14,7 +14,7 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 from pie_cluster.directory.leases import SILENT_SECONDS, Leases
-from pie_cluster.directory.names import BadName, InstanceId, Life, parse_instance_id, parse_life
+from pie_cluster.directory.names import Life, life_of
 from pie_cluster.directory.node import Node, State
 from pie_cluster.directory.policies import Launch, Policy, choose
 from pie_cluster.directory.table import MOST_NODES, Table
@@ -310,8 +310,7 @@ class Directory:
                 started cannot know; `not-found` of a text that is no id of a cluster.
         """
         self._look(now)
-        life = _instance(instance).life if "@" in instance else _life(instance)
-        node = self._node_of(life, instance, now)
+        node = self._node_of(instance, now)
         if broken and node.silent:
             raise Refusal(
                 "node-lost", f"{instance}: node {node.life} answers neither you nor the directory"
@@ -322,7 +321,7 @@ class Directory:
         """The nodes that a launch asks for, or that of its parent."""
         if request.near is not None and "@" in request.near:
             try:
-                return (self._node_of(_instance(request.near).life, request.near, now),)
+                return (self._node_of(request.near, now),)
             except Refusal as refusal:
                 if refusal.code != "node-lost":
                     raise
@@ -340,12 +339,13 @@ class Directory:
                 )
             return nodes
         if request.parent is not None:
-            life = _instance(request.parent).life
+            life = life_of(request.parent)
             parent = self._table.find(life.node)
             return () if parent is None or parent.life != life else (parent,)
         return ()
 
-    def _node_of(self, life: Life, asked: str, now: float) -> Node:
+    def _node_of(self, asked: str, now: float) -> Node:
+        life = life_of(asked)
         node = self._table.find(life.node)
         if node is not None and node.life == life:
             return node
@@ -421,20 +421,6 @@ class Directory:
                 self._removed.popitem(last=False)
         if order is not None:
             self._orders.append(order)
-
-
-def _instance(text: str) -> InstanceId:
-    try:
-        return parse_instance_id(text)
-    except BadName as error:
-        raise Refusal("not-found", str(error)) from None
-
-
-def _life(text: str) -> Life:
-    try:
-        return parse_life(text)
-    except BadName as error:
-        raise Refusal("not-found", str(error)) from None
 
 
 def _after(node: Node) -> Order:
