@@ -14,7 +14,6 @@ from pie_py.config.server import ServerConfig
 
 NODE_NAME = "[a-z][a-z0-9-]{0,31}"
 EXTENSION = "cluster"  # its entry point, and the command
-LIFE = rf"{NODE_NAME}\.[1-9][0-9]{{0,15}}"  # of a node
 
 
 class FurtherRanks(Section):
@@ -33,7 +32,9 @@ class FurtherRanks(Section):
 class MemberConfig(Section):
     """Makes a server a node of a cluster; a gateway has no node and no incarnation."""
 
-    directory: str  # its endpoint
+    directory: str  # its endpoint, which is a gateway's own
+    folder: Path | None = None  # of a gateway: with the numbers of lives
+    models: str = ""  # of a gateway: a hash of those that all nodes serve
     gateway: str = ""  # where programs come from that this node does not have
     gateway_key: str = ""  # its public key, off loopback
     node: str = Field(default="", pattern=f"^({NODE_NAME})?$")

@@ -11,12 +11,19 @@ from typing import Any
 import pytest
 from cluster.messages import KEY, join, report
 
-from pie_cluster.directory.directory import Directory, PlacementRequest, Refusal, Remove, Replace
+from pie_cluster.directory.directory import (
+    START_SECONDS,
+    Directory,
+    PlacementRequest,
+    Remove,
+    Replace,
+)
 from pie_cluster.directory.names import Life
 from pie_cluster.directory.node import State
 from pie_cluster.directory.policies import cached
 from pie_cluster.wire.keys import export_key, program_key
-from pie_cluster.wire.messages import NO_WORKER, Fenced, JoinAgain, Load, Renewed, Report
+from pie_cluster.wire.messages import NO_WORKER, WAITS, Fenced, JoinAgain, Load, Renewed, Report
+from pie_control.errors import Refusal
 
 CHAT = PlacementRequest("ann", "chat")
 
@@ -37,12 +44,22 @@ def refused(code: str, act: Callable[[], object]) -> str:
 
 
 def states(of: Directory, now: float) -> dict[str, str]:
-    return {str(one.life): one.state.value for one in of.status(now)}
+    return {f"{one.node}.{one.incarnation}": one.state for one in of.status(now)}
 
 
 def test_a_placement_tells_where_the_node_is() -> None:
     there = directory("n1").place(CHAT, 0.0)
     assert there == (Life("n1", 1), "tcp://n1:7743", "key of n1")
+
+
+def test_a_node_that_began_and_never_joined_is_forgotten() -> None:
+    """Its machine was lost. One that waits for machines is shown for as long as it does."""
+    some = directory("n1")
+    some.begin(Life("n2", 1), "its control process was killed by SIGKILL", 0.0)
+    some.begin(Life("n3", 1), f"{WAITS}2 machines", 0.0)
+    assert set(states(some, 600.0)) == {"n1.1", "n2.1", "n3.1"}
+    assert set(states(some, START_SECONDS + 1)) == {"n1.1", "n3.1"}
+    assert isinstance(some.join(join("n2"), KEY, START_SECONDS + 2), Renewed)  # it was slow
 
 
 def test_no_node_no_placement() -> None:

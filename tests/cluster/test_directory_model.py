@@ -12,11 +12,12 @@ from cluster.messages import KEY, join, report
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pie_cluster.directory.directory import Directory, PlacementRequest, Refusal, Remove, Replace
+from pie_cluster.directory.directory import Directory, PlacementRequest, Remove, Replace
 from pie_cluster.directory.names import Life
 from pie_cluster.directory.policies import POLICIES
 from pie_cluster.wire.keys import export_key, program_key
 from pie_cluster.wire.messages import Fenced, JoinAgain, Renewed
+from pie_control.errors import Refusal
 
 NAMES = ("n1", "n2", "n3", "n4")
 MOST = 3  # instances of a node
@@ -198,8 +199,8 @@ class DirectoryMachine(RuleBasedStateMachine):
     @invariant()
     def status_is_the_models(self) -> None:
         for one in self.directory.status(self.now):
-            node = self.nodes[one.life.node]
-            assert one.life.incarnation == node.incarnation
+            node = self.nodes[one.node]
+            assert one.incarnation == node.incarnation
             assert one.instances == node.instances
             assert one.silent_seconds == self.now - node.heard
         assert len(self.directory.status(self.now)) == len(self.nodes)

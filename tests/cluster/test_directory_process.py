@@ -1,4 +1,4 @@
-"""The directory's process: the numbers of lives that it gives, and gives again after a restart."""
+"""The directory behind its socket: the numbers of lives that it gives, also after a restart."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 import zmq
 from cluster.messages import join, report
 from support.child_processes import ChildProcess
-from support.clusters import wait_for
+from support.clusters import SERVER, wait_for
 
+from pie_cluster.config import MemberConfig
 from pie_cluster.directory.asking import Directory
+from pie_cluster.machines.token import free_ports
 from pie_cluster.wire.messages import (
     Begin,
     Begun,
@@ -19,8 +21,6 @@ from pie_cluster.wire.messages import (
     Fenced,
     Join,
     JoinAgain,
-    NodeList,
-    Nodes,
     Renewed,
     Report,
     Told,
@@ -58,14 +58,19 @@ class Member:
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[Member, Directory]]:
     """A directory of what a folder keeps, a node's connection and an operator's."""
-    config = {"endpoint": "tcp://127.0.0.1:*", "folder": str(folder)}
+    endpoint = f"tcp://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+    member = MemberConfig(directory=endpoint, folder=folder)
+    config = {
+        **SERVER,
+        "endpoint": "tcp://127.0.0.1:*",
+        "data_folder": str(folder / "data"),
+        "extension": member.extension().model_dump(),
+    }
     with ExitStack() as stack:
-        directory = stack.enter_context(
-            ChildProcess("pie_cluster.directory", config, folder / "directory.log")
-        )
+        stack.enter_context(ChildProcess("pie_cluster.gateway", config, folder / "gateway.log"))
         context = stack.enter_context(zmq.Context())
-        operator = stack.enter_context(Directory(directory.endpoint, None))
-        yield Member(context, directory.endpoint), operator
+        operator = stack.enter_context(Directory(endpoint, None))
+        yield Member(context, endpoint), operator
 
 
 def test_a_question_for_a_life_that_comes_twice_gives_one(tmp_path: Path) -> None:
@@ -83,14 +88,9 @@ def test_a_life_that_is_over_is_so_for_a_directory_that_is_started_again(tmp_pat
         for number, node in enumerate(("n1", "n2", "n3"), 1):
             assert member.begin(node, number) == [1]
             assert isinstance(member.tell(join(node)), Renewed)
-        operator.ask(Drain(operator.next_number, "n2", 0.0), SECONDS)
+        operator.ask(Drain, "n2", 0.0)
 
-        def is_gone() -> bool:
-            told = operator.ask(Nodes(operator.next_number), SECONDS)
-            assert isinstance(told, NodeList)
-            return "n2" not in {node.node for node in told.nodes}
-
-        wait_for(is_gone)
+        wait_for(lambda: "n2" not in {node.node for node in operator.nodes()})
         assert member.begin("n3", 4) == [2]
     with running(tmp_path) as (member, _):
         for node in ("n1", "n2", "n3"):

@@ -18,8 +18,8 @@ from support.namespaces import Network, Sniffer, missing
 from support.servers import Server
 
 from pie_cluster.machines import operate
-from pie_cluster.machines.settings import WAITS, ClusterConfig, RankConfig, Token
-from pie_cluster.wire.messages import NodeFacts
+from pie_cluster.machines.settings import ClusterConfig, RankConfig, Token
+from pie_cluster.wire.messages import WAITS, NodeFacts
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
 from pie_py.config.keys import KeyStore

@@ -266,11 +266,15 @@ def test_who_has_another_key_gets_no_further_than_the_node(
     assert "does not accept this key" in str(trio.run(problem))
 
 
-def test_a_gateway_at_an_ipv6_address_relays(nodes: Nodes, started: list[Node]) -> None:
+def test_a_gateway_at_an_ipv6_address_relays() -> None:
     if not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists():
         pytest.skip("there is no IPv6 here")
-    gateway = nodes.another_gateway("[::]").replace("[::]", "[::1]")
-    with Client(gateway, nodes.key("ann"), relay=True) as client:
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        Nodes(Path(folder), "", ("ann",), host="[::]") as nodes,
+        Client(nodes.gateway.replace("[::]", "[::1]"), nodes.key("ann"), relay=True) as client,
+    ):
+        nodes.start("n1")
         client.upload(ECHO, name="echo")
         assert echoes(client.launch("echo"))
 

@@ -1,10 +1,8 @@
-"""Users' keys as a node knows them, told by a real directory's process."""
+"""Users' keys as a node knows them, told by a real directory."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +10,12 @@ import pytest
 import trio
 import zmq
 from cluster.messages import join
-from support.clusters import wait_for
+from support.child_processes import ChildProcess
+from support.clusters import SERVER, wait_for
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.machines.settings import write_private
+from pie_cluster.machines.token import free_ports
 from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.users import BELIEVED_SECONDS, ClusterUsers
 from pie_cluster.wire.messages import Renewed, decode_told, encode
@@ -31,18 +31,17 @@ class Node:
         public, secret = (key.decode() for key in zmq.curve_keypair())
         write_private(folder / "members.json", json.dumps({"public": public, "secret": secret}))
         self.keys = KeyStore(folder)
-        keys = str(folder / "members.json")
-        told = {"endpoint": "tcp://127.0.0.1:*", "folder": str(folder), "users": str(folder)}
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "pie_cluster.directory"),
-                *("--config", json.dumps({**told, "keys": keys})),
-            ],
-            stdout=subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        endpoint = json.loads(self.process.stdout.readline())["endpoint"]
-        self.member = MemberConfig(directory=endpoint, keys=Path(keys))
+        endpoint = f"tcp://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+        keys = folder / "members.json"
+        self.member = MemberConfig(directory=endpoint, folder=folder, keys=keys)
+        config = {
+            **SERVER,
+            "endpoint": "tcp://127.0.0.1:*",
+            "data_folder": str(folder),
+            "extension": self.member.extension().model_dump(),
+        }
+        gateway = ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")
+        self.process = gateway.process
         self.pair = self.member.pair()
         assert self.pair is not None
         self.now = 0.0

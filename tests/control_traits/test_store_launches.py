@@ -73,7 +73,6 @@ def test_one_node_owns_a_user_s_topics_and_only_with_its_lease(address: str) -> 
         assert found is not None
         return found
 
-    assert table.secret() == Owners(Connection(address)).secret()
     owners = [owner(number) for number in range(4)]
     together = threading.Barrier(4)
 

@@ -1,4 +1,4 @@
-"""A real cluster on loopback: Ray's head and agents, directory, gateway, nodes with a worker that
+"""A real cluster on loopback: Ray's head and agents, gateway, nodes with a worker that
 answers at once. What tests kill they find by its process identifier.
 """
 
@@ -139,7 +139,7 @@ class Cluster:
         raise AssertionError(f"no control process of {node} runs")
 
     def kept(self, name: str, folder: Path | None = None) -> psutil.Process:
-        """A process of a machine's keeper: "directory", "gateway", "http", "ray"."""
+        """A process of a machine's keeper: "gateway", "http", "ray"."""
         pids = json.loads(((folder or self.folder) / "pids.json").read_text())
         return psutil.Process(pids[name])
 

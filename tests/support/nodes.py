@@ -1,4 +1,4 @@
-"""Nodes of a cluster without Ray: directory, gateway and control processes, for users with keys."""
+"""Nodes of a cluster without Ray: gateway and control processes, for users with keys."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Self
 import zmq
 
 from pie_cluster.directory.asking import Directory
+from pie_cluster.machines.token import free_ports
 from pie_cluster.wire import messages as wire
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey, KeyPair, KeyStore
@@ -37,13 +38,16 @@ class Node(ChildProcess):
 
 
 class Nodes:
-    """A directory, a gateway, and nodes that share a data folder and a database.
+    """A gateway with its directory, and nodes that share a data folder and a database.
 
     To be used in a `with`. Users have keys, so that there may be several.
     """
 
-    def __init__(self, folder: Path, database: str, users: tuple[str, ...], **server: Any) -> None:
-        """Takes fields of the nodes' `ServerConfig`."""
+    def __init__(
+        self, folder: Path, database: str, users: tuple[str, ...], host: str = HOST, **server: Any
+    ) -> None:
+        """Takes the gateway's host, and fields of the nodes' `ServerConfig`."""
+        self._host = host
         self._folder = folder
         self._fields = server
         self.database = database
@@ -56,28 +60,19 @@ class Nodes:
         self._keys_file.write_text(json.dumps(asdict(self._pair)))
 
     def __enter__(self) -> Self:
-        config = {
-            "folder": str(self._folder / "lives"),
-            "keys": str(self._keys_file),
-            "users": str(self._folder / "data"),
-        }
-        self.directory = self._kept(
-            "pie_cluster.directory", {**config, "endpoint": "tcp://127.0.0.1:*"}
-        )
+        self.directory = f"tcp://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+        config = {**self._server({}), "endpoint": f"tcp://{self._host}:*", "max_instances": 1}
+        config["extension"]["settings"]["folder"] = str(self._folder / "lives")
+        gateway = ChildProcess("pie_cluster.gateway", config, self._folder / "gateway.log")
+        self.gateway = self._stack.enter_context(gateway).endpoint
         self._asked = self._stack.enter_context(Directory(self.directory, self._pair))
-        self.gateway = self.another_gateway(HOST)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def another_gateway(self, host: str) -> str:
-        """Starts a gateway at a free port of a host; returns its endpoint."""
-        config = {**self._server({}), "endpoint": f"tcp://{host}:*", "max_instances": 1}
-        return self._kept("pie_cluster.gateway", config)
-
     def gateway_log(self) -> str:
-        """What gateways have logged."""
+        """What the gateway has logged."""
         return (self._folder / "gateway.log").read_text(errors="replace")
 
     def start(self, name: str, **member: Any) -> Node:
@@ -104,15 +99,13 @@ class Nodes:
         return started
 
     def _begun(self, name: str) -> int:
-        begun = self._asked.ask(wire.Begin(self._asked.next_number, name), 10)
+        begun = self._asked.ask(wire.Begin, name)
         assert isinstance(begun, wire.Begun)
         return begun.incarnation
 
     def ready(self) -> set[str]:
         """The names of nodes that take launches."""
-        told = self._asked.ask(wire.Nodes(self._asked.next_number), 10)
-        assert isinstance(told, wire.NodeList)
-        return {node.node for node in told.nodes if node.state == "ready"}
+        return {node.node for node in self._asked.nodes() if node.state == "ready"}
 
     def client(self, node: Node, user: str) -> Client:
         """Of a user, of one node, for which it waits; to be used in a `with`."""
@@ -138,8 +131,3 @@ class Nodes:
             "store": {"database": database},
             "extension": {"name": "cluster", "settings": {**of_all, **member}},
         }
-
-    def _kept(self, module: str, config: dict[str, Any]) -> str:
-        log = self._folder / f"{module.rpartition('.')[2]}.log"
-        child = self._stack.enter_context(ChildProcess(module, config, log))
-        return child.endpoint

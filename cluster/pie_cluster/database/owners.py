@@ -57,9 +57,3 @@ class Owners(Statements):
         If it arrives late, after another claim, it does nothing.
         """
         self._changes('DELETE FROM bus_owners WHERE "user" = %s AND claim = %s', (user, claim))
-
-    def secret(self) -> bytes:
-        """Of the cluster: who can tell it has read it here, so it is a node."""
-        row = self._one("SELECT secret FROM cluster_secret", ())
-        assert row is not None, "it is made with the table"
-        return bytes(row[0])

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 
 import zmq
 
 from pie_cluster.wire.messages import (
     UNASKED,
+    Allot,
+    Allotted,
     Answer,
+    NodeFacts,
+    NodeList,
+    Nodes,
     NotOfCluster,
     Question,
     Refused,
@@ -19,7 +25,7 @@ from pie_cluster.wire.messages import (
 from pie_cluster.wire.sockets import member_dealer
 from pie_py.config.keys import KeyPair
 
-ASK_SECONDS = 5.0  # that the directory has, unless it is said
+ASK_SECONDS = 5.0  # that the directory has
 AGAIN_SECONDS = 0.5  # without an answer: the question is asked again
 
 
@@ -55,20 +61,28 @@ class Directory:
         """Disconnects."""
         self._context.destroy(linger=0)
 
-    @property
-    def next_number(self) -> int:
-        """The number of the next question."""
-        return next(self._numbers)
+    def nodes(self) -> list[NodeFacts]:
+        """All nodes, by name. Raises as `ask`."""
+        answer = self.ask(Nodes)
+        assert isinstance(answer, NodeList)
+        return answer.nodes
 
-    def ask(self, question: Question, seconds: float = ASK_SECONDS) -> Answer:
-        """The answer to a question, which is asked again until it comes.
+    def allot(self, count: int, models: str) -> list[str]:
+        """Names of so many new nodes, which serve models of a hash. Raises as `ask`."""
+        answer = self.ask(Allot, count, models)
+        assert isinstance(answer, Allotted)
+        return answer.names
+
+    def ask(self, kind: Callable[..., Question], *fields: object) -> Answer:
+        """The answer to a question of a kind and its fields, which is asked again until it comes.
 
         Raises:
-            DirectoryAway: if none comes within `seconds`.
+            DirectoryAway: if none comes within `ASK_SECONDS`.
             DirectoryRefuses: if it is not granted.
         """
+        question = kind(next(self._numbers), *fields)
         frame = encode(question)
-        end = time.monotonic() + seconds
+        end = time.monotonic() + ASK_SECONDS
         while (left := end - time.monotonic()) > 0:
             try:
                 self._socket.send(frame, zmq.NOBLOCK)
@@ -81,8 +95,8 @@ class Directory:
             if answer is not None:
                 return answer
         raise DirectoryAway(
-            f"no directory of a cluster answers at {self._endpoint} within {seconds:g} s; is the"
-            " address right, and does `pie-py cluster up` run there?"
+            f"no directory of a cluster answers at {self._endpoint} within {ASK_SECONDS:g} s; is"
+            " the address right, and does `pie-py cluster up` run there?"
         )
 
     def _receive(self, number: int, seconds: float) -> Answer | None:

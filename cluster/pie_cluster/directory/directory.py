@@ -8,13 +8,13 @@ node for all it has, and is whole after one round of reports.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, TypeAlias
 
 from pie_cluster.directory.leases import SILENT_SECONDS, Leases
-from pie_cluster.directory.names import BadName, InstanceId, Life, parse_instance_id, parse_life
+from pie_cluster.directory.names import Life, life_of
 from pie_cluster.directory.node import Node, State
 from pie_cluster.directory.policies import Launch, Policy, choose
 from pie_cluster.directory.table import MOST_NODES, Table
@@ -22,23 +22,20 @@ from pie_cluster.wire.keys import export_key, program_key
 from pie_cluster.wire.messages import (
     ACCEPTED_PROTOCOLS,
     CLUSTER_PROTOCOL,
+    WAITS,
     Fenced,
     Join,
     JoinAgain,
+    NodeFacts,
     Renewed,
     Report,
     ToNode,
 )
+from pie_control.errors import Refusal
+from pie_py.config.processes import LOAD_SECONDS
 
+START_SECONDS = LOAD_SECONDS + 60.0  # for a life to join that has begun; then it is forgotten
 MOST_ENDED = 4 * MOST_NODES  # names of nodes that are gone, whose lives are remembered
-
-
-class Refusal(Exception):
-    """A request that the directory does not grant: a code, and what a user reads."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class PlacementRequest(NamedTuple):
@@ -64,6 +61,10 @@ class Location(NamedTuple):
     endpoint: str
     public_key: str
 
+    def described(self) -> dict[str, str]:
+        """As clients are told of it."""
+        return {"node": str(self.life), "endpoint": self.endpoint, "key": self.public_key}
+
 
 class Replace(NamedTuple):
     """Order: this life is gone. End what is left of it, and start the node's next life."""
@@ -78,22 +79,6 @@ class Remove(NamedTuple):
 
 
 Order: TypeAlias = Replace | Remove
-
-
-@dataclass(frozen=True)
-class NodeStatus:
-    """A node as operators see it."""
-
-    life: Life
-    state: State
-    version: str
-    instances: int
-    pool: float  # share in use
-    waiting_seconds: float  # of prompts that are not computed yet
-    silent_seconds: float
-    endpoint: str
-    reason: str  # why the life before has ended
-    public_key: str
 
 
 @dataclass(frozen=True)
@@ -112,21 +97,12 @@ class Directory:
         policy: where a launch goes.
         random: what the policy draws from.
         now: the time at the start.
-        on_change: told of a node that takes launches now, or no more, or (with its report) has
-            reported and takes them as before.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        random: Random,
-        now: float,
-        on_change: Callable[[Node, Report | None], None] = lambda node, report: None,
-    ) -> None:
+    def __init__(self, policy: Policy, random: Random, now: float) -> None:
         self.keys = 0  # another number whenever users' keys may have been removed; its owner says
         self._policy = policy
         self._random = random
-        self._on_change = on_change
         self._began = now
         self._table = Table()
         self._leases = Leases(now)
@@ -209,7 +185,6 @@ class Directory:
         self._table.hint(node, message.cached)
         self._table.export(node, message.exports)
         self._leases.renew(node, now)
-        self._on_change(node, None)
         return Renewed(0, _milliseconds(node, now), self.keys, node.again)
 
     def report(self, message: Report, sender: bytes, now: float) -> ToNode:
@@ -225,7 +200,6 @@ class Directory:
             return Fenced(f"{life} is not the life of {life.node} that has joined")
         if message.number != node.report + 1:
             return JoinAgain()
-        took = node.bucket is not None
         node.report = message.number
         node.silent = False
         if message.drain_ms is not None and node.drain_until is None:
@@ -234,7 +208,6 @@ class Directory:
         self._table.export(node, message.exported, message.released)
         self._table.take(node, message.load, now)
         self._leases.renew(node, now)
-        self._on_change(node, message if took and node.bucket is not None else None)
         if message.drain_ms is not None and not message.load.instances:
             self._end(node, _after(node))
         return Renewed(message.number, _milliseconds(node, now), self.keys, node.again)
@@ -261,7 +234,6 @@ class Directory:
         self._drain(node, now + seconds)
         node.again = again
         self._table.refresh(node, now)
-        self._on_change(node, None)
 
     def due(self, now: float) -> list[Order]:
         """What is to be carried out by now; to be asked at least once per second."""
@@ -271,35 +243,36 @@ class Directory:
         orders, self._orders = self._orders, []
         return orders
 
-    @property
-    def nodes(self) -> Iterable[Node]:
-        """Those that have joined, in whatever state."""
-        return self._table
-
-    def status(self, now: float) -> list[NodeStatus]:
+    def status(self, now: float) -> list[NodeFacts]:
         """All nodes, by name."""
+        for start in list(self._starting.values()):
+            if now - start.since > START_SECONDS and not start.reason.startswith(WAITS):
+                del self._starting[start.life.node]  # with its machine, or the model is not loaded
         nodes = [
-            NodeStatus(
-                node.life,
-                node.state,
+            NodeFacts(
+                *node.life,
+                node.state.value,
                 node.what.version,
+                node.what.endpoint,
                 node.instances,
                 node.pool,
                 node.waiting_seconds(now),
                 now - node.heard,
-                node.what.endpoint,
                 "",
                 node.what.public_key,
             )
             for node in self._table
         ]
         nodes += [
-            NodeStatus(
-                start.life, State.STARTING, "", 0, 0.0, 0.0, now - start.since, "", start.reason, ""
+            NodeFacts(
+                *start.life,
+                State.STARTING.value,
+                silent_seconds=now - start.since,
+                reason=start.reason,
             )
             for start in self._starting.values()
         ]
-        return sorted(nodes, key=lambda node: node.life)
+        return sorted(nodes, key=lambda node: (node.node, node.incarnation))
 
     # Launches
 
@@ -323,12 +296,6 @@ class Directory:
         self._table.place(node, key, now)
         return _location(node)
 
-    def placed(self, life: Life, key: int, now: float) -> None:
-        """Who follows has sent a launch of this (user, program) to a node."""
-        node = self._table.find(life.node)
-        if node is not None and node.life == life:
-            self._table.place(node, key, now)
-
     def where(self, instance: str, now: float, *, broken: bool = False) -> Location:
         """The node that has an instance, in whatever state, for its client to connect to.
 
@@ -343,8 +310,7 @@ class Directory:
                 started cannot know; `not-found` of a text that is no id of a cluster.
         """
         self._look(now)
-        life = _instance(instance).life if "@" in instance else _life(instance)
-        node = self._node_of(life, instance, now)
+        node = self._node_of(instance, now)
         if broken and node.silent:
             raise Refusal(
                 "node-lost", f"{instance}: node {node.life} answers neither you nor the directory"
@@ -355,7 +321,7 @@ class Directory:
         """The nodes that a launch asks for, or that of its parent."""
         if request.near is not None and "@" in request.near:
             try:
-                return (self._node_of(_instance(request.near).life, request.near, now),)
+                return (self._node_of(request.near, now),)
             except Refusal as refusal:
                 if refusal.code != "node-lost":
                     raise
@@ -373,12 +339,13 @@ class Directory:
                 )
             return nodes
         if request.parent is not None:
-            life = _instance(request.parent).life
+            life = life_of(request.parent)
             parent = self._table.find(life.node)
             return () if parent is None or parent.life != life else (parent,)
         return ()
 
-    def _node_of(self, life: Life, asked: str, now: float) -> Node:
+    def _node_of(self, asked: str, now: float) -> Node:
+        life = life_of(asked)
         node = self._table.find(life.node)
         if node is not None and node.life == life:
             return node
@@ -435,7 +402,6 @@ class Directory:
         for node in silent:
             node.silent = True
             self._table.refresh(node, now)
-            self._on_change(node, None)
         for node in gone:
             self._end(node, _after(node))
 
@@ -446,7 +412,6 @@ class Directory:
         self._leases.drop(node)
         self._draining.pop(node, None)
         self._table.remove(node)
-        self._on_change(node, None)
         self._ended[node.life.node] = node.life.incarnation
         if len(self._ended) > MOST_ENDED:
             self._ended.popitem(last=False)
@@ -456,20 +421,6 @@ class Directory:
                 self._removed.popitem(last=False)
         if order is not None:
             self._orders.append(order)
-
-
-def _instance(text: str) -> InstanceId:
-    try:
-        return parse_instance_id(text)
-    except BadName as error:
-        raise Refusal("not-found", str(error)) from None
-
-
-def _life(text: str) -> Life:
-    try:
-        return parse_life(text)
-    except BadName as error:
-        raise Refusal("not-found", str(error)) from None
 
 
 def _after(node: Node) -> Order:

@@ -12,17 +12,14 @@ import re
 from typing import NamedTuple
 
 from pie_cluster.config import NODE_NAME
+from pie_control.errors import Refusal
 
 MOST_INCARNATION = 1 << 53  # as `pie_cluster.wire.messages` has it
 
-_LIFE = rf"(?P<node>{NODE_NAME})\.(?P<incarnation>[1-9][0-9]{{0,15}})"
-_INSTANCE = rf"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]{{0,63}}-[0-9a-f]{{8}})@{_LIFE}"
-_is_life = re.compile(_LIFE).fullmatch
-_is_instance = re.compile(_INSTANCE).fullmatch
-
-
-class BadName(ValueError):
-    """A text that names no life, or no instance of a cluster."""
+_is_name = re.compile(
+    r"([A-Za-z0-9_][A-Za-z0-9._-]{0,63}-[0-9a-f]{8}@)?"
+    rf"(?P<node>{NODE_NAME})\.(?P<incarnation>[1-9][0-9]{{0,15}})"
+).fullmatch
 
 
 class Life(NamedTuple):
@@ -35,38 +32,15 @@ class Life(NamedTuple):
         return f"{self.node}.{self.incarnation}"
 
 
-class InstanceId(NamedTuple):
-    """An instance's name, unique in its life, and that life."""
-
-    name: str
-    life: Life
-
-    def __str__(self) -> str:
-        return f"{self.name}@{self.life}"
-
-
-def parse_life(text: str) -> Life:
-    """Reads `n7.3`.
+def life_of(text: str) -> Life:
+    """The life of an instance's id, or that is named itself.
 
     Raises:
-        BadName: if it is anything else.
+        Refusal: `not-found` if it is anything else.
     """
-    return _life(_is_life(text), text)
-
-
-def parse_instance_id(text: str) -> InstanceId:
-    """Reads `chat-1a2b3c4d@n7.3`.
-
-    Raises:
-        BadName: if it is anything else.
-    """
-    found = _is_instance(text)
-    life = _life(found, text)
-    assert found is not None
-    return InstanceId(found["name"], life)
-
-
-def _life(found: re.Match[str] | None, text: str) -> Life:
+    found = _is_name(text)
     if found is None or int(found["incarnation"]) > MOST_INCARNATION:
-        raise BadName(f"{text!r:.200} is no name of this cluster; one is chat-1a2b3c4d@n7.3")
+        raise Refusal(
+            "not-found", f"{text!r:.200} is no name of this cluster; one is chat-1a2b3c4d@n7.3"
+        )
     return Life(found["node"], int(found["incarnation"]))

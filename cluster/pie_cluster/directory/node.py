@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-import msgspec
-
 from pie_cluster.directory.names import Life
 from pie_cluster.wire.messages import NO_WORKER, Join, Load
 
@@ -103,18 +101,6 @@ class Node:
         pool = self.pool
         full = self.instances >= self.what.most_instances or pool > FULL_POOL
         self._pool_seconds = FULL if full else POOL_SECONDS * pool
-
-    def as_join(self, now: float) -> Join:
-        """What a node would tell that joins now with what this one has, but for exports."""
-        queued = int(self.waiting_seconds(now) / self.token_seconds)
-        return msgspec.structs.replace(
-            self.what,
-            load=Load(self.instances, queued, self.used_tokens),
-            cached=list(self.cached.items()),
-            exports=[],
-            drain_ms=None,
-            again=False,
-        )
 
     @property
     def state(self) -> State:

@@ -1,4 +1,6 @@
-"""`python -m pie_cluster.gateway --config JSON`: the address that clients are given."""
+"""`python -m pie_cluster.gateway --config JSON`: the address that clients are given, and the
+directory of the cluster.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from pie_cluster.config import member_of
+from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.gateway.everywhere import ClusterSettings
 from pie_cluster.gateway.methods import GatewayMethods
-from pie_cluster.gateway.placements import Placements
 from pie_cluster.gateway.relay import Relay
-from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.fetching import member_key
 from pie_cluster.node.links import NodeLinks
 from pie_control.confined.pool import ConfinedPool
@@ -39,20 +40,19 @@ if TYPE_CHECKING:
 
 
 class Gateway:
-    """The parts of a gateway. It keeps nothing: killed and started again, it goes on."""
+    """The parts of a gateway, and of the directory. Killed and started again, it goes on."""
 
     def __init__(self, config: ServerConfig) -> None:
         """Nothing listens before `run`.
 
         Raises:
             KeyProblem: if a key cannot be read.
-            UnknownPolicy: of placements.
+            LivesUnusable, UnknownPolicy, EndpointRefused: of the directory.
         """
         member = member_of(config)
         clock = trio.lowlevel.current_clock().current_time
         self._confined = ConfinedPool(config.confined)
-        self._directory = DirectoryLink(member)
-        self._placements = Placements(member.policy, self._directory, clock)
+        self._directory = DirectoryServer(member, config.data_folder, clock)
         self._links = NodeLinks(partial(member_key, member))
         programs = ProgramStore(
             config.data_folder / "programs", config.max_program_bytes, time.time_ns
@@ -84,7 +84,6 @@ class Gateway:
             shares,
             programs,
             self._directory,
-            self._placements,
             self._links,
             self._confined,
             prepare,
@@ -103,8 +102,7 @@ class Gateway:
         """Serves until cancelled; reports the endpoint once it listens."""
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self._directory.run)
-                nursery.start_soon(self._placements.run)
+                nursery.start_soon(self._directory.run)
                 await nursery.start(self._links.run)
                 await nursery.start(self._relay.run)
                 endpoint = await nursery.start(self._rpc.run)

@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 import structlog
 import trio
 
-from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.node.links import NodeLinks
-from pie_cluster.wire.messages import NodeFacts, NodeList, Nodes
+from pie_cluster.wire.messages import NodeFacts
 from pie_control.data_folder import SettingsFolder
-from pie_control.errors import ApiError, Refusal
+from pie_control.errors import Refusal
 from pie_py.client.errors import ClientError, RpcError
 
 log = structlog.get_logger("pie.cluster")
@@ -56,7 +56,7 @@ def mcp_server(user: str, name: str, fields: Mapping[str, Any]) -> Setting:
 class ClusterSettings:
     """Brings nodes to what is set."""
 
-    def __init__(self, folder: Path, directory: DirectoryLink, links: NodeLinks) -> None:
+    def __init__(self, folder: Path, directory: DirectoryServer, links: NodeLinks) -> None:
         """Reads what was set before, in the folder of the cluster's data."""
         self._adapters = SettingsFolder(folder / "adapters", "model", "name", "folder")
         self._servers = SettingsFolder(folder / "mcp", "user", "name", "fields")
@@ -76,11 +76,8 @@ class ClusterSettings:
             await trio.sleep(LOOK_SECONDS)
             if not self._set and not any(self._told.values()):
                 continue
-            try:
-                async with self._changing:
-                    await self._bring(await self._nodes())
-            except (ApiError, Refusal) as error:  # the directory is away
-                log.warning("nodes cannot be looked at", reason=error.message)
+            async with self._changing:
+                await self._bring(self._nodes())
 
     async def load_adapter(self, model: str, name: str, folder: str) -> None:
         """Loads an adapter on every node.
@@ -126,7 +123,7 @@ class ClusterSettings:
         async with self._changing:
             if key in self._set:
                 raise Refusal("already-exists", f"{key[2]!r} is there already")
-            nodes = await self._some()
+            nodes = self._some()
             errors = await self._ask(nodes, setting.method, setting.params)
             took = {life: node for life, node in nodes.items() if life not in errors}
             error = _first(errors, "already-exists" if took else None)
@@ -141,7 +138,7 @@ class ClusterSettings:
     async def _take_back(self, key: Key, setting: Setting) -> None:
         """Has no node have it, or all as before."""
         async with self._changing:
-            nodes = await self._some()
+            nodes = self._some()
             errors = await self._ask(nodes, setting.back, setting.back_params)
             took = {life: node for life, node in nodes.items() if life not in errors}
             error = _first(errors, "not-found" if took or key in self._set else None)
@@ -176,18 +173,16 @@ class ClusterSettings:
                 if error is not None:
                     log.error("a node has less than others", node=life, reason=error.message)
 
-    async def _some(self) -> Lives:
+    def _some(self) -> Lives:
         """The nodes to ask, of which there must be one that can refuse."""
-        nodes = _ready(await self._nodes())
+        nodes = _ready(self._nodes())
         if not nodes:
             raise Refusal("busy", "no node of the cluster serves; try again")
         return nodes
 
-    async def _nodes(self) -> Lives:
+    def _nodes(self) -> Lives:
         """All that the directory lists, in whatever state."""
-        answer = await self._directory.ask(Nodes)
-        assert isinstance(answer, NodeList)
-        return {f"{node.node}.{node.incarnation}": node for node in answer.nodes}
+        return {f"{node.node}.{node.incarnation}": node for node in self._directory.nodes()}
 
     async def _ask(self, nodes: Lives, method: str, asked: Mapping[str, Any]) -> dict[str, Refusal]:
         """What nodes refuse, by life; nothing of those that have done it."""

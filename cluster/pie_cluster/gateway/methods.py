@@ -15,20 +15,12 @@ import msgspec
 import structlog
 import trio
 
+from pie_cluster.directory.directory import PlacementRequest
+from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.gateway.everywhere import ClusterSettings
-from pie_cluster.gateway.placements import Placements
 from pie_cluster.gateway.relay import Relay
-from pie_cluster.node.directory_link import DirectoryLink
-from pie_cluster.node.links import NodeLinks, described
-from pie_cluster.wire.messages import (
-    Drain,
-    NodeAddress,
-    NodeFacts,
-    NodeList,
-    Nodes,
-    PlaceLaunch,
-    Where,
-)
+from pie_cluster.node.links import NodeLinks, check_member
+from pie_cluster.wire.messages import NodeFacts
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import Program, ProgramStore
@@ -62,8 +54,7 @@ class GatewayMethods:
         config: ServerConfig,
         shares: Shares,
         programs: ProgramStore,
-        directory: DirectoryLink,
-        placements: Placements,
+        directory: DirectoryServer,
         links: NodeLinks,
         confined: ConfinedPool,
         prepare: Callable[[Program], Awaitable[None]],
@@ -78,8 +69,7 @@ class GatewayMethods:
         Args:
             config: of the gateway.
             programs: of the cluster.
-            directory: tells of nodes.
-            placements: of launches.
+            directory: tells of nodes, and where launches go.
             links: to the nodes.
             confined: checks Python sources.
             prepare: checks components by compiling them.
@@ -92,7 +82,6 @@ class GatewayMethods:
         self._config = config
         self._programs = programs
         self._directory = directory
-        self._placements = placements
         self._links = links
         self._restarts = restarts
         self._everywhere = everywhere
@@ -123,56 +112,43 @@ class GatewayMethods:
 
     # Where things are
 
-    def _place(self, session: Session, asked: methods.Place) -> Any:
+    async def _place(self, session: Session, asked: methods.Place) -> Any:
         program = self._programs.find(asked.program, session.user)
-        if asked.near is None and not asked.avoid:
-            there = self._placements.place(session.user, program.hash)
-            if there is not None:
-                return _placed(there, program)
-        return self._ask_place(session, program, asked)
-
-    async def _ask_place(self, session: Session, program: Program, asked: methods.Place) -> Any:
-        answer = await self._directory.ask(
-            lambda number: PlaceLaunch(
-                number, session.user, program.hash, asked.near, None, asked.avoid
-            )
-        )
-        return _placed(answer, program)
+        request = PlacementRequest(session.user, program.hash, asked.near, None, asked.avoid)
+        there = await self._directory.place(request)
+        return {**there.described(), "hash": program.hash, "program": program.name}
 
     async def _where(self, session: Session, asked: methods.Where) -> Any:
         try:
             if asked.lost:
                 raise Refusal("node-lost", f"{asked.instance} is not launched again")
-            answer = await self._directory.ask(
-                lambda number: Where(number, asked.instance, asked.broken)
-            )
+            there = await self._directory.where(asked.instance, broken=asked.broken)
         except Refusal as refusal:
             if refusal.code != "node-lost" or "@" not in asked.instance or self._restarts is None:
                 raise
             return await self._restarts.where(asked.instance, session.scope, refusal)
-        return _there(answer)
+        return there.described()
 
     def _relay(self, session: Session, asked: methods.Relay) -> Any:
         return self._relays.ticket(asked.life, session.user)
 
-    async def _nodes(self, session: Session, asked: methods.Nodes) -> Any:
-        return [msgspec.structs.asdict(node) for node in await self._all()]
+    def _nodes(self, session: Session, asked: methods.Nodes) -> Any:
+        return [msgspec.structs.asdict(node) for node in self._all()]
 
-    async def _drain(self, session: Session, asked: methods.Drain) -> Any:
+    def _drain(self, session: Session, asked: methods.Drain) -> Any:
         session.check_admin(self._config.admins)
-        await self._directory.ask(lambda number: Drain(number, asked.node, asked.seconds))
+        self._directory.drain(asked.node, asked.seconds)
 
-    async def _all(self) -> list[NodeFacts]:
-        answer = await self._directory.ask(Nodes)
-        assert isinstance(answer, NodeList)
-        self._links.keep_only({node.endpoint for node in answer.nodes})
-        return answer.nodes
+    def _all(self) -> list[NodeFacts]:
+        nodes = self._directory.nodes()
+        self._links.keep_only({node.endpoint for node in nodes})
+        return nodes
 
     # Of all nodes
 
     async def _ask_all(self, method: str, **asked: Any) -> dict[str, Any]:
         """The answers of the nodes that answer, by node."""
-        nodes = [n for n in await self._all() if n.state in ("ready", "draining")]
+        nodes = [n for n in self._all() if n.state in ("ready", "draining")]
         answers: dict[str, Any] = {}
 
         async def ask(node: NodeFacts) -> None:
@@ -190,7 +166,7 @@ class GatewayMethods:
         return {node.node: answers[node.node] for node in nodes if node.node in answers}
 
     async def _server(self, session: Session, asked: methods.Server) -> Any:
-        nodes = await self._all()
+        nodes = self._all()
         told = await self._ask_all("server")
         return {
             "version": __version__,
@@ -283,7 +259,7 @@ class GatewayMethods:
     async def _remove_program(self, session: Session, asked: methods.RemoveProgram) -> Any:
         programs = self._kept.to_remove(session, asked)
         hashes = {program.hash for program in programs}
-        nodes = await self._all()
+        nodes = self._all()
         running = [
             one
             for instances in (await self._ask_all("instances")).values()
@@ -299,26 +275,12 @@ class GatewayMethods:
         return self._kept.remove(programs)
 
     def _program(self, session: Session, asked: methods.Program) -> Any:
-        self._check_member(session)
+        check_member(session)
         return describe_program(self._programs.find(asked.hash, asked.user))
 
     def _program_bytes(self, session: Session, asked: methods.ProgramBytes) -> Any:
-        self._check_member(session)
+        check_member(session)
         program = self._programs.find(asked.hash, asked.user)
         with Path(program.path).open("rb") as file:
             file.seek(asked.offset)
             return file.read(CHUNK_BYTES)
-
-    def _check_member(self, session: Session) -> None:
-        """On loopback every client is the operator, who may read what is uploaded."""
-        if session.user != LOCAL_USER:
-            raise ApiError("permission-denied", "only nodes of the cluster may ask for programs")
-
-
-def _placed(answer: object, program: Program) -> dict[str, Any]:
-    return {**_there(answer), "hash": program.hash, "program": program.name}
-
-
-def _there(answer: object) -> dict[str, Any]:
-    assert isinstance(answer, NodeAddress)
-    return described(answer)

@@ -18,10 +18,9 @@ from typing import Any
 import structlog
 import trio
 
+from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.gateway.splicing import Splicing
 from pie_cluster.gateway.tickets import BadTicket, Tickets
-from pie_cluster.node.directory_link import DirectoryLink
-from pie_cluster.wire.messages import NodeAddress, Where
 from pie_cluster.wire.relayed import SIGNATURE_BYTES, TICKET_BYTES, NoTicket, parted
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.endpoint import EndpointRefused
@@ -56,7 +55,7 @@ OPTIONS = (
 class Relay:
     """Gives out tickets, and connects who comes with one."""
 
-    def __init__(self, directory: DirectoryLink, config: ServerConfig, relay_port: int) -> None:
+    def __init__(self, directory: DirectoryServer, config: ServerConfig, relay_port: int) -> None:
         """Nothing listens before `run`.
 
         Args:
@@ -154,11 +153,9 @@ class Relay:
                 stack.pop_all()
 
     async def _reach(self, life: str) -> trio.SocketStream:
-        told = await self._directory.ask(partial(Where, instance=life))
-        assert isinstance(told, NodeAddress)
-        endpoint = parse_endpoint(told.endpoint)
+        endpoint = parse_endpoint((await self._directory.where(life)).endpoint)
         if endpoint.host is None:
-            raise BadEndpoint(f"{told.endpoint} is reached from its own machine alone")
+            raise BadEndpoint(f"{endpoint.text} is reached from its own machine alone")
         port = int(endpoint.text.rpartition(":")[2])
         with trio.fail_after(CONNECT_SECONDS):
             return await trio.open_tcp_stream(endpoint.host.strip("[]"), port)

@@ -18,9 +18,10 @@ import trio
 from pie_cluster.database.launches import Launch, Launches
 from pie_cluster.database.leases import Leases
 from pie_cluster.database.statements import Connection, DatabaseAway
-from pie_cluster.node.directory_link import DirectoryLink
-from pie_cluster.node.links import NodeLinks, described
-from pie_cluster.wire.messages import MOST_AVOIDED, NodeAddress, PlaceLaunch, Where
+from pie_cluster.directory.directory import PlacementRequest
+from pie_cluster.directory.server import DirectoryServer
+from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.messages import MOST_AVOIDED
 from pie_control.errors import ApiError, Refusal
 from pie_control.store.entries import StoreUnusable
 from pie_control.store.postgres import SharedDatabase
@@ -45,7 +46,7 @@ class Restarts:
     def __init__(
         self,
         store: StoreConfig,
-        directory: DirectoryLink,
+        directory: DirectoryServer,
         links: NodeLinks,
         clock: Callable[[], float],
     ) -> None:
@@ -111,13 +112,10 @@ class Restarts:
         refused = self._refused.pop(launch.name, [])[-MOST_AVOIDED + 1 :]
         try:
             with trio.move_on_after(LAUNCH_SECONDS):
-                there = await self._directory.ask(
-                    lambda number: PlaceLaunch(
-                        number, launch.user, launch.program, None, None, [launch.life, *refused]
-                    )
-                )
-                assert isinstance(there, NodeAddress)
-                refused.append(f"{there.node}.{there.incarnation}")
+                avoid = [launch.life, *refused]
+                request = PlacementRequest(launch.user, launch.program, avoid=avoid)
+                there = await self._directory.place(request)
+                refused.append(str(there.life))
                 told = await self._links.ask(
                     there.endpoint,
                     there.public_key,
@@ -170,14 +168,9 @@ class Restarts:
                 if launch.lease is not None and launch.life != life:
                     present = f"{name}@{launch.life}"
                     try:
-                        there = await self._directory.ask(partial(_where, present))
-                        assert isinstance(there, NodeAddress)
-                        return {**described(there), "instance": present}
+                        there = await self._directory.where(present)
+                        return {**there.described(), "instance": present}
                     except Refusal:  # lost as well
                         life = launch.life
                 await trio.sleep(LOOK_SECONDS / 2)
         raise ApiError("busy", f"{name} waits to be launched again; ask again later")
-
-
-def _where(instance: str, number: int) -> Where:
-    return Where(number, instance)

@@ -25,19 +25,18 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from pie_cluster.config import read_member_pair
-from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
+from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
 from pie_cluster.machines.node_keeper import NodeKeeper, no_hosts
 from pie_cluster.machines.rank_keeper import RankKeeper
 from pie_cluster.machines.settings import (
     Machine,
     Names,
     Token,
+    directory_of,
     machine_resource,
-    member_keys_file,
     waiting,
 )
-from pie_cluster.wire.messages import Begin, NodeList, Nodes
+from pie_cluster.wire.messages import Begin
 from pie_py.config.child import exit_with_parent, report_ready
 
 log = logging.getLogger("pie.actors")
@@ -320,14 +319,11 @@ def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
     Raises:
         DirectoryAway, DirectoryRefuses: another try may do it.
     """
-    keys, names = member_keys_file(folder, token), Names(folder)
-    with Directory(token.directory, None if keys is None else read_member_pair(keys)) as directory:
-        answer = directory.ask(Nodes(directory.next_number))
-        assert isinstance(answer, NodeList)
-        for name in set(names.read()) - {node.node for node in answer.nodes}:
-            question = Begin(directory.next_number, name, waiting(token, machine))
+    names = Names(folder)
+    with directory_of(folder, token) as directory:
+        for name in set(names.read()) - {node.node for node in directory.nodes()}:
             try:
-                directory.ask(question)
+                directory.ask(Begin, name, waiting(token, machine))
             except DirectoryRefuses as error:
                 if error.code != "drained":  # where another machine had it
                     raise

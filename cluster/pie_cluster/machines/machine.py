@@ -1,6 +1,6 @@
 """`python -m pie_cluster.machines.machine FOLDER`: keeps what a machine runs beside its nodes.
 
-On the head that is Ray's head, the directory and the gateway; elsewhere one Ray agent. What has
+On the head that is Ray's head and the gateway; elsewhere one Ray agent. What has
 ended is started again. Nodes are Ray's to start: see `actors.py`.
 """
 
@@ -45,6 +45,7 @@ class MachineKeeper:
         self._stopping = False
         self._placed = 0  # starts of Ray after which nodes were placed
         self._placing: Child | None = None
+        self._place_again, self._pauses = 0.0, _backoff()
 
     def run(self) -> None:
         """Keeps them until SIGTERM, then ends them all."""
@@ -76,7 +77,7 @@ class MachineKeeper:
         """How each of its processes is started, Ray's first."""
         starts: dict[str, Callable[[], Child]] = {"ray": self._ray}
         if self._machine.role == "head":
-            starts |= {"directory": self._directory, "gateway": self._gateway}
+            starts["gateway"] = self._gateway
             if self._machine.autoscale is not None:
                 starts["scaler"] = self._scaler
         if self._machine.gateway is not None:
@@ -91,11 +92,13 @@ class MachineKeeper:
         if self._machine.role == "head":
             return
         if self._placing is None:
-            if self._placed < starts:
+            if self._placed < starts and time.monotonic() >= self._place_again:
+                self._pauses.start()
                 with suppress(OSError):  # as of any other process: at the next look
                     self._placing = self._placer()
         elif (status := self._placing.status) is not None:
             self._placing = None
+            self._place_again = time.monotonic() + self._pauses.pause()
             if status == 0:
                 self._placed = starts
 
@@ -143,24 +146,14 @@ class MachineKeeper:
         options += [f"--object-store-memory={100 << 20}"]
         return self._of_ray("ray", "pie_cluster.machines.ray_start", "start", "--block", *options)
 
-    def _directory(self) -> Child:
-        config = {
-            "endpoint": self._token.directory,
-            "folder": str(self._folder),
-            "policy": self._machine.policy,
-            "models": self._token.models,
-            "keys": None if self._keys is None else str(self._keys),
-            "users": None if self._keys is None else self._token.server["data_folder"],
-        }
-        module = "pie_cluster.directory"
-        return self._module("directory", module, json.dumps(config))
-
     def _scaler(self) -> Child:
         return self._of_ray("scaler", "pie_cluster.machines.scaler", str(self._folder))
 
     def _gateway(self) -> Child:
         member = MemberConfig(
             directory=self._token.directory,
+            folder=self._folder,
+            models=self._token.models,
             policy=self._machine.policy,
             relay_port=self._token.relay_port,
             keys=self._keys,

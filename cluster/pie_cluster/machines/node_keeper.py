@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pie_cluster.config import FurtherRanks, MemberConfig, read_member_pair
+from pie_cluster.config import FurtherRanks, MemberConfig
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_cluster.machines.endings import how_ended, memory_kills
 from pie_cluster.machines.settings import (
     Machine,
     Token,
+    directory_of,
     member_keys_file,
     waiting,
     without_ray,
@@ -68,8 +69,7 @@ class NodeKeeper:
     def run(self) -> str:
         """Keeps the node until it is drained; returns why it has ended."""
         reason, backoff = self._reason, Backoff(first=FIRST_PAUSE)
-        pair = None if self._keys is None else read_member_pair(self._keys)
-        with Directory(self._token.directory, pair) as directory:
+        with directory_of(self._folder, self._token) as directory:
             while True:
                 # That a life has ended is told at once, whatever the next one waits for.
                 hosts = self._await_hosts(0 if reason else HOSTS_SECONDS)
@@ -93,9 +93,8 @@ class NodeKeeper:
                 time.sleep(backoff.pause())
 
     def _begin(self, directory: Directory, reason: str) -> int | None:
-        question = Begin(directory.next_number, self._node, reason[:MOST_REASON])
         try:
-            answer = directory.ask(question)
+            answer = directory.ask(Begin, self._node, reason[:MOST_REASON])
         except DirectoryAway as error:
             log.warning("%s", error)
             return None

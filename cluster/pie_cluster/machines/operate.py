@@ -16,24 +16,22 @@ from typing import Any
 import psutil
 from pydantic import ValidationError
 
-from pie_cluster.config import read_member_pair
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_cluster.machines import http_gateway
 from pie_cluster.machines.keepers import check_keeper, keeper, start_keeper
 from pie_cluster.machines.settings import (
     STATE_FILE,
     TOKEN_FILE,
-    WAITS,
     ClusterConfig,
     ClusterProblem,
     Machine,
     Names,
     Token,
-    member_keys_file,
+    directory_of,
     write_private,
 )
 from pie_cluster.machines.token import check_room, check_versions, make_token, own_address
-from pie_cluster.wire.messages import Allot, Allotted, Drain, NodeFacts, NodeList, Nodes
+from pie_cluster.wire.messages import WAITS, Drain, NodeFacts
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.keys import KeyProblem
 
@@ -157,9 +155,7 @@ def nodes_of(token: Token, folder: Path) -> list[NodeFacts]:
         ClusterProblem: if it does not answer.
     """
     with _directory(token, folder) as directory:
-        answer = directory.ask(Nodes(directory.next_number))
-        assert isinstance(answer, NodeList)
-        return answer.nodes
+        return directory.nodes()
 
 
 def drain(token: Token, folder: Path, node: str, seconds: float, again: bool = False) -> None:
@@ -170,7 +166,7 @@ def drain(token: Token, folder: Path, node: str, seconds: float, again: bool = F
         ClusterProblem: if it cannot be drained, or the directory does not answer.
     """
     with _directory(token, folder) as directory:
-        directory.ask(Drain(directory.next_number, node, seconds, again))
+        directory.ask(Drain, node, seconds, again)
 
 
 def down(folder: Path, nodes: bool = True) -> bool:
@@ -299,10 +295,7 @@ def _add_nodes(
         if not runs and len(names) == machine.nodes:
             _check_not_elsewhere(directory, names)
         elif not runs:
-            allot = Allot(directory.next_number, machine.nodes, token.models)
-            answer = directory.ask(allot)
-            assert isinstance(answer, Allotted)
-            names = answer.names
+            names = directory.allot(machine.nodes, token.models)
             Names(folder).write(names)
         write_private(folder / "token.json", token.model_dump_json(indent=1))  # it is let in
         if runs:
@@ -316,9 +309,7 @@ def _add_nodes(
             time.sleep(LOOK_SECONDS)
             check_keeper(folder)
             _check_let_in(folder)
-            answer = directory.ask(Nodes(directory.next_number))
-            assert isinstance(answer, NodeList)
-            found = {node.node: node for node in answer.nodes}
+            found = {node.node: node for node in directory.nodes()}
             for name in names:
                 if name in found and (reason := _failure(found[name])):
                     raise ClusterProblem(f"node {name} does not start: {reason}")
@@ -353,13 +344,8 @@ def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:
     """Nodes of a folder that serve while nothing runs in it are those of a copy of the folder."""
     end = time.monotonic() + FORGET_SECONDS
     while True:
-        answer = directory.ask(Nodes(directory.next_number))
-        assert isinstance(answer, NodeList)
-        serve = [
-            n.node
-            for n in answer.nodes
-            if n.node in names and n.state in ("ready", "draining", "no-worker")
-        ]
+        states = "ready", "draining", "no-worker"
+        serve = [n.node for n in directory.nodes() if n.node in names and n.state in states]
         if not serve:
             return
         if time.monotonic() > end:
@@ -373,7 +359,7 @@ def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:
 def _wait_for_head(folder: Path, token: Token, also: set[str]) -> None:
     end = time.monotonic() + START_SECONDS
     ray = parse_endpoint(f"tcp://{token.ray}")
-    waiting = {"directory", "gateway", "ray", *also}
+    waiting = {"gateway", "ray", *also}
     while waiting and time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
         check_keeper(folder)
@@ -428,9 +414,7 @@ def _locked(folder: Path) -> Iterator[None]:
 @contextmanager
 def _directory(token: Token, folder: Path) -> Iterator[Directory]:
     try:
-        keys = member_keys_file(folder, token)
-        pair = None if keys is None else read_member_pair(keys)
-        with Directory(token.directory, pair) as directory:
+        with directory_of(folder, token) as directory:
             yield directory
     except (DirectoryAway, DirectoryRefuses, KeyProblem) as error:
         raise ClusterProblem(str(error)) from None

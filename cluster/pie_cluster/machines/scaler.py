@@ -11,12 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from pie_cluster.config import read_member_pair
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_cluster.machines.actors import ask_for_node, connect, give_up_node, placed_nodes
 from pie_cluster.machines.autoscale import Autoscale, Autoscaler
-from pie_cluster.machines.settings import Machine, Token, member_keys_file
-from pie_cluster.wire.messages import Allot, Allotted, Drain, NodeList, Nodes
+from pie_cluster.machines.settings import Machine, Token, directory_of
+from pie_cluster.wire.messages import Drain
 from pie_py.config.child import exit_with_parent
 
 log = logging.getLogger("pie.scaler")
@@ -43,10 +42,9 @@ class Scaler:
         """
         directory = self._directory
         placed = placed_nodes()
-        answer = directory.ask(Nodes(directory.next_number))
-        assert isinstance(answer, NodeList)
-        self._asked -= {node.node for node in answer.nodes}
-        change = self._scaler.decide(answer.nodes, placed, self._asked, time.monotonic())
+        nodes = directory.nodes()
+        self._asked -= {node.node for node in nodes}
+        change = self._scaler.decide(nodes, placed, self._asked, time.monotonic())
         if change.add:
             self._add(change.add)
         for name in change.cancel:
@@ -55,14 +53,10 @@ class Scaler:
             give_up_node(name)
         for name in change.drain:
             log.info("%s is drained", name)
-            seconds = self._settings.drain_seconds
-            directory.ask(Drain(directory.next_number, name, seconds))
+            directory.ask(Drain, name, self._settings.drain_seconds)
 
     def _add(self, count: int) -> None:
-        allot = Allot(self._directory.next_number, count, self._models)
-        answer = self._directory.ask(allot)
-        assert isinstance(answer, Allotted)
-        for name in answer.names:
+        for name in self._directory.allot(count, self._models):
             log.info("%s is asked for", name)
             self._asked.add(name)
             ask_for_node(name, self._settings.gpus)
@@ -76,9 +70,8 @@ def main() -> None:
     token = Token.read(folder / "token.json")
     machine = Machine.model_validate_json((folder / "machine.json").read_text())
     assert machine.autoscale is not None, "its keeper has looked"
-    keys = member_keys_file(folder, token)
     connect(token, machine.host, folder)
-    with Directory(token.directory, None if keys is None else read_member_pair(keys)) as directory:
+    with directory_of(folder, token) as directory:
         scaler = Scaler(machine.autoscale, directory, token.models)
         while True:
             try:

@@ -20,15 +20,17 @@ from pydantic import (
     model_validator,
 )
 
+from pie_cluster.config import read_member_pair
+from pie_cluster.directory.asking import Directory
 from pie_cluster.directory.policies import load_policy
 from pie_cluster.machines.autoscale import Autoscale
+from pie_cluster.wire.messages import WAITS
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.plugins import UnknownPolicy
 from pie_py.config.server import ServerConfig
 
 TOKEN_FILE = "token.json"
 STATE_FILE = "machine.json"
-WAITS = "waits for "  # why a node does not start that needs other machines
 
 
 class ClusterProblem(Exception):
@@ -256,6 +258,16 @@ def member_keys_file(folder: Path, token: Token) -> Path | None:
     if not path.exists() or path.read_text(encoding="utf-8") != text:  # of another cluster
         write_private(path, text)
     return path
+
+
+def directory_of(folder: Path, token: Token) -> Directory:
+    """The connection of a machine's folder to the directory.
+
+    Raises:
+        KeyProblem: if the members' keys cannot be read.
+    """
+    keys = member_keys_file(folder, token)
+    return Directory(token.directory, None if keys is None else read_member_pair(keys))
 
 
 def without_ray() -> dict[str, str]:

@@ -58,19 +58,17 @@ class GiveUp:
 class BusLink:
     """A connection to one life of one node."""
 
-    def __init__(self, life: str, endpoint: str, secret: bytes) -> None:
+    def __init__(self, life: str, endpoint: str) -> None:
         """Nothing is sent before `run`.
 
         Args:
             life: of the owner.
             endpoint: of the owner.
-            secret: of the cluster.
         """
         self.life = life
         self.joined = trio.Event()  # set once calls may be made, or it is over
         self.over: str | None = None  # why nothing comes of it any more
         self._endpoint = endpoint
-        self._secret = secret
         self._connection: Connection | None = None
         self._futures: dict[tuple[str, int], Future] = {}  # by instance, and handle there
         # Instances with a call under way: what was told of their futures before its answer.
@@ -102,7 +100,7 @@ class BusLink:
         if problem is not None:
             return str(problem)
         try:
-            await connection.request("bus-join", life=own_life, secret=self._secret)
+            await connection.request("bus-join", life=own_life)
             self._connection = connection
             nursery.start_soon(self._tell_dropped_soon, connection)
             self.joined.set()

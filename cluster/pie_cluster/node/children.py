@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from pie_cluster.node.directory_link import DirectoryLink
-from pie_cluster.node.links import NodeLinks
+from pie_cluster.node.links import NodeLinks, check_member
 from pie_cluster.wire.messages import NodeAddress, PlaceLaunch
 from pie_control.errors import ApiError, NoRoom, Refusal
 from pie_control.instances.instance import Fence, Instance, InstanceEnded, InstanceState
@@ -41,7 +41,6 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
 class LaunchParams(msgspec.Struct):
     """Of `child-launch`."""
 
-    secret: bytes
     user: Text
     program: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     args: list[str]
@@ -64,7 +63,6 @@ class ChildHost:
         launcher: Launcher,
         programs: ProgramStore,
         fetch: Callable[[str, str], Awaitable[None]],
-        check_node: Callable[[bytes], None],
         clock: Callable[[], float],
     ) -> None:
         """Takes its parts.
@@ -74,14 +72,12 @@ class ChildHost:
             launcher: starts them.
             programs: that are here.
             fetch: has one here, by its hash and for a user.
-            check_node: refuses who does not know the secret of the cluster's nodes.
             clock: trio's, in seconds.
         """
         self._registry = registry
         self._launcher = launcher
         self._programs = programs
         self._fetch = fetch
-        self._check_node = check_node
         self._clock = clock
         self._children: dict[Session, dict[str, Instance]] = {}
         self.methods: dict[str, Method] = {
@@ -106,7 +102,7 @@ class ChildHost:
         )
 
     async def _launch(self, session: Session, asked: LaunchParams) -> dict[str, str]:
-        self._check_node(asked.secret)
+        check_member(session)
         if not self._programs.has(asked.program):
             await self._fetch(asked.program, asked.user)
         program = self._programs.find(asked.program, asked.user)
@@ -148,21 +144,17 @@ class ChildHost:
 class ChildrenElsewhere:
     """Launches children on other nodes."""
 
-    def __init__(
-        self, life: str, directory: DirectoryLink, links: NodeLinks, secret: Callable[[], bytes]
-    ) -> None:
+    def __init__(self, life: str, directory: DirectoryLink, links: NodeLinks) -> None:
         """Nothing is asked yet.
 
         Args:
             life: of this node.
             directory: places launches.
             links: to the other nodes.
-            secret: of the cluster's nodes.
         """
         self._life = life
         self._directory = directory
         self._links = links
-        self._secret = secret
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
@@ -213,7 +205,6 @@ class ChildrenElsewhere:
             there.public_key,
             "child-launch",
             on_late=late,
-            secret=self._secret(),
             user=parent.user,
             program=program.hash,
             args=args,
@@ -266,7 +257,7 @@ class _ChildElsewhere:
 
 
 def _place(parent: Instance, program: Program, avoid: list[str], number: int) -> PlaceLaunch:
-    return PlaceLaunch(number, parent.user, program.hash, None, parent.id, avoid)
+    return PlaceLaunch(number, parent.user, program.hash, parent.id, avoid)
 
 
 def _lost(child: str, life: str, error: Exception) -> ApiError:

@@ -13,7 +13,6 @@ from pie_cluster.config import MemberConfig
 from pie_cluster.wire.messages import (
     UNASKED,
     Answer,
-    News,
     NotOfCluster,
     Question,
     Refused,
@@ -47,7 +46,7 @@ class DirectoryLink:
         self._socket = Socket(member_dealer(self._context, config.directory, config.pair()))
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Callable[[Answer], None]] = {}
-        self.on_told: Callable[[ToNode | News], None] = lambda told: None  # of what is no answer
+        self.on_told: Callable[[ToNode], None] = lambda told: None  # of what is no answer
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Receives until cancelled."""

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 import trio
 
+from pie_cluster.node.links import check_member
 from pie_control.errors import ApiError, Refusal
 from pie_control.instances.futures import Future, FutureKind, FutureTable
 from pie_control.rpc.params import Method
@@ -41,7 +42,6 @@ class JoinParams(msgspec.Struct):
     """Of `bus-join`."""
 
     life: Text
-    secret: bytes
 
 
 class CallParams(msgspec.Struct):
@@ -97,7 +97,6 @@ class BusHost:
         bus: Bus,
         limits: Limits,
         owns: Callable[[str], bool],
-        check_node: Callable[[bytes], None],
         clock: Callable[[], float],
     ) -> None:
         """No node is connected.
@@ -106,13 +105,11 @@ class BusHost:
             bus: with all of the users that this node owns.
             limits: of each instance.
             owns: whether this node has the topics of a user.
-            check_node: refuses who does not know the secret of the cluster's nodes.
             clock: trio's, in seconds.
         """
         self._bus = bus
         self._limits = limits
         self._owns = owns
-        self._check_node = check_node
         self._clock = clock
         self._peers: dict[Session, _Peer] = {}
         self.methods: dict[str, Method] = {
@@ -164,7 +161,7 @@ class BusHost:
     # Requests
 
     def _join(self, session: Session, asked: JoinParams) -> None:
-        self._check_node(asked.secret)
+        check_member(session)
         for other, peer in list(self._peers.items()):
             if peer.life == asked.life:
                 self._end(other, "it has connected anew")

@@ -10,11 +10,11 @@ from typing import Any
 import structlog
 import trio
 
-from pie_cluster.wire.messages import NodeAddress
+from pie_control.errors import ApiError
+from pie_control.rpc.session import Session
 from pie_py.client.connection import Connection
-from pie_py.client.errors import ClientError
 from pie_py.config.endpoint import parse_endpoint
-from pie_py.config.keys import ClientKey
+from pie_py.config.keys import LOCAL_USER, ClientKey
 
 log = structlog.get_logger("pie.cluster")
 
@@ -41,6 +41,17 @@ async def connected(endpoint: str, key: ClientKey | None) -> AsyncIterator[Conne
         nursery.cancel_scope.cancel()
     if raised is not None:
         raise raised
+
+
+def check_member(session: Session) -> None:
+    """Refuses who is no member of the cluster. On loopback every client is the operator, who may do
+    what members do.
+
+    Raises:
+        ApiError: `permission-denied`.
+    """
+    if session.user != LOCAL_USER:
+        raise ApiError("permission-denied", "only nodes of the cluster may ask for this")
 
 
 class NodeLinks:
@@ -120,17 +131,5 @@ class NodeLinks:
             scope.cancel()
 
 
-def described(there: NodeAddress) -> dict[str, Any]:
-    """A node as clients are told of it."""
-    return {
-        "node": f"{there.node}.{there.incarnation}",
-        "endpoint": there.endpoint,
-        "key": there.public_key,
-    }
-
-
 async def _run(connection: Connection, task_status: trio.TaskStatus[None]) -> None:
     await connection.run(task_status=task_status)
-
-
-__all__ = ["ClientError", "NodeLinks", "connected", "described"]

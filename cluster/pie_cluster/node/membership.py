@@ -19,7 +19,6 @@ from pie_cluster.wire.messages import (
     Fenced,
     Join,
     JoinAgain,
-    News,
     Renewed,
     Report,
     ToNode,
@@ -119,7 +118,7 @@ class Membership:
         if self._directory.say(message) and isinstance(message, Report):
             self._number = message.number
 
-    def _take(self, message: ToNode | News) -> None:
+    def _take(self, message: ToNode) -> None:
         match message:
             case Renewed(number, drain_ms, keys, again):
                 self._again = again

@@ -6,7 +6,6 @@ stay there until nothing is left of the user, or the lease is lost.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,7 +17,7 @@ from pie_cluster.database.owners import Owner, Owners
 from pie_cluster.database.statements import Connection, DatabaseAway
 from pie_cluster.node.bus_link import BusLink, lost
 from pie_cluster.node.lease import NodeLease
-from pie_control.errors import ApiError, Refusal
+from pie_control.errors import ApiError
 from pie_py.config.keys import ClientKey
 
 if TYPE_CHECKING:
@@ -67,7 +66,6 @@ class Ownership:
             bus: of the users that this node owns.
             key: for a node of a public key.
         """
-        self.secret: bytes | None = None  # of the cluster; None until the database has told it
         self._table, self._ask = Owners(connection), connection.ask
         self._life = life
         self._lease = lease
@@ -92,11 +90,6 @@ class Ownership:
         """
         self._me = lambda lease: Owner(lease, self._life, endpoint, public_key)
         async with trio.open_nursery() as self._nursery:
-            while self.secret is None:
-                try:
-                    self.secret = await self._ask(self._table.secret)
-                except DatabaseAway:  # the lease says so, too
-                    await trio.sleep(AGAIN_SECONDS)
             await trio.sleep_forever()
 
     def known(self, user: str) -> TopicOwner | None:
@@ -111,28 +104,6 @@ class Ownership:
     def owns(self, user: str) -> bool:
         """Whether a user's topics are here."""
         return isinstance(self.known(user), Here)
-
-    def check_node(self, secret: bytes) -> None:
-        """Refuses who is no node of the cluster.
-
-        Raises:
-            Refusal: `not-joined` if this node cannot tell yet.
-            ApiError: `permission-denied`.
-        """
-        if self.secret is None:
-            raise Refusal("not-joined", "this node does not know the secret of the cluster yet")
-        if not hmac.compare_digest(secret, self.secret):
-            raise ApiError("permission-denied", "only nodes of the cluster may ask for this")
-
-    def known_secret(self) -> bytes:
-        """What this node tells others.
-
-        Raises:
-            ApiError: `busy` if the database has not told it yet.
-        """
-        if self.secret is None:
-            raise ApiError("busy", "this node has not read the database yet: try again")
-        return self.secret
 
     def leave(self, reason: str) -> None:
         """This node gives up what it owns: it ends."""
@@ -177,8 +148,6 @@ class Ownership:
         lease = self._lease.number
         if lease is None or self._me is None or self._nursery is None:
             return "this node has no lease in the database, which may be away"
-        if self.secret is None:
-            return "the database has not told the secret of the cluster"
         told, hear = trio.open_memory_channel[Owner | str](1)
         self._nursery.start_soon(self._claim, user, self._me(lease), told)
         owner = await hear.receive()
@@ -210,10 +179,9 @@ class Ownership:
 
     async def _linked(self, owner: Owner) -> BusLink | str:
         assert self._nursery is not None, "it runs"
-        assert self.secret is not None, "it was asked for"
         link = self._links.get(owner.life)
         if link is None or link.over is not None:
-            link = self._links[owner.life] = BusLink(owner.life, owner.endpoint, self.secret)
+            link = self._links[owner.life] = BusLink(owner.life, owner.endpoint)
             self._nursery.start_soon(self._keep, link, self._key(owner.public_key))
         await link.joined.wait()
         return link if link.over is None else f"node {owner.life} has them: {link.over}"

@@ -52,16 +52,11 @@ class Shared:
         self._ownership = Ownership(
             connection, member.life, self._lease, bus, partial(member_key, member)
         )
-        key, check_node = partial(member_key, member), self._ownership.check_node
-        self._host = BusHost(bus, config.limits, self._ownership.owns, check_node, clock)
+        self._host = BusHost(bus, config.limits, self._ownership.owns, clock)
         self._lease.on_lost.append(self._host.lose_all)
-        self._children = ChildHost(
-            wiring.registry, wiring.launcher, programs, fetch, check_node, clock
-        )
-        self._links = NodeLinks(key, PATIENCE_SECONDS)
-        self._elsewhere = ChildrenElsewhere(
-            member.life, directory, self._links, self._ownership.known_secret
-        )
+        self._children = ChildHost(wiring.registry, wiring.launcher, programs, fetch, clock)
+        self._links = NodeLinks(partial(member_key, member), PATIENCE_SECONDS)
+        self._elsewhere = ChildrenElsewhere(member.life, directory, self._links)
         wiring.launcher.launch_remotely = self._elsewhere.launch
         self.methods = {**self._host.methods, **self._children.methods}
         self.topics = ClusterTopics(bus, self._ownership, wiring.answers)

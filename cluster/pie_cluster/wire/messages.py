@@ -8,10 +8,7 @@ directory does not know (it was restarted), sends `Join` with all that it has. F
 `Report` twice per second, with what has changed. The directory answers each, and the answer renews
 the node's lease.
 
-Gateways, and the command line, ask questions, which carry a number so that answers find theirs.
-
-A gateway that places launches itself follows the directory: it says `Follow` now and then, and is
-told in `News` of the nodes that take launches. It tells what it has placed by `Placed`.
+Nodes, and the command line, ask questions, which carry a number so that answers find theirs.
 """
 
 from __future__ import annotations
@@ -22,10 +19,11 @@ import msgspec
 
 from pie_cluster.config import NODE_NAME
 
-CLUSTER_PROTOCOL = 2  # grows with every incompatible change
-ACCEPTED_PROTOCOLS = (2,)  # of nodes, so that a cluster can be upgraded node by node
+CLUSTER_PROTOCOL = 3  # grows with every incompatible change
+ACCEPTED_PROTOCOLS = (3,)  # of nodes, so that a cluster can be upgraded node by node
 MOST_AVOIDED = 8  # lives where one launch may not go
 NO_WORKER = 1 << 53  # `used_tokens` of a node whose worker is away: it has no room
+WAITS = "waits for "  # begins the reason of a node that needs other machines
 MOST_HINTS = 512  # keys that one message names, and that the directory keeps of one node
 
 Message = TypeVar("Message")
@@ -112,81 +110,68 @@ class Fenced(_Message, tag="fenced", frozen=True):
 # Questions to the directory, and their answers: each answer has its question's number
 
 
-class Begin(_Message, tag="begin", frozen=True):
-    """A new life of a node is about to start; the one before, if there is one, is over."""
+class _Numbered(_Message, frozen=True):
+    """A question, or its answer."""
 
     number: Count
+
+
+class Begin(_Numbered, tag="begin", frozen=True):
+    """A new life of a node is about to start; the one before, if there is one, is over."""
+
     node: Name
     reason: Text = ""  # why the one before has ended, for people
 
 
-class Allot(_Message, tag="allot", frozen=True):
+class Allot(_Numbered, tag="allot", frozen=True):
     """A machine joins with so many nodes: which names may they have?"""
 
-    number: Count
     count: Annotated[int, msgspec.Meta(ge=1, le=1024)]
     models: Text  # a hash of what the machine would serve, which all nodes serve
 
 
-class PlaceLaunch(_Message, tag="place", frozen=True):
+class PlaceLaunch(_Numbered, tag="place", frozen=True):
     """Where may this launch go?"""
 
-    number: Count
     user: Text
     program: Text  # its hash
-    near: Text | None = None  # an instance, or the name of an export of the user
     parent: Text | None = None  # the instance that launches it
     avoid: Avoided = []
 
 
-class Where(_Message, tag="where", frozen=True):
-    """How is the node of this instance reached?"""
-
-    number: Count
-    instance: Text
-    broken: bool = False  # what asks has lost its connection to the node
-
-
-class Nodes(_Message, tag="nodes", frozen=True):
+class Nodes(_Numbered, tag="nodes", frozen=True):
     """Which nodes are there?"""
 
-    number: Count
 
-
-class Drain(_Message, tag="drain", frozen=True):
+class Drain(_Numbered, tag="drain", frozen=True):
     """A node is to take no more, and to end when it is empty or at the deadline."""
 
-    number: Count
     node: Text
     seconds: Seconds
     again: bool = False  # and then to begin another life
 
 
-class UserOf(_Message, tag="user-of", frozen=True):
+class UserOf(_Numbered, tag="user-of", frozen=True):
     """Whose key is this?"""
 
-    number: Count
     key: Text  # a public one, in Z85
 
 
-class Begun(_Message, tag="begun", frozen=True):
+class Begun(_Numbered, tag="begun", frozen=True):
     """The new life's number."""
 
-    number: Count
     incarnation: Positive
 
 
-class Allotted(_Message, tag="allotted", frozen=True):
+class Allotted(_Numbered, tag="allotted", frozen=True):
     """Names that no node has had before."""
 
-    number: Count
     names: list[Name]
 
 
-class NodeAddress(_Message, tag="there", frozen=True):
+class NodeAddress(_Numbered, tag="there", frozen=True):
     """A node that serves."""
 
-    number: Count
     node: Name
     incarnation: Positive
     endpoint: Text
@@ -199,89 +184,45 @@ class NodeFacts(_Message, tag="node", frozen=True):
     node: Name
     incarnation: Count
     state: str  # "ready", "draining", "no-worker", "silent" or "starting"
-    version: str
-    endpoint: str
-    instances: int
-    pool: float  # share in use
-    waiting_seconds: float  # of prompts that are not computed yet: its load
-    silent_seconds: float
-    reason: str  # why the life before has ended
+    version: str = ""
+    endpoint: str = ""
+    instances: int = 0
+    pool: float = 0.0  # share in use
+    waiting_seconds: float = 0.0  # of prompts that are not computed yet: its load
+    silent_seconds: float = 0.0
+    reason: str = ""  # why the life before has ended
     public_key: str = ""  # of its endpoint, off loopback
 
 
-class NodeList(_Message, tag="node-list", frozen=True):
+class NodeList(_Numbered, tag="node-list", frozen=True):
     """All nodes, by name."""
 
-    number: Count
     nodes: list[NodeFacts]
 
 
-class User(_Message, tag="user", frozen=True):
+class User(_Numbered, tag="user", frozen=True):
     """Who has a key."""
 
-    number: Count
     name: str  # empty if no user has it
 
 
-class Done(_Message, tag="done", frozen=True):
+class Done(_Numbered, tag="done", frozen=True):
     """It is done."""
 
-    number: Count
 
-
-class Refused(_Message, tag="refused", frozen=True):
+class Refused(_Numbered, tag="refused", frozen=True):
     """It is not granted."""
 
-    number: Count
     code: str
     message: str
 
 
-# A gateway that places launches itself
-
-
-class Follow(_Message, tag="follow", frozen=True):
-    """What is new of the nodes that take launches? To be said again twice per second."""
-
-    told: Count  # number of the last `News`; 0: none, or one is missing, so all is asked for
-
-
-class Placed(_Message, tag="placed", frozen=True):
-    """A launch goes to this node. No answer."""
-
-    node: Name
-    incarnation: Positive
-    key: Key  # of its user and program
-
-
-class Known(_Message, tag="known", frozen=True):
-    """A node takes launches, from now on or since before."""
-
-    node: Join  # as if it joined now; exports are left out
-    silent_ms: Count  # since its last report
-
-
-class Gone(_Message, tag="gone", frozen=True):
-    """A node takes no more: it is silent, drains, or has ended."""
-
-    node: Name
-
-
-class News(_Message, tag="news", frozen=True):
-    """What has changed since the message before, in order."""
-
-    number: Positive  # 1: all is told, from the start; then one more each time
-    changes: list[Known | Report | Gone]
-    left: Count  # nodes that are not told yet
-
-
-Question: TypeAlias = Begin | Allot | PlaceLaunch | Where | Nodes | Drain | UserOf
+Question: TypeAlias = Begin | Allot | PlaceLaunch | Nodes | Drain | UserOf
 Answer: TypeAlias = Begun | Allotted | NodeAddress | NodeList | User | Done | Refused
-ToDirectory: TypeAlias = Join | Report | Question | Follow | Placed
-Change: TypeAlias = Known | Report | Gone
+ToDirectory: TypeAlias = Join | Report | Question
 ToNode: TypeAlias = Renewed | JoinAgain | Fenced
-Told: TypeAlias = ToNode | Answer | News  # by the directory
-UNASKED = (Renewed, JoinAgain, Fenced, News)  # what it says that is no answer
+Told: TypeAlias = ToNode | Answer  # by the directory
+UNASKED = (Renewed, JoinAgain, Fenced)  # what it says that is no answer
 
 _encoder = msgspec.msgpack.Encoder()
 _of_node: msgspec.msgpack.Decoder[ToDirectory] = msgspec.msgpack.Decoder(ToDirectory)
@@ -298,7 +239,7 @@ def encode(message: ToDirectory | Told) -> bytes:
 
 
 def decode_to_directory(frame: bytes) -> ToDirectory:
-    """Reads a report, a question, or what a gateway that follows says.
+    """Reads a report or a question.
 
     Raises:
         NotOfCluster: if the bytes are not such a message, and nothing else, whatever they are.

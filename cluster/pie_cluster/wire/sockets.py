@@ -14,7 +14,7 @@ from zmq.utils import z85
 
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import KeyPair
-from pie_py.wire.zmq_socket import keep_alive, new_router
+from pie_py.wire.zmq_socket import Socket, keep_alive, new_router
 
 log = logging.getLogger("pie.cluster")
 
@@ -80,6 +80,14 @@ class Gate:
         self.socket = context.socket(zmq.REP)  # readable when there is a question
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind("inproc://zeromq.zap.01")
+
+    async def run(self) -> None:
+        """Answers until cancelled."""
+        questions = Socket(self.socket)
+        while True:
+            while questions.has_input():
+                self.answer()
+            await questions.wait()
 
     def answer(self) -> None:
         """Answers a question: members may."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -91,9 +90,7 @@ _SCHEMA_OF_OWNERS = (
         claim BIGSERIAL  -- grows with each, also with another one by the same lease
     )""",
     "CREATE INDEX bus_owners_lease ON bus_owners (lease)",
-    "CREATE TABLE cluster_secret (secret BYTEA NOT NULL)",
 )
-SECRET_BYTES = 32
 
 
 class SharedDatabase(Entries):
@@ -150,8 +147,6 @@ class SharedDatabase(Entries):
         if "bus_owners" not in tables:
             for statement in _SCHEMA_OF_OWNERS:
                 self.execute(statement)
-            secret = secrets.token_bytes(SECRET_BYTES)
-            self.execute("INSERT INTO cluster_secret VALUES (?)", (secret,))
 
     def close(self) -> None:
         """Closes the connection."""

@@ -1,0 +1,247 @@
+"""The directory behind a socket, in the gateway's loop: what comes is answered at once.
+
+Nothing is kept but the numbers of lives.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+import trio
+import zmq
+
+from pie_cluster.config import MemberConfig
+from pie_cluster.directory.directory import Directory, Location, PlacementRequest, Remove
+from pie_cluster.directory.lives import Lives, LivesUnusable
+from pie_cluster.directory.names import Life
+from pie_cluster.directory.policies import load_policy
+from pie_cluster.wire.messages import (
+    Allot,
+    Allotted,
+    Answer,
+    Begin,
+    Begun,
+    Done,
+    Drain,
+    Fenced,
+    Join,
+    NodeAddress,
+    NodeFacts,
+    NodeList,
+    Nodes,
+    NotOfCluster,
+    PlaceLaunch,
+    Question,
+    Refused,
+    Report,
+    ToDirectory,
+    ToNode,
+    User,
+    UserOf,
+    decode_to_directory,
+    encode,
+)
+from pie_cluster.wire.sockets import Gate, member_router
+from pie_control.errors import Refusal
+from pie_control.rpc.endpoint import EndpointRefused
+from pie_py.config.keys import KeyStore, KnownUsers
+from pie_py.wire.zmq_socket import Socket
+
+log = structlog.get_logger("pie.cluster")
+
+LOOK_SECONDS = 0.25  # between two looks at leases
+TURN_MESSAGES = 100  # answered before others have their turn
+STARTING_SECONDS = 0.1  # between two looks of a directory that has just started
+
+
+class _Begun(NamedTuple):
+    """The last life that was given to a node, and the question: its sender and number."""
+
+    question: tuple[bytes, int]
+    incarnation: int
+
+
+class DirectoryServer:
+    """Answers nodes and operators by the socket, and the gateway itself by `place` and `where`."""
+
+    def __init__(self, member: MemberConfig, data_folder: Path, clock: Callable[[], float]) -> None:
+        """Binds the socket; nothing is answered before `run`.
+
+        Args:
+            member: of the gateway.
+            data_folder: with the keys of users.
+            clock: trio's, in seconds.
+
+        Raises:
+            KeyProblem, LivesUnusable, UnknownPolicy: of the configuration.
+            EndpointRefused: if it cannot listen there.
+        """
+        pair, endpoint = member.pair(), member.directory
+        assert member.folder is not None, "a gateway"
+        member.folder.mkdir(parents=True, exist_ok=True)
+        self._models = member.models
+        self._clock = clock
+        self._lives = Lives(member.folder / "lives.json")
+        self._begun: dict[str, _Begun] = {}  # by node
+        self._directory = Directory(load_policy(member.policy), random.Random(), clock())
+        self._users = None if pair is None else KnownUsers(KeyStore(data_folder))
+        self._first = secrets.randbits(32)  # as told by no directory before this one
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._gate = None if pair is None else Gate(self._context, pair)
+        router = member_router(self._context, endpoint, pair)
+        try:
+            router.bind(endpoint)
+        except zmq.ZMQError as error:
+            raise EndpointRefused(
+                f"the directory cannot listen on {endpoint}: {error.strerror}"
+            ) from None
+        self._router = Socket(router)
+
+    async def run(self) -> None:
+        """Answers until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._look)
+                if self._gate is not None:
+                    nursery.start_soon(self._gate.run)
+                while True:
+                    for _ in range(TURN_MESSAGES):
+                        if (frames := self._router.receive_frames()) is None:
+                            break
+                        self._take([frame.bytes for frame in frames])
+                    await self._router.wait()
+        finally:
+            self._context.destroy(linger=0)
+
+    # The gateway's own questions
+
+    async def place(self, request: PlacementRequest) -> Location:
+        """As `Directory.place`; waits while a directory that was just started cannot tell."""
+        return await self._told(lambda: self._directory.place(request, self._clock()))
+
+    async def where(self, instance: str, *, broken: bool = False) -> Location:
+        """As `Directory.where`; likewise."""
+        return await self._told(
+            lambda: self._directory.where(instance, self._clock(), broken=broken)
+        )
+
+    def drain(self, node: str, seconds: float) -> None:
+        """As `Directory.drain`."""
+        self._directory.drain(node, seconds, self._clock())
+
+    def nodes(self) -> list[NodeFacts]:
+        """All nodes, by name."""
+        return self._directory.status(self._clock())
+
+    async def _told(self, ask: Callable[[], Location]) -> Location:
+        while True:
+            try:
+                return ask()
+            except Refusal as refusal:
+                if refusal.code != "starting":
+                    raise
+            await trio.sleep(STARTING_SECONDS)
+
+    # Leases, and users' keys
+
+    async def _look(self) -> None:
+        while True:
+            self._look_at_users()
+            for order in self._directory.due(self._clock()):
+                # The actor around a node's process ends and replaces it by itself; Ray does so for
+                # the actor.
+                log.warning("a life is over", life=str(order.life), then=type(order).__name__)
+                if isinstance(order, Remove):
+                    self._note_drained(order.life.node)
+            await trio.sleep(LOOK_SECONDS)
+
+    def _look_at_users(self) -> None:
+        if self._users is not None:
+            try:
+                self._users.look()
+            except OSError as error:  # what is known counts until then
+                log.error("the users' keys cannot be looked at", reason=str(error))
+            self._directory.keys = self._first + self._users.changes
+
+    def _note_drained(self, node: str) -> None:
+        try:
+            self._lives.end(node)
+        except LivesUnusable as error:  # this directory remembers it, the next one would not
+            log.error("a drain cannot be noted", node=node, reason=str(error))
+
+    # Members' messages
+
+    def _take(self, frames: list[bytes]) -> None:
+        try:
+            sender, frame = frames
+            message = decode_to_directory(frame)
+        except (ValueError, NotOfCluster) as error:
+            log.warning("refused a message", reason=str(error))
+            return
+        self._router.send(sender, encode(self._answer(message, sender)))
+
+    def _answer(self, message: ToDirectory, sender: bytes) -> ToNode | Answer:
+        now = self._clock()
+        match message:
+            case Report():
+                return self._directory.report(message, sender, now)
+            case Join(node, incarnation):
+                if self._lives.is_over(node, incarnation):
+                    return Fenced(f"life {incarnation} of {node} has been replaced or drained")
+                return self._directory.join(message, sender, now)
+        try:
+            return self._answer_question(message, sender, now)
+        except Refusal as refusal:
+            return Refused(message.number, refusal.code, refusal.message)
+        except LivesUnusable as error:
+            log.error("no life can begin", reason=str(error))
+            return Refused(message.number, "out-of-resources", str(error))
+        except OSError as error:
+            log.error("the users' keys cannot be looked at", reason=str(error))
+            return Refused(message.number, "internal", str(error))
+
+    def _answer_question(self, asked: Question, sender: bytes, now: float) -> Answer:
+        directory, number = self._directory, asked.number
+        match asked:
+            case PlaceLaunch(_, user, program, parent, avoid):
+                request = PlacementRequest(user, program, None, parent, avoid)
+                life, endpoint, public_key = directory.place(request, now)
+                return NodeAddress(number, *life, endpoint, public_key)
+            case Begin(_, node, reason):
+                return Begun(number, self._begin(node, reason, (sender, number), now))
+            case Allot(_, count, models):
+                if models != self._models:
+                    raise Refusal(
+                        "invalid-argument",
+                        "this machine's token names other models, or other settings of them, than"
+                        " the cluster serves: copy token.json again from the folder of `pie-py"
+                        " cluster up`",
+                    )
+                return Allotted(number, self._lives.allot(count))
+            case Drain(_, node, seconds, again):
+                directory.drain(node, seconds, now, again)
+                return Done(number)
+            case Nodes():
+                return NodeList(number, directory.status(now))
+            case UserOf(_, key):
+                users = {} if self._users is None else self._users.look()
+                return User(number, users.get(key, ""))
+
+    def _begin(self, node: str, reason: str, question: tuple[bytes, int], now: float) -> int:
+        last = self._begun.get(node)
+        if last is not None and last.question == question:  # its answer was late
+            return last.incarnation
+        self._directory.check_wanted(node)
+        if self._lives.is_drained(node):  # before this directory was started
+            raise Refusal("drained", f"{node} is drained and has no other life")
+        life = Life(node, self._lives.next(node, self._directory.last(node)))
+        self._directory.begin(life, reason, now)
+        self._begun[node] = _Begun(question, life.incarnation)
+        say = log.warning if reason else log.info
+        say("a life begins", life=str(life), reason=reason or "the first life")
+        return life.incarnation
