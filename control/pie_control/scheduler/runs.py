@@ -14,14 +14,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.commands.command import NOTHING
+from pie_control.commands.command import NOTHING, Account, QueueOwner
 from pie_control.commands.forward import (
     MAX_CONTEXT_PAGES,
     NO_ADAPTER,
     NO_SAMPLER,
     ForwardCommand,
 )
-from pie_control.commands.queue import Account, QueueOwner
 from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.errors import ApiError
