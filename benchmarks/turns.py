@@ -1,8 +1,8 @@
-"""Measures every program at every count of instances, in turns on the same machine."""
+"""Measures sides in turns on the same machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from pie_py.bench.benchmark import Progress
 from pie_py.bench.programs import bench_programs
 
 Figure = TypeVar("Figure")
+Side = TypeVar("Side")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,3 +48,21 @@ class Turns:
                         found.setdefault((language, count), []).append(figure)
                     progress(f"{language}, {count} at once")
         return found
+
+
+async def pairs_in_turns(
+    one: Callable[[Side], Awaitable[Figure]],
+    sides: tuple[Side, Side],
+    rounds: int,
+    progress: Progress,
+    name: str,
+) -> tuple[list[Figure], list[Figure]]:
+    """Figures of both sides, round by round; a round before them warms up."""
+    found: tuple[list[Figure], list[Figure]] = ([], [])
+    for number in range(rounds + 1):
+        both = [await one(side) for side in sides]
+        if number:
+            for side, figure in zip(found, both, strict=True):
+                side.append(figure)
+        progress(f"{name}, round {number}")
+    return found

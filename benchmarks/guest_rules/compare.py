@@ -10,10 +10,12 @@ import json
 import statistics
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
 
+from benchmarks.turns import pairs_in_turns
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
@@ -77,13 +79,13 @@ async def _all(
             return time.perf_counter() - start
 
         for at_once in settings.at_once:
-            found[at_once] = [], []
-            for number in range(settings.rounds + 1):
-                both = await run(at_once, False), await run(at_once, True)
-                if number:  # the first one warms up
-                    for side, seconds in zip(found[at_once], both, strict=True):
-                        side.append(seconds)
-                progress(f"{at_once} at once, round {number}")
+            found[at_once] = await pairs_in_turns(
+                partial(run, at_once),
+                (False, True),
+                settings.rounds,
+                progress,
+                f"{at_once} at once",
+            )
     return found
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import statistics
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 
+from benchmarks.turns import pairs_in_turns
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
@@ -137,13 +139,9 @@ async def _all(
             return json.loads(await (await client.launch(program, [json.dumps(job)])).result())
 
         for name, case in CASES.items():
-            found[name] = [], []
-            for number in range(settings.rounds + 1):
-                both = await run(case, 0), await run(case, settings.guesses)
-                if number:  # the first one warms up
-                    for side, told in zip(found[name], both, strict=True):
-                        side.append(told)
-                progress(f"{name}, round {number}")
+            found[name] = await pairs_in_turns(
+                partial(run, case), (0, settings.guesses), settings.rounds, progress, name
+            )
     return found
 
 

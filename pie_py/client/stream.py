@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from pie_py.client.calls import Call
 from pie_py.client.errors import ClientError, RpcError
-from pie_py.wire.rpc import Ack, Ended, Items, Resume, size_of
-
-if TYPE_CHECKING:
-    from pie_py.client.session import Session
+from pie_py.wire.rpc import Ack, Ended, Items, Message, Resume, size_of
 
 MOST_KEPT = 256 << 20  # bytes of messages that are not read
 WINDOW = 256  # messages that may be sent and not acknowledged
+
+
+class StreamSession(Protocol):
+    """A session, as its streams see it."""
+
+    facts: dict[str, Any]  # from the server's welcome
+
+    def tell(self, message: Message) -> None:
+        """Sends a message that needs no answer."""
+
+    def request(self, method: str, params: dict[str, Any]) -> Call:
+        """Opens a request."""
+
+    def close_stream(self, instance: str) -> None:
+        """From now on no stream gets an instance's items."""
 
 
 class Stream:
@@ -24,7 +37,7 @@ class Stream:
     arrives.
     """
 
-    def __init__(self, session: Session, instance: str, first: int = 0) -> None:
+    def __init__(self, session: StreamSession, instance: str, first: int = 0) -> None:
         """A stream whose next item has the number `first`; `Session.open_stream` starts it."""
         self.instance = instance
         self.ended: Ended | None = None

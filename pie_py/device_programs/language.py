@@ -1,8 +1,8 @@
 """The language of device programs: kinds of values, operations, and the types that these give.
 
-This is the one place where an operation is declared. `reference.py` has its meaning in plain
-Python, the worker a function on tensors, and the three SDKs what is made from this table. The
-Python SDK has a copy of this file, so it imports nothing of the project.
+This is the one place where an operation is declared. The worker has a function on tensors for it,
+`tests/support/device_reference.py` its meaning in plain Python, and the three SDKs what is made
+from this table. The Python SDK has a copy of this file, so it imports nothing of the project.
 
 A value is a tensor of at most two axes. Its sizes are known while a program is traced, but for
 some that stand for what is known where it runs: `VOCABULARY`, the number of the model's tokens; in

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from support.device_reference import AttendRow, run_attend
 from support.families import make_family
 from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, ints, tokens_of
 
@@ -27,7 +28,6 @@ from pie_inference.attention.sequences import Sequences
 from pie_inference.errors import BadBatch
 from pie_py.device_programs.bound import bind
 from pie_py.device_programs.program import Program, program_for
-from pie_py.device_programs.reference import AttendRow, run_attend
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import SetSampler
 

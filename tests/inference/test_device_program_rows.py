@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import device_reference
 
 from inferlet import device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
@@ -20,7 +21,6 @@ from pie_inference.sampling.device_programs import DevicePrograms
 from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import exponentials, starts
 from pie_inference.sampling.remembered import RememberedTokens
-from pie_py.device_programs import reference
 from pie_py.device_programs.bound import Bound, bind
 from pie_py.device_programs.language import Kind, Type
 from pie_py.device_programs.program import Node, ProgramFault, read_program
@@ -152,7 +152,7 @@ def test_a_nucleus_of_any_width(seed: int, size: int, deviation: float, share: f
     shares = torch.tensor([share, 0.6123])
     found = operations.nucleus(x, shares)
     for i in range(2):
-        wanted = reference._nucleus(x[i].tolist(), shares[i].item())
+        wanted = device_reference._nucleus(x[i].tolist(), shares[i].item())
         assert found[i].tolist() == wanted or _is_close(x[i], shares[i].item(), found[i], wanted)
 
 
@@ -184,8 +184,8 @@ def test_draws_that_race_are_those_of_the_single_operations() -> None:
 def test_a_whole_number_becomes_the_nearest_float(whole: int) -> None:
     """Not that of the nearest float64."""
     node = Node("cast", (0,), (Kind.FLOAT,), Type(Kind.FLOAT))
-    row = reference.Row([0.0])
-    wanted = reference._result(node, [whole], [Type(Kind.INT)], row)
+    row = device_reference.Row([0.0])
+    wanted = device_reference._result(node, [whole], [Type(Kind.INT)], row)
     assert operations.cast(torch.tensor([whole]), Kind.FLOAT).item() == wanted
     assert wanted == np.int64(whole).astype(np.float32)
 

@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import device_reference
+from support.device_reference import Row
 from support.random_device_programs import SIZE, random_program, random_row, random_state
 
 from inferlet import device
@@ -18,11 +20,9 @@ from pie_inference.sampling.device_programs import DevicePrograms
 from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import starts
 from pie_inference.sampling.remembered import RememberedTokens
-from pie_py.device_programs import reference
 from pie_py.device_programs.bound import Bound, bind
 from pie_py.device_programs.language import OPERATIONS, Kind
 from pie_py.device_programs.program import Program, ProgramFault, read_program
-from pie_py.device_programs.reference import Row
 from pie_py.wire.device_programs import packed, unpacked
 from pie_py.wire.plan import SetSampler
 
@@ -80,7 +80,7 @@ def test_every_operation_means_what_the_reference_says(seed: int) -> None:
     states = [random_state(chance) for _ in range(3)]
     rows = Rows([random_row(chance) for _ in range(3)], states, program)
     wanted = [
-        reference.evaluate(program, row, state)
+        device_reference.evaluate(program, row, state)
         for row, state in zip(rows._rows, states, strict=True)
     ]
     values = [

@@ -65,6 +65,12 @@ def argmax(logits: device.Tensor) -> device.Tensor:
     return logits.argmax()
 
 
+@device.program
+def counting(logits: device.Tensor, state: device.State) -> device.Tensor:
+    state.chosen = state.chosen + 1
+    return logits.argmax()
+
+
 def test_an_operator_bounds_what_is_seen_of_a_distribution() -> None:
     guest = Guest(Server(), distribution=3)
     embeds = guest.embeds(2)
@@ -84,7 +90,10 @@ def test_an_operator_bounds_what_is_seen_of_a_distribution() -> None:
             look()
     token = guest.sample(embeds[0], guest.sampler('{"logprobs": 3}'))
     likely = guest.dist(embeds[0], 3)
+    counted = guest.sampler(counting(chosen=0).to_json())
+    sample.write_state(guest.instance, guest.queue, counted, '{"chosen": 7}')  # which shows nothing
     guest.server.drain()
+    assert ("write_state", 1) in batches(guest.server)
     assert len(guest.take(likely)) == 3
     guest.take_sample(token)
 

@@ -144,7 +144,7 @@ def test_a_step_that_fails_ends_the_run_that_guesses_in_it() -> None:
         guest.speculate(run, expected, 16)
         while not server.worker.sizes or server.worker.sizes[-1][:1] != ("sample",):
             server.step()
-        while guest.server.scheduler._runs._guesses == {}:
+        while guest.server.scheduler._runs._guesses._next == {}:
             assert server.step()
             server.scheduler.is_idle  # noqa: B018 - looks at what has changed
         server.worker.fail_kinds = {kind}
@@ -187,4 +187,4 @@ def test_wrong_calls() -> None:
     server.drain()
     assert len(guest.tokens(run)) == 5
     guest.speculate(run, [1, 2], 4)  # over: nothing happens
-    assert not server.scheduler._runs._guessers
+    assert not server.scheduler._runs._guesses.guessers

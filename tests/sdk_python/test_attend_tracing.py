@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.device_reference import AttendRow, run_attend
 
 from inferlet import attention, device
 from inferlet.device import Mistake, State, Tensor
 from pie_py.device_programs.bound import bind
 from pie_py.device_programs.language import HEADS, PAGES, TOKENS
 from pie_py.device_programs.program import ProgramFault, program_for, read_program
-from pie_py.device_programs.reference import AttendRow, run_attend
 
 VOCABULARY = 120
 LIBRARY = {

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.device_reference import Row, run
 
 from inferlet import device, samplers, watermark
 from inferlet.device import Mistake, State, Tensor
 from pie_py.device_programs.program import read_program
-from pie_py.device_programs.reference import Row, run
 
 VOCABULARY = 120
 

@@ -10,7 +10,7 @@ from typing import Any
 from inferlet._device_language import OPERATIONS, VOCABULARY, Kind, Mistake, Type
 from inferlet.device import Tensor, _Recording
 from pie_py.device_programs.program import Program, ProgramFault, read_program
-from pie_py.device_programs.reference import Row
+from support.device_reference import Row
 
 SIZE = 23  # of the vocabulary
 ODD_FLOATS = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.5, 3e38, 1e-30]

@@ -96,6 +96,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
 def read_state(instance: Instance, queue: int, sampler: int) -> int:
     """Queues a look at the state of a device program and opens a future of it."""
     target, found, program = _with_program(instance, queue, sampler)
+    check_distribution(instance, math.inf)
     future = instance.futures.create(FutureKind.TEXT)
     vocabulary = target.model.description.vocab_size
     command = ReadStateCommand(found, program, found.steps, vocabulary, future)
@@ -121,7 +122,6 @@ def _with_program(
         raise ApiError("invalid-argument", f"sampler {sampler} is no device program")
     if found.is_lost:
         raise found.lost_state()
-    check_distribution(instance, math.inf)
     target.queue.check_room()
     return target, found, found.program
 

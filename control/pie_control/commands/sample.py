@@ -18,10 +18,10 @@ from pie_control.commands.command import (
     Command,
     Numbers,
     Scrub,
+    Taker,
     Touched,
     int32,
 )
-from pie_control.commands.queue import Taker
 from pie_control.errors import ApiError, Code
 from pie_control.instances.futures import Future
 from pie_control.resources.samplers import LogitRow, Sampler

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pie_control.commands.queue import CommandQueue
+from pie_control.commands.command import CommandQueue
 from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Handles

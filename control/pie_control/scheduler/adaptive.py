@@ -20,9 +20,8 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from pie_control.commands import forward
-from pie_control.commands.command import BatchLimits
+from pie_control.commands.command import BatchLimits, CommandQueue
 from pie_control.commands.forward import ForwardCommand
-from pie_control.commands.queue import CommandQueue
 from pie_control.scheduler.batching import age, cut, rank
 from pie_control.scheduler.fair_share import ActiveUsers, FairShare
 from pie_control.scheduler.plan_batch import PlanBatch

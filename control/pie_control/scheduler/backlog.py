@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pie_control.commands.command import Command, Mark, Scrub
+from pie_control.commands.command import Account, Command, CommandQueue, Mark, QueueOwner, Scrub
 from pie_control.commands.embeds import CopyEmbedCommand, EmbedImageCommand, EmbedTextCommand
 from pie_control.commands.forward import ForwardCommand
 from pie_control.commands.pages import (
@@ -14,7 +14,6 @@ from pie_control.commands.pages import (
     SwapInCommand,
     SwapOutCommand,
 )
-from pie_control.commands.queue import Account, CommandQueue, QueueOwner
 from pie_control.commands.run import RunCommand
 from pie_control.commands.sample import (
     EmbedSampledCommand,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.commands.command import Command, Numbers
-from pie_control.commands.queue import Account
+from pie_control.commands.command import Account, Command, Numbers
 
 
 class CallOrder:

@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 
+from pie_control.commands.command import CommandQueue
 from pie_control.commands.forward import ForwardCommand
-from pie_control.commands.queue import CommandQueue
 from pie_control.fairness import VirtualTimes
 
 STAYS = 8  # batches in which a user is there without a step, until he takes none

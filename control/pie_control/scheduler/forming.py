@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
-from pie_control.commands.command import BatchLimits, Command
+from pie_control.commands.command import BatchLimits, Command, CommandQueue
 from pie_control.commands.forward import ForwardCommand
 from pie_control.commands.pages import SwapInCommand
-from pie_control.commands.queue import CommandQueue
 from pie_control.commands.run import RunCommand
 from pie_control.commands.sample import SampleCommand
 from pie_control.scheduler.backlog import KINDS, CommandBacklog

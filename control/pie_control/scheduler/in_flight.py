@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 import structlog
 
-from pie_control.commands.command import Command
-from pie_control.commands.queue import CommandQueue, QueueOwner
+from pie_control.commands.command import Command, CommandQueue, QueueOwner
 from pie_control.errors import ApiError
 from pie_control.scheduler.backlog import CommandBacklog
 from pie_control.scheduler.plan_batch import PlanBatch

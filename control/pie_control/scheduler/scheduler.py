@@ -10,9 +10,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pie_control.commands.command import BatchLimits, Command, Scrub
+from pie_control.commands.command import (
+    Account,
+    BatchLimits,
+    Command,
+    CommandQueue,
+    QueueOwner,
+    Scrub,
+    Sync,
+)
 from pie_control.commands.pages import SwapInCommand
-from pie_control.commands.queue import Account, CommandQueue, QueueOwner, Sync
 from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future

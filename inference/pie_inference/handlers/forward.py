@@ -65,53 +65,21 @@ def _in_parts(model: ServedModel, batch: Forward) -> Answer:
         clear(model, writes_outputs(model, batch))
         return (completed(_nothing(1)) if batch.observed.any() else None), {0: TOO_LARGE}
     half = count // 2
-    first, refused = _in_parts(model, part(batch, 0, half))
-    second, more = _in_parts(model, part(batch, half, count))
+    first, refused = _in_parts(model, part(batch, np.arange(half)))
+    second, more = _in_parts(model, part(batch, np.arange(half, count)))
     refused |= {half + i: text for i, text in more.items()}
     return _joined(first, half, second, count - half), refused
 
 
-def part(batch: Forward, first: int, end: int) -> Forward:
-    """Some consecutive sequences of a batch."""
-
-    def within(starts: Int32) -> tuple[Int32, slice]:
-        own = starts[first : end + 1]
-        return (own - own[0]).astype(np.int32), slice(int(own[0]), int(own[-1]))
-
-    def each(values: Int32) -> Int32:
-        return values[first:end] if values.size else values
-
-    input_starts, inputs = within(batch.input_starts)
-    page_starts, pages = within(batch.page_starts)
-    output_starts, outputs = within(batch.output_starts)
-    mask_starts, mask = within(batch.mask_starts)
-    return Forward(
-        input_starts=input_starts,
-        inputs=batch.inputs[inputs],
-        page_starts=page_starts,
-        pages=batch.pages[pages],
-        page_used=batch.page_used[pages],
-        has_masked=batch.has_masked[first:end],
-        output_slots=batch.output_slots[inputs],
-        output_starts=output_starts,
-        outputs=batch.outputs[outputs],
-        mask_starts=mask_starts,
-        mask=batch.mask[mask],
-        adapters=each(batch.adapters),
-        observed=each(batch.observed),
-        detail=each(batch.detail),
-        attends=each(batch.attends),
-        attend_steps=each(batch.attend_steps),
-    )
-
-
-def _without(batch: Forward, some: NDArray[np.bool_]) -> Forward:
-    """A batch without some of its sequences, and without what is observed."""
-    kept = np.flatnonzero(~some)
+def part(batch: Forward, sequences: NDArray[np.intp]) -> Forward:
+    """Some sequences of a batch, in this order."""
 
     def taken(starts: Int32) -> tuple[Int32, NDArray[np.int64]]:
-        counts = np.diff(starts)[kept]
-        return offsets(counts), ranges(starts[:-1][kept], counts)
+        counts = np.diff(starts)[sequences]
+        return offsets(counts), ranges(starts[:-1][sequences], counts)
+
+    def each(values: Int32) -> Int32:
+        return values[sequences] if values.size else values
 
     input_starts, inputs = taken(batch.input_starts)
     page_starts, pages = taken(batch.page_starts)
@@ -123,12 +91,17 @@ def _without(batch: Forward, some: NDArray[np.bool_]) -> Forward:
         page_starts=page_starts,
         pages=batch.pages[pages],
         page_used=batch.page_used[pages],
-        has_masked=batch.has_masked[kept],
+        has_masked=batch.has_masked[sequences],
         output_slots=batch.output_slots[inputs],
         output_starts=output_starts,
         outputs=batch.outputs[outputs],
         mask_starts=mask_starts,
         mask=batch.mask[mask],
+        adapters=each(batch.adapters),
+        observed=each(batch.observed),
+        detail=each(batch.detail),
+        attends=each(batch.attends),
+        attend_steps=each(batch.attend_steps),
     )
 
 
@@ -172,8 +145,9 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     sequences = describe(batch, positions, model.cache)
     if (cut := _first_of_another_kind(model, batch, sequences)) is not None:
         count = batch.has_masked.size
-        first = forward(model, part(batch, 0, cut))
-        return _joined(first, cut, forward(model, part(batch, cut, count)), count - cut)
+        first = forward(model, part(batch, np.arange(cut)))
+        second = forward(model, part(batch, np.arange(cut, count)))
+        return _joined(first, cut, second, count - cut)
     model.cache.positions[sequences.input_slots] = positions
     outputs = _output_rows(batch)
     images = model.embeds.images(batch.inputs)
@@ -244,7 +218,7 @@ def _prepared(
     }
     inner = None
     if not choosing.all():
-        others = _without(batch, choosing)
+        others = part(batch, np.flatnonzero(~choosing))
         positions = model.embeds.positions[others.inputs]
         inner = model.attention.prepare(describe(others, positions, model.cache))
     return AttendedAttention(

@@ -1,6 +1,6 @@
 """The operations of device programs on tensors.
 
-`pie_py.device_programs.reference` says what they mean. A value is `[n, *sizes]`, or `[1, *sizes]`
+`tests/support/device_reference.py` says what they mean. A value is `[n, *sizes]`, or `[1, *sizes]`
 if it is the same for all rows. None asks a GPU.
 """
 

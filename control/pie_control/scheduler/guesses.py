@@ -1,0 +1,210 @@
+"""What runs guess of their next tokens, and the steps that verify it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pie_control.commands.run import RunCommand
+from pie_control.scheduler.run_table import (
+    CAME,
+    CHOICE,
+    CURRENT,
+    EMBED,
+    LIMIT,
+    NO_TOKEN,
+    PAGES,
+    POSITION,
+    SAMPLER,
+    SENT,
+    STEP_COST,
+    Rows,
+    RunTable,
+)
+from pie_control.scheduler.speculation import Guesser, Price
+from pie_py.device_programs.step_cost import OF_A_STEP, whole_cost
+from pie_py.wire.plan import EmbedText, Forward, Int32, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Guessed:
+    """What the runs of a step guess."""
+
+    widths: Int32  # [n] inputs of each run: the token that it has, and its guesses
+    drafts: Int32  # [inputs] the guess at the token after each input, -1 after the last of a run
+    filled: Int32  # [n] slots of `Steps.current` that were filled before
+
+
+class Guesses:
+    """The runs that guess, and their guesses: for the next step, or at the worker."""
+
+    def __init__(self, table: RunTable, drafts: range) -> None:
+        """No run guesses yet.
+
+        Args:
+            table: of the runs.
+            drafts: embeds for guessed tokens.
+        """
+        self.guessers: dict[RunCommand, Guesser] = {}
+        self.guessing: set[int] = set()  # rows that wait to guess, or for what became of guesses
+        self.price = Price()
+        self.room = len(drafts)  # guesses that a step may have at most
+        self._table = table
+        self._drafts = drafts
+        self._next: dict[int, list[int]] = {}  # of rows, for their next step
+        self._verifying: set[int] = set()  # rows whose guesses are at the worker
+
+    def guess(self, run: RunCommand, row: int, limit: int) -> int:
+        """Guesses the next tokens of a run if all its tokens are there and that pays; returns how
+        far it may go meanwhile.
+        """
+        if row in self._verifying:
+            return 0
+        waited = row in self.guessing
+        self._next.pop(row, None)
+        self.guessing.discard(row)
+        if not limit:
+            return 0
+        self._table.collect(run)
+        guesser = self.guessers[run]
+        guesser.read(run.received)
+        sent, came = self._table.facts.item(SENT, row), self._table.facts.item(CAME, row)
+        if len(run.received) < came:  # the first token has not come
+            return limit
+        most = min(limit - came - 1, self.room)
+        guess = guesser.guess(most, self.price) if most > 0 else []
+        if not guess:
+            if waited:
+                guesser.learn(1, 0, self.price)
+            return limit
+        self.guessing.add(row)
+        if sent > came:
+            return sent
+        self._next[row] = guess
+        return limit
+
+    def take(self, rows: Rows, most: int) -> Guessed | None:
+        """What some rows guess, at most so many tokens, and pages for it as far as they are spare;
+        None if they guess nothing.
+        """
+        if not self._next:
+            return None
+        room = min(most, self.room)
+        costs = self._table.facts[STEP_COST][:, rows]
+        time = OF_A_STEP - whole_cost(costs)  # that guesses' device programs may take
+        widths = np.ones(rows.size, np.int32)
+        drafts: list[int] = []
+        for i, row in enumerate(rows.tolist()):
+            guess = self._next.pop(row, [])[:room]
+            if cost := costs.item(-1, i):
+                guess = guess[: max(0, time // cost)]
+            guess = guess[: self._slots(row, len(guess) + 1) - 1]
+            time -= cost * len(guess)
+            if guess:
+                self._verifying.add(row)
+                self._table.facts[LIMIT, row] = 0
+            else:
+                self.guessing.discard(row)
+            room -= len(guess)
+            widths[i] += len(guess)
+            drafts += [*guess, NO_TOKEN]
+        if len(drafts) == rows.size:
+            return None
+        return Guessed(widths, np.array(drafts, np.int32), self._table.filled(rows))
+
+    def _slots(self, row: int, wanted: int) -> int:
+        """How many slots a row can fill, of those that it wants, with pages that are spare."""
+        facts, size = self._table.facts, self._table.page_size
+        filled = self._table.used.item(row, facts.item(CURRENT, row))
+        while True:
+            room = (facts.item(PAGES, row) - facts.item(CURRENT, row)) * size - filled
+            if room >= wanted or not self._table.take_spare_pages(np.array([row])):
+                return min(room, wanted)
+
+    def batches(
+        self, rows: Rows, facts: Int32, guessed: Guessed
+    ) -> tuple[EmbedText, Forward, Sample]:
+        """The batches of a step of rows with facts `[facts, n]`, some of which guess."""
+        size, widths, drafts = self._table.page_size, guessed.widths, guessed.drafts
+        firsts = np.cumsum(widths) - widths
+        owners = np.repeat(np.arange(rows.size), widths)
+        behind = (np.arange(owners.size) - firsts[owners]).astype(np.int32)  # a run's first input
+        is_guess = behind > 0
+        tokens = drafts[drafts >= 0]
+        scratch = np.arange(self._drafts.start, self._drafts.start + tokens.size, dtype=np.int32)
+        inputs = facts[EMBED, owners]
+        inputs[is_guess] = scratch
+        offsets = guessed.filled[owners] + behind
+        pages = self._table.pages[rows[owners], facts[CURRENT, owners] + offsets // size]
+        starts = np.append(firsts, owners.size).astype(np.int32)
+        forward = replace(
+            self._table.forward(rows, facts),
+            input_starts=starts,
+            inputs=inputs,
+            output_slots=(pages * size + offsets % size).astype(np.int32),
+            output_starts=starts,
+            outputs=inputs,
+        )
+        sample = Sample(
+            embeds=inputs,
+            samplers=facts[SAMPLER, owners],
+            steps=(facts[CHOICE, owners] + behind).view(np.uint32),
+            top=np.zeros(owners.size, np.int32),
+            masked=np.full(owners.size, -1, np.int32),
+            masks=np.zeros((0, 0), np.uint32),
+            drafts=drafts,
+        )
+        positions = (facts[POSITION, owners] + behind)[is_guess]
+        self._table.go_on(rows, widths, guessed.filled)
+        return EmbedText(tokens, positions, scratch), forward, sample
+
+    def accept(
+        self, guessed: Guessed, i: int, run: RunCommand, row: int, at: int, stands: list[int]
+    ) -> list[int]:
+        """The `i`-th run of a step has some tokens; the last may be -1: none could be chosen.
+
+        Args:
+            guessed: what the step guessed.
+            i: the run's place in it.
+            run: that guessed.
+            row: its row.
+            at: which of its pages the step began to fill.
+            stands: the tokens.
+
+        Returns:
+            The tokens that have been chosen.
+        """
+        facts, width = self._table.facts, int(guessed.widths[i])
+        self._verifying.discard(row)
+        self.guessing.discard(row)
+        self.guessers[run].learn(width - 1, len(stands) - 1, self.price)
+        filled = int(guessed.filled[i])
+        end = filled + len(stands)
+        for page in range(at, at + (filled + width - 1) // self._table.page_size + 1):
+            self._table.used[row, page] = min(
+                max(end - (page - at) * self._table.page_size, 0), self._table.page_size
+            )
+        facts[CURRENT, row] = at + end // self._table.page_size
+        for fact in (POSITION, SENT, CHOICE):
+            facts[fact, row] -= width - len(stands)
+        self._table.collect(run)
+        tokens = stands if stands[-1] >= 0 else stands[:-1]
+        facts[CAME, row] += len(tokens)
+        run.received.extend(tokens)
+        run.queue.owner.generated_tokens += len(tokens)
+        return tokens
+
+    def drop(self, row: int) -> None:
+        """The run of a row is over."""
+        self._next.pop(row, None)
+        self._verifying.discard(row)
+        self.guessing.discard(row)
+
+
+def standing(tokens: list[int], drafts: list[int], stops: frozenset[int]) -> list[int]:
+    """Those of a run's tokens that are as if they had been chosen one by one."""
+    for i, (token, draft) in enumerate(zip(tokens, drafts, strict=True)):
+        if token != draft or token in stops or draft < 0:
+            return tokens[: i + 1]
+    raise ValueError("a run's last choice is guessed")
