@@ -65,7 +65,7 @@ _ARRAYS = ("slots", "starts", "keys", "entries", "positions")
 class _Step(ctypes.Structure):
     _fields_ = [
         *((name, _POINTER) for name in ("x", "found", "angles", *_ARRAYS)),
-        *((name, _LONG) for name in ("rows", "page_size")),
+        *((name, _LONG) for name in ("rows", "page_size", "most_alone")),
         ("room", _POINTER),
     ]
 
@@ -105,6 +105,7 @@ class StepRows:
     entries: Int32  # pages of `page_size` slots
     page_size: int
     positions: Int32  # of all slots of the pool
+    most_alone: int  # rows of a sequence that attend one by one
 
 
 class DecodeStep:
@@ -182,6 +183,7 @@ class DecodeStep:
             angles=ctypes.addressof(turning),
             rows=len(x),
             page_size=rows.page_size,
+            most_alone=rows.most_alone,
             **{name: getattr(rows, name).ctypes.data for name in _ARRAYS},
         )
         model = ctypes.byref(self._model)
