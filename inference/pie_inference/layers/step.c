@@ -162,9 +162,9 @@ INLINE floats totals(vector of[16]) {
 /* What there are registers for: keys whose scores are summed at once, vectors and query heads whose
    values are. */
 #ifdef __AVX512F__
-enum { SUMS = 16, WIDE = 4, TALL = 4 };
+enum { SUMS = 16, VECTORS = 4, MOST = 4 };
 #else
-enum { SUMS = 4, WIDE = 2, TALL = 4 };
+enum { SUMS = 4, VECTORS = 2, MOST = 4 };
 #endif
 
 /* Scores of a query by sixteen keys. */
@@ -195,7 +195,7 @@ INLINE floats scores_of(const void *query, const char *const *keys, long dim, co
 INLINE void add(const int heads, const int count, const char *const *values,
                 const float (*weights)[KEYS], long keys, long at, float *found, long dim,
                 const int bfloat16) {
-  vector sum[TALL * WIDE];
+  vector sum[MOST * VECTORS];
   UNROLL16 for (int i = 0; i < heads * count; i++) sum[i] = (vector){0};
   for (long k = 0; k < keys; k++)
     UNROLL for (int d = 0; d < count; d++) {
@@ -210,8 +210,8 @@ INLINE void add(const int heads, const int count, const char *const *values,
 INLINE void add_all(const int heads, const char *const *values, const float (*weights)[KEYS],
                     long keys, float *found, long dim, const int bfloat16) {
   long d = 0;
-  for (; d + WIDE * NUMBERS <= dim; d += WIDE * NUMBERS)
-    add(heads, WIDE, values, weights, keys, d, found, dim, bfloat16);
+  for (; d + VECTORS * NUMBERS <= dim; d += VECTORS * NUMBERS)
+    add(heads, VECTORS, values, weights, keys, d, found, dim, bfloat16);
   for (; d < dim; d += NUMBERS) add(heads, 1, values, weights, keys, d, found, dim, bfloat16);
 }
 
@@ -219,7 +219,7 @@ INLINE void add_all(const int heads, const char *const *values, const float (*we
 static int found_by(int heads, const char *const *values, const float (*weights)[KEYS], long keys,
                     float *found, long dim, int bfloat16) {
 #define HEADS_OF(COUNT)                                                                            \
-  if (COUNT <= TALL && heads >= COUNT) {                                                           \
+  if (COUNT <= MOST && heads >= COUNT) {                                                           \
     if (bfloat16) add_all(COUNT, values, weights, keys, found, dim, 1);                            \
     else add_all(COUNT, values, weights, keys, found, dim, 0);                                     \
     return COUNT;                                                                                  \
@@ -565,7 +565,7 @@ static void ready(const Products *w, const Inputs *inputs, const void *x, long r
   for (long i = 0; i < w->count; i++) {
     const Product *p = w->parts + i;
     const long groups = p->in / p->group;
-    sums(p, x, i ? 0 : inputs->wide, row, at + row * groups);
+    sums(p, x, i ? 0 : inputs->wide, row, rows, at);
     at += rows * groups;
   }
 }
@@ -574,9 +574,9 @@ static void product(Team *team, const Products *w, const Inputs *inputs, const v
                     const void *residual, void *y, long rows) {
   long pieces = 0;
   for (long i = 0; i < w->count; i++) pieces += (blocks_of(w->parts + i) + PIECE - 1) / PIECE;
-  EACH(piece, pieces) {
+  EACH(part, pieces * ((rows - 1) / part_rows(rows) + 1)) {
     const float *at = inputs->sums;
-    long i = 0, count, left = piece;
+    long i = 0, count, left = part % pieces;
     for (;; i++) {
       count = blocks_of(w->parts + i);
       const long own = (count + PIECE - 1) / PIECE;
@@ -588,8 +588,9 @@ static void product(Team *team, const Products *w, const Inputs *inputs, const v
     const long offset = (long)p.y;
     p.x = inputs->wide ? inputs->wide : x, p.x_sums = at;
     p.residual = residual ? (const char *)residual + offset : 0, p.y = (char *)y + offset;
+    p.rows = rows;
     const long block = left * PIECE > count - PIECE ? count - PIECE : left * PIECE;
-    for (long row = 0; row < rows;) row += some_rows(&p, row, block, rows - row);
+    part_of_rows(&p, part / pieces, block, rows);
   }
 }
 

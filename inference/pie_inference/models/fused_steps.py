@@ -44,7 +44,7 @@ Int32 = NDArray[np.int32]
 def fused_steps(
     network: Decoder, cache: KvCache, embeds: EmbedPool, prompts: bool = False
 ) -> FusedSteps | None:
-    """Steps of a network over its pools, with `prompts` if rows of these are computed as others are;
+    """Steps of a network over its pools, with `prompts` if rows of these are computed as others;
     None if it is none of those that can be fused.
     """
     if not _plain(network.spec) or cache.stored != cache.dtype:
