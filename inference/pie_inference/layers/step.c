@@ -8,6 +8,9 @@
    order. Keys are attended to in chunks of a fixed number, which are joined in order. Only rows of
    a prompt that attend in tiles have sums in another order than rows alone. */
 #include "grouped.c"
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 #include <limits.h>
 #include <math.h>
 #include <sched.h>
@@ -114,11 +117,18 @@ INLINE floats smaller(floats a, floats b) { return chosen((ints)(b < a), a, b); 
 
 /* e to the power of numbers, or of 88 if they are greater; 0 of what is less than -87. */
 INLINE floats exponential(floats x) {
+#ifdef __AVX512F__
+  const __m512 least = _mm512_set1_ps(-87.0f), own = _mm512_min_ps(_mm512_set1_ps(88.0f), (__m512)x);
+  const __mmask16 counts = _mm512_cmp_ps_mask(own, least, _CMP_NLT_UQ);
+  const floats whole = (floats)_mm512_roundscale_ps((__m512)((floats)own * 1.44269504f), 0);
+  floats rest = (floats)own - whole * 0.693359375f + whole * 2.12194440e-4f;
+#else
   floats bounded = larger(smaller(x, (floats){0} + 88.0f), (floats){0} - 87.0f);
   floats steps = bounded * 1.44269504f + 12582912.0f; /* rounded: its last bits are the number */
   ints power = (ints)steps - 0x4b400000;
   floats whole = steps - 12582912.0f;
   floats rest = bounded - whole * 0.693359375f + whole * 2.12194440e-4f;
+#endif
   floats found = (floats){0} + 1.9875691500e-4f;
   found = found * rest + 1.3981999507e-3f;
   found = found * rest + 8.3334519073e-3f;
@@ -126,8 +136,12 @@ INLINE floats exponential(floats x) {
   found = found * rest + 1.6666665459e-1f;
   found = found * rest + 5.0000001201e-1f;
   found = found * rest * rest + rest + 1.0f;
+#ifdef __AVX512F__
+  return (floats)_mm512_maskz_scalef_ps(counts, (__m512)found, (__m512)whole);
+#else
   found *= (floats)((power + 127) << 23);
   return chosen((ints)(x < -87.0f), found, (floats){0});
+#endif
 }
 
 /* Attention is in vectors of the CPU's own size: compilers take larger ones apart in memory. */
@@ -401,9 +415,9 @@ INLINE void corner(const int pairs, const int lanes, const char *a, long a_row, 
 }
 
 /* `corner` over all rows and lanes. */
-INLINE void corners(const int pairs, long rows, long lanes, const char *a, long a_row,
-                    const words *b, long apart, long count, float *c, long c_row,
-                    const float *shares) {
+INLINE void corners_of(const int pairs, long rows, long lanes, const char *a, long a_row,
+                       const words *b, long apart, long count, float *c, long c_row,
+                       const float *shares) {
 #define CORNER(LANES_OF)                                                                           \
   for (; n + LANES_OF <= lanes; n += LANES_OF)                                                     \
     for (long r = 0; r < rows; r += CORNER_ROWS)                                                   \
@@ -411,6 +425,57 @@ INLINE void corners(const int pairs, long rows, long lanes, const char *a, long 
              c + r * c_row + n * LANES, c_row, shares ? shares + r : 0);
   long n = 0;
   CORNER(CORNER_LANES) CORNER(1)
+}
+
+#ifdef __AMX_BF16__
+/* The same by whole tiles: rows are multiples of 16, and so are words. */
+static void whole_tiles(void) {
+  Tiles shape = {1};
+  for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.rows[i] = 16;
+  _tile_loadconfig(&shape);
+}
+
+INLINE void corners_in_tiles(long rows, long lanes, const char *a, long a_row, const words *b,
+                             long apart, long count, float *c, long c_row, const float *shares) {
+  for (long r = 0; shares && r < rows; r++)
+    for (long n = 0; shares[r] != 1 && n < lanes * LANES; n += LANES)
+      *(floats *)(c + r * c_row + n) *= shares[r];
+  SEEN;
+  for (long n = 0; n < lanes; n++)
+    for (long r = 0; r < rows; r += 16) {
+      float *to = c + r * c_row + n * LANES;
+      if (shares) _tile_loadd(0, to, c_row * 4);
+      else _tile_zero(0);
+      for (long k = 0; k < count; k += 16) {
+        _tile_loadd(4, a + r * a_row + 4 * k, a_row);
+        _tile_loadd(5, b + n * apart + k, 64);
+        _tile_dpbf16ps(0, 4, 5);
+      }
+      _tile_stored(0, to, c_row * 4);
+    }
+  SEEN;
+}
+#endif
+
+/* How rows of a prompt attend. */
+enum { FLOATS, PAIRS, TILES };
+static int how(const Model *m) {
+  if (!in_pairs(m)) return FLOATS;
+#ifdef __AMX_BF16__
+  if (may_use_tiles && m->dim % 32 == 0) return TILES;
+#endif
+  return PAIRS;
+}
+
+INLINE void corners(const int how, long rows, long lanes, const char *a, long a_row, const words *b,
+                    long apart, long count, float *c, long c_row, const float *shares) {
+#ifdef __AMX_BF16__
+  if (how == TILES) {
+    corners_in_tiles(rows, lanes, a, a_row, b, apart, count, c, c_row, shares);
+    return;
+  }
+#endif
+  corners_of(how == PAIRS, rows, lanes, a, a_row, b, apart, count, c, c_row, shares);
 }
 
 /* What a row has seen of its keys so far. */
@@ -470,15 +535,19 @@ static void hide(const Layer *l, const Step *s, const Tile *t, long first, long 
 }
 
 /* What a query head of a tile's rows finds. */
-INLINE void attend_tile(const int pairs, const Model *m, const Layer *l, const Step *s,
+INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Step *s,
                         const Tile *t, const char *queries, long stride, long head,
                         const char *packed, void *found) {
+  const int pairs = how != FLOATS, tall = how == TILES ? 16 : CORNER_ROWS;
   const long dim = m->dim, each = m->bfloat16 ? 2 : 4, words_of = pairs ? dim / 2 : dim;
-  const long rows = (t->rows + CORNER_ROWS - 1) / CORNER_ROWS * CORNER_ROWS;
+  const long rows = (t->rows + tall - 1) / tall * tall;
   const long all = s->keys[t->row + t->rows - 1], size = block_size(m);
   _Alignas(64) uint32_t own[TILE_ROWS * 256];
   _Alignas(64) float scores[TILE_ROWS][KEYS], values[TILE_ROWS * 256];
   Seen seen;
+#ifdef __AMX_BF16__
+  if (how == TILES) whole_tiles();
+#endif
   packed += t->packed + head / (m->heads / m->kv_heads) * 2 * size;
   for (long r = 0; r < rows; r++) {
     const char *from = queries + (t->row + (r < t->rows ? r : 0)) * stride + head * dim * each;
@@ -489,13 +558,13 @@ INLINE void attend_tile(const int pairs, const Model *m, const Layer *l, const S
   }
   for (long first = 0; first < all; first += KEYS, packed += m->kv_heads * 2 * size) {
     const long left = all - first < KEYS ? all - first : KEYS;
-    const long keys = (left + LANES - 1) / LANES * LANES;
-    corners(pairs, rows, keys / LANES, (const char *)own, words_of * 4, (const words *)packed,
+    const long keys = (left + 2 * LANES - 1) / (2 * LANES) * 2 * LANES;
+    corners(how, rows, keys / LANES, (const char *)own, words_of * 4, (const words *)packed,
             words_of, words_of, scores[0], KEYS, 0);
     if (l->window || first + keys > s->keys[t->row]) hide(l, s, t, first, keys, scores);
     weigh(pairs, scores, rows, keys, l->scale, &seen);
     const long count = pairs ? KEYS / 2 : KEYS;
-    corners(pairs, rows, dim / LANES, (const char *)scores, KEYS * 4, (const words *)(packed + size),
+    corners(how, rows, dim / LANES, (const char *)scores, KEYS * 4, (const words *)(packed + size),
             count, pairs ? keys / 2 : keys, values, dim, seen.shares);
   }
   for (long r = 0; r < t->rows; r++) {
@@ -709,8 +778,9 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
     EACH(part, r->tiled * m->heads) { /* the last first, which see most */
       const Tile *t = r->tiles + r->tiled - 1 - part / m->heads;
       const long head = part % m->heads;
-      if (in_pairs(m)) attend_tile(1, m, l, s, t, r->qkv, qkv, head, r->packed, r->mixed);
-      else attend_tile(0, m, l, s, t, r->qkv, qkv, head, r->packed, r->mixed);
+#define ATTEND_BY(HOW)                                                                             \
+  if (how(m) == HOW) attend_tile(HOW, m, l, s, t, r->qkv, qkv, head, r->packed, r->mixed);
+      ATTEND_BY(FLOATS) ATTEND_BY(PAIRS) ATTEND_BY(TILES)
     }
     meet(team);
   }
