@@ -79,17 +79,19 @@ def by_layers(rig: Rig) -> Rig:
 
 def started(rig: Rig) -> list[Stream]:
     """Sequences of a prompt each, one of them with masked tokens."""
-    found = [rig.sequence(length + 4 * MOST_INPUTS + PROMPTS[3]) for length in LENGTHS]
+    found = [rig.sequence(length + 200) for length in LENGTHS]
     for seed, (sequence, length) in enumerate(zip(found, LENGTHS, strict=True)):
         rig.forward(Step(sequence, tokens_of(length, seed)))
     rig.mask(found[2], [0, 3, 100, 128])
     return found
 
 
-def step(sequences: list[Stream], seed: int, counts: tuple[int, ...] = COUNTS) -> list[Step]:
-    """A new token of each or some, one of which is not kept."""
+def step(
+    sequences: list[Stream], seed: int, counts: tuple[int, ...] = COUNTS, most: int = 1000
+) -> list[Step]:
+    """A new token of each or some, one of which is not kept; at most so many outputs of each."""
     return [
-        Step(s, tokens_of(n, seed + n), outputs=n, masked=i == 2, keep=i != 4)
+        Step(s, tokens_of(n, seed + n), outputs=min(n, most), masked=i == 2, keep=i != 4)
         for i, (s, n) in enumerate(zip(sequences, counts, strict=True))
     ]
 
@@ -97,7 +99,7 @@ def step(sequences: list[Stream], seed: int, counts: tuple[int, ...] = COUNTS) -
 def decoded(rig: Rig) -> torch.Tensor:
     """Logits of some steps of sequences together, the last with parts of prompts."""
     sequences = started(rig)
-    steps = enumerate((COUNTS, COUNTS, PROMPTS))
+    steps = ((0, COUNTS), (1, COUNTS), (2, PROMPTS), (3, (1, 2, 60, 1, 1), 3))
     return torch.cat([torch.cat(rig.forward(*step(sequences, *each))) for each in steps])
 
 

@@ -8,6 +8,9 @@
 
    A lane is an output, so nothing is summed across lanes. What an output is of a row is summed in
    one order: the inputs of a group, then the groups. It does not depend on the other rows. */
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +58,17 @@ INLINE halves to_bfloat16(floats value) {
   words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
   words wrong = (words)(value != value);
   return __builtin_convertvector((rounded & ~wrong) | (wrong & 0x7fc0), halves);
+}
+
+/* Lanes are added by halves. */
+INLINE float total(floats value) {
+#ifdef __AVX512F__
+  return _mm512_reduce_add_ps((__m512)value);
+#else
+  for (int half = LANES / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) value[i] += value[i + half];
+  return value[0];
+#endif
 }
 
 INLINE floats scale_of(const uint8_t *at, int half) {
@@ -169,7 +183,6 @@ INLINE floats added(floats total, floats scale, floats sum, floats least, float 
     }
 
 #ifdef __AVX512BF16__
-#include <immintrin.h>
 /* The integers of a word's 16 bits as bfloat16, which has all of 8 bits. */
 INLINE __m512bh pair(words stored, int n, const int bits) {
   if (bits == 4) {
@@ -475,9 +488,7 @@ static void sums(const Product *p, const void *x, float *wide, long row, long ro
       if (wide) *(floats *)(wide + at) = part;
       sum += part;
     }
-    for (int half = LANES / 2; half; half /= 2)
-      for (int i = 0; i < half; i++) sum[i] += sum[i + half];
-    found[g * rows + row] = sum[0];
+    found[g * rows + row] = total(sum);
   }
 }
 

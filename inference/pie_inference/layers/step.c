@@ -8,9 +8,6 @@
    order. Keys are attended to in chunks of a fixed number, which are joined in order. Only rows of
    a prompt that attend in tiles have sums in another order than rows alone. */
 #include "grouped.c"
-#ifdef __AVX512F__
-#include <immintrin.h>
-#endif
 #include <limits.h>
 #include <math.h>
 #include <sched.h>
@@ -51,13 +48,15 @@ typedef struct {
 
 typedef struct {
   void *x;     /* [rows, hidden], overwritten */
-  void *found; /* [rows, hidden], behind the last norm */
+  void *found; /* [outputs, hidden], behind the last norm */
   const Angles *angles;
   const int64_t *slots, *starts, *keys; /* [rows]: its own; of its entries; how many it sees */
   const int32_t *entries;               /* pages of `page_size` slots */
   const int32_t *positions;             /* of slots */
   long rows, page_size;
   long most_alone; /* rows of a sequence that attend one by one; of more, in tiles */
+  const int64_t *wanted; /* [outputs] rows, from the first to the last */
+  long outputs;
   char *room;
 } Step;
 
@@ -75,6 +74,10 @@ static long claim(Team *team, long parts) {
   return part < parts ? part : -1;
 }
 #define EACH(NAME, PARTS) for (long NAME; (NAME = claim(team, PARTS)) >= 0;)
+/* Rows, of many some at once. */
+#define EACH_ROW(NAME, ROWS_OF)                                                                    \
+  for (long of = ROWS_OF, by = of > 64 ? 8 : 1, some; (some = claim(team, (of + by - 1) / by)) >= 0;) \
+    for (long NAME = some * by; NAME < of && NAME < (some + 1) * by; NAME++)
 
 static void meet(Team *team) {
   const int phase = __atomic_load_n(&team->phase, __ATOMIC_RELAXED);
@@ -99,12 +102,6 @@ INLINE floats load(const void *from, long at, int bfloat16) {
 INLINE void save(void *to, long at, floats value, int bfloat16) {
   if (bfloat16) *(halves *)((uint16_t *)to + at) = to_bfloat16(value);
   else *(floats *)((float *)to + at) = value;
-}
-
-INLINE float total(floats value) {
-  for (int half = LANES / 2; half; half /= 2)
-    for (int i = 0; i < half; i++) value[i] += value[i + half];
-  return value[0];
 }
 
 INLINE floats chosen(ints second, floats a, floats b) {
@@ -484,6 +481,17 @@ typedef struct {
   floats sums[TILE_ROWS];                   /* of weights, to be added up */
 } Seen;
 
+INLINE float greatest(floats value) {
+#ifdef __AVX512F__
+  return _mm512_reduce_max_ps((__m512)value);
+#else
+  for (int half = LANES / 2; half; half /= 2)
+    for (int i = 0; i < half; i++)
+      if (value[i + half] > value[i]) value[i] = value[i + half];
+  return value[0];
+#endif
+}
+
 /* Makes weights of scores in place, or as bfloat16 in pairs, and updates what rows have seen. */
 INLINE void weigh(const int pairs, float (*scores)[KEYS], long rows, long keys, float scale,
                   Seen *seen) {
@@ -491,10 +499,7 @@ INLINE void weigh(const int pairs, float (*scores)[KEYS], long rows, long keys, 
     float *own = scores[r];
     floats largest = (floats){0} - INFINITY, sum = {0};
     for (long k = 0; k < keys; k += LANES) largest = larger(largest, *(floats *)(own + k));
-    for (int half = LANES / 2; half; half /= 2)
-      for (int i = 0; i < half; i++)
-        if (largest[i + half] > largest[i]) largest[i] = largest[i + half];
-    const float before = seen->most[r], now = largest[0] * scale;
+    const float before = seen->most[r], now = greatest(largest) * scale;
     const float most = now > before ? now : before, base = most > -INFINITY ? most : 0;
     for (long k = 0; k < keys; k += LANES) {
       const floats weight = exponential(*(floats *)(own + k) * scale - base);
@@ -753,12 +758,22 @@ static Room rooms(const Model *m, const Step *s) {
 /* Bytes that `step` needs as `room`. */
 long step_room(const Model *m, const Step *s) { return rooms(m, s).bytes; }
 
-static void layer(Team *team, const Model *m, const Layer *l, const Step *s, const Room *r) {
-  const long each = m->bfloat16 ? 2 : 4, rows = s->rows;
+static int is_wanted(const Step *s, const Tile *t) {
+  for (long i = 0; i < s->outputs; i++)
+    if (s->wanted[i] >= t->row && s->wanted[i] < t->row + t->rows) return 1;
+  return 0;
+}
+
+/* One layer; if it is the `last`, from the attention on only for rows that are wanted. */
+static void layer(Team *team, const Model *m, const Layer *l, const Step *s, const Room *r,
+                  int last) {
+  const long each = m->bfloat16 ? 2 : 4;
+  long rows = s->rows;
+  const int fewer = last && s->outputs < rows;
   const long size = m->heads / m->kv_heads * (m->dim + 2);
   const long hidden = m->hidden * each, heads = m->heads * m->dim * each;
   const long qkv = heads + 2 * m->kv_heads * m->dim * each, inner = m->inner * each;
-  EACH(row, rows) {
+  EACH_ROW(row, rows) {
     normalize((char *)s->x + row * hidden, r->normed + row * hidden, l->norms[ATTENTION],
               m->hidden, m->epsilon, m->bfloat16);
     ready(l->products + QUERY_KEY_VALUE, &r->inputs, r->normed, row, rows);
@@ -766,7 +781,7 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
   meet(team);
   product(team, l->products + QUERY_KEY_VALUE, &r->inputs, r->normed, 0, r->qkv, rows);
   meet(team);
-  EACH(row, rows) place(m, l, s, r->qkv + row * qkv, row);
+  EACH_ROW(row, rows) place(m, l, s, r->qkv + row * qkv, row);
   meet(team);
   if (r->tiled) {
     EACH(part, r->blocked * m->kv_heads) {
@@ -778,6 +793,7 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
     EACH(part, r->tiled * m->heads) { /* the last first, which see most */
       const Tile *t = r->tiles + r->tiled - 1 - part / m->heads;
       const long head = part % m->heads;
+      if (fewer && !is_wanted(s, t)) continue;
 #define ATTEND_BY(HOW)                                                                             \
   if (how(m) == HOW) attend_tile(HOW, m, l, s, t, r->qkv, qkv, head, r->packed, r->mixed);
       ATTEND_BY(FLOATS) ATTEND_BY(PAIRS) ATTEND_BY(TILES)
@@ -794,15 +810,26 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
              r->parts + (at * m->kv_heads + head) * size);
   }
   meet(team);
-  EACH(row, rows) {
+  EACH_ROW(row, rows) {
     const long chunks = r->chunks[row + 1] - r->chunks[row];
     if (chunks) join(m, r->parts + r->chunks[row] * m->kv_heads * size, chunks, r->mixed, row);
-    ready(l->products + OUTPUT, &r->inputs, r->mixed, row, rows);
+    if (!fewer) ready(l->products + OUTPUT, &r->inputs, r->mixed, row, rows);
+  }
+  if (fewer) {
+    meet(team);
+    EACH(one, 1)
+      for (long i = 0; i < s->outputs; i++) {
+        memmove(r->mixed + i * heads, r->mixed + s->wanted[i] * heads, heads);
+        memmove((char *)s->x + i * hidden, (char *)s->x + s->wanted[i] * hidden, hidden);
+      }
+    meet(team);
+    rows = s->outputs;
+    EACH(row, rows) ready(l->products + OUTPUT, &r->inputs, r->mixed, row, rows);
   }
   meet(team);
   product(team, l->products + OUTPUT, &r->inputs, r->mixed, s->x, r->x, rows);
   meet(team);
-  EACH(row, rows) {
+  EACH_ROW(row, rows) {
     normalize(r->x + row * hidden, r->normed + row * hidden, l->norms[MLP], m->hidden, m->epsilon,
               m->bfloat16);
     ready(l->products + GATE_UP, &r->inputs, r->normed, row, rows);
@@ -810,7 +837,7 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
   meet(team);
   product(team, l->products + GATE_UP, &r->inputs, r->normed, 0, r->gate_up, rows);
   meet(team);
-  EACH(row, rows) {
+  EACH_ROW(row, rows) {
     gate(r->gate_up + row * 2 * inner, r->inner + row * inner, m->inner, m->bfloat16);
     ready(l->products + DOWN, &r->inputs, r->inner, row, rows);
   }
@@ -835,8 +862,8 @@ void step(const Model *m, const Step *s, long first, long end) {
       team->threads = omp_get_num_threads();
       team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
     }
-    for (long i = first; i < end; i++) layer(team, m, m->layers + i, s, &room);
-    if (end == m->count) EACH(row, s->rows)
+    for (long i = first; i < end; i++) layer(team, m, m->layers + i, s, &room, i == m->count - 1);
+    if (end == m->count) EACH(row, s->outputs)
       normalize((char *)s->x + row * hidden, (char *)s->found + row * hidden, m->norm, m->hidden,
                 m->epsilon, m->bfloat16);
     finish(&before);

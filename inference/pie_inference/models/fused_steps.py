@@ -128,15 +128,15 @@ class FusedSteps:
         if not self.takes(batch, sequences).all():
             return False
         self._cache.stamp(sequences.input_slots)
+        counts = np.diff(batch.output_starts)
+        outputs = ranges(batch.input_starts[1:] - counts, counts)
         found = self._step.run(
             self._embeds.read(batch.inputs),
             self._network.angles(upload_index(positions, self._cache.data.device)),
-            self._rows(sequences),
+            self._rows(sequences, outputs),
             self._network.between_layers or (lambda: None),
         )
-        counts = np.diff(batch.output_starts)
-        outputs = ranges(batch.input_starts[1:] - counts, counts)
-        self._embeds.write(batch.outputs, found[outputs], positions[outputs])
+        self._embeds.write(batch.outputs, found, positions[outputs])
         return True
 
     @staticmethod
@@ -152,7 +152,7 @@ class FusedSteps:
             able &= batch.attends < 0
         return able
 
-    def _rows(self, s: Sequences) -> StepRows:
+    def _rows(self, s: Sequences, outputs: NDArray[np.int64]) -> StepRows:
         """What each input sees: what is before it in its sequence."""
         table, by_page = page_table(s, self._cache.page_size)
         if not by_page.all():
@@ -166,5 +166,6 @@ class FusedSteps:
             entries=table.entries,
             page_size=table.page_size,
             positions=self._cache.positions,
+            wanted=outputs,
             most_alone=sys.maxsize if self.prompts else MOST_INPUTS,
         )
