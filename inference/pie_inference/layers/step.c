@@ -54,7 +54,7 @@ typedef struct {
   const int32_t *entries;               /* pages of `page_size` slots */
   const int32_t *positions;             /* of slots */
   long rows, page_size;
-  long most_alone; /* rows of a sequence that attend one by one; of more, in tiles */
+  long most_alone;       /* rows of a sequence that attend one by one; of more, in tiles */
   const int64_t *wanted; /* [outputs] rows, from the first to the last */
   long outputs;
   char *room;
@@ -76,8 +76,9 @@ static long claim(Team *team, long parts) {
 #define EACH(NAME, PARTS) for (long NAME; (NAME = claim(team, PARTS)) >= 0;)
 /* Rows, of many some at once. */
 #define EACH_ROW(NAME, ROWS_OF)                                                                    \
-  for (long of = ROWS_OF, by = of > 64 ? 8 : 1, some; (some = claim(team, (of + by - 1) / by)) >= 0;) \
-    for (long NAME = some * by; NAME < of && NAME < (some + 1) * by; NAME++)
+  for (long of = ROWS_OF, by = of > 64 ? 8 : 1, at_once;                                           \
+       (at_once = claim(team, (of + by - 1) / by)) >= 0;)                                          \
+    for (long NAME = at_once * by; NAME < of && NAME < (at_once + 1) * by; NAME++)
 
 static void meet(Team *team) {
   const int phase = __atomic_load_n(&team->phase, __ATOMIC_RELAXED);
@@ -115,7 +116,8 @@ INLINE floats smaller(floats a, floats b) { return chosen((ints)(b < a), a, b); 
 /* e to the power of numbers, or of 88 if they are greater; 0 of what is less than -87. */
 INLINE floats exponential(floats x) {
 #ifdef __AVX512F__
-  const __m512 least = _mm512_set1_ps(-87.0f), own = _mm512_min_ps(_mm512_set1_ps(88.0f), (__m512)x);
+  const __m512 least = _mm512_set1_ps(-87.0f);
+  const __m512 own = _mm512_min_ps(_mm512_set1_ps(88.0f), (__m512)x);
   const __mmask16 counts = _mm512_cmp_ps_mask(own, least, _CMP_NLT_UQ);
   const floats whole = (floats)_mm512_roundscale_ps((__m512)((floats)own * 1.44269504f), 0);
   floats rest = (floats)own - whole * 0.693359375f + whole * 2.12194440e-4f;
@@ -322,8 +324,8 @@ static void join(const Model *m, const float *parts, long chunks, void *found, l
     }
 }
 
-/* Prompts: rows of a sequence attend in tiles, block by block of its keys (FlashAttention, Dao et al.
-   2022), which are packed as products read them: words of two bfloat16 numbers or one float32. */
+/* Prompts: rows of a sequence attend in tiles, block by block of its keys (FlashAttention, Dao et
+   al. 2022), which are packed as products read them: words of two bfloat16 numbers or a float32. */
 #define TILE_ROWS 48
 #ifdef __AVX512F__
 enum { CORNER_ROWS = 6, CORNER_LANES = 2 };
@@ -383,8 +385,8 @@ static void pack_keys(const Model *m, const Layer *l, const Step *s, const Block
 
 /* Products of some rows of words `a` with packed `b`, whose lanes lie `apart`, [rows, lanes]; if
    there are `shares`, added to those shares of what `c` was. */
-INLINE void corner(const int pairs, const int lanes, const char *a, long a_row, const words *b, long apart,
-                   long count, float *c, long c_row, const float *shares) {
+INLINE void corner(const int pairs, const int lanes, const char *a, long a_row, const words *b,
+                   long apart, long count, float *c, long c_row, const float *shares) {
   floats sum[CORNER_ROWS][CORNER_LANES];
   UNROLL for (int r = 0; r < CORNER_ROWS; r++)
     UNROLL for (int n = 0; n < lanes; n++) sum[r][n] = (floats){0};
