@@ -21,7 +21,7 @@ from pie_inference.layers.grouped import GroupedLinear, Packed, packed, rounded
 from pie_inference.models import few_bits, kept_weights
 
 Weight = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
-ROWS = [1, 2, 3, 5, 6, 7, 8, 13, 32, 70]
+ROWS = [1, 2, 3, 5, 6, 7, 8, 13, 32, 70, 290]
 
 
 @pytest.fixture

@@ -8,6 +8,9 @@
 
    A lane is an output, so nothing is summed across lanes. What an output is of a row is summed in
    one order: the inputs of a group, then the groups. It does not depend on the other rows. */
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +27,7 @@ typedef uint16_t halves __attribute__((vector_size(32), aligned(2)));
 typedef struct {
   const uint8_t *packed;
   const void *x;        /* [rows, in] float32, or bfloat16 for the variant that multiplies those */
-  const float *x_sums;  /* [rows, groups] */
+  const float *x_sums;  /* [groups, rows] */
   const float *bias;    /* [out], or none */
   const void *residual; /* like y, or none */
   void *y;              /* [rows, y_stride] */
@@ -55,6 +58,17 @@ INLINE halves to_bfloat16(floats value) {
   words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
   words wrong = (words)(value != value);
   return __builtin_convertvector((rounded & ~wrong) | (wrong & 0x7fc0), halves);
+}
+
+/* Lanes are added by halves. */
+INLINE float total(floats value) {
+#ifdef __AVX512F__
+  return _mm512_reduce_add_ps((__m512)value);
+#else
+  for (int half = LANES / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) value[i] += value[i + half];
+  return value[0];
+#endif
 }
 
 INLINE floats scale_of(const uint8_t *at, int half) {
@@ -98,6 +112,12 @@ INLINE void store(const Product *p, long row, long block, floats sum) {
   put(p, at, block, sum);
 }
 
+/* A total and what a group adds to it; in this order, whatever the tile. */
+INLINE floats added(floats total, floats scale, floats sum, floats least, float x_sum) {
+  total += scale * sum;
+  return total + least * x_sum;
+}
+
 /* Each variant is this: what a word's inputs add to the sums of a tile of rows and blocks. */
 #define UNROLL _Pragma("GCC unroll 8")
 #define UNROLL16 _Pragma("GCC unroll 16")
@@ -127,7 +147,8 @@ INLINE void store(const Product *p, long row, long block, floats sum) {
       UNROLL for (int b = 0; b < blocks; b++) {                                                    \
         floats scale = scale_of(at[b], p->half), least = scale_of(at[b] + head / 2, p->half);      \
         UNROLL for (int r = 0; r < rows; r++)                                                      \
-          total[b][r] += scale * sum[b][r] + least * p->x_sums[(row + r) * groups + g];            \
+          total[b][r] = added(total[b][r], scale, sum[b][r], least,                                \
+                              p->x_sums[g * p->rows + row + r]);                                   \
         at[b] += size;                                                                             \
       }                                                                                            \
     }                                                                                              \
@@ -138,6 +159,9 @@ INLINE void store(const Product *p, long row, long block, floats sum) {
     if (p->bits == 4) { SHAPES(NAME, 4) }                                                          \
     SHAPES(NAME, 8)                                                                                \
   }
+
+#define PART_ROWS 240 /* of a part of a product's work, at most */
+#define MANY_ROWS 24  /* from so many on unpacking weights for all of them is faster */
 
 /* Tiles of rows and blocks, of as many sums as there are registers for. */
 #define PIECE 4 /* blocks */
@@ -159,7 +183,6 @@ INLINE void store(const Product *p, long row, long block, floats sum) {
     }
 
 #ifdef __AVX512BF16__
-#include <immintrin.h>
 /* The integers of a word's 16 bits as bfloat16, which has all of 8 bits. */
 INLINE __m512bh pair(words stored, int n, const int bits) {
   if (bits == 4) {
@@ -189,6 +212,8 @@ INLINE __m512bh pair(words stored, int n, const int bits) {
     }
 TILE(with_bfloat16, ADD_BFLOAT16, MANY)
 #define BFLOAT16 1
+/* The compiler does not see what tiles read and write. */
+#define SEEN __asm__ volatile("" ::: "memory")
 #ifdef __AMX_BF16__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -203,8 +228,6 @@ __attribute__((constructor)) static void ask_for_tiles(void) {
   may_use_tiles = !syscall(SYS_arch_prctl, 0x1023, 18); /* ARCH_REQ_XCOMP_PERM, XTILEDATA */
 }
 
-/* The compiler does not see what tiles read and write. */
-#define SEEN __asm__ volatile("" ::: "memory")
 /* Of a block: unpacks a tile of weights, and adds its products to tile `B`. */
 #define BLOCK(B, TILE)                                                                             \
   if (B < blocks) {                                                                                \
@@ -248,8 +271,8 @@ INLINE void tiles(const Product *p, long row, long block, int rows, const int mo
         const uint8_t *its = at[b] - size;
         floats scale = scale_of(its, p->half), least = scale_of(its + head / 2, p->half);
         UNROLL16 for (int r = 0; r < most; r++)
-          total[b * most + r] += scale * sums[(g - 1) & 1][b][r] +
-                                 least * p->x_sums[(row + (r < rows ? r : 0)) * groups + g - 1];
+          total[b * most + r] = added(total[b * most + r], scale, sums[(g - 1) & 1][b][r], least,
+                                      p->x_sums[(g - 1) * p->rows + row + (r < rows ? r : 0)]);
       }
       at[b] += size;
     }
@@ -259,14 +282,19 @@ INLINE void tiles(const Product *p, long row, long block, int rows, const int mo
       if (r < rows) store(p, row + r, block + b, total[b * most + r]);
 }
 
-static int with_tiles(const Product *p, long row, long block, int left) {
-  const int rows = left < 16 ? left : 16, inputs = p->group < 32 ? p->group : 32;
+static void shape_tiles(const Product *p, int rows) {
+  const int inputs = p->group < 32 ? p->group : 32;
   Tiles shape = {1};
   for (int i = 0; i < 7; i++) {
     shape.bytes[i] = i == 4 ? inputs * 2 : 64;
     shape.rows[i] = i > 4 ? inputs / 2 : rows;
   }
   _tile_loadconfig(&shape);
+}
+
+static int with_tiles(const Product *p, long row, long block, int left) {
+  const int rows = left < 16 ? left : 16;
+  shape_tiles(p, rows);
 #define MORE_THAN(OTHERS, MOST, BLOCKS, BITS)                                                      \
   if (rows > OTHERS) {                                                                             \
     for (int b = 0; b < PIECE; b += BLOCKS) tiles(p, row, block + b, rows, MOST, BLOCKS, BITS);    \
@@ -279,6 +307,111 @@ static int with_tiles(const Product *p, long row, long block, int left) {
   return rows;
 }
 #endif
+
+/* Of many rows: weights of some blocks are unpacked for all of them, some inputs at a time. What an
+   output is of a row is summed as above. */
+#define INPUTS 256 /* unpacked at once */
+#define WIDE 2     /* blocks */
+#define TALL 16    /* rows of a tile, at most */
+typedef struct {
+  words weights[WIDE][INPUTS / 2];
+  floats scales[WIDE][INPUTS / LANES], least[WIDE][INPUTS / LANES];
+} Unpacked;
+
+INLINE void unpack(const Product *p, long block, long first, long groups, const int bits,
+                   Unpacked *to) {
+  const long head = 2 * LANES * (p->half ? 2 : 4), each = p->group * bits / 32;
+  for (int b = 0; b < WIDE; b++)
+    for (long g = 0; g < groups; g++) {
+      const long which = (block + b) * (p->in / p->group) + first + g;
+      const uint8_t *at = p->packed + which * group_size(p);
+      words *weights = to->weights[b] + g * p->group / 2;
+      to->scales[b][g] = scale_of(at, p->half), to->least[b][g] = scale_of(at + head / 2, p->half);
+      for (long w = 0; w < each; w++)
+        UNROLL for (int n = 0; n < 16 / bits; n++)
+          weights[w * 16 / bits + n] = (words)pair(*(const words *)(at + head + w * 64), n, bits);
+    }
+}
+
+/* Adds what groups of unpacked weights give to the totals of `tall` rows. */
+INLINE void add_vectors(const Product *p, const Unpacked *u, long row, long first, long groups,
+                        floats total[WIDE][TALL]) {
+  for (long g = 0; g < groups; g++) {
+    floats sum[WIDE][ROWS];
+    UNROLL for (int b = 0; b < WIDE; b++)
+      UNROLL for (int r = 0; r < ROWS; r++) sum[b][r] = (floats){0};
+    for (long w = g * p->group / 2; w < (g + 1) * p->group / 2; w++)
+      UNROLL for (int r = 0; r < ROWS; r++) {
+        int both;
+        memcpy(&both, (const uint16_t *)p->x + (row + r) * p->in + first * p->group + 2 * w, 4);
+        UNROLL for (int b = 0; b < WIDE; b++)
+          sum[b][r] = (floats)_mm512_dpbf16_ps((__m512)sum[b][r], (__m512bh)u->weights[b][w],
+                                               (__m512bh)_mm512_set1_epi32(both));
+      }
+    UNROLL for (int b = 0; b < WIDE; b++)
+      UNROLL for (int r = 0; r < ROWS; r++)
+        total[b][r] = added(total[b][r], u->scales[b][g], sum[b][r], u->least[b][g],
+                            p->x_sums[(first + g) * p->rows + row + r]);
+  }
+}
+#ifdef __AMX_BF16__
+INLINE void add_tiles(const Product *p, const Unpacked *u, long row, long first, long groups,
+                      floats total[WIDE][TALL]) {
+  _Alignas(64) floats sums[2][TALL];
+  const long inputs = p->group < 32 ? p->group : 32;
+  for (int b = 0; b < WIDE; b++) {
+    floats own[TALL];
+    UNROLL16 for (int r = 0; r < TALL; r++) own[r] = total[b][r];
+    for (long g = 0; g <= groups; g++) {
+      if (g < groups) {
+        _tile_zero(0);
+        for (long k = g * p->group; k < (g + 1) * p->group; k += inputs) {
+          _tile_loadd(4, (const uint16_t *)p->x + row * p->in + first * p->group + k, p->in * 2);
+          _tile_loadd(5, u->weights[b] + k / 2, 64);
+          _tile_dpbf16ps(0, 4, 5);
+        }
+        _tile_stored(0, sums[g & 1], 64);
+        SEEN;
+      }
+      if (g) { /* the group before, whose sums are there by now */
+        const float *x_sums = p->x_sums + (first + g - 1) * p->rows + row;
+        UNROLL16 for (int r = 0; r < TALL; r++)
+          own[r] = added(own[r], u->scales[b][g - 1], sums[(g - 1) & 1][r], u->least[b][g - 1],
+                         x_sums[r]);
+      }
+    }
+    UNROLL16 for (int r = 0; r < TALL; r++) total[b][r] = own[r];
+  }
+}
+#endif
+
+/* Rows by a piece of blocks, in tiles of `tall`; the last begins before the end of the one before
+   it, if it must. */
+INLINE void many(const Product *p, long first_row, long end_row, long block, const int tall,
+                 const int bits) {
+  const long all = p->in / p->group, most = INPUTS / p->group;
+  _Alignas(64) Unpacked unpacked;
+  _Alignas(64) floats totals[PART_ROWS / ROWS][WIDE][TALL];
+  for (long b = block; b < block + PIECE; b += WIDE)
+    for (long first = 0, groups; first < all; first += groups) {
+      groups = all - first < most ? all - first : most;
+      unpack(p, b, first, groups, bits, &unpacked);
+      SEEN;
+      for (long row = first_row, t = 0; row < end_row; row += tall, t++) {
+        const long at = row + tall > end_row ? end_row - tall : row;
+        UNROLL for (int n = 0; !first && n < WIDE; n++)
+          UNROLL16 for (int r = 0; r < tall; r++) totals[t][n][r] = (floats){0};
+#ifdef __AMX_BF16__
+        if (tall == TALL) add_tiles(p, &unpacked, at, first, groups, totals[t]);
+        else
+#endif
+          add_vectors(p, &unpacked, at, first, groups, totals[t]);
+        if (first + groups == all)
+          for (int n = 0; n < WIDE; n++)
+            for (int r = 0; r < tall; r++) store(p, at + r, b + n, totals[t][n][r]);
+      }
+    }
+}
 #else
 #define BFLOAT16 0
 #define with_bfloat16 with_floats
@@ -315,8 +448,37 @@ static int some_rows(const Product *p, long row, long block, int left) {
   return with_bfloat16(p, row, block, left);
 }
 
+/* Rows of a part of a product's work: so many, but for the last. */
+static long part_rows(long rows) {
+  const long parts = rows > PART_ROWS ? (rows + PART_ROWS - 1) / PART_ROWS : 1;
+  return ((rows + parts - 1) / parts + 47) / 48 * 48;
+}
+
+/* A part of the rows by a piece of blocks. */
+static void part_of_rows(const Product *p, long part, long block, long rows) {
+  const long each = part_rows(rows), first = part * each;
+  const long end = first + each < rows ? first + each : rows;
+#if BFLOAT16
+  if (p->bfloat16 && end - first >= MANY_ROWS && p->group <= INPUTS) {
+#define MANY_OF(TALL_OF)                                                                           \
+  if (p->bits == 4) many(p, first, end, block, TALL_OF, 4);                                        \
+  else many(p, first, end, block, TALL_OF, 8);                                                     \
+  return;
+#ifdef __AMX_BF16__
+    if (may_use_tiles && (p->group % 32 == 0 || p->group == 16)) {
+      shape_tiles(p, TALL);
+      MANY_OF(TALL)
+    }
+#endif
+    MANY_OF(ROWS)
+  }
+#endif
+  for (long row = first; row < end;) row += some_rows(p, row, block, end - row);
+}
+
 /* Sums of each group of a row's inputs, which are widened into `wide` if there is one. */
-static void sums(const Product *p, const void *x, float *wide, long row, float *found) {
+static void sums(const Product *p, const void *x, float *wide, long row, long rows,
+                 float *found) {
   for (long g = 0; g < p->in / p->group; g++) {
     floats sum = {0};
     for (long k = g * p->group; k < (g + 1) * p->group; k += LANES) {
@@ -326,9 +488,7 @@ static void sums(const Product *p, const void *x, float *wide, long row, float *
       if (wide) *(floats *)(wide + at) = part;
       sum += part;
     }
-    for (int half = LANES / 2; half; half /= 2)
-      for (int i = 0; i < half; i++) sum[i] += sum[i + half];
-    found[g] = sum[0];
+    found[g * rows + row] = total(sum);
   }
 }
 
@@ -340,18 +500,19 @@ int multiply(const Product *layer, const void *x, const void *residual, void *y,
   float *room = malloc((rows * groups + (widens ? rows * p.in : 0)) * sizeof(float) + 1);
   if (!room) return 1;
   float *wide = widens ? room + rows * groups : 0;
-  p.x = wide ? wide : x, p.x_sums = room, p.residual = residual, p.y = y;
+  p.x = wide ? wide : x, p.x_sums = room, p.residual = residual, p.y = y, p.rows = rows;
 #pragma omp parallel for if (rows > 8)
-  for (long row = 0; row < rows; row++) sums(&p, x, wide, row, room + row * groups);
-  /* A piece of weights meets all rows while it is in a cache; the last is all of its size, too. */
+  for (long row = 0; row < rows; row++) sums(&p, x, wide, row, rows, room);
+  /* A piece of weights meets rows while it is in a cache; the last is all of its size, too. */
+  const long pieces = (blocks + PIECE - 1) / PIECE, parts = (rows - 1) / part_rows(rows) + 1;
 #pragma omp parallel
   {
     Before before;
     begin(&before);
 #pragma omp for
-    for (long i = 0; i < (blocks + PIECE - 1) / PIECE; i++) {
-      const long block = i * PIECE > blocks - PIECE ? blocks - PIECE : i * PIECE;
-      for (long row = 0; row < rows;) row += some_rows(&p, row, block, rows - row);
+    for (long i = 0; i < pieces * parts; i++) {
+      const long at = i % pieces * PIECE;
+      part_of_rows(&p, i / pieces, at > blocks - PIECE ? blocks - PIECE : at, rows);
     }
     finish(&before);
   }

@@ -1,11 +1,12 @@
-/* One step of decoding: all layers of a decoder of Llama's kind over a few rows, a token each.
+/* One forward: all layers of a decoder of Llama's kind over rows, a token each.
 
    The threads of one parallel region meet between the phases of a layer, spinning: a phase takes
    microseconds. In a phase they claim parts of the work one after the other, so that one that the
    system has put aside holds up only what it has claimed.
 
    A row's result depends on neither the other rows nor the threads: what is summed is summed in one
-   order. Keys are attended to in chunks of a fixed number, which are joined in order. */
+   order. Keys are attended to in chunks of a fixed number, which are joined in order. Only rows of
+   a prompt that attend in tiles have sums in another order than rows alone. */
 #include "grouped.c"
 #include <limits.h>
 #include <math.h>
@@ -47,12 +48,15 @@ typedef struct {
 
 typedef struct {
   void *x;     /* [rows, hidden], overwritten */
-  void *found; /* [rows, hidden], behind the last norm */
+  void *found; /* [outputs, hidden], behind the last norm */
   const Angles *angles;
   const int64_t *slots, *starts, *keys; /* [rows]: its own; of its entries; how many it sees */
   const int32_t *entries;               /* pages of `page_size` slots */
   const int32_t *positions;             /* of slots */
   long rows, page_size;
+  long most_alone;       /* rows of a sequence that attend one by one; of more, in tiles */
+  const int64_t *wanted; /* [outputs] rows, from the first to the last */
+  long outputs;
   char *room;
 } Step;
 
@@ -70,6 +74,11 @@ static long claim(Team *team, long parts) {
   return part < parts ? part : -1;
 }
 #define EACH(NAME, PARTS) for (long NAME; (NAME = claim(team, PARTS)) >= 0;)
+/* Rows, of many some at once. */
+#define EACH_ROW(NAME, ROWS_OF)                                                                    \
+  for (long of = ROWS_OF, by = of > 64 ? 8 : 1, at_once;                                           \
+       (at_once = claim(team, (of + by - 1) / by)) >= 0;)                                          \
+    for (long NAME = at_once * by; NAME < of && NAME < (at_once + 1) * by; NAME++)
 
 static void meet(Team *team) {
   const int phase = __atomic_load_n(&team->phase, __ATOMIC_RELAXED);
@@ -96,12 +105,6 @@ INLINE void save(void *to, long at, floats value, int bfloat16) {
   else *(floats *)((float *)to + at) = value;
 }
 
-INLINE float total(floats value) {
-  for (int half = LANES / 2; half; half /= 2)
-    for (int i = 0; i < half; i++) value[i] += value[i + half];
-  return value[0];
-}
-
 INLINE floats chosen(ints second, floats a, floats b) {
   return (floats)((~second & (ints)a) | (second & (ints)b));
 }
@@ -112,11 +115,19 @@ INLINE floats smaller(floats a, floats b) { return chosen((ints)(b < a), a, b); 
 
 /* e to the power of numbers, or of 88 if they are greater; 0 of what is less than -87. */
 INLINE floats exponential(floats x) {
+#ifdef __AVX512F__
+  const __m512 least = _mm512_set1_ps(-87.0f);
+  const __m512 own = _mm512_min_ps(_mm512_set1_ps(88.0f), (__m512)x);
+  const __mmask16 counts = _mm512_cmp_ps_mask(own, least, _CMP_NLT_UQ);
+  const floats whole = (floats)_mm512_roundscale_ps((__m512)((floats)own * 1.44269504f), 0);
+  floats rest = (floats)own - whole * 0.693359375f + whole * 2.12194440e-4f;
+#else
   floats bounded = larger(smaller(x, (floats){0} + 88.0f), (floats){0} - 87.0f);
   floats steps = bounded * 1.44269504f + 12582912.0f; /* rounded: its last bits are the number */
   ints power = (ints)steps - 0x4b400000;
   floats whole = steps - 12582912.0f;
   floats rest = bounded - whole * 0.693359375f + whole * 2.12194440e-4f;
+#endif
   floats found = (floats){0} + 1.9875691500e-4f;
   found = found * rest + 1.3981999507e-3f;
   found = found * rest + 8.3334519073e-3f;
@@ -124,8 +135,12 @@ INLINE floats exponential(floats x) {
   found = found * rest + 1.6666665459e-1f;
   found = found * rest + 5.0000001201e-1f;
   found = found * rest * rest + rest + 1.0f;
+#ifdef __AVX512F__
+  return (floats)_mm512_maskz_scalef_ps(counts, (__m512)found, (__m512)whole);
+#else
   found *= (floats)((power + 127) << 23);
   return chosen((ints)(x < -87.0f), found, (floats){0});
+#endif
 }
 
 /* Attention is in vectors of the CPU's own size: compilers take larger ones apart in memory. */
@@ -160,9 +175,9 @@ INLINE floats totals(vector of[16]) {
 /* What there are registers for: keys whose scores are summed at once, vectors and query heads whose
    values are. */
 #ifdef __AVX512F__
-enum { SUMS = 16, WIDE = 4, TALL = 4 };
+enum { SUMS = 16, VECTORS = 4, MOST = 4 };
 #else
-enum { SUMS = 4, WIDE = 2, TALL = 4 };
+enum { SUMS = 4, VECTORS = 2, MOST = 4 };
 #endif
 
 /* Scores of a query by sixteen keys. */
@@ -193,7 +208,7 @@ INLINE floats scores_of(const void *query, const char *const *keys, long dim, co
 INLINE void add(const int heads, const int count, const char *const *values,
                 const float (*weights)[KEYS], long keys, long at, float *found, long dim,
                 const int bfloat16) {
-  vector sum[TALL * WIDE];
+  vector sum[MOST * VECTORS];
   UNROLL16 for (int i = 0; i < heads * count; i++) sum[i] = (vector){0};
   for (long k = 0; k < keys; k++)
     UNROLL for (int d = 0; d < count; d++) {
@@ -208,8 +223,8 @@ INLINE void add(const int heads, const int count, const char *const *values,
 INLINE void add_all(const int heads, const char *const *values, const float (*weights)[KEYS],
                     long keys, float *found, long dim, const int bfloat16) {
   long d = 0;
-  for (; d + WIDE * NUMBERS <= dim; d += WIDE * NUMBERS)
-    add(heads, WIDE, values, weights, keys, d, found, dim, bfloat16);
+  for (; d + VECTORS * NUMBERS <= dim; d += VECTORS * NUMBERS)
+    add(heads, VECTORS, values, weights, keys, d, found, dim, bfloat16);
   for (; d < dim; d += NUMBERS) add(heads, 1, values, weights, keys, d, found, dim, bfloat16);
 }
 
@@ -217,7 +232,7 @@ INLINE void add_all(const int heads, const char *const *values, const float (*we
 static int found_by(int heads, const char *const *values, const float (*weights)[KEYS], long keys,
                     float *found, long dim, int bfloat16) {
 #define HEADS_OF(COUNT)                                                                            \
-  if (COUNT <= TALL && heads >= COUNT) {                                                           \
+  if (COUNT <= MOST && heads >= COUNT) {                                                           \
     if (bfloat16) add_all(COUNT, values, weights, keys, found, dim, 1);                            \
     else add_all(COUNT, values, weights, keys, found, dim, 0);                                     \
     return COUNT;                                                                                  \
@@ -309,6 +324,264 @@ static void join(const Model *m, const float *parts, long chunks, void *found, l
     }
 }
 
+/* Prompts: rows of a sequence attend in tiles, block by block of its keys (FlashAttention, Dao et
+   al. 2022), which are packed as products read them: words of two bfloat16 numbers or a float32. */
+#define TILE_ROWS 48
+#ifdef __AVX512F__
+enum { CORNER_ROWS = 6, CORNER_LANES = 2 };
+#else
+enum { CORNER_ROWS = 4, CORNER_LANES = 1 };
+#endif
+typedef struct {
+  long row, rows; /* of the tile */
+  long packed;    /* bytes before its sequence's packed keys */
+} Tile;
+typedef struct {
+  long row, first, packed; /* a row of the sequence; the first key; bytes before it */
+} Block;
+
+/* Whether a packed word has two numbers. */
+INLINE int in_pairs(const Model *m) { return m->bfloat16 && BFLOAT16; }
+
+/* Bytes of the keys, or the values, of a key head in a block. */
+INLINE long block_size(const Model *m) { return KEYS * m->dim * (in_pairs(m) ? 2 : 4); }
+
+INLINE uint32_t number_at(const Model *m, const char *from, long i) {
+  return m->bfloat16 ? (uint32_t)((const uint16_t *)from)[i] << 16 : ((const uint32_t *)from)[i];
+}
+
+/* Packs keys as [16 keys][words of a key][a key], values as [16 dimensions][words of keys][a
+   dimension], of one key head; zeros behind the last. */
+static void pack_keys(const Model *m, const Layer *l, const Step *s, const Block *b, long head,
+                      char *packed) {
+  const long dim = m->dim, size = dim * (m->bfloat16 ? 2 : 4), half = m->kv_heads * size;
+  const long left = s->keys[b->row] - b->first, keys = left < KEYS ? left : KEYS;
+  const int32_t *entries = s->entries + s->starts[b->row];
+  const int pairs = in_pairs(m);
+  const long words_of = pairs ? dim / 2 : dim, each = pairs ? 2 : 1;
+  uint32_t *to = (uint32_t *)packed, *values = (uint32_t *)(packed + block_size(m));
+  static const char nothing[256 * 4];
+  for (long k = 0; k < KEYS; k += each) {
+    const char *from[2] = {nothing, nothing};
+    for (long i = 0; i < each; i++) {
+      const long n = b->first + k + i;
+      if (k + i >= keys) continue;
+      from[i] = (const char *)l->pool + head * size +
+                (entries[n / s->page_size] * s->page_size + n % s->page_size) * 2 * half;
+    }
+    for (long i = 0; i < each; i++) {
+      uint32_t *lane = to + (k + i) / LANES * words_of * LANES + (k + i) % LANES;
+      for (long w = 0; w < words_of; w++)
+        lane[w * LANES] = pairs ? ((const uint32_t *)from[i])[w] : number_at(m, from[i], w);
+    }
+    for (long i = 0; i < each; i++)
+      if (from[i] != nothing) from[i] += half;
+    for (long d = 0; d < dim; d++)
+      values[(d / LANES * (KEYS / each) + k / each) * LANES + d % LANES] =
+        pairs ? number_at(m, from[0], d) >> 16 | number_at(m, from[1], d)
+              : number_at(m, from[0], d);
+  }
+}
+
+/* Products of some rows of words `a` with packed `b`, whose lanes lie `apart`, [rows, lanes]; if
+   there are `shares`, added to those shares of what `c` was. */
+INLINE void corner(const int pairs, const int lanes, const char *a, long a_row, const words *b,
+                   long apart, long count, float *c, long c_row, const float *shares) {
+  floats sum[CORNER_ROWS][CORNER_LANES];
+  UNROLL for (int r = 0; r < CORNER_ROWS; r++)
+    UNROLL for (int n = 0; n < lanes; n++) sum[r][n] = (floats){0};
+  for (long k = 0; k < count; k++) {
+    words own[CORNER_LANES];
+    UNROLL for (int n = 0; n < lanes; n++) own[n] = b[n * apart + k];
+    UNROLL for (int r = 0; r < CORNER_ROWS; r++) {
+      const char *at = a + r * a_row + 4 * k;
+#if BFLOAT16
+      if (pairs) {
+        const __m512bh both = (__m512bh)_mm512_set1_epi32(*(const int *)at);
+        UNROLL for (int n = 0; n < lanes; n++)
+          sum[r][n] = (floats)_mm512_dpbf16_ps((__m512)sum[r][n], both, (__m512bh)own[n]);
+        continue;
+      }
+#endif
+      UNROLL for (int n = 0; n < lanes; n++) sum[r][n] += *(const float *)at * (floats)own[n];
+    }
+  }
+  UNROLL for (int r = 0; r < CORNER_ROWS; r++)
+    UNROLL for (int n = 0; n < lanes; n++) {
+      floats *to = (floats *)(c + r * c_row + n * LANES);
+      *to = shares ? *to * shares[r] + sum[r][n] : sum[r][n];
+    }
+}
+
+/* `corner` over all rows and lanes. */
+INLINE void corners_of(const int pairs, long rows, long lanes, const char *a, long a_row,
+                       const words *b, long apart, long count, float *c, long c_row,
+                       const float *shares) {
+#define CORNER(LANES_OF)                                                                           \
+  for (; n + LANES_OF <= lanes; n += LANES_OF)                                                     \
+    for (long r = 0; r < rows; r += CORNER_ROWS)                                                   \
+      corner(pairs, LANES_OF, a + r * a_row, a_row, b + n * apart, apart, count,                   \
+             c + r * c_row + n * LANES, c_row, shares ? shares + r : 0);
+  long n = 0;
+  CORNER(CORNER_LANES) CORNER(1)
+}
+
+#ifdef __AMX_BF16__
+/* The same by whole tiles: rows are multiples of 16, and so are words. */
+static void whole_tiles(void) {
+  Tiles shape = {1};
+  for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.rows[i] = 16;
+  _tile_loadconfig(&shape);
+}
+
+INLINE void corners_in_tiles(long rows, long lanes, const char *a, long a_row, const words *b,
+                             long apart, long count, float *c, long c_row, const float *shares) {
+  for (long r = 0; shares && r < rows; r++)
+    for (long n = 0; shares[r] != 1 && n < lanes * LANES; n += LANES)
+      *(floats *)(c + r * c_row + n) *= shares[r];
+  SEEN;
+  for (long n = 0; n < lanes; n++)
+    for (long r = 0; r < rows; r += 16) {
+      float *to = c + r * c_row + n * LANES;
+      if (shares) _tile_loadd(0, to, c_row * 4);
+      else _tile_zero(0);
+      for (long k = 0; k < count; k += 16) {
+        _tile_loadd(4, a + r * a_row + 4 * k, a_row);
+        _tile_loadd(5, b + n * apart + k, 64);
+        _tile_dpbf16ps(0, 4, 5);
+      }
+      _tile_stored(0, to, c_row * 4);
+    }
+  SEEN;
+}
+#endif
+
+/* How rows of a prompt attend. */
+enum { FLOATS, PAIRS, TILES };
+static int how(const Model *m) {
+  if (!in_pairs(m)) return FLOATS;
+#ifdef __AMX_BF16__
+  if (may_use_tiles && m->dim % 32 == 0) return TILES;
+#endif
+  return PAIRS;
+}
+
+INLINE void corners(const int how, long rows, long lanes, const char *a, long a_row, const words *b,
+                    long apart, long count, float *c, long c_row, const float *shares) {
+#ifdef __AMX_BF16__
+  if (how == TILES) {
+    corners_in_tiles(rows, lanes, a, a_row, b, apart, count, c, c_row, shares);
+    return;
+  }
+#endif
+  corners_of(how == PAIRS, rows, lanes, a, a_row, b, apart, count, c, c_row, shares);
+}
+
+/* What a row has seen of its keys so far. */
+typedef struct {
+  float most[TILE_ROWS], shares[TILE_ROWS]; /* the largest score; what counts of what was found */
+  floats sums[TILE_ROWS];                   /* of weights, to be added up */
+} Seen;
+
+INLINE float greatest(floats value) {
+#ifdef __AVX512F__
+  return _mm512_reduce_max_ps((__m512)value);
+#else
+  for (int half = LANES / 2; half; half /= 2)
+    for (int i = 0; i < half; i++)
+      if (value[i + half] > value[i]) value[i] = value[i + half];
+  return value[0];
+#endif
+}
+
+/* Makes weights of scores in place, or as bfloat16 in pairs, and updates what rows have seen. */
+INLINE void weigh(const int pairs, float (*scores)[KEYS], long rows, long keys, float scale,
+                  Seen *seen) {
+  for (long r = 0; r < rows; r++) {
+    float *own = scores[r];
+    floats largest = (floats){0} - INFINITY, sum = {0};
+    for (long k = 0; k < keys; k += LANES) largest = larger(largest, *(floats *)(own + k));
+    const float before = seen->most[r], now = greatest(largest) * scale;
+    const float most = now > before ? now : before, base = most > -INFINITY ? most : 0;
+    for (long k = 0; k < keys; k += LANES) {
+      const floats weight = exponential(*(floats *)(own + k) * scale - base);
+      sum += weight;
+#if BFLOAT16
+      if (pairs) {
+        *(halves *)((uint16_t *)own + k) = (halves)_mm512_cvtneps_pbh((__m512)weight);
+        continue;
+      }
+#endif
+      *(floats *)(own + k) = weight;
+    }
+    const floats share = exponential((floats){0} + (before - base));
+    seen->shares[r] = share[0], seen->most[r] = most;
+    seen->sums[r] = seen->sums[r] * share + sum;
+  }
+}
+
+/* Hides what rows do not see of a block. */
+static void hide(const Layer *l, const Step *s, const Tile *t, long first, long keys,
+                 float (*scores)[KEYS]) {
+  const int32_t *entries = s->entries + s->starts[t->row];
+  int32_t places[KEYS], numbers[KEYS];
+  for (long k = 0; k < keys; k++) {
+    const long n = first + k < s->keys[t->row + t->rows - 1] ? first + k : first;
+    numbers[k] = first + k;
+    places[k] = s->positions[entries[n / s->page_size] * s->page_size + n % s->page_size];
+  }
+  for (long r = 0; r < t->rows; r++) {
+    const int32_t count = s->keys[t->row + r], own = s->positions[s->slots[t->row + r]];
+    const int32_t oldest = l->window && l->window <= own ? own - l->window : -1;
+    for (long k = 0; k < keys; k += LANES) {
+      ints hidden = (*(ints *)(numbers + k) >= count) | (*(ints *)(places + k) <= oldest);
+      floats *at = (floats *)(scores[r] + k);
+      *at = chosen(hidden, *at, (floats){0} - INFINITY);
+    }
+  }
+}
+
+/* What a query head of a tile's rows finds. */
+INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Step *s,
+                        const Tile *t, const char *queries, long stride, long head,
+                        const char *packed, void *found) {
+  const int pairs = how != FLOATS, tall = how == TILES ? 16 : CORNER_ROWS;
+  const long dim = m->dim, each = m->bfloat16 ? 2 : 4, words_of = pairs ? dim / 2 : dim;
+  const long rows = (t->rows + tall - 1) / tall * tall;
+  const long all = s->keys[t->row + t->rows - 1], size = block_size(m);
+  _Alignas(64) uint32_t own[TILE_ROWS * 256];
+  _Alignas(64) float scores[TILE_ROWS][KEYS], values[TILE_ROWS * 256];
+  Seen seen;
+#ifdef __AMX_BF16__
+  if (how == TILES) whole_tiles();
+#endif
+  packed += t->packed + head / (m->heads / m->kv_heads) * 2 * size;
+  for (long r = 0; r < rows; r++) {
+    const char *from = queries + (t->row + (r < t->rows ? r : 0)) * stride + head * dim * each;
+    for (long w = 0; w < words_of; w++)
+      own[r * words_of + w] = pairs ? ((const uint32_t *)from)[w] : number_at(m, from, w);
+    for (long d = 0; d < dim; d++) values[r * dim + d] = 0;
+    seen.most[r] = -INFINITY, seen.sums[r] = (floats){0};
+  }
+  for (long first = 0; first < all; first += KEYS, packed += m->kv_heads * 2 * size) {
+    const long left = all - first < KEYS ? all - first : KEYS;
+    const long keys = (left + 2 * LANES - 1) / (2 * LANES) * 2 * LANES;
+    corners(how, rows, keys / LANES, (const char *)own, words_of * 4, (const words *)packed,
+            words_of, words_of, scores[0], KEYS, 0);
+    if (l->window || first + keys > s->keys[t->row]) hide(l, s, t, first, keys, scores);
+    weigh(pairs, scores, rows, keys, l->scale, &seen);
+    const long count = pairs ? KEYS / 2 : KEYS;
+    corners(how, rows, dim / LANES, (const char *)scores, KEYS * 4, (const words *)(packed + size),
+            count, pairs ? keys / 2 : keys, values, dim, seen.shares);
+  }
+  for (long r = 0; r < t->rows; r++) {
+    const float sum = total(seen.sums[r]);
+    for (long d = 0; d < dim; d += LANES)
+      save(found, (t->row + r) * m->heads * dim + head * dim + d,
+           sum > 0 ? *(floats *)(values + r * dim + d) / sum : (floats){0}, m->bfloat16);
+  }
+}
+
 static void normalize(const void *x, void *found, const float *weight, long size, float epsilon,
                       int bfloat16) {
   floats squares = {0};
@@ -368,7 +641,7 @@ static void ready(const Products *w, const Inputs *inputs, const void *x, long r
   for (long i = 0; i < w->count; i++) {
     const Product *p = w->parts + i;
     const long groups = p->in / p->group;
-    sums(p, x, i ? 0 : inputs->wide, row, at + row * groups);
+    sums(p, x, i ? 0 : inputs->wide, row, rows, at);
     at += rows * groups;
   }
 }
@@ -377,9 +650,9 @@ static void product(Team *team, const Products *w, const Inputs *inputs, const v
                     const void *residual, void *y, long rows) {
   long pieces = 0;
   for (long i = 0; i < w->count; i++) pieces += (blocks_of(w->parts + i) + PIECE - 1) / PIECE;
-  EACH(piece, pieces) {
+  EACH(part, pieces * ((rows - 1) / part_rows(rows) + 1)) {
     const float *at = inputs->sums;
-    long i = 0, count, left = piece;
+    long i = 0, count, left = part % pieces;
     for (;; i++) {
       count = blocks_of(w->parts + i);
       const long own = (count + PIECE - 1) / PIECE;
@@ -391,8 +664,9 @@ static void product(Team *team, const Products *w, const Inputs *inputs, const v
     const long offset = (long)p.y;
     p.x = inputs->wide ? inputs->wide : x, p.x_sums = at;
     p.residual = residual ? (const char *)residual + offset : 0, p.y = (char *)y + offset;
+    p.rows = rows;
     const long block = left * PIECE > count - PIECE ? count - PIECE : left * PIECE;
-    for (long row = 0; row < rows;) row += some_rows(&p, row, block, rows - row);
+    part_of_rows(&p, part / pieces, block, rows);
   }
 }
 
@@ -401,6 +675,10 @@ typedef struct {
   float *parts;
   long *chunks; /* [rows + 1]: where those of each row begin */
   long longest; /* chunks of a row */
+  Tile *tiles;
+  Block *blocks;
+  char *packed;
+  long tiled, blocked; /* how many there are */
   Inputs inputs;
   long bytes;
 } Room;
@@ -413,18 +691,53 @@ static long groups_of(const Products *w) {
 
 static long chunks_of(const Step *s, long row) { return (s->keys[row] + KEYS - 1) / KEYS; }
 
+/* Rows of a sequence from one on; all lie side by side. */
+static long rows_of(const Step *s, long row) {
+  long count = 1;
+  while (row + count < s->rows && s->starts[row + count] == s->starts[row]) count++;
+  return count;
+}
+
+/* Chunks and tiles of all rows, written where there is room, and how many tiles and blocks of keys
+   there are. */
+static long laid_out(const Model *m, const Step *s, Room *r) {
+  long chunks = 0, blocks = 0, tiles = 0;
+  for (long row = 0, count; row < s->rows; row += count) {
+    count = rows_of(s, row);
+    if (count <= s->most_alone) {
+      for (long i = row; i < row + count; i++) {
+        const long own = chunks_of(s, i);
+        if (r->chunks) r->chunks[i] = chunks;
+        if (own > r->longest) r->longest = own;
+        chunks += own;
+      }
+      continue;
+    }
+    const long packed = blocks * m->kv_heads * 2 * block_size(m), end = row + count;
+    for (long i = row; i < end; i += TILE_ROWS, tiles++)
+      if (r->tiles) r->tiles[tiles] = (Tile){i, end - i < TILE_ROWS ? end - i : TILE_ROWS, packed};
+    for (long i = row; r->chunks && i < end; i++) r->chunks[i] = chunks;
+    for (long k = 0; k < s->keys[end - 1]; k += KEYS, blocks++)
+      if (r->blocks)
+        r->blocks[blocks] = (Block){end - 1, k, blocks * m->kv_heads * 2 * block_size(m)};
+  }
+  if (r->chunks) r->chunks[s->rows] = chunks;
+  r->tiled = tiles, r->blocked = blocks;
+  return chunks;
+}
+
 static Room rooms(const Model *m, const Step *s) {
   const long each = m->bfloat16 ? 2 : 4, rows = s->rows, heads = m->heads * m->dim;
-  long groups = 0, chunks = 0, widest = heads;
+  long groups = 0, widest = heads;
   for (long i = 0; i < m->count; i++)
     for (int j = 0; j < PRODUCTS; j++) {
       const long own = groups_of(m->layers[i].products + j);
       if (own > groups) groups = own;
     }
-  for (long row = 0; row < rows; row++) chunks += chunks_of(s, row);
   if (m->hidden > widest) widest = m->hidden;
   if (m->inner > widest) widest = m->inner;
   Room room = {0};
+  const long chunks = laid_out(m, s, &room);
   long at = 0;
 #define PLACE(NAME, SIZE) room.NAME = (void *)(s->room + at), at += ((SIZE) + 63) / 64 * 64
   PLACE(normed, rows * m->hidden * each);
@@ -435,6 +748,9 @@ static Room rooms(const Model *m, const Step *s) {
   PLACE(inner, rows * m->inner * each);
   PLACE(parts, chunks * m->kv_heads * (m->heads / m->kv_heads) * (m->dim + 2) * 4);
   PLACE(chunks, (rows + 1) * sizeof(long));
+  PLACE(tiles, room.tiled * sizeof(Tile));
+  PLACE(blocks, room.blocked * sizeof(Block));
+  PLACE(packed, room.blocked * m->kv_heads * 2 * block_size(m));
   PLACE(inputs.sums, rows * groups * 4);
   if (m->bfloat16 && !BFLOAT16) PLACE(inputs.wide, rows * widest * 4);
   room.bytes = at;
@@ -444,12 +760,22 @@ static Room rooms(const Model *m, const Step *s) {
 /* Bytes that `step` needs as `room`. */
 long step_room(const Model *m, const Step *s) { return rooms(m, s).bytes; }
 
-static void layer(Team *team, const Model *m, const Layer *l, const Step *s, const Room *r) {
-  const long each = m->bfloat16 ? 2 : 4, rows = s->rows;
+static int is_wanted(const Step *s, const Tile *t) {
+  for (long i = 0; i < s->outputs; i++)
+    if (s->wanted[i] >= t->row && s->wanted[i] < t->row + t->rows) return 1;
+  return 0;
+}
+
+/* One layer; if it is the `last`, from the attention on only for rows that are wanted. */
+static void layer(Team *team, const Model *m, const Layer *l, const Step *s, const Room *r,
+                  int last) {
+  const long each = m->bfloat16 ? 2 : 4;
+  long rows = s->rows;
+  const int fewer = last && s->outputs < rows;
   const long size = m->heads / m->kv_heads * (m->dim + 2);
   const long hidden = m->hidden * each, heads = m->heads * m->dim * each;
   const long qkv = heads + 2 * m->kv_heads * m->dim * each, inner = m->inner * each;
-  EACH(row, rows) {
+  EACH_ROW(row, rows) {
     normalize((char *)s->x + row * hidden, r->normed + row * hidden, l->norms[ATTENTION],
               m->hidden, m->epsilon, m->bfloat16);
     ready(l->products + QUERY_KEY_VALUE, &r->inputs, r->normed, row, rows);
@@ -457,8 +783,25 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
   meet(team);
   product(team, l->products + QUERY_KEY_VALUE, &r->inputs, r->normed, 0, r->qkv, rows);
   meet(team);
-  EACH(row, rows) place(m, l, s, r->qkv + row * qkv, row);
+  EACH_ROW(row, rows) place(m, l, s, r->qkv + row * qkv, row);
   meet(team);
+  if (r->tiled) {
+    EACH(part, r->blocked * m->kv_heads) {
+      const Block *b = r->blocks + part / m->kv_heads;
+      const long head = part % m->kv_heads;
+      pack_keys(m, l, s, b, head, r->packed + b->packed + head * 2 * block_size(m));
+    }
+    meet(team);
+    EACH(part, r->tiled * m->heads) { /* the last first, which see most */
+      const Tile *t = r->tiles + r->tiled - 1 - part / m->heads;
+      const long head = part % m->heads;
+      if (fewer && !is_wanted(s, t)) continue;
+#define ATTEND_BY(HOW)                                                                             \
+  if (how(m) == HOW) attend_tile(HOW, m, l, s, t, r->qkv, qkv, head, r->packed, r->mixed);
+      ATTEND_BY(FLOATS) ATTEND_BY(PAIRS) ATTEND_BY(TILES)
+    }
+    meet(team);
+  }
   /* The first chunks of all rows first: those of a prefix that they share are in a cache then. */
   const long split = r->chunks[rows] < 4 * team->threads ? 1 : m->kv_heads;
   EACH(part, r->longest * rows * (m->kv_heads / split)) {
@@ -469,15 +812,26 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
              r->parts + (at * m->kv_heads + head) * size);
   }
   meet(team);
-  EACH(row, rows) {
-    join(m, r->parts + r->chunks[row] * m->kv_heads * size, r->chunks[row + 1] - r->chunks[row],
-         r->mixed, row);
-    ready(l->products + OUTPUT, &r->inputs, r->mixed, row, rows);
+  EACH_ROW(row, rows) {
+    const long chunks = r->chunks[row + 1] - r->chunks[row];
+    if (chunks) join(m, r->parts + r->chunks[row] * m->kv_heads * size, chunks, r->mixed, row);
+    if (!fewer) ready(l->products + OUTPUT, &r->inputs, r->mixed, row, rows);
+  }
+  if (fewer) {
+    meet(team);
+    EACH(one, 1)
+      for (long i = 0; i < s->outputs; i++) {
+        memmove(r->mixed + i * heads, r->mixed + s->wanted[i] * heads, heads);
+        memmove((char *)s->x + i * hidden, (char *)s->x + s->wanted[i] * hidden, hidden);
+      }
+    meet(team);
+    rows = s->outputs;
+    EACH(row, rows) ready(l->products + OUTPUT, &r->inputs, r->mixed, row, rows);
   }
   meet(team);
   product(team, l->products + OUTPUT, &r->inputs, r->mixed, s->x, r->x, rows);
   meet(team);
-  EACH(row, rows) {
+  EACH_ROW(row, rows) {
     normalize(r->x + row * hidden, r->normed + row * hidden, l->norms[MLP], m->hidden, m->epsilon,
               m->bfloat16);
     ready(l->products + GATE_UP, &r->inputs, r->normed, row, rows);
@@ -485,7 +839,7 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
   meet(team);
   product(team, l->products + GATE_UP, &r->inputs, r->normed, 0, r->gate_up, rows);
   meet(team);
-  EACH(row, rows) {
+  EACH_ROW(row, rows) {
     gate(r->gate_up + row * 2 * inner, r->inner + row * inner, m->inner, m->bfloat16);
     ready(l->products + DOWN, &r->inputs, r->inner, row, rows);
   }
@@ -499,12 +853,7 @@ void step(const Model *m, const Step *s, long first, long end) {
   Room room = rooms(m, s);
   const long hidden = m->hidden * (m->bfloat16 ? 2 : 4);
   Team whole = {0};
-  room.chunks[0] = 0;
-  for (long row = 0; row < s->rows; row++) {
-    const long chunks = chunks_of(s, row);
-    room.chunks[row + 1] = room.chunks[row] + chunks;
-    if (chunks > room.longest) room.longest = chunks;
-  }
+  laid_out(m, s, &room);
 #pragma omp parallel
   {
     Team *team = &whole;
@@ -515,8 +864,8 @@ void step(const Model *m, const Step *s, long first, long end) {
       team->threads = omp_get_num_threads();
       team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
     }
-    for (long i = first; i < end; i++) layer(team, m, m->layers + i, s, &room);
-    if (end == m->count) EACH(row, s->rows)
+    for (long i = first; i < end; i++) layer(team, m, m->layers + i, s, &room, i == m->count - 1);
+    if (end == m->count) EACH(row, s->outputs)
       normalize((char *)s->x + row * hidden, (char *)s->found + row * hidden, m->norm, m->hidden,
                 m->epsilon, m->bfloat16);
     finish(&before);

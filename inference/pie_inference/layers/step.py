@@ -20,6 +20,7 @@ Int32 = NDArray[np.int32]
 
 MOST_HEADS, MOST_DIM = 128, 256  # of queries, and numbers of one: what `step.c` has room for
 PRODUCTS = 4  # of a layer
+KEPT_ROOM = 8 << 20  # bytes of memory that is kept between steps; that of long prompts is not
 AT_ONCE = 8  # layers between two looks of `between_layers`
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
@@ -65,7 +66,9 @@ _ARRAYS = ("slots", "starts", "keys", "entries", "positions")
 class _Step(ctypes.Structure):
     _fields_ = [
         *((name, _POINTER) for name in ("x", "found", "angles", *_ARRAYS)),
-        *((name, _LONG) for name in ("rows", "page_size")),
+        *((name, _LONG) for name in ("rows", "page_size", "most_alone")),
+        ("wanted", _POINTER),
+        ("outputs", _LONG),
         ("room", _POINTER),
     ]
 
@@ -105,6 +108,8 @@ class StepRows:
     entries: Int32  # pages of `page_size` slots
     page_size: int
     positions: Int32  # of all slots of the pool
+    most_alone: int  # rows of a sequence that attend one by one
+    wanted: Int64  # [outputs] inputs whose result is wanted, in their order
 
 
 class DecodeStep:
@@ -167,7 +172,7 @@ class DecodeStep:
             between_layers: called now and then.
 
         Returns:
-            `[n, hidden]`, behind the last norm.
+            `[outputs, hidden]`, behind the last norm.
         """
         turning = (_Angles * max(1, len(angles)))(
             *(
@@ -175,14 +180,16 @@ class DecodeStep:
                 for cos, sin in angles
             )
         )
-        found = torch.empty_like(x)
+        found = x.new_empty(rows.wanted.size, x.shape[1])
         step = _Step(
             x=x.data_ptr(),
             found=found.data_ptr(),
             angles=ctypes.addressof(turning),
             rows=len(x),
             page_size=rows.page_size,
-            **{name: getattr(rows, name).ctypes.data for name in _ARRAYS},
+            most_alone=rows.most_alone,
+            outputs=rows.wanted.size,
+            **{name: getattr(rows, name).ctypes.data for name in (*_ARRAYS, "wanted")},
         )
         model = ctypes.byref(self._model)
         needed = self._library.step_room(model, ctypes.byref(step))
@@ -193,6 +200,8 @@ class DecodeStep:
         for first in range(0, count, AT_ONCE):
             self._library.step(model, ctypes.byref(step), first, min(first + AT_ONCE, count))
             between_layers()
+        if needed > KEPT_ROOM:
+            self._room = torch.empty(0, dtype=torch.uint8)
         return found
 
 

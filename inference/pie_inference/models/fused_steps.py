@@ -1,12 +1,14 @@
-"""Decoding on a CPU with all layers of a step in one call (`layers/step.c`).
+"""Forwards on a CPU with all layers in one call (`layers/step.c`).
 
 PyTorch starts its threads for each of some 25 operators of a layer, of which the products are a
-half of the time of a small model. This is for decoders of Llama's kind whose weights are in few
-bits, and for sequences with one new token or a few, as in speculative decoding. Other models run
-layer by layer, and so do prompts, masks of a program's own, adapters, and what is observed.
+half of the time of a small model's step. This is for decoders of Llama's kind whose weights are in
+few bits: sequences with one new token or a few, as in speculative decoding, and prompts. Other
+models run layer by layer, and so do masks of a program's own, adapters, and what is observed.
 """
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +36,7 @@ from pie_inference.models.mixer import GroupedQueryAttention
 from pie_inference.models.spec import DecoderSpec, MlpSpec, NormNames
 from pie_py.wire.plan import Forward
 
-MOST_INPUTS = 17  # of a sequence: a token and the guesses behind it
+MOST_INPUTS = 17  # of a sequence that attend one by one: a token and the guesses behind it
 
 Int32 = NDArray[np.int32]
 
@@ -42,8 +44,8 @@ Int32 = NDArray[np.int32]
 def fused_steps(
     network: Decoder, cache: KvCache, embeds: EmbedPool, prompts: bool = False
 ) -> FusedSteps | None:
-    """Steps of a network over its pools, and `prompts` if they are to be computed alike; None if it
-    is none of those that can be fused.
+    """Steps of a network over its pools, with `prompts` if rows of these are computed as others;
+    None if it is none of those that can be fused.
     """
     if not _plain(network.spec) or cache.stored != cache.dtype:
         return None
@@ -116,33 +118,30 @@ class FusedSteps:
         embeds: EmbedPool,
         prompts: bool = False,
     ) -> None:
-        """Takes a network, its step and its pools, and whether prompts are steps, too."""
+        """Takes a network, its step and its pools, and whether rows of prompts are as others."""
         self._network, self._step = network, step
         self.prompts = prompts
         self._cache, self._embeds = cache, embeds
 
     def run(self, batch: Forward, sequences: Sequences, positions: Int32) -> bool:
-        """Runs a checked forward and writes its outputs, if it is a step."""
-        inputs = np.diff(batch.input_starts)
-        if not self.prompts and inputs.max() > MOST_INPUTS:
-            return False
+        """Runs a checked forward and writes its outputs, if it can."""
         if not self.takes(batch, sequences).all():
             return False
         self._cache.stamp(sequences.input_slots)
+        counts = np.diff(batch.output_starts)
+        outputs = ranges(batch.input_starts[1:] - counts, counts)
         found = self._step.run(
             self._embeds.read(batch.inputs),
             self._network.angles(upload_index(positions, self._cache.data.device)),
-            self._rows(sequences),
+            self._rows(sequences, outputs),
             self._network.between_layers or (lambda: None),
         )
-        counts = np.diff(batch.output_starts)
-        outputs = ranges(batch.input_starts[1:] - counts, counts)
-        self._embeds.write(batch.outputs, found[outputs], positions[outputs])
+        self._embeds.write(batch.outputs, found, positions[outputs])
         return True
 
     @staticmethod
     def takes(batch: Forward, sequences: Sequences) -> NDArray[np.bool_]:
-        """Of which sequences it can be a step, if they have few inputs: `[n]`."""
+        """Which sequences it can run, `[n]`."""
         able = np.ones(batch.has_masked.size, np.bool_)
         able[list(sequences.visible)] = False
         if batch.observed.size:
@@ -153,7 +152,7 @@ class FusedSteps:
             able &= batch.attends < 0
         return able
 
-    def _rows(self, s: Sequences) -> StepRows:
+    def _rows(self, s: Sequences, outputs: NDArray[np.int64]) -> StepRows:
         """What each input sees: what is before it in its sequence."""
         table, by_page = page_table(s, self._cache.page_size)
         if not by_page.all():
@@ -167,4 +166,6 @@ class FusedSteps:
             entries=table.entries,
             page_size=table.page_size,
             positions=self._cache.positions,
+            wanted=outputs,
+            most_alone=sys.maxsize if self.prompts else MOST_INPUTS,
         )
