@@ -79,7 +79,7 @@ def test_a_new_parameter_of_the_sampler_is_in_the_contract(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     top_a = Parameter("top_a", "share of the squared likeliest probability", most=1)
-    monkeypatch.setitem(PARAMETERS, Operation.XTC, (*PARAMETERS[Operation.XTC], top_a))
+    monkeypatch.setitem(PARAMETERS, Operation.MIN_P, (*PARAMETERS[Operation.MIN_P], top_a))
     monkeypatch.setitem(ALL_PARAMETERS, top_a.name, top_a)
     source.contract.cache_clear()
     changed = stale()
