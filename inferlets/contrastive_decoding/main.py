@@ -3,7 +3,14 @@
 Only tokens count that the large model itself finds likely enough.
 """
 
-from inferlet import Context, DeviceSampler, Model
+from inferlet import Context, Model, device, samplers
+
+
+@device.program
+def contrasted(logits: device.Tensor, state: device.State) -> device.Tensor:
+    """The likely token that the other context likes least."""
+    plausible = samplers.min_p(logits, state.alpha)
+    return (plausible - device.beside(0).log_softmax() * state.beta).argmax()
 
 
 async def main(
@@ -28,8 +35,10 @@ async def main(
     expert = Context(Model.load(model_name)).fill(prompt)
     other = Context(Model.load(amateur or model_name))
     other.append(expert.tokens if amateur else expert.tokens[-1:])
-    sampler = DeviceSampler(mix=[1, -beta], plausibility=alpha, temperature=0)
     tokens = await expert.generate(
-        sampler, beside=[other], max_tokens=max_tokens, stop=[]
+        contrasted(alpha=float(alpha), beta=float(beta)),
+        beside=[other],
+        max_tokens=max_tokens,
+        stop=[],
     ).collect_tokens()
     return {"text": expert.model.tokenizer.decode(tokens), "tokens": tokens}

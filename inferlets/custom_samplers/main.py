@@ -1,11 +1,13 @@
 """Samplers of the program's own: DRY against repetition, XTC against clichés, eta against the tail.
 
-They are steps of the server over all logits, which compose in any order.
+They are functions of a device program over all logits, which compose in any order.
 """
 
 import math
 
-from inferlet import Context, DeviceSampler, Model
+from inferlet import Context, Model, device, samplers
+
+ORDER = ["dry", "temperature", "eta_cutoff", "xtc"]
 
 
 async def main(
@@ -37,18 +39,21 @@ async def main(
         model_name: one that the server serves.
     """
     context = Context(Model.load(model_name)).fill(prompt)
-    sampler = DeviceSampler(
-        dry_multiplier=dry_multiplier,
-        dry_allowed_length=dry_allowed,
-        xtc_threshold=xtc_threshold,
-        xtc_probability=xtc_probability,
-        eta_cutoff=eta_epsilon,
-        temperature=temperature,
-        order=order or None,
-        logprobs=256,
-        seed=seed,
-    )
+    steps = {
+        "dry": lambda x: samplers.dry(x, dry_multiplier, allowed=dry_allowed),
+        "temperature": lambda x: x / (temperature or 1),
+        "eta_cutoff": lambda x: samplers.eta_cutoff(x, eta_epsilon),
+        "xtc": lambda x: samplers.xtc(x, xtc_threshold, xtc_probability),
+    }
+
+    @device.program
+    def composed(logits: device.Tensor) -> device.Tensor:
+        for name in order or ORDER:
+            logits = steps[name](logits)
+        return device.draw(logits) if temperature else logits.argmax()
+
     tokens, told = [], []
+    sampler = composed(seed=seed, logprobs=256)
     async for step in context.generate(sampler, max_tokens=max_tokens, stop=[]):
         output = await step.execute()
         found = output.distribution()

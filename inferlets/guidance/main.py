@@ -3,7 +3,15 @@
 Two contexts of one model run in one batch: `logits = other + scale * (prompt - other)`.
 """
 
-from inferlet import Context, DeviceSampler, Model
+from inferlet import Context, Model, device, samplers
+
+
+@device.program
+def guided(logits: device.Tensor, state: device.State) -> device.Tensor:
+    """A token of the exaggerated logits; the likeliest one at temperature 0."""
+    found = samplers.guidance(logits, device.beside(0), state.scale)
+    drawn = device.draw(found / device.maximum(state.temperature, 1e-6))
+    return device.where(state.temperature > 0.0, drawn, found.argmax())
 
 
 async def main(
@@ -26,7 +34,7 @@ async def main(
     """
     served = Model.load(model_name)
     wanted, beside = Context(served).fill(prompt), Context(served).fill(other)
-    sampler = DeviceSampler(mix=[scale, 1 - scale], temperature=temperature)
+    sampler = guided(scale=float(scale), temperature=float(temperature))
     tokens = await wanted.generate(
         sampler, beside=[beside], max_tokens=max_tokens, stop=[]
     ).collect_tokens()

@@ -3,7 +3,7 @@
 The detector needs no model: it counts such tokens, and says how unlikely their number is by chance.
 """
 
-from inferlet import Context, DeviceSampler, Model, watermark
+from inferlet import Context, Model, device, samplers, watermark
 
 
 async def main(
@@ -29,7 +29,8 @@ async def main(
     context = Context(Model.load(model_name)).fill(prompt)
     before = context.fork() if quality else None
     last = context.tokens[-1:]
-    sampler = DeviceSampler(watermark_bias=delta, watermark_key=key, seed=seed)
+    marked = device.program(lambda x, s: device.draw(samplers.watermark(x, s.delta, key=key)))
+    sampler = marked(delta=float(delta), seed=seed)
     tokens = await context.generate(sampler, max_tokens=max_tokens, stop=[]).collect_tokens()
     logs = (await before.score([tokens]))[0] if before and tokens else []
     return {

@@ -1,8 +1,9 @@
 """Operations on a sampler's logits before a token is chosen: small ones, in any order.
 
-This table is the one place where an operation and its parameters are declared. The contract's text,
-the server's check of parameters, the fields of the HTTP API and the samplers of the three SDKs are
-made from it; the worker has a function for each operation (`pie_inference.sampling.operations`).
+It has what requests ask for most; everything else is a device program of the SDKs' samplers, and
+the SDKs send penalties and biases as such, too: they cost no more (`docs/device-programs.md`). The
+contract's text and the server's check of parameters are made from this table; the worker has a
+function for each operation (`pie_inference.sampling.operations`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,11 @@ from typing import Any
 
 import numpy as np
 
-ARGUMENTS = 4  # numbers that an operation has at most
-LOGIT_ROWS = 256  # rows of logits that a worker keeps for samplers to mix in
-OTHERS = ARGUMENTS - 2  # of these, what one choice may mix in
-HISTORY = 4096  # tokens, the newest ones, that samplers look back at
-MATCH = 64  # tokens of a repetition that DRY counts at most
+ARGUMENTS = 1  # numbers that an operation has at most
+LOGIT_ROWS = 256  # rows of logits that a worker keeps for device programs to read
+OTHERS = 2  # of these, what one choice may read
+HISTORY = 4096  # tokens, the newest ones, that device programs look back at
 LARGEST = 1e4  # of numbers that have no natural end: far from where float32 loses its grip
-_HALF_KEY = (1 << 24) - 1  # bits that a float32 holds
 
 
 class Kind(Enum):
@@ -29,10 +28,7 @@ class Kind(Enum):
 
     NUMBER = auto()  # a float
     COUNT = auto()  # a whole number
-    KEY = auto()  # a whole number of 48 bits: two numbers, its lower half and its upper one
-    WEIGHTS = auto()  # a list of numbers, `ARGUMENTS - 1` at most
     TOKENS = auto()  # a list of token ids
-    SEQUENCES = auto()  # lists of token ids
     BIASES = auto()  # token ids to numbers; None rules a token out
 
 
@@ -46,9 +42,6 @@ class Parameter:
         default: the value at which it changes nothing.
         least: the smallest value.
         most: the largest value, or the most entries of a list.
-        above: `least` itself is not allowed.
-        tunes: it counts only where another parameter of the operation has not its default.
-        http: requests over HTTP may have it.
     """
 
     name: str
@@ -57,34 +50,21 @@ class Parameter:
     default: Any = 0.0
     least: float = 0
     most: float = LARGEST
-    above: bool = False
-    tunes: bool = False
-    http: bool = True
 
 
 class Operation(IntEnum):
     """An operation, in the order in which `transformers` does them."""
 
-    MIX = 0
-    LOGIT_BIAS = 1
-    ALLOWED_TOKENS = 2
-    REPETITION_PENALTY = 3
-    PRESENCE_PENALTY = 4
-    FREQUENCY_PENALTY = 5
-    NO_REPEAT_NGRAM = 6
-    BANNED_SEQUENCES = 7
-    MIN_TOKENS = 8
-    DRY = 9
-    WATERMARK = 10
-    MASK = 11
-    TEMPERATURE = 12
-    TOP_K = 13
-    TOP_P = 14
-    MIN_P = 15
-    TYPICAL_P = 16
-    EPSILON_CUTOFF = 17
-    ETA_CUTOFF = 18
-    XTC = 19
+    LOGIT_BIAS = 0
+    ALLOWED_TOKENS = 1
+    REPETITION_PENALTY = 2
+    PRESENCE_PENALTY = 3
+    FREQUENCY_PENALTY = 4
+    MASK = 5
+    TEMPERATURE = 6
+    TOP_K = 7
+    TOP_P = 8
+    MIN_P = 9
 
     @property
     def label(self) -> str:
@@ -94,23 +74,6 @@ class Operation(IntEnum):
 
 # The parameters of each operation: their numbers are its arguments, in this order.
 PARAMETERS: dict[Operation, tuple[Parameter, ...]] = {
-    Operation.MIX: (
-        Parameter(
-            "plausibility",
-            "share of the most likely token's own probability that a token needs",
-            most=1,
-            http=False,
-        ),
-        Parameter(
-            "mix",
-            "weights of the own logits, and of those of `mix-logits`: guidance is [s, 1 - s],"
-            " contrastive decoding [1, -1]",
-            Kind.WEIGHTS,
-            default=[1.0],
-            least=-LARGEST,
-            http=False,
-        ),
-    ),
     Operation.LOGIT_BIAS: (
         Parameter(
             "logit_bias",
@@ -127,7 +90,6 @@ PARAMETERS: dict[Operation, tuple[Parameter, ...]] = {
             Kind.TOKENS,
             default=None,
             most=math.inf,
-            http=False,  # there it is `allowed_token_ids`
         ),
     ),
     Operation.REPETITION_PENALTY: (
@@ -143,90 +105,6 @@ PARAMETERS: dict[Operation, tuple[Parameter, ...]] = {
     ),
     Operation.FREQUENCY_PENALTY: (
         Parameter("frequency_penalty", "taken off tokens generated, each time", least=-LARGEST),
-    ),
-    Operation.NO_REPEAT_NGRAM: (
-        Parameter(
-            "no_repeat_ngram_size",
-            "no sequence of so many tokens comes twice",
-            Kind.COUNT,
-            0,
-            most=MATCH,
-        ),
-    ),
-    Operation.BANNED_SEQUENCES: (
-        Parameter(
-            "banned_sequences",
-            f"lists of token ids, {MATCH} at most in each, that do not come as a whole",
-            Kind.SEQUENCES,
-            default=[],
-            most=256,
-            http=False,  # there they are `bad_words`
-        ),
-    ),
-    Operation.MIN_TOKENS: (
-        Parameter(
-            "min_tokens", "so many tokens are chosen before `end_tokens`", Kind.COUNT, 0, most=2**24
-        ),
-        Parameter(
-            "end_tokens",
-            "token ids that end the text",
-            Kind.TOKENS,
-            default=[],
-            most=256,
-            tunes=True,
-            http=False,
-        ),
-    ),
-    Operation.DRY: (
-        Parameter(
-            "dry_multiplier",
-            "`multiplier * base ** (n - allowed_length)` is taken off a token that goes on with a"
-            f" repetition of n tokens, {MATCH} at most",
-        ),
-        Parameter(
-            "dry_base", "the base of this power", default=1.75, least=1, most=100, tunes=True
-        ),
-        Parameter(
-            "dry_allowed_length",
-            "tokens that may be repeated",
-            Kind.COUNT,
-            2,
-            most=MATCH,
-            tunes=True,
-        ),
-        Parameter(
-            "dry_sequence_breakers",
-            "token ids at which a repetition ends",
-            Kind.TOKENS,
-            default=[],
-            most=256,
-            tunes=True,
-        ),
-    ),
-    Operation.WATERMARK: (
-        Parameter(
-            "watermark_bias",
-            "added to the tokens that a SplitMix64 hash of the key and the token before favours",
-            least=-LARGEST,
-            http=False,
-        ),
-        Parameter(
-            "watermark_share",
-            "share of the tokens that the hash favours",
-            default=0.5,
-            most=1,
-            tunes=True,
-            http=False,
-        ),
-        Parameter(
-            "watermark_key",
-            "of the hash, below 2^48",
-            Kind.KEY,
-            0,
-            most=2**48 - 1,
-            tunes=True,
-            http=False,
-        ),
     ),
     Operation.MASK: (),
     Operation.TEMPERATURE: (
@@ -249,51 +127,12 @@ PARAMETERS: dict[Operation, tuple[Parameter, ...]] = {
             "min_p", "share of the most likely token's probability that a token needs", most=1
         ),
     ),
-    Operation.TYPICAL_P: (
-        Parameter(
-            "typical_p",
-            "mass of the tokens whose surprise is nearest to the expected (Meister et al. 2022)",
-            default=1.0,
-            most=1,
-            above=True,
-        ),
-    ),
-    Operation.EPSILON_CUTOFF: (
-        Parameter("epsilon_cutoff", "probability that a token needs", most=1),
-    ),
-    Operation.ETA_CUTOFF: (
-        Parameter(
-            "eta_cutoff", "the same, lower where the model is unsure (Hewitt et al. 2022)", most=1
-        ),
-    ),
-    Operation.XTC: (
-        Parameter(
-            "xtc_threshold",
-            "probability from which on a token is likely to XTC",
-            default=0.1,
-            most=1,
-            tunes=True,
-        ),
-        Parameter(
-            "xtc_probability",
-            "how often XTC rules out all likely tokens but the least likely of them",
-            most=1,
-        ),
-    ),
 }
 ALL_PARAMETERS = {p.name: p for operation in Operation for p in PARAMETERS[operation]}
 
 DEFAULT_ORDER = tuple(Operation)
 COUNTING = frozenset(
     (Operation.REPETITION_PENALTY, Operation.PRESENCE_PENALTY, Operation.FREQUENCY_PENALTY)
-)
-LOOKING_BACK = frozenset(
-    (
-        Operation.NO_REPEAT_NGRAM,
-        Operation.BANNED_SEQUENCES,
-        Operation.DRY,
-        Operation.WATERMARK,
-    )
 )
 # What the choice itself does, in this order: the end of a sampler's operations may be left to it.
 CHOICE = (Operation.TEMPERATURE, Operation.TOP_K, Operation.TOP_P, Operation.MIN_P)
@@ -316,8 +155,7 @@ def step(operation: Operation, values: Mapping[str, Any]) -> Step | None:
         values: of all parameters, by name; they have been checked.
     """
     parameters = PARAMETERS[operation]
-    deciding = [p for p in parameters if not p.tunes]
-    if deciding and all(values[p.name] == p.default for p in deciding):
+    if parameters and all(values[p.name] == p.default for p in parameters):
         return None
     arguments: list[float] = []
     tokens: list[tuple[int, float]] = []
@@ -326,14 +164,8 @@ def step(operation: Operation, values: Mapping[str, Any]) -> Step | None:
         match parameter.kind:
             case Kind.NUMBER | Kind.COUNT:
                 arguments.append(value)
-            case Kind.KEY:
-                arguments += [value & _HALF_KEY, value >> 24]
-            case Kind.WEIGHTS:
-                arguments += value
             case Kind.TOKENS:
                 tokens = [(token, 0.0) for token in value]
-            case Kind.SEQUENCES:
-                tokens = [(token, n) for n, sequence in enumerate(value) for token in sequence]
             case Kind.BIASES:
                 tokens = [(int(t), -math.inf if b is None else b) for t, b in value.items()]
     return Step(operation, arguments, tokens)

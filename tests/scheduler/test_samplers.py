@@ -267,7 +267,7 @@ def test_biases_reach_the_worker() -> None:
     guest.sampler(json.dumps({"logit_bias": {"7": None, "9": -1.5}, "top_k": 4}))
     server.drain()
     [sampler] = server.worker.samplers.values()
-    assert sampler.facts[3] == ((Operation.LOGIT_BIAS, 0, 0, 0, 0, (7, -np.inf), (9, -1.5)),)
+    assert sampler.facts[3] == ((Operation.LOGIT_BIAS, 0, (7, -np.inf), (9, -1.5)),)
     assert sampler.facts[1] == 4
 
 

@@ -100,9 +100,10 @@ def test_a_program_is_given_other_values(found: dict[str, Any]) -> None:
 
 
 def test_a_context_beside_is_read(found: dict[str, Any]) -> None:
-    for mixed, read in found["beside"]:
-        assert mixed == read
-    assert "takes the logits of 1 contexts beside this one" in found["alone"]
+    own, other, whole, none = found["beside"]
+    assert own != other
+    assert (whole, none) == (own, other)
+    assert "reads the logits of 1 contexts beside this one" in found["alone"]
 
 
 def test_layers_read_a_part(found: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.device_reference import Row, run
+from support.device_texts import TEXTS
 
 from inferlet import device, samplers, watermark
 from inferlet.device import Mistake, State, Tensor
@@ -273,3 +274,18 @@ def test_healing_holds_for_the_first_token_alone() -> None:
     others = [(best + 1) % VOCABULARY, (best + 2) % VOCABULARY]
     assert chosen(rule, row(), tokens=others) in others
     assert chosen(rule, row(step=1), tokens=others) == best
+
+
+def test_every_rule_of_the_library_has_its_text_in_all_languages() -> None:
+    """`TEXTS` holds those of Rust and JavaScript to Python's."""
+    made = {
+        name
+        for name, value in vars(samplers).items()
+        if not name.startswith("_")
+        and (
+            isinstance(value, device.DeviceProgram)
+            or getattr(value, "__module__", "") == samplers.__name__
+        )
+    }
+    assert made - {"padded"} <= TEXTS.keys()
+    assert {"dry", "synthid"} <= made

@@ -98,9 +98,10 @@ def test_a_program_is_given_other_values(run: Run) -> None:
 
 def test_a_context_beside_is_read(run: Run) -> None:
     found = json.loads(run("device_guests", "beside")[1])
-    mixed, read = found["pair"]
-    assert mixed == read
-    assert "takes the logits of 1 contexts beside this one" in found["alone"]
+    own, other, whole, none = found["texts"]
+    assert own != other
+    assert (whole, none) == (own, other)
+    assert "reads the logits of 1 contexts beside this one" in found["alone"]
 
 
 def test_guesses_from_another_text_change_no_token(run: Run) -> None:

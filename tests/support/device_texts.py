@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from inferlet import attention, device, samplers
+from inferlet import DeviceSampler, attention, device, samplers
 from inferlet.device import State, Tensor
 
 
@@ -91,15 +91,21 @@ _FILTERS: dict[str, Callable[[Tensor, State], Tensor]] = {
     "presence_penalty": lambda logits, _: samplers.presence_penalty(logits, 0.5),
     "frequency_penalty": lambda logits, _: samplers.frequency_penalty(logits, 0.5),
     "no_repeat_ngram": lambda logits, _: samplers.no_repeat_ngram(logits, 3),
-    "banned_sequences": lambda logits, _: samplers.banned_sequences(logits, [[5], [1, 2, 3]]),
-    "dry": lambda logits, _: samplers.dry(logits, 0.8, breakers=[13, 198], look_back=64),
+    "banned_sequences": lambda logits, state: samplers.banned_sequences(logits, state.sequences),
+    "dry": lambda logits, state: samplers.dry(logits, 0.8, breakers=state.tokens, look_back=64),
     "watermark": lambda logits, _: samplers.watermark(logits, 2.0, key=7),
     "logit_bias": lambda logits, state: samplers.logit_bias(logits, state.tokens, state.values),
     "allowed_tokens": lambda logits, state: samplers.allowed_tokens(logits, state.tokens),
     "min_tokens": lambda logits, state: samplers.min_tokens(logits, 4, state.tokens),
     "healed": lambda logits, state: samplers.healed(logits, state.tokens),
 }
-GIVEN: dict[str, Any] = {"k": 5, "p": 0.5, "tokens": [3, 4], "values": [1.0, -1.0]}
+GIVEN: dict[str, Any] = {
+    "k": 5,
+    "p": 0.5,
+    "tokens": [3, 4],
+    "values": [1.0, -1.0],
+    "sequences": samplers.padded([[5], [1, 2, 3]]),
+}
 _BESIDE: dict[str, Callable[[Tensor, State], Tensor]] = {
     "guidance": lambda logits, _: samplers.guidance(logits, device.beside(0), 3.0),
     "guidance of state": lambda logits, state: samplers.guidance(logits, device.beside(1), state.p),
@@ -124,10 +130,40 @@ def _drawn(rule: Callable[[Tensor, State], Tensor]) -> str:
     return drawn(**GIVEN).text
 
 
+EVERY_STEP = DeviceSampler(
+    logit_bias={3: 1.0, 4: None},
+    allowed_tokens=[1, 2],
+    repetition_penalty=1.5,
+    presence_penalty=0.5,
+    frequency_penalty=0.5,
+    no_repeat_ngram_size=3,
+    banned_sequences=[[5], [1, 2, 3]],
+    min_tokens=3,
+    end_tokens=[1],
+    dry_multiplier=0.5,
+    dry_sequence_breakers=[4],
+    temperature=0.5,
+    top_k=20,
+    top_p=0.5,
+    min_p=0.25,
+    typical_p=0.5,
+    epsilon_cutoff=0.25,
+    eta_cutoff=0.25,
+    xtc_probability=0.5,
+)
+
+
+def _text(sampler: DeviceSampler) -> str:
+    found = sampler.resolved()
+    assert isinstance(found, device.ProgramSampler)
+    return found.text
+
+
 TEXTS: dict[str, str] = {
     **{name: device.program(rule)(**given).text for name, (rule, given) in _RULES.items()},
     **{name: _drawn(rule) for name, rule in (_FILTERS | _BESIDE).items()},
     **{name: getattr(samplers, name)(**given).text for name, given in _PROGRAMS.items()},
+    "device sampler": _text(EVERY_STEP),
 }
 
 

@@ -87,19 +87,13 @@ def samplers(count: int) -> SetSampler:
     ]
     steps[6] = [Step(Operation.LOGIT_BIAS, (), [(9, 50.0), (11, 49.0)])]
     steps[7] = [
-        Step(Operation.MIX, [0.01, 1.5, -0.5]),
-        Step(Operation.NO_REPEAT_NGRAM, [3]),
-        Step(Operation.DRY, [0.8, 1.75, 2], [(13, 0.0)]),
-        Step(Operation.WATERMARK, [2, 0.5, 7, 9]),
+        Step(Operation.PRESENCE_PENALTY, [0.2]),
         Step(Operation.MASK),
         Step(Operation.TEMPERATURE, [0.7]),
         Step(Operation.TOP_K, [60]),
         Step(Operation.TOP_P, [0.95]),
         Step(Operation.MIN_P, [0.001]),
-        Step(Operation.TYPICAL_P, [0.95]),
-        Step(Operation.EPSILON_CUTOFF, [0.001]),
-        Step(Operation.ETA_CUTOFF, [0.001]),
-        Step(Operation.XTC, [0.01, 0.5]),
+        Step(Operation.LOGIT_BIAS, (), [(9, 5.0)]),
     ]
     return SetSampler(
         samplers=ints(range(count)),

@@ -45,7 +45,9 @@ def start_run(
     if source == own:
         raise ApiError("invalid-argument", "a run needs an embed of its own, besides `embed`")
     if found.mixes:
-        raise ApiError("invalid-argument", "a run goes on by itself: its sampler can't mix logits")
+        raise ApiError(
+            "invalid-argument", "a run goes on by itself: its sampler can't read contexts beside"
+        )
     _check_length(target, position, most)
     through = find_adapter(target, adapter) if adapter else None
     reclaim = partial(target.model.end_younger, instance)

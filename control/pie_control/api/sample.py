@@ -78,7 +78,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         model.program_share.check(instance.user, program_bytes, pool.free_bytes)
     handle, sampler = target.space.samplers.create(
         remembers=remembers,
-        mixes=rule.mixes if program is None else program.beside,
+        mixes=0 if program is None else program.beside,
         top=min(wanted.logprobs, vocabulary),
         program_bytes=program_bytes,
         program=program,
@@ -168,8 +168,7 @@ def mix_logits(
     if len(found.mixing) >= found.mixes:
         raise ApiError(
             "invalid-argument",
-            f"the sampler mixes {found.mixes} other logits in (`mix`: weights of its own, then of"
-            " theirs; a device program: as many as it reads)",
+            f"the sampler reads {found.mixes} other logits: a device program as many as it names",
         )
     row = _written_embed(source, embed)
     source.queue.check_room()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import (
@@ -21,13 +20,10 @@ from pydantic import (
 from pie_control.errors import ApiError
 from pie_py.wire.operations import (
     ALL_PARAMETERS,
-    ARGUMENTS,
     CHOICE,
     COUNTING,
     DEFAULT_ORDER,
     LARGEST,
-    LOOKING_BACK,
-    MATCH,
     Kind,
     Operation,
     Parameter,
@@ -42,7 +38,6 @@ _REMEMBERED_TEXT = 512  # characters of the longest one
 MAX_TOP = 256
 
 _Token = Annotated[int, Field(ge=0, lt=2**31)]
-_Amount = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 _Labels = {operation.label: operation for operation in Operation}
 
 
@@ -66,19 +61,11 @@ def _field(parameter: Parameter) -> tuple[Any, Any]:
     kind: Any
     match parameter.kind:
         case Kind.NUMBER:
-            least: dict[str, Any] = {"gt" if parameter.above else "ge": parameter.least}
-            kind = Annotated[float, Field(**least, le=most, allow_inf_nan=False)]
-        case Kind.COUNT | Kind.KEY:
+            kind = Annotated[float, Field(ge=parameter.least, le=most, allow_inf_nan=False)]
+        case Kind.COUNT:
             kind = Annotated[int, Field(ge=int(parameter.least), le=int(most))]
-        case Kind.WEIGHTS:
-            kind = Annotated[list[_Amount], Field(min_length=1, max_length=ARGUMENTS - 1)]
-        case Kind.TOKENS if default is None:
-            kind = Annotated[list[_Token], Field(min_length=1, max_length=longest)] | None
         case Kind.TOKENS:
-            kind = Annotated[list[_Token], Field(max_length=longest)]
-        case Kind.SEQUENCES:
-            sequence = Annotated[list[_Token], Field(min_length=1, max_length=MATCH)]
-            kind = Annotated[list[sequence], Field(max_length=longest)]
+            kind = Annotated[list[_Token], Field(min_length=1, max_length=longest)] | None
         case Kind.BIASES:
             kind = Annotated[
                 dict[str, float | None],
@@ -131,13 +118,7 @@ class Compiled:
     @property
     def remembers(self) -> bool:
         """Whether an operation needs to know which tokens there have been."""
-        return any(each.operation in COUNTING | LOOKING_BACK for each in self.steps)
-
-    @property
-    def mixes(self) -> int:
-        """Other logits that each choice mixes in."""
-        first = [each for each in self.steps if each.operation is Operation.MIX]
-        return len(first[0].arguments) - 2 if first else 0
+        return any(each.operation in COUNTING for each in self.steps)
 
 
 NO_RULE = Compiled([], 1.0, 0, 1.0, 0.0)  # beside a device program, which chooses itself
@@ -211,9 +192,7 @@ def _parse(text: str, vocabulary: int) -> SamplerParameters:
         raise ApiError("invalid-argument", f"sampler parameters: {_explain(error)}") from None
     for name, parameter in ALL_PARAMETERS.items():
         tokens = getattr(parameters, name) or ()
-        if parameter.kind is Kind.SEQUENCES:
-            tokens = chain.from_iterable(tokens)
-        elif parameter.kind not in (Kind.TOKENS, Kind.BIASES):
+        if parameter.kind not in (Kind.TOKENS, Kind.BIASES):
             continue
         for token in tokens:
             if len(str(token)) > 10 or int(token) >= vocabulary:

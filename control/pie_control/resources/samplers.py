@@ -115,7 +115,7 @@ class Sampler:
         if len(self.mixing) != self.mixes:
             raise ApiError(
                 "invalid-argument",
-                f"the sampler mixes {self.mixes} other logits in, and `mix-logits` has been called"
+                f"the sampler reads {self.mixes} other logits, and `mix-logits` has been called"
                 f" {len(self.mixing)} times for this choice",
             )
 

@@ -83,7 +83,7 @@ def fill_ends(
     ends = [*([] if asked.ignore_eos else model["stop_tokens"]), *(asked.stop_token_ids or [])]
     if asked.ignore_eos or asked.stop_token_ids:
         job.stop_tokens = ends
-    if least := getattr(asked, "min_tokens"):  # noqa: B009 - the table of operations declares it
+    if least := asked.min_tokens:
         if job.max_tokens is not None and least > job.max_tokens:
             raise unsupported("min_tokens", f"{least} is more than `max_tokens`, {job.max_tokens}")
         job.sampler["end_tokens"] = ends

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from pie_py import __version__
-from pie_py.wire.operations import ALL_PARAMETERS, Kind, Parameter
 
 MAX_CHOICES = 128
 MAX_SEQUENCES = 64  # of `stop`
@@ -24,6 +23,22 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 StopText = Annotated[str, msgspec.Meta(min_length=1)]
 Choices = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)]
+
+
+# Fields that are parameters of a sampler as they are.
+FURTHER = (
+    "min_tokens",
+    "no_repeat_ngram_size",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_sequence_breakers",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "xtc_threshold",
+    "xtc_probability",
+)
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,42 +88,7 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
     json_object: bool | None = None
 
 
-def _type(parameter: Parameter) -> Any:
-    """What JSON may have for a parameter, null included."""
-    most = parameter.most
-    match parameter.kind:
-        case Kind.NUMBER:
-            least: dict[str, Any] = {"gt" if parameter.above else "ge": parameter.least}
-            return Annotated[float, msgspec.Meta(**least, le=most)] | None
-        case Kind.COUNT | Kind.KEY:
-            return Annotated[int, msgspec.Meta(ge=int(parameter.least), le=int(most))] | None
-        case Kind.TOKENS:
-            return Annotated[list[TokenId], msgspec.Meta(max_length=int(most))] | None
-        case _:
-            raise NotImplementedError(f"{parameter.name}: declare it in `SamplingRequest`")
-
-
-# What OpenAI and vLLM have, with their bounds.
-_COMMON = {"temperature", "top_k", "top_p", "min_p", "logit_bias"} | {
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-}
-# The parameters of the sampler that they do not have, under the contract's names.
-FURTHER = {
-    name: _type(parameter)
-    for name, parameter in ALL_PARAMETERS.items()
-    if parameter.http and name not in _COMMON
-}
-if TYPE_CHECKING:
-    _Further = msgspec.Struct
-else:
-    _Further = msgspec.defstruct(
-        "_Further", [(name, kind, None) for name, kind in FURTHER.items()], kw_only=True
-    )
-
-
-class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
+class SamplingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What every request for text may say."""
 
     model: ModelName = ""
@@ -144,6 +124,18 @@ class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     truncate_prompt_tokens: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
     add_special_tokens: bool | None = None
     priority: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None  # the more, the later
+    min_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**24)] | None = None
+    # Of `transformers` and others, by the names that the SDKs' `DeviceSampler` has.
+    no_repeat_ngram_size: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    dry_multiplier: Annotated[float, msgspec.Meta(ge=0, le=1e4)] | None = None
+    dry_base: Annotated[float, msgspec.Meta(ge=1, le=100)] | None = None
+    dry_allowed_length: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    dry_sequence_breakers: Annotated[list[TokenId], msgspec.Meta(max_length=256)] | None = None
+    typical_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    epsilon_cutoff: Share | None = None
+    eta_cutoff: Share | None = None
+    xtc_threshold: Share | None = None
+    xtc_probability: Share | None = None
     # Its older names for `structured_outputs`.
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None

@@ -17,7 +17,7 @@ from pie_inference.sampling.pool import Program
 from pie_py.device_programs.language import REMEMBERED
 from pie_py.device_programs.program import ProgramFault
 from pie_py.wire.device_programs import packed_states, unpacked, unpacked_states
-from pie_py.wire.operations import COUNTING, LOOKING_BACK, Operation
+from pie_py.wire.operations import COUNTING, Operation
 from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler, WriteState
 
 
@@ -41,7 +41,7 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
     except ProgramFault as error:
         raise BadBatch(f"set_sampler: {error}") from None
     bound, attend = both[:count], both[count:] or [None] * count
-    remembering = [program.uses(COUNTING | LOOKING_BACK) for program in programs]
+    remembering = [program.uses(COUNTING) for program in programs]
     for i, one in enumerate(bound):
         remembering[i] |= one is not None and one.program.uses(*REMEMBERED)
     if (np.array(remembering, np.bool_) & (batch.rows < 0)).any():

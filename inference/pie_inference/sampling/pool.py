@@ -15,7 +15,7 @@ from pie_inference.sampling.choose import Parameters
 from pie_inference.sampling.device_programs import DevicePrograms, Some
 from pie_inference.sampling.remembered import RememberedTokens, SavedLogits
 from pie_py.device_programs.bound import Bound
-from pie_py.wire.operations import ARGUMENTS, COUNTING, HISTORY, LOOKING_BACK, Operation
+from pie_py.wire.operations import ARGUMENTS, COUNTING, HISTORY, Operation
 from pie_py.wire.plan import Float32, Int32
 
 SAMPLERS = 4096
@@ -124,7 +124,7 @@ class SamplerPool:
             self.programs[sampler] = program
         self.adjusting[samplers] = [bool(program.operations) for program in programs]
         self._counting[samplers] = [program.uses(COUNTING) for program in programs]
-        self._looking_back[samplers] = [program.uses(LOOKING_BACK) for program in programs]
+        self._looking_back[samplers] = False
         self.device_programs.set(samplers.tolist(), device_programs or [None] * samplers.size)
         for sampler, bound in zip(samplers.tolist(), device_programs, strict=False):
             if bound is not None:

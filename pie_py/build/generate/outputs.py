@@ -13,7 +13,6 @@ from pie_py.build.generate import (
     python_raw,
     rust_conformance,
     rust_host,
-    sampler,
     source,
 )
 from pie_py.build.generate.source import REPOSITORY
@@ -28,15 +27,12 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
     "sdk/js/src/device_language.ts": device_language.render_javascript,
     "sdk/js/src/raw.ts": js_raw.render_raw,
-    "sdk/js/src/sampler_parameters.ts": sampler.render_javascript,
     "sdk/python/inferlet/_awaited.py": python_raw.render_awaited,
     "sdk/python/inferlet/_device_language.py": device_language.render_language,
     "sdk/python/inferlet/_device_methods.py": device_language.render_methods,
     "sdk/python/inferlet/_bindings.py": python_raw.render_bindings,
-    "sdk/python/inferlet/_sampler_parameters.py": sampler.render_python,
     "sdk/python/inferlet/raw/__init__.py": python_raw.render_raw,
     "sdk/rust/inferlet/src/device/language.rs": device_language.render_rust,
-    "sdk/rust/inferlet/src/device_sampler.rs": sampler.render_rust,
     "sdk/rust/inferlet/src/host.rs": rust_host.render,
     "sdk/wit/inferlet.wit": source.contract_text,
     "tests/conformance/rust/src/functions.rs": rust_conformance.render,

@@ -17,7 +17,7 @@ from pie_py.wire.operations import DEFAULT_ORDER, PARAMETERS, Kind, Parameter
 COMMAND = "python -m pie_py.build.generate"
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONTRACT = REPOSITORY / "sdk" / "wit" / "inferlet.wit"
-_FIRST, _LAST = "    /// - `mix`", "    ///\n    /// This is the order of `transformers`"
+_FIRST, _LAST = "    /// - `logit_bias`", "    ///\n    /// This is the order of `transformers`"
 
 
 class GenerateError(RuntimeError):
@@ -114,5 +114,5 @@ def number(value: object) -> str:
 
 
 def _default(parameter: Parameter) -> str:
-    listed = parameter.kind in (Kind.TOKENS, Kind.SEQUENCES, Kind.BIASES)
+    listed = parameter.kind in (Kind.TOKENS, Kind.BIASES)
     return "" if listed else f" ({number(parameter.default)})"

@@ -93,8 +93,9 @@ export async function makeChooser(
   }
   if (!("onDevice" in sampler) || grammar !== null || attend !== undefined) {
     const device = "onDevice" in sampler ? sampler.onDevice() : sampler;
+    const found = device instanceof DeviceSampler ? device.resolved() : device;
     const matcher = grammar === null ? null : await grammar.matcher(model);
-    return new DeviceChoice(sequence, device, matcher, choosing);
+    return new DeviceChoice(sequence, found, matcher, choosing);
   }
   const own = new OwnChoice(sequence, samplerRule(sampler), sampler.size);
   if (bySteps || !model.samples) return own;

@@ -54,8 +54,8 @@ export interface GenerateOptions {
   forced?: boolean;
   /** Whether the server may go on before a token has arrived here; the output is the same. */
   runAhead?: boolean;
-  /** Other contexts, which get the same tokens; the sampler's `mix` has a weight for each, or a device
-   * program reads their logits (`device.beside`). */
+  /** Other contexts, which get the same tokens; a device program reads
+   * their logits (`device.beside`). */
   beside?: Context[];
   /** A rule of your own instead of a sampler: called for each token with the 256 most likely tokens,
    * most likely first, and their probabilities at temperature 1, it returns the token. */
@@ -298,7 +298,7 @@ export class Context {
     const wanted = chosen instanceof Sampler ? 0 : chosen.beside;
     if (wanted !== beside.length) {
       throw new RangeError(
-        `the sampler takes the logits of ${wanted} contexts beside this one (by \`mix\`, or by` +
+        `the sampler reads the logits of ${wanted} contexts beside this one (by` +
           ` \`device.beside\`), and there are ${beside.length}`,
       );
     }

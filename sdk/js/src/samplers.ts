@@ -18,6 +18,7 @@ import {
   draw,
   given,
   hash,
+  int,
   iota,
   like,
   minimum,
@@ -27,6 +28,7 @@ import {
   step,
   Tensor,
   uniform,
+  type WholeNumber,
   where,
 } from "./device_program.ts";
 
@@ -96,11 +98,12 @@ export function tailFree(logits: Tensor, z: Amount, count = 256): Tensor {
 
 /** Sometimes without all likely tokens but the least likely of them. */
 export function xtc(logits: Tensor, threshold: Amount, probability: Amount): Tensor {
-  const order = logits.descending();
-  const chances = logits.softmax().at(order);
+  const chances = logits.softmax();
   const above = chances.ge(threshold).and(chances.gt(0));
-  const kept = above.and(iota().lt(above.toInt().sum().sub(1))).not();
-  return only(logits, order, kept.or(uniform().ge(probability)));
+  // From the end: of equal ones the last.
+  const least = logits.neg().where(above, NEVER).flip().argmax();
+  const out = above.and(iota().ne(iota().max().sub(least))).and(uniform().lt(probability));
+  return logits.where(out.not(), NEVER);
 }
 
 // What looks at the text
@@ -128,35 +131,34 @@ export function noRepeatNgram(logits: Tensor, size: number, lookBack = 1024): Te
   return logits.where(nothing().scatterMax(tokens, banned).not(), NEVER);
 }
 
-/** None of some sequences of tokens comes as a whole. */
-export function bannedSequences(logits: Tensor, sequences: number[][]): Tensor {
-  let allowed = logits;
-  for (const sequence of sequences) {
-    const before = sequence.slice(0, -1);
-    const last = sequence[before.length];
-    if (last === undefined) continue;
-    let follows = iota(1).eq(0);
-    if (before.length) {
-      const text = newest(before.length);
-      before.forEach((token, i) => {
-        follows = follows.and(text.at(i).eq(token));
-      });
-    }
-    allowed = allowed.where(follows.and(iota().eq(last)).not(), NEVER);
+/** None of some sequences of tokens comes as a whole: what `padded` makes of them, of the state. */
+export function bannedSequences(logits: Tensor, sequences: Tensor): Tensor {
+  const size = sequences.shape[1];
+  const last = sequences.transpose().at(size - 1);
+  let follows = last.ge(0);
+  if (size > 1) {
+    const before = sequences.slice(0, size - 1);
+    follows = follows.and(before.eq(newest(size - 1)).or(before.lt(0)).all());
   }
-  return allowed;
+  return logits.where(nothing().scatterMax(last, follows).not(), NEVER);
+}
+
+/** Sequences of tokens as lists of one length, with -1 before the shorter ones. */
+export function padded(sequences: readonly (readonly number[])[]): WholeNumber[][] {
+  const size = Math.max(...sequences.map((one) => one.length));
+  return sequences.map((one) => int([...Array<number>(size - one.length).fill(-1), ...one]));
 }
 
 /**
  * Less likely what goes on with a repetition of n tokens, by `multiplier * base ** (n - allowed)`.
- * A repetition ends at the breakers.
+ * A repetition ends at the breakers: a list, of the state.
  */
 export function dry(
   logits: Tensor,
   multiplier: Amount,
   base: Amount = 1.75,
-  allowed = 2,
-  breakers: number[] = [],
+  allowed: Amount = 2,
+  breakers?: Tensor,
   lookBack = 1024,
 ): Tensor {
   const { tokens, lengths } = repeated(64, lookBack, breakers);
@@ -316,19 +318,17 @@ function entropyOf(logits: Tensor): { logs: Tensor; entropy: Tensor } {
 function repeated(
   most: number,
   lookBack: number,
-  breakers: number[] = [],
+  breakers?: Tensor,
 ): { tokens: Tensor; lengths: Tensor } {
   const text = newest(lookBack + most);
   const tokens = text.slice(most);
-  const ends = breakers.map((breaker) => text.eq(breaker));
-  const open = (alive: Tensor, start: number) =>
-    ends.reduce((still, end) => still.and(end.slice(start, start + lookBack).not()), alive);
-  let alive = open(tokens.ge(0), most);
-  let lengths = iota(lookBack).mul(0);
-  for (let k = 1; k <= most; k++) {
-    const here = text.slice(most - k, most - k + lookBack);
-    alive = open(alive.and(here.eq(text.at(-k))).and(here.ge(0)), most - k);
-    lengths = lengths.add(alive.toInt());
-  }
-  return { tokens, lengths };
+  let closed = text.lt(0);
+  if (breakers) closed = closed.or(nothing().scatterMax(breakers, true).at(text));
+  if (most === 0) return { tokens, lengths: iota(lookBack).mul(0) };
+  // The tokens before each, the nearest first: `[lookBack, most]`.
+  const places = iota(lookBack).reshape(lookBack, 1).sub(iota(most)).add(most).sub(1);
+  const before = where(closed, -2, text).at(places);
+  const differs = before.eq(text.flip().slice(0, most)).not();
+  const some = where(differs.any(), differs.toInt().argmax(), most);
+  return { tokens, lengths: where(closed.slice(most), 0, some) };
 }

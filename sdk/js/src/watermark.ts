@@ -1,7 +1,7 @@
 /**
  * Recognition of watermarked text, without the model.
  *
- * `zScore` finds what `new DeviceSampler({ watermarkBias })` makes likelier (Kirchenbauer et al., A
+ * `zScore` finds what `samplers.watermark` makes likelier (Kirchenbauer et al., A
  * Watermark for Large Language Models, 2023), `gumbelScore` and `synthidScore` what the programs
  * `samplers.gumbelWatermark` and `samplers.synthid` have chosen.
  */

@@ -95,7 +95,7 @@ class Choosing:
         sampler: the rule.
         grammar: what the text has to look like.
         forced: whether tokens that the grammar leaves no choice about are taken without the model.
-        beside: other texts, which get the same tokens; the sampler mixes their logits in.
+        beside: other texts, which get the same tokens; the sampler reads their logits.
         choose: the program's own rule, instead of a sampler.
         guessing: how the server may guess tokens.
         attend: a program that chooses what layers read, in the server's runs.
@@ -157,6 +157,8 @@ class Choosing:
             )
         if not isinstance(sampler, Sampler) or self.on_server:
             device = sampler.on_device() if isinstance(sampler, Sampler) else sampler
+            if isinstance(device, DeviceSampler):
+                device = device.resolved()
             matcher = None if self.grammar is None else await self.grammar.matcher(model)
             return DeviceChoice(
                 sequence,

@@ -276,9 +276,8 @@ class Context:
                 arrived, so that the model does not wait for the inferlet. The output is the same;
                 at a stop one step is wasted and rolled back. Where each token is needed
                 first (a grammar, a program that reads by steps) this makes no difference.
-            beside: other contexts, of this model or one with the same tokens. The sampler's `mix`
-                has a weight for the logits of each, or a device program reads them
-                (`device.beside`); they get the same tokens.
+            beside: other contexts, of this model or one with the same tokens. A device program
+                reads the logits of each (`device.beside`); they get the same tokens.
             choose: a rule of your own instead of a sampler: called for each token with the 256 most
                 likely tokens, most likely first, and their probabilities at temperature 1, it
                 returns the token to go on with. An object that is called may keep what it has
@@ -311,8 +310,8 @@ class Context:
         wanted = sampler.beside if isinstance(sampler, DeviceSampler | ProgramSampler) else 0
         if wanted != len(beside):
             raise ValueError(
-                f"the sampler takes the logits of {wanted} contexts beside this one (by `mix`, or"
-                f" by `device.beside`), and there are {len(beside)}"
+                f"the sampler reads the logits of {wanted} contexts beside this one (by"
+                f" `device.beside`), and there are {len(beside)}"
             )
         for other in beside:
             other._start_turn()

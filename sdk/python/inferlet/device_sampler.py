@@ -3,50 +3,225 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
-from inferlet._sampler_parameters import SamplerParameters
+from inferlet import samplers
+from inferlet.device import ProgramSampler, State, Tensor, draw, program
 from inferlet.errors import PieError
+
+_LOOK_BACK = 4096  # tokens: as many as the server remembers
+_SORTED = 256  # of top-k: beyond this all tokens are sorted
+_Step: TypeAlias = tuple[dict[str, Any], Callable[[Tensor, State], Tensor]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSampler(SamplerParameters):
+class DeviceSampler:
     """How the server chooses a token, among the whole vocabulary.
 
-    The steps go in the order of the fields, unless `order` names another one; the mask of a grammar
-    is applied before the temperature. The contract's `create-sampler` says what each of them does.
+    The steps go in the order of the fields, that of `transformers`; each looks at what those before
+    have left. A grammar or mask comes before them. Temperature, top-k, top-p and min-p are built
+    into the server; any other step makes a device program of `inferlet.samplers`, where another
+    order, and further rules, are a function of one's own.
+
+    Attributes:
+        logit_bias: token ids to what is added to their logits; None rules a token out.
+        allowed_tokens: token ids; all others are ruled out.
+        repetition_penalty: of tokens given and generated, a logit above 0 is divided by it,
+            one below multiplied.
+        presence_penalty: taken off tokens generated, once.
+        frequency_penalty: taken off tokens generated, each time.
+        no_repeat_ngram_size: no sequence of so many tokens comes twice.
+        banned_sequences: lists of token ids that do not come as a whole.
+        min_tokens: so many tokens are chosen before `end_tokens`.
+        end_tokens: token ids that end the text.
+        dry_multiplier: `multiplier * base ** (n - allowed_length)` is taken off a token that goes
+            on with a repetition of n tokens, 64 at most, among the newest 1 024.
+        dry_base: the base of this power.
+        dry_allowed_length: tokens that may be repeated.
+        dry_sequence_breakers: token ids at which a repetition ends.
+        temperature: divides the logits; 0 takes the most likely token of what is left, and ends the
+            steps.
+        top_k: so many of the most likely tokens; 0 is all.
+        top_p: the fewest likely tokens that reach this mass.
+        min_p: share of the most likely token's probability that a token needs.
+        typical_p: mass of the tokens whose surprise is nearest to the expected.
+        epsilon_cutoff: probability that a token needs.
+        eta_cutoff: the same, lower where the model is unsure.
+        xtc_threshold: probability from which on a token is likely to XTC.
+        xtc_probability: how often XTC rules out all likely tokens but the least likely of them.
+        logprobs: how many of the most likely tokens each step returns as well.
+        seed: same seed (modulo 2^64), same tokens; without one the server draws it.
     """
 
-    order: Sequence[str] | None = None  # of the steps; None: as above
-    logprobs: int = 0  # how many of the most likely tokens each step returns as well
-    seed: int | None = None  # same seed (modulo 2^64), same tokens; without one the server draws it
+    logit_bias: Mapping[int, float | None] = field(default_factory=dict)
+    allowed_tokens: Sequence[int] | None = None
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    no_repeat_ngram_size: int = 0
+    banned_sequences: Sequence[Sequence[int]] = ()
+    min_tokens: int = 0
+    end_tokens: Sequence[int] = ()
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_sequence_breakers: Sequence[int] = ()
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    epsilon_cutoff: float = 0.0
+    eta_cutoff: float = 0.0
+    xtc_threshold: float = 0.1
+    xtc_probability: float = 0.0
+    logprobs: int = 0
+    seed: int | None = None
 
     def seeded(self, seed: int | None) -> DeviceSampler:
         """The same sampler with another seed."""
         return replace(self, seed=seed)
 
     @property
-    def beside(self) -> int:
-        """How many contexts beside its own it mixes the logits of."""
-        return len(self.mix) - 1
+    def counts(self) -> bool:
+        """Whether a step counts the tokens of the context."""
+        penalties = self.repetition_penalty, self.presence_penalty, self.frequency_penalty
+        return penalties != (1.0, 0.0, 0.0)
+
+    looks_back = False  # of what the server has built in
+    beside = 0
 
     def explain(self, error: PieError) -> None:
         """Adds to an error of it what only the inferlet knows: nothing."""
 
+    def resolved(self) -> DeviceSampler | ProgramSampler:
+        """Itself if the server has all of it built in, else the device program that it stands for.
+
+        Raises:
+            ValueError: `allowed_tokens` is empty.
+        """
+        before, behind = list(self._before()), list(self._behind()) if self.temperature else []
+        if not (before or behind):
+            return self
+        steps = [*before, *(self._built_in() if self.temperature else []), *behind]
+
+        def rule(logits: Tensor, state: State) -> Tensor:
+            for _, step in steps:
+                logits = step(logits, state)
+            return draw(logits) if self.temperature else logits.argmax()
+
+        given = {name: value for values, _ in steps for name, value in values.items()}
+        return program(rule)(seed=self.seed, logprobs=self.logprobs, **given)
+
     def to_json(self) -> str:
-        """The parameters, as `raw.create_sampler` takes them: those that were set."""
+        """The parameters, as `raw.create_sampler` takes them."""
+        found = self.resolved()
+        if isinstance(found, ProgramSampler):
+            return found.to_json()
         given: dict[str, Any] = {}
-        for name, plain in _PLAIN.items():
-            value = getattr(self, name)
-            if value != plain:
+        for name, plain in _BUILT_IN.items():
+            if (value := getattr(self, name)) != plain:
                 given[name] = value
-        if self.logit_bias:
-            given["logit_bias"] = {str(token): bias for token, bias in self.logit_bias.items()}
         if self.seed is not None:
             given["seed"] = self.seed % 2**64
-        return json.dumps(given, default=list)
+        return json.dumps(given)
+
+    # Each step with the state that it reads: what is of the state makes no other program.
+
+    def _before(self) -> Iterator[_Step]:
+        """What comes before the temperature."""
+        if self.logit_bias:
+            values = [-math.inf if one is None else float(one) for one in self.logit_bias.values()]
+            yield (
+                {"biased": list(self.logit_bias), "biases": values},
+                lambda x, s: samplers.logit_bias(x, s.biased, s.biases),
+            )
+        if self.allowed_tokens is not None:
+            if not self.allowed_tokens:
+                raise ValueError("allowed_tokens is empty: it would rule out every token")
+            yield (
+                {"allowed": list(self.allowed_tokens)},
+                lambda x, s: samplers.allowed_tokens(x, s.allowed),
+            )
+        if self.repetition_penalty != 1:
+            yield (
+                {"repetition": float(self.repetition_penalty)},
+                lambda x, s: samplers.repetition_penalty(x, s.repetition),
+            )
+        if self.presence_penalty:
+            yield (
+                {"presence": float(self.presence_penalty)},
+                lambda x, s: samplers.presence_penalty(x, s.presence),
+            )
+        if self.frequency_penalty:
+            yield (
+                {"frequency": float(self.frequency_penalty)},
+                lambda x, s: samplers.frequency_penalty(x, s.frequency),
+            )
+        if size := self.no_repeat_ngram_size:
+            yield {}, lambda x, s: samplers.no_repeat_ngram(x, size, _LOOK_BACK - size + 1)
+        if self.banned_sequences:
+            yield (
+                {"banned": samplers.padded(self.banned_sequences)},
+                lambda x, s: samplers.banned_sequences(x, s.banned),
+            )
+        if self.min_tokens and self.end_tokens:
+            yield (
+                {"least": self.min_tokens, "ends": list(self.end_tokens)},
+                lambda x, s: samplers.min_tokens(x, s.least, s.ends),
+            )
+        if self.dry_multiplier:
+            breakers = list(self.dry_sequence_breakers)
+            yield (
+                {
+                    "multiplier": float(self.dry_multiplier),
+                    "base": float(self.dry_base),
+                    "free": self.dry_allowed_length,
+                    **({"breakers": breakers} if breakers else {}),
+                },
+                lambda x, s: samplers.dry(
+                    x, s.multiplier, s.base, s.free, s.breakers if breakers else None
+                ),
+            )
+
+    def _built_in(self) -> Iterator[_Step]:
+        """What the server does without a program as well."""
+        if self.temperature != 1:
+            yield {"temperature": float(self.temperature)}, lambda x, s: x / s.temperature
+        if 0 < self.top_k <= _SORTED:
+            yield {}, lambda x, s: samplers.top_k(x, self.top_k)
+        elif self.top_k:
+            yield {"k": self.top_k}, lambda x, s: samplers.top_k(x, s.k)
+        if self.top_p < 1:
+            yield {"p": float(self.top_p)}, lambda x, s: samplers.top_p(x, s.p)
+        if self.min_p:
+            yield {"least_p": float(self.min_p)}, lambda x, s: samplers.min_p(x, s.least_p)
+
+    def _behind(self) -> Iterator[_Step]:
+        """What comes behind it."""
+        if self.typical_p < 1:
+            yield {"typical": float(self.typical_p)}, lambda x, s: samplers.typical_p(x, s.typical)
+        if self.epsilon_cutoff:
+            yield (
+                {"epsilon": float(self.epsilon_cutoff)},
+                lambda x, s: samplers.epsilon_cutoff(x, s.epsilon),
+            )
+        if self.eta_cutoff:
+            yield {"eta": float(self.eta_cutoff)}, lambda x, s: samplers.eta_cutoff(x, s.eta)
+        if self.xtc_probability:
+            yield (
+                {"threshold": float(self.xtc_threshold), "chance": float(self.xtc_probability)},
+                lambda x, s: samplers.xtc(x, s.threshold, s.chance),
+            )
 
 
-_PLAIN = {one.name: getattr(DeviceSampler(), one.name) for one in fields(DeviceSampler)}
+_BUILT_IN: dict[str, Any] = {
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "logprobs": 0,
+}

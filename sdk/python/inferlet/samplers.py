@@ -104,11 +104,11 @@ def tail_free(logits: Tensor, z: Value, count: int = 256) -> Tensor:
 
 def xtc(logits: Tensor, threshold: Value, probability: Value) -> Tensor:
     """Sometimes without all likely tokens but the least likely of them."""
-    order = logits.descending()
-    chances = logits.softmax()[order]
+    chances = logits.softmax()
     likely = (chances >= threshold) & (chances > 0.0)
-    kept = ~(likely & (iota() < likely.to_int().sum() - 1))
-    return _only(logits, order, kept | (uniform() >= probability))
+    least = (-logits).where(likely, _NEVER).flip().argmax()  # from the end: of equal ones the last
+    out = likely & (iota() != iota().max() - least) & (uniform() < probability)
+    return logits.where(~out, _NEVER)
 
 
 # What looks at the text
@@ -136,28 +136,35 @@ def no_repeat_ngram(logits: Tensor, size: int, look_back: int = 1024) -> Tensor:
     return _without(logits, tokens, (lengths >= size - 1) & (tokens >= 0))
 
 
-def banned_sequences(logits: Tensor, sequences: Sequence[Sequence[int]]) -> Tensor:
-    """None of some sequences of tokens comes as a whole."""
-    for *before, last in sequences:
-        follows = iota(1) == 0
-        if before:
-            text = newest(len(before))
-            for i, token in enumerate(before):
-                follows = follows & (text[i] == token)
-        logits = logits.where(~(follows & (iota() == last)), _NEVER)
-    return logits
+def banned_sequences(logits: Tensor, sequences: Tensor) -> Tensor:
+    """None of some sequences of tokens comes as a whole: what `padded` makes of them, of the
+    state.
+    """
+    size = sequences.shape[1]
+    last = sequences.transpose()[size - 1]
+    follows = last >= 0
+    if size > 1:
+        before = sequences[: size - 1]
+        follows = follows & ((before == newest(size - 1)) | (before < 0)).all()
+    return _without(logits, last, follows)
+
+
+def padded(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Sequences of tokens as lists of one length, with -1 before the shorter ones."""
+    size = max(map(len, sequences))
+    return [[-1] * (size - len(one)) + list(one) for one in sequences]
 
 
 def dry(
     logits: Tensor,
     multiplier: Value,
     base: Value = 1.75,
-    allowed: int = 2,
-    breakers: Sequence[int] = (),
+    allowed: int | Tensor = 2,
+    breakers: Tensor | None = None,
     look_back: int = 1024,
 ) -> Tensor:
     """Less likely what goes on with a repetition of n tokens, by `multiplier * base ** (n -
-    allowed)`.
+    allowed)`. A repetition ends at the breakers: a list, of the state.
     """
     tokens, lengths = _repeated(64, look_back, breakers)
     excess = (lengths - allowed).to_float()
@@ -313,24 +320,22 @@ def _entropy(logits: Tensor) -> tuple[Tensor, Tensor]:
     return logs, -parts.where(~parts.is_nan(), 0.0).sum()
 
 
-def _repeated(most: int, look_back: int, breakers: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
+def _repeated(most: int, look_back: int, breakers: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The newest tokens `[look_back]`, and how many before each, `most` at most, are the text's
     last ones. A repetition ends at the breakers.
     """
     text = newest(look_back + most)
     tokens = text[most:]
-    ends = [text == breaker for breaker in breakers]
-    alive = tokens >= 0
-    for end in ends:
-        alive = alive & ~end[most:]
-    lengths = iota(look_back) * 0
-    for k in range(1, most + 1):
-        here, last = text[most - k : most - k + look_back], text[-k]
-        alive = alive & (here == last) & (here >= 0)
-        for end in ends:
-            alive = alive & ~end[most - k : most - k + look_back]
-        lengths = lengths + alive.to_int()
-    return tokens, lengths
+    closed = text < 0
+    if breakers is not None:
+        closed = closed | _nothing().scatter_max(breakers, True)[text]
+    if most == 0:
+        return tokens, iota(look_back) * 0
+    # The tokens before each, the nearest first: `[look_back, most]`.
+    before = where(closed, -2, text)[iota(look_back).reshape(look_back, 1) - iota(most) + most - 1]
+    differs = ~(before == text.flip()[:most])
+    lengths = where(differs.any(), differs.to_int().argmax(), most)
+    return tokens, where(closed[most:], 0, lengths)
 
 
 def _log(value: Value) -> Value:

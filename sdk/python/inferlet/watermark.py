@@ -1,6 +1,6 @@
 """Recognition of watermarked text, without the model.
 
-`z_score` finds what `DeviceSampler(watermark_bias=...)` makes likelier (Kirchenbauer et al., A
+`z_score` finds what `samplers.watermark` makes likelier (Kirchenbauer et al., A
 Watermark for Large Language Models, 2023), `gumbel_score` and `synthid_score` what the programs
 `samplers.gumbel_watermark` and `samplers.synthid` have chosen.
 """

@@ -78,8 +78,34 @@ fn counting(_: Tensor, state: &mut State) -> Tensor {
 
 fn drawn(rule: impl Fn(Tensor, &mut State) -> Tensor) -> Result<ProgramSampler> {
     let given = Values::from([("p", 0.5)]).and("k", 5).and("tokens", [3, 4]);
-    let given = given.and("values", [1.0, -1.0]);
+    let sequences = samplers::padded(&[vec![5], vec![1, 2, 3]]);
+    let given = given.and("values", [1.0, -1.0]).and("sequences", sequences);
     device::program(|logits, state| device::draw(rule(logits, state))).with(given)
+}
+
+fn every_step() -> DeviceSampler {
+    DeviceSampler {
+        logit_bias: vec![(3, Some(1.0)), (4, None)],
+        allowed_tokens: Some(vec![1, 2]),
+        repetition_penalty: 1.5,
+        presence_penalty: 0.5,
+        frequency_penalty: 0.5,
+        no_repeat_ngram_size: 3,
+        banned_sequences: vec![vec![5], vec![1, 2, 3]],
+        min_tokens: 3,
+        end_tokens: vec![1],
+        dry_multiplier: 0.5,
+        dry_sequence_breakers: vec![4],
+        temperature: 0.5,
+        top_k: 20,
+        top_p: 0.5,
+        min_p: 0.25,
+        typical_p: 0.5,
+        epsilon_cutoff: 0.25,
+        eta_cutoff: 0.25,
+        xtc_probability: 0.5,
+        ..DeviceSampler::default()
+    }
 }
 
 fn texts() -> Result<String> {
@@ -89,7 +115,6 @@ fn texts() -> Result<String> {
     let many = many.and("table", [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
     let miro = [("mu", 10.0), ("tau", 5.0), ("rate", 0.1)];
     let edt = [("temperature", 1.0), ("theta", 1.0)];
-    let banned = [vec![5], vec![1, 2, 3]];
     let found = [
         ("greedy", device::program(greedy).with(())),
         ("penalized", device::program(penalized).with(())),
@@ -113,8 +138,11 @@ fn texts() -> Result<String> {
         ("presence_penalty", drawn(|logits, _| samplers::presence_penalty(logits, 0.5))),
         ("frequency_penalty", drawn(|logits, _| samplers::frequency_penalty(logits, 0.5))),
         ("no_repeat_ngram", drawn(|logits, _| samplers::no_repeat_ngram(logits, 3, 1024))),
-        ("banned_sequences", drawn(|logits, _| samplers::banned_sequences(logits, &banned))),
-        ("dry", drawn(|logits, _| samplers::dry(logits, 0.8, 1.75, 2, &[13, 198], 64))),
+        (
+            "banned_sequences",
+            drawn(|logits, s| samplers::banned_sequences(logits, s.get("sequences"))),
+        ),
+        ("dry", drawn(|logits, s| samplers::dry(logits, 0.8, 1.75, 2, Some(s.get("tokens")), 64))),
         ("watermark", drawn(|logits, _| samplers::watermark(logits, 2.0, 0.5, 7))),
         (
             "logit_bias",
@@ -147,6 +175,7 @@ fn texts() -> Result<String> {
         ("entropy_temperature", device::program(samplers::entropy_temperature).with(edt)),
         ("gumbel_watermark", device::program(samplers::gumbel_watermark).with(watermark.clone())),
         ("synthid", device::program(samplers::synthid).with(watermark)),
+        ("device sampler", every_step().resolved().map(|found| found.expect("no program"))),
     ];
     let members = found.into_iter().map(|(name, sampler)| {
         let sampler = sampler.map_err(|error| format!("{name}: {error}"))?;
@@ -298,26 +327,33 @@ async fn put() -> Result<String> {
     Ok(format!(r#"{{"tokens":{tokens:?},"state":{state:?},"errors":[{errors}]}}"#))
 }
 
-/// Tokens of a built-in sampler, and of a program, that read a context beside; and without one.
+/// Tokens of two texts, of one that guidance takes wholly and of one that it leaves for the other;
+/// and without a context beside.
 async fn beside() -> Result<String> {
     let model = Model::load()?;
-    let mix = DeviceSampler { mix: vec![3.0, -2.0], temperature: 0.0, ..DeviceSampler::default() };
-    let read =
-        device::program(|logits, _| samplers::guidance(logits, device::beside(0), 3.0).argmax());
-    let read = read.with(())?;
+    let read = device::program(|logits, s| {
+        samplers::guidance(logits, device::beside(0), s.get("scale")).argmax()
+    });
     let mut found = Vec::new();
-    for rule in [Rule::from(&mix), Rule::from(&read)] {
+    for text in ["Once upon a time", "Rain. Once"] {
+        let mut context = Context::new(&model)?;
+        context.fill(text)?;
+        let alone = context.generate(Sampler::greedy()).max_tokens(6).stop_tokens([]);
+        found.push(alone.collect_tokens().await?);
+    }
+    for scale in [1.0, 0.0] {
         let (mut context, mut other) = (Context::new(&model)?, Context::new(&model)?);
         context.fill("Once upon a time")?;
         other.fill("Rain. Once")?;
-        let generation = context.generate(rule).max_tokens(6).stop_tokens([]).beside([&mut other]);
+        let generation = context.generate(read.with([("scale", scale)])?).max_tokens(6);
+        let generation = generation.stop_tokens([]).beside([&mut other]);
         found.push(generation.collect_tokens().await?);
     }
     let mut context = Context::new(&model)?;
     context.fill("Once")?;
-    let alone = context.generate(read).max_tokens(2).collect_tokens().await;
+    let alone = context.generate(read.with([("scale", 1.0)])?).max_tokens(2).collect_tokens().await;
     let alone = quote(&alone.err().map_or(String::new(), |error| error.to_string()));
-    Ok(format!(r#"{{"pair":{found:?},"alone":{alone}}}"#))
+    Ok(format!(r#"{{"texts":{found:?},"alone":{alone}}}"#))
 }
 
 /// Tokens without guesses, and with guesses from another text.

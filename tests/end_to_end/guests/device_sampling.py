@@ -10,55 +10,52 @@ TOKENS = 24
 
 def drawn(rule):
     """A program that draws from what a rule makes of logits."""
-    return device.program(lambda logits: device.draw(rule(logits)))
+    return device.program(lambda logits, s: device.draw(rule(logits, s)))
 
 
-# A built-in sampler, and the rule that means the same.
+SEQUENCES = samplers.padded([[5], [7, 9]])
+# A sampler, and the rule that means the same.
 PAIRS = {
-    "temperature": (DeviceSampler(temperature=0.8, seed=SEED), lambda x: x / 0.8),
-    "top_k": (DeviceSampler(top_k=7, seed=SEED), lambda x: samplers.top_k(x, 7)),
-    "top_p": (DeviceSampler(top_p=0.8, seed=SEED), lambda x: samplers.top_p(x, 0.8)),
-    "min_p": (DeviceSampler(min_p=0.2, seed=SEED), lambda x: samplers.min_p(x, 0.2)),
-    "typical_p": (DeviceSampler(typical_p=0.7, seed=SEED), lambda x: samplers.typical_p(x, 0.7)),
+    "temperature": (DeviceSampler(temperature=0.8, seed=SEED), lambda x, _: x / 0.8),
+    "top_k": (DeviceSampler(top_k=7, seed=SEED), lambda x, _: samplers.top_k(x, 7)),
+    "top_p": (DeviceSampler(top_p=0.8, seed=SEED), lambda x, _: samplers.top_p(x, 0.8)),
+    "min_p": (DeviceSampler(min_p=0.2, seed=SEED), lambda x, _: samplers.min_p(x, 0.2)),
+    "typical_p": (DeviceSampler(typical_p=0.7, seed=SEED), lambda x, _: samplers.typical_p(x, 0.7)),
     "epsilon_cutoff": (
         DeviceSampler(epsilon_cutoff=0.02, seed=SEED),
-        lambda x: samplers.epsilon_cutoff(x, 0.02),
+        lambda x, _: samplers.epsilon_cutoff(x, 0.02),
     ),
     "eta_cutoff": (
         DeviceSampler(eta_cutoff=0.02, seed=SEED),
-        lambda x: samplers.eta_cutoff(x, 0.02),
+        lambda x, _: samplers.eta_cutoff(x, 0.02),
     ),
     "repetition": (
         DeviceSampler(repetition_penalty=1.5, seed=SEED),
-        lambda x: samplers.repetition_penalty(x, 1.5),
+        lambda x, _: samplers.repetition_penalty(x, 1.5),
     ),
     "presence": (
         DeviceSampler(presence_penalty=2.0, seed=SEED),
-        lambda x: samplers.presence_penalty(x, 2.0),
+        lambda x, _: samplers.presence_penalty(x, 2.0),
     ),
     "frequency": (
         DeviceSampler(frequency_penalty=1.0, seed=SEED),
-        lambda x: samplers.frequency_penalty(x, 1.0),
+        lambda x, _: samplers.frequency_penalty(x, 1.0),
     ),
     "ngram": (
         DeviceSampler(no_repeat_ngram_size=2, seed=SEED),
-        lambda x: samplers.no_repeat_ngram(x, 2),
+        lambda x, _: samplers.no_repeat_ngram(x, 2),
     ),
     "dry": (
         DeviceSampler(dry_multiplier=3.0, dry_allowed_length=1, seed=SEED),
-        lambda x: samplers.dry(x, 3.0, allowed=1),
-    ),
-    "watermark": (
-        DeviceSampler(watermark_bias=3.0, watermark_key=42, seed=SEED),
-        lambda x: samplers.watermark(x, 3.0, key=42),
+        lambda x, _: samplers.dry(x, 3.0, allowed=1),
     ),
     "banned": (
         DeviceSampler(banned_sequences=[[5], [7, 9]], seed=SEED),
-        lambda x: samplers.banned_sequences(x, [[5], [7, 9]]),
+        lambda x, s: samplers.banned_sequences(x, s.sequences),
     ),
     "xtc": (
         DeviceSampler(xtc_threshold=0.05, xtc_probability=0.7, seed=SEED),
-        lambda x: samplers.xtc(x, 0.05, 0.7),
+        lambda x, _: samplers.xtc(x, 0.05, 0.7),
     ),
 }
 
@@ -93,7 +90,10 @@ async def pairs(model, prompt):
     names = list(PAIRS)
     found = await gather(
         *(of(model, sampler, prompt) for sampler, _ in PAIRS.values()),
-        *(of(model, drawn(rule)(seed=SEED), prompt) for _, rule in PAIRS.values()),
+        *(
+            of(model, drawn(rule)(seed=SEED, sequences=SEQUENCES), prompt)
+            for _, rule in PAIRS.values()
+        ),
     )
     return {name: [found[i], found[i + len(names)]] for i, name in enumerate(names)}
 
@@ -182,42 +182,34 @@ async def alone(model, prompt):
 
 
 CONTEXTS_BESIDE = {
-    "guidance": (
-        DeviceSampler(mix=[3.0, -2.0], temperature=0.0),
-        lambda x, y: samplers.guidance(x, y, 3.0),
-    ),
-    "context_aware": (
-        DeviceSampler(mix=[1.5, -0.5], temperature=0.0),
-        lambda x, y: samplers.context_aware(x, y, 0.5),
-    ),
-    "contrastive": (
-        DeviceSampler(mix=[1.0, -1.0], plausibility=0.1, temperature=0.0),
-        lambda x, y: samplers.contrastive(x, y, 0.1),
-    ),
+    "guidance": lambda x, y, scale: samplers.guidance(x, y, scale),
+    "context_aware": lambda x, y, scale: samplers.context_aware(x, y, scale - 1.0),
 }
 
 
 def against(rule):
     """A program of a rule that reads a context beside."""
-    return device.program(lambda logits: rule(logits, device.beside(0)).argmax())
+    return device.program(lambda logits, s: rule(logits, device.beside(0), s.scale).argmax())
 
 
 async def contexts_beside(model, prompt):
-    """Of each pair, both texts' tokens; and what is said of a context that is missing."""
-    found: dict[str, object] = {}
-    for name, (built_in, rule) in CONTEXTS_BESIDE.items():
-        mixed = against(rule)
+    """Tokens of two texts; of each rule that takes the first one wholly, and that leaves it for the
+    other; and what is said of a context that is missing.
+    """
+    other = prompt[-5:]
+    found: dict[str, object] = {"alone": [await of(model, None, text) for text in (prompt, other)]}
+    for name, rule in CONTEXTS_BESIDE.items():
         texts = found[name] = []
-        for sampler in (built_in, mixed()):
-            context, other = Context(model), Context(model)
+        for scale in (1.0, 0.0):
+            context, beside = Context(model), Context(model)
             context.append(prompt)
-            other.append(prompt[-5:])
+            beside.append(other)
             tokens = await context.generate(
-                sampler, max_tokens=TOKENS, stop=[], beside=[other]
+                against(rule)(scale=scale), max_tokens=TOKENS, stop=[], beside=[beside]
             ).collect_tokens()
             texts.append(tokens)
     try:
-        Context(model).generate(mixed())
+        Context(model).generate(against(rule)(scale=1.0))
     except ValueError as error:
         found["missing"] = str(error)
     return found

@@ -92,7 +92,7 @@ async fn ahead(given: &Value) -> Result<String> {
     let need = (n + count).div_ceil(size);
     let pages = [allocate::alloc_kvpage(queue, need)?, need];
     let (inputs, embed) = ([allocate::alloc_emb(queue, n)?, n], allocate::alloc_emb(queue, 1)?);
-    let sampler = sample::create_sampler(queue, &sampler(given)?.to_json())?;
+    let sampler = sample::create_sampler(queue, &sampler(given)?.to_json()?)?;
     text::embed_txt(queue, &tokens, &[0, n], &inputs)?;
     forward::forward(queue, &[], &inputs, &pages, &[embed, 1], &[])?;
     let mut futures = vec![sample::sample(queue, embed, sampler)];

@@ -64,7 +64,34 @@ const rules: Record<string, [Rule, Record<string, device.Given>]> = {
     },
   ],
 };
-const given = { k: 5n, p: 0.5, tokens: device.int([3, 4]), values: [1, -1] };
+const everyStep = new DeviceSampler({
+  logitBias: { 3: 1, 4: null },
+  allowedTokens: [1, 2],
+  repetitionPenalty: 1.5,
+  presencePenalty: 0.5,
+  frequencyPenalty: 0.5,
+  noRepeatNgramSize: 3,
+  bannedSequences: [[5], [1, 2, 3]],
+  minTokens: 3,
+  endTokens: [1],
+  dryMultiplier: 0.5,
+  drySequenceBreakers: [4],
+  temperature: 0.5,
+  topK: 20,
+  topP: 0.5,
+  minP: 0.25,
+  typicalP: 0.5,
+  epsilonCutoff: 0.25,
+  etaCutoff: 0.25,
+  xtcProbability: 0.5,
+});
+const given = {
+  k: 5n,
+  p: 0.5,
+  tokens: device.int([3, 4]),
+  values: [1, -1],
+  sequences: samplers.padded([[5], [1, 2, 3]]),
+};
 const filters: Record<string, Rule> = {
   top_k: (logits) => samplers.topK(logits, 40),
   "top_k of state": (logits, state) => samplers.topK(logits, state.k),
@@ -82,8 +109,8 @@ const filters: Record<string, Rule> = {
   presence_penalty: (logits) => samplers.presencePenalty(logits, 0.5),
   frequency_penalty: (logits) => samplers.frequencyPenalty(logits, 0.5),
   no_repeat_ngram: (logits) => samplers.noRepeatNgram(logits, 3),
-  banned_sequences: (logits) => samplers.bannedSequences(logits, [[5], [1, 2, 3]]),
-  dry: (logits) => samplers.dry(logits, 0.8, 1.75, 2, [13, 198], 64),
+  banned_sequences: (logits, state) => samplers.bannedSequences(logits, state.sequences),
+  dry: (logits, state) => samplers.dry(logits, 0.8, 1.75, 2, state.tokens, 64),
   watermark: (logits) => samplers.watermark(logits, 2, 0.5, 7),
   logit_bias: (logits, state) => samplers.logitBias(logits, state.tokens, state.values),
   allowed_tokens: (logits, state) => samplers.allowedTokens(logits, state.tokens),
@@ -120,13 +147,9 @@ const policies: Record<string, device.Attend | undefined> = {
   snapkv: attention.snapkv(5, 3),
   tova: attention.tova(9),
 };
-const besides: [DeviceSampler, Rule][] = [
-  [new DeviceSampler({ mix: [3, -2], temperature: 0 }), (x) => samplers.guidance(x, device.beside(0), 3)],
-  [
-    new DeviceSampler({ mix: [1, -1], plausibility: 0.1, temperature: 0 }),
-    (x) => samplers.contrastive(x, device.beside(0), 0.1),
-  ],
-];
+const guided = device.program((logits, state) =>
+  samplers.guidance(logits, device.beside(0), state.scale).argmax(),
+);
 const told = device.program((_, state) => {
   state.more = state.more.add(1);
   return state.token.add(state.more).sub(1);
@@ -176,18 +199,17 @@ async function put(): Promise<Record<string, unknown>> {
   return { tokens, state: whole, kind, name, early };
 }
 
-/** Tokens of built-in samplers and of programs that read a context beside. */
-async function contextsBeside(): Promise<number[][][]> {
-  const found: number[][][] = [];
-  for (const [mixed, rule] of besides) {
-    const pair: number[][] = [];
-    for (const sampler of [mixed, device.program((logits) => rule(logits, {}).argmax())()]) {
-      const other = new Context(Model.load()).fill("Rain. Once");
-      const context = new Context(Model.load()).fill("Once upon a time");
-      const generation = context.generate(sampler, { maxTokens: 6, stop: [], beside: [other] });
-      pair.push(await generation.collectTokens());
-    }
-    found.push(pair);
+/** Tokens of two texts, of one that guidance takes wholly and of one that it leaves for the other. */
+async function contextsBeside(): Promise<number[][]> {
+  const found: number[][] = [];
+  const options = { maxTokens: 6, stop: [] };
+  for (const text of ["Once upon a time", "Rain. Once"]) {
+    found.push(await new Context(Model.load()).fill(text).generate(undefined, options).collectTokens());
+  }
+  for (const scale of [1, 0]) {
+    const beside = [new Context(Model.load()).fill("Rain. Once")];
+    const context = new Context(Model.load()).fill("Once upon a time");
+    found.push(await context.generate(guided({ scale }), { ...options, beside }).collectTokens());
   }
   return found;
 }
@@ -210,6 +232,7 @@ export async function main(): Promise<string> {
     entropy_temperature: samplers.entropyTemperature({ temperature: 1, theta: 1 }).text,
     gumbel_watermark: samplers.gumbelWatermark({ temperature: 1, key: 42n }).text,
     synthid: samplers.synthid({ temperature: 1, key: 42n }).text,
+    "device sampler": (everyStep.resolved() as device.ProgramSampler).text,
   };
   for (const [name, [rule, values]] of Object.entries(rules)) {
     texts[name] = device.program(rule)(values).text;

@@ -1540,39 +1540,18 @@ def create_sampler(queue: int, parameters: str) -> int:
     `seed` (0 to 2^64 - 1; random by default), `logprobs` (0; the number of most likely tokens
     that `take_sample` also reports, 256 at most), and what the logits go through, step by step:
 
-    - `mix`: `plausibility` (0): share of the most likely token's own probability that a token
-    needs; `mix` ([1]): weights of the own logits, and of those of `mix_logits`: guidance is
-    [s, 1 - s], contrastive decoding [1, -1]
     - `logit_bias`: token ids to what is added to their logits; null rules a token out
     - `allowed_tokens`: token ids; all others are ruled out
     - `repetition_penalty` (1): of tokens given and generated, a logit above 0 is divided by it,
     one below multiplied
     - `presence_penalty` (0): taken off tokens generated, once
     - `frequency_penalty` (0): taken off tokens generated, each time
-    - `no_repeat_ngram`: `no_repeat_ngram_size` (0): no sequence of so many tokens comes twice
-    - `banned_sequences`: lists of token ids, 64 at most in each, that do not come as a whole
-    - `min_tokens`: `min_tokens` (0): so many tokens are chosen before `end_tokens`;
-    `end_tokens`: token ids that end the text
-    - `dry`: `dry_multiplier` (0): `multiplier * base ** (n - allowed_length)` is taken off a
-    token that goes on with a repetition of n tokens, 64 at most; `dry_base` (1.75): the base
-    of this power; `dry_allowed_length` (2): tokens that may be repeated;
-    `dry_sequence_breakers`: token ids at which a repetition ends
-    - `watermark`: `watermark_bias` (0): added to the tokens that a SplitMix64 hash of the key
-    and the token before favours; `watermark_share` (0.5): share of the tokens that the hash
-    favours; `watermark_key` (0): of the hash, below 2^48
     - `mask`: the one of `sample_masked` and `grammar`
     - `temperature` (1): divides the logits; 0 takes the most likely token of what is left, and
     ends the steps
     - `top_k` (0): so many of the most likely tokens; 0 is all
     - `top_p` (1): the fewest likely tokens that reach this mass
     - `min_p` (0): share of the most likely token's probability that a token needs
-    - `typical_p` (1): mass of the tokens whose surprise is nearest to the expected (Meister et
-    al. 2022)
-    - `epsilon_cutoff` (0): probability that a token needs
-    - `eta_cutoff` (0): the same, lower where the model is unsure (Hewitt et al. 2022)
-    - `xtc`: `xtc_threshold` (0.1): probability from which on a token is likely to XTC;
-    `xtc_probability` (0): how often XTC rules out all likely tokens but the least likely of
-    them
 
     This is the order of `transformers`; `order`, a list of these names, is another one. A filter
     looks at what the steps before have left.
@@ -1645,11 +1624,11 @@ def write_state(queue: int, sampler: int, state: str) -> None:
 
 
 def mix_logits(queue: int, embed: int, sampler_queue: int, sampler: int) -> None:
-    """Gives a sampler's next choice the logits after an embed, to mix in: of this model or
-    another one with as many tokens, in the order of the weights. Called for each of the `mix`
-    weights but the first before a choice; a run can't have any.
-    Errors: `invalid-handle`, `invalid-argument` (there are no more weights, or models of
-    different size), `limit-exceeded`, `out-of-resources`.
+    """Gives the next choice of a device program the logits after an embed, for it to read: of this
+    model or another one with as many tokens. Called before a choice for each context beside that
+    the program reads, in their order; a run can't have any.
+    Errors: `invalid-handle`, `invalid-argument` (it reads no more, or models of different
+    size), `limit-exceeded`, `out-of-resources`.
     """
     try:
         _sample.mix_logits(as_u32(queue), as_u32(embed), as_u32(sampler_queue), as_u32(sampler))

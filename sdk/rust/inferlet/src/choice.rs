@@ -13,8 +13,14 @@ use crate::sampler::Sampler;
 
 impl DeviceSampler {
     /// The parameters as the contract wants them.
-    pub fn to_json(&self) -> String {
-        close(self.open_json(), self.seed)
+    ///
+    /// Errors: as [`DeviceSampler::resolved`].
+    pub fn to_json(&self) -> Result<String> {
+        let open = match self.resolved()? {
+            Some(program) => program.open_json(),
+            None => self.open_json(),
+        };
+        Ok(close(open, self.seed))
     }
 }
 
@@ -65,13 +71,14 @@ impl From<ProgramSampler> for Rule {
 
 /// The server's choices in one generation. What formats floats is needed only where one is made.
 pub(crate) struct Choice {
-    parameters: String,
+    /// Or why there are none, which the first step says.
+    parameters: Result<String>,
     counts: bool,
     looks_back: bool,
     /// The device program that chooses, and whether some of what it was given changes.
     program: Option<ProgramSampler>,
     has_state: bool,
-    /// Weights of logits: of this context, and of those beside it.
+    /// Contexts whose logits are read: this one, and those beside it.
     pub weights: usize,
     pub seed: Option<u64>,
     pub grammar: Option<Grammar>,
@@ -85,34 +92,29 @@ pub(crate) struct Choice {
 
 impl Choice {
     pub fn new(sampler: &DeviceSampler) -> Choice {
-        Choice {
-            parameters: sampler.open_json(),
-            counts: sampler.counts(),
-            looks_back: sampler.looks_back(),
-            program: None,
-            has_state: false,
-            weights: sampler.mix.len(),
-            seed: sampler.seed,
-            grammar: None,
-            forced: true,
-            attend: None,
-            run: None,
-            made: None,
+        match sampler.resolved() {
+            Ok(Some(program)) => Choice::program(&program),
+            Ok(None) => Choice::built_in(Ok(sampler.open_json()), sampler.seed),
+            Err(error) => Choice::built_in(Err(error), None),
         }
     }
 
     /// The choice of a plain sampler.
     pub fn plain(sampler: &Sampler) -> Choice {
+        Choice::built_in(Ok(sampler.open_json()), sampler.seed())
+    }
+
+    fn built_in(parameters: Result<String>, seed: Option<u64>) -> Choice {
         Choice {
-            parameters: sampler.open_json(),
+            parameters,
             counts: false,
             looks_back: false,
             program: None,
             has_state: false,
             weights: 1,
-            seed: sampler.seed(),
+            seed,
             grammar: None,
-            forced: false,
+            forced: true,
             attend: None,
             run: None,
             made: None,
@@ -122,7 +124,7 @@ impl Choice {
     /// The choice of a device program.
     pub fn program(sampler: &ProgramSampler) -> Choice {
         Choice {
-            parameters: sampler.open_json(),
+            parameters: Ok(sampler.open_json()),
             counts: sampler.counts,
             looks_back: sampler.looks_back,
             program: Some(sampler.clone()),
@@ -250,7 +252,7 @@ impl Choice {
         let again = program.given_again(values.clone())?;
         context.retract()?;
         sample::write_state(made.queue, made.sampler, &values.to_json()?)?;
-        self.parameters = again.open_json();
+        self.parameters = Ok(again.open_json());
         self.program = Some(again);
         Ok(())
     }
@@ -285,7 +287,7 @@ impl Choice {
     /// Makes the sampler, and feeds it the context's tokens; of these, the first were given.
     fn make(&mut self, context: &Context, matcher: Option<Matcher>, given: usize) -> Result {
         let queue = context.queue();
-        let mut parameters = self.parameters.clone();
+        let mut parameters = self.parameters.clone()?;
         if let Some(attend) = &self.attend {
             let _ = write!(parameters, ",\"attend\":{attend}");
         }

@@ -1,22 +1,27 @@
-// Generated from pie_py/wire/operations.py by `python -m pie_py.build.generate`; do not edit.
-//! Choice by the server: the parameters of its samplers.
+//! Choice by the server, where the model runs.
 
+use std::fmt::Write;
+
+use crate::device::{self, draw, ProgramSampler, State, Tensor, Values};
 use crate::error::Result;
 use crate::json::Value;
-use crate::sampler_json::{read, Parameter};
+use crate::sampler_json::read;
+use crate::samplers;
+
+/// Tokens that sequences are looked for in: as many as the server remembers.
+const LOOK_BACK: i64 = 4096;
+/// Of top-k: beyond this all tokens are sorted.
+const SORTED: u32 = 256;
 
 /// Choice of a token by the server, among the whole vocabulary.
 ///
-/// The steps go in the order of the contract's `create-sampler`, which says what each of them does,
-/// unless `order` names another one.
+/// The steps go in the order of the fields, that of `transformers`; each looks at what those before
+/// have left. A grammar or mask comes before them. Temperature, top-k, top-p and min-p are built into
+/// the server; any other step makes a device program of [`samplers`], where another order, and
+/// further rules, are a function of one's own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceSampler {
-    /// Share of the most likely token's own probability that a token needs.
-    pub plausibility: f32,
-    /// Weights of the own logits, and of those of `mix-logits`: guidance is [s, 1 - s], contrastive
-    /// decoding [1, -1].
-    pub mix: Vec<f32>,
-    /// Token ids to what is added to their logits; null rules a token out.
+    /// Token ids to what is added to their logits; `None` rules a token out.
     pub logit_bias: Vec<(u32, Option<f32>)>,
     /// Token ids; all others are ruled out.
     pub allowed_tokens: Option<Vec<u32>>,
@@ -28,14 +33,14 @@ pub struct DeviceSampler {
     pub frequency_penalty: f32,
     /// No sequence of so many tokens comes twice.
     pub no_repeat_ngram_size: u32,
-    /// Lists of token ids, 64 at most in each, that do not come as a whole.
+    /// Lists of token ids that do not come as a whole.
     pub banned_sequences: Vec<Vec<u32>>,
     /// So many tokens are chosen before `end_tokens`.
     pub min_tokens: u32,
     /// Token ids that end the text.
     pub end_tokens: Vec<u32>,
     /// `multiplier * base ** (n - allowed_length)` is taken off a token that goes on with a
-    /// repetition of n tokens, 64 at most.
+    /// repetition of n tokens, 64 at most, among the newest 1 024.
     pub dry_multiplier: f32,
     /// The base of this power.
     pub dry_base: f32,
@@ -43,12 +48,6 @@ pub struct DeviceSampler {
     pub dry_allowed_length: u32,
     /// Token ids at which a repetition ends.
     pub dry_sequence_breakers: Vec<u32>,
-    /// Added to the tokens that a SplitMix64 hash of the key and the token before favours.
-    pub watermark_bias: f32,
-    /// Share of the tokens that the hash favours.
-    pub watermark_share: f32,
-    /// Of the hash, below 2^48.
-    pub watermark_key: u64,
     /// Divides the logits; 0 takes the most likely token of what is left, and ends the steps.
     pub temperature: f32,
     /// So many of the most likely tokens; 0 is all.
@@ -57,18 +56,16 @@ pub struct DeviceSampler {
     pub top_p: f32,
     /// Share of the most likely token's probability that a token needs.
     pub min_p: f32,
-    /// Mass of the tokens whose surprise is nearest to the expected (Meister et al. 2022).
+    /// Mass of the tokens whose surprise is nearest to the expected.
     pub typical_p: f32,
     /// Probability that a token needs.
     pub epsilon_cutoff: f32,
-    /// The same, lower where the model is unsure (Hewitt et al. 2022).
+    /// The same, lower where the model is unsure.
     pub eta_cutoff: f32,
     /// Probability from which on a token is likely to XTC.
     pub xtc_threshold: f32,
     /// How often XTC rules out all likely tokens but the least likely of them.
     pub xtc_probability: f32,
-    /// Names of the steps, in another order; empty: as in the contract.
-    pub order: Vec<String>,
     /// The number of most likely tokens that each step also reports.
     pub logprobs: u32,
     /// Same seed, same tokens; by default the server draws one.
@@ -78,8 +75,6 @@ pub struct DeviceSampler {
 impl Default for DeviceSampler {
     fn default() -> DeviceSampler {
         DeviceSampler {
-            plausibility: 0.0,
-            mix: vec![1.0],
             logit_bias: Vec::new(),
             allowed_tokens: None,
             repetition_penalty: 1.0,
@@ -93,9 +88,6 @@ impl Default for DeviceSampler {
             dry_base: 1.75,
             dry_allowed_length: 2,
             dry_sequence_breakers: Vec::new(),
-            watermark_bias: 0.0,
-            watermark_share: 0.5,
-            watermark_key: 0,
             temperature: 1.0,
             top_k: 0,
             top_p: 1.0,
@@ -105,7 +97,6 @@ impl Default for DeviceSampler {
             eta_cutoff: 0.0,
             xtc_threshold: 0.1,
             xtc_probability: 0.0,
-            order: Vec::new(),
             logprobs: 0,
             seed: None,
         }
@@ -113,13 +104,11 @@ impl Default for DeviceSampler {
 }
 
 impl DeviceSampler {
-    /// Reads parameters as the contract has them; what is not given is the default.
+    /// Reads the fields by their names; what is not given is the default.
     ///
-    /// Errors: `invalid-argument`, naming the parameter.
+    /// Errors: `invalid-argument`, naming the field.
     pub fn from_json(given: &Value) -> Result<DeviceSampler> {
         let mut sampler = DeviceSampler::default();
-        read(given, "plausibility", &mut sampler.plausibility)?;
-        read(given, "mix", &mut sampler.mix)?;
         read(given, "logit_bias", &mut sampler.logit_bias)?;
         read(given, "allowed_tokens", &mut sampler.allowed_tokens)?;
         read(given, "repetition_penalty", &mut sampler.repetition_penalty)?;
@@ -133,9 +122,6 @@ impl DeviceSampler {
         read(given, "dry_base", &mut sampler.dry_base)?;
         read(given, "dry_allowed_length", &mut sampler.dry_allowed_length)?;
         read(given, "dry_sequence_breakers", &mut sampler.dry_sequence_breakers)?;
-        read(given, "watermark_bias", &mut sampler.watermark_bias)?;
-        read(given, "watermark_share", &mut sampler.watermark_share)?;
-        read(given, "watermark_key", &mut sampler.watermark_key)?;
         read(given, "temperature", &mut sampler.temperature)?;
         read(given, "top_k", &mut sampler.top_k)?;
         read(given, "top_p", &mut sampler.top_p)?;
@@ -145,61 +131,170 @@ impl DeviceSampler {
         read(given, "eta_cutoff", &mut sampler.eta_cutoff)?;
         read(given, "xtc_threshold", &mut sampler.xtc_threshold)?;
         read(given, "xtc_probability", &mut sampler.xtc_probability)?;
-        read(given, "order", &mut sampler.order)?;
         read(given, "logprobs", &mut sampler.logprobs)?;
         read(given, "seed", &mut sampler.seed)?;
         Ok(sampler)
     }
 
-    /// The parameters as the contract wants them, without the seed and the closing brace.
+    /// What the server has built in, as the contract wants it, without the seed and the closing
+    /// brace.
     pub(crate) fn open_json(&self) -> String {
-        let mut out = format!("{{\"logprobs\":{}", self.logprobs);
-        self.plausibility.write("plausibility", &mut out);
-        self.mix.write("mix", &mut out);
-        self.logit_bias.write("logit_bias", &mut out);
-        self.allowed_tokens.write("allowed_tokens", &mut out);
-        self.repetition_penalty.write("repetition_penalty", &mut out);
-        self.presence_penalty.write("presence_penalty", &mut out);
-        self.frequency_penalty.write("frequency_penalty", &mut out);
-        self.no_repeat_ngram_size.write("no_repeat_ngram_size", &mut out);
-        self.banned_sequences.write("banned_sequences", &mut out);
-        self.min_tokens.write("min_tokens", &mut out);
-        self.end_tokens.write("end_tokens", &mut out);
-        self.dry_multiplier.write("dry_multiplier", &mut out);
-        self.dry_base.write("dry_base", &mut out);
-        self.dry_allowed_length.write("dry_allowed_length", &mut out);
-        self.dry_sequence_breakers.write("dry_sequence_breakers", &mut out);
-        self.watermark_bias.write("watermark_bias", &mut out);
-        self.watermark_share.write("watermark_share", &mut out);
-        self.watermark_key.write("watermark_key", &mut out);
-        self.temperature.write("temperature", &mut out);
-        self.top_k.write("top_k", &mut out);
-        self.top_p.write("top_p", &mut out);
-        self.min_p.write("min_p", &mut out);
-        self.typical_p.write("typical_p", &mut out);
-        self.epsilon_cutoff.write("epsilon_cutoff", &mut out);
-        self.eta_cutoff.write("eta_cutoff", &mut out);
-        self.xtc_threshold.write("xtc_threshold", &mut out);
-        self.xtc_probability.write("xtc_probability", &mut out);
-        if !self.order.is_empty() {
-            self.order.write("order", &mut out);
+        let DeviceSampler { logprobs, temperature, top_k, top_p, min_p, .. } = self;
+        let mut out = format!("{{\"logprobs\":{logprobs},\"top_k\":{top_k}");
+        for (name, value) in [("temperature", temperature), ("top_p", top_p), ("min_p", min_p)] {
+            let _ = write!(out, ",\"{name}\":{value:?}");
         }
         out
     }
 
-    /// Whether a step counts the tokens of the context.
-    pub(crate) fn counts(&self) -> bool {
-        self.repetition_penalty != 1.0
-            || self.presence_penalty != 0.0
-            || self.frequency_penalty != 0.0
+    /// The device program that it stands for; none if the server has all of it built in.
+    ///
+    /// Errors: `invalid-argument` if `allowed_tokens` is empty.
+    pub fn resolved(&self) -> Result<Option<ProgramSampler>> {
+        let draws = self.temperature != 0.0;
+        let mut steps = Steps::default();
+        self.add_before(&mut steps);
+        let before = steps.of.len();
+        if draws {
+            self.add_built_in(&mut steps);
+        }
+        let built_in = steps.of.len() - before;
+        if draws {
+            self.add_behind(&mut steps);
+        }
+        if steps.of.len() == built_in {
+            return Ok(None);
+        }
+        let rule = device::program(|logits, state| {
+            let left = steps.of.iter().fold(logits, |logits, step| step(logits, state));
+            if draws {
+                draw(left)
+            } else {
+                left.argmax()
+            }
+        });
+        let sampler = rule.with(steps.given.clone())?.logprobs(self.logprobs);
+        Ok(Some(match self.seed {
+            Some(seed) => sampler.seed(seed),
+            None => sampler,
+        }))
     }
 
-    /// Whether a step looks back at the tokens of the context.
-    pub(crate) fn looks_back(&self) -> bool {
-        self.counts()
-            || self.no_repeat_ngram_size != 0
-            || !self.banned_sequences.is_empty()
-            || self.dry_multiplier != 0.0
-            || self.watermark_bias != 0.0
+    /// What comes before the temperature.
+    fn add_before(&self, steps: &mut Steps) {
+        if !self.logit_bias.is_empty() {
+            let (tokens, values): (Vec<u32>, Vec<f32>) = self
+                .logit_bias
+                .iter()
+                .map(|&(token, bias)| (token, bias.unwrap_or(f32::NEG_INFINITY)))
+                .unzip();
+            steps.give(Values::default().and("biased", tokens).and("biases", values));
+            steps.add(|x, s| samplers::logit_bias(x, s.get("biased"), s.get("biases")));
+        }
+        if let Some(allowed) = &self.allowed_tokens {
+            steps.give([("allowed", allowed.clone())]);
+            steps.add(|x, s| samplers::allowed_tokens(x, s.get("allowed")));
+        }
+        if self.repetition_penalty != 1.0 {
+            steps.give([("repetition", self.repetition_penalty)]);
+            steps.add(|x, s| samplers::repetition_penalty(x, s.get("repetition")));
+        }
+        if self.presence_penalty != 0.0 {
+            steps.give([("presence", self.presence_penalty)]);
+            steps.add(|x, s| samplers::presence_penalty(x, s.get("presence")));
+        }
+        if self.frequency_penalty != 0.0 {
+            steps.give([("frequency", self.frequency_penalty)]);
+            steps.add(|x, s| samplers::frequency_penalty(x, s.get("frequency")));
+        }
+        if self.no_repeat_ngram_size != 0 {
+            let size = self.no_repeat_ngram_size.into();
+            steps.add(move |x, _| samplers::no_repeat_ngram(x, size, LOOK_BACK - size + 1));
+        }
+        if !self.banned_sequences.is_empty() {
+            steps.give([("banned", samplers::padded(&self.banned_sequences))]);
+            steps.add(|x, s| samplers::banned_sequences(x, s.get("banned")));
+        }
+        if self.min_tokens != 0 && !self.end_tokens.is_empty() {
+            steps.give(
+                Values::from([("least", self.min_tokens)]).and("ends", self.end_tokens.clone()),
+            );
+            steps.add(|x, s| samplers::min_tokens(x, s.get("least"), s.get("ends")));
+        }
+        if self.dry_multiplier != 0.0 {
+            let numbers = [("multiplier", self.dry_multiplier), ("base", self.dry_base)];
+            steps.give(Values::from(numbers).and("free", self.dry_allowed_length));
+            let breaks = !self.dry_sequence_breakers.is_empty();
+            if breaks {
+                steps.give([("breakers", self.dry_sequence_breakers.clone())]);
+            }
+            steps.add(move |x, s| {
+                let breakers = breaks.then(|| s.get("breakers"));
+                let (multiplier, base) = (s.get("multiplier"), s.get("base"));
+                samplers::dry(x, multiplier, base, s.get("free"), breakers, 1024)
+            });
+        }
+    }
+
+    /// What the server does without a program as well.
+    fn add_built_in(&self, steps: &mut Steps) {
+        if self.temperature != 1.0 {
+            steps.give([("temperature", self.temperature)]);
+            steps.add(|x, s| x / s.get("temperature"));
+        }
+        let k = self.top_k;
+        if k > SORTED {
+            steps.give([("k", k)]);
+            steps.add(|x, s| samplers::top_k(x, s.get("k")));
+        } else if k > 0 {
+            steps.add(move |x, _| samplers::top_k(x, k));
+        }
+        if self.top_p < 1.0 {
+            steps.give([("p", self.top_p)]);
+            steps.add(|x, s| samplers::top_p(x, s.get("p")));
+        }
+        if self.min_p != 0.0 {
+            steps.give([("least_p", self.min_p)]);
+            steps.add(|x, s| samplers::min_p(x, s.get("least_p")));
+        }
+    }
+
+    /// What comes behind it.
+    fn add_behind(&self, steps: &mut Steps) {
+        if self.typical_p < 1.0 {
+            steps.give([("typical", self.typical_p)]);
+            steps.add(|x, s| samplers::typical_p(x, s.get("typical")));
+        }
+        if self.epsilon_cutoff != 0.0 {
+            steps.give([("epsilon", self.epsilon_cutoff)]);
+            steps.add(|x, s| samplers::epsilon_cutoff(x, s.get("epsilon")));
+        }
+        if self.eta_cutoff != 0.0 {
+            steps.give([("eta", self.eta_cutoff)]);
+            steps.add(|x, s| samplers::eta_cutoff(x, s.get("eta")));
+        }
+        if self.xtc_probability != 0.0 {
+            steps.give([("threshold", self.xtc_threshold), ("chance", self.xtc_probability)]);
+            steps.add(|x, s| samplers::xtc(x, s.get("threshold"), s.get("chance")));
+        }
+    }
+}
+
+type Step = Box<dyn Fn(Tensor, &State) -> Tensor>;
+
+/// Steps, and the state that they read: what is of the state makes no other program.
+#[derive(Default)]
+struct Steps {
+    given: Values,
+    of: Vec<Step>,
+}
+
+impl Steps {
+    fn give(&mut self, values: impl Into<Values>) {
+        self.given = std::mem::take(&mut self.given).with(values);
+    }
+
+    fn add(&mut self, step: impl Fn(Tensor, &State) -> Tensor + 'static) {
+        self.of.push(Box::new(step));
     }
 }

@@ -127,7 +127,7 @@ impl<'a> Generator<'a> {
     /// Lets the server choose by the rule that there is.
     fn choose_on_device(&mut self) {
         if self.device.is_none() {
-            let mut device = Choice::new(&self.sampler.on_device());
+            let mut device = Choice::plain(&self.sampler);
             device.seed = self.seed.or(device.seed);
             self.device = Some(device);
         }
@@ -174,9 +174,8 @@ impl<'a> Generator<'a> {
         self
     }
 
-    /// Sets other contexts, of this model or one with the same tokens, that get the same tokens. The
-    /// [`DeviceSampler`]'s `mix` has a weight for the logits of each, or a device program reads them
-    /// ([`device::beside`](crate::device::beside)).
+    /// Sets other contexts, of this model or one with the same tokens, that get the same tokens. A
+    /// device program reads the logits of each ([`device::beside`](crate::device::beside)).
     pub fn beside(mut self, others: impl IntoIterator<Item = &'a mut Context>) -> Generator<'a> {
         self.beside = others.into_iter().collect();
         self
@@ -416,7 +415,7 @@ impl<'a> Generator<'a> {
         let (others, weights) = (self.beside.len(), self.device.as_ref().map_or(1, |d| d.weights));
         if weights != 1 + others {
             return invalid(format!(
-                "the sampler takes the logits of {} contexts beside this one (by `mix`, or by \
+                "the sampler reads the logits of {} contexts beside this one (by \
                  `device::beside`), and there are {others}",
                 weights - 1
             ));

@@ -109,11 +109,13 @@ pub fn tail_free(logits: Tensor, z: impl Into<Value>, count: i64) -> Tensor {
 /// Sometimes without all likely tokens but the least likely of them.
 #[track_caller]
 pub fn xtc(logits: Tensor, threshold: impl Into<Value>, probability: impl Into<Value>) -> Tensor {
-    let order = logits.descending();
-    let chances = logits.softmax().at(order);
+    let chances = logits.softmax();
     let likely = chances.ge(threshold) & chances.gt(0.0);
-    let kept = !(likely & iota(VOCABULARY).lt(likely.to_int().sum() - 1));
-    only(logits, order, kept | uniform(0).ge(probability))
+    // From the end: of equal ones the last.
+    let least = (-logits).where_(likely, NEVER).flip().argmax();
+    let tokens = iota(VOCABULARY);
+    let out = likely & tokens.ne(tokens.max() - least) & uniform(0).lt(probability);
+    logits.where_(!out, NEVER)
 }
 
 // What looks at the text
@@ -141,39 +143,47 @@ pub fn frequency_penalty(logits: Tensor, penalty: impl Into<Value>) -> Tensor {
 /// No sequence of `size` tokens comes twice, among the newest `look_back`.
 #[track_caller]
 pub fn no_repeat_ngram(logits: Tensor, size: i64, look_back: i64) -> Tensor {
-    let (tokens, lengths) = repeated(size - 1, look_back, &[]);
+    let (tokens, lengths) = repeated(size - 1, look_back, None);
     let banned = lengths.ge(size - 1) & tokens.ge(0);
     logits.where_(!nothing().scatter_max(tokens, banned), NEVER)
 }
 
-/// None of some sequences of tokens comes as a whole.
+/// None of some sequences of tokens comes as a whole: what [`padded`] makes of them, of the state.
 #[track_caller]
-pub fn banned_sequences(mut logits: Tensor, sequences: &[Vec<u32>]) -> Tensor {
-    for sequence in sequences {
-        let Some((&last, before)) = sequence.split_last() else { continue };
-        let mut follows = iota(1).eq(0);
-        if !before.is_empty() {
-            let text = newest(before.len() as i64);
-            for (place, &token) in before.iter().enumerate() {
-                follows = follows & text.at(place as i64).eq(token);
-            }
-        }
-        logits = logits.where_(!(follows & iota(VOCABULARY).eq(last)), NEVER);
+pub fn banned_sequences(logits: Tensor, sequences: Tensor) -> Tensor {
+    let size = sequences.type_of().shape[1];
+    let last = sequences.transpose().at(size - 1);
+    let mut follows = last.ge(0);
+    if size > 1 {
+        let before = sequences.slice(0, size - 1);
+        follows = follows & (before.eq(newest(size - 1)) | before.lt(0)).all();
     }
-    logits
+    logits.where_(!nothing().scatter_max(last, follows), NEVER)
+}
+
+/// Sequences of tokens as lists of one length, with -1 before the shorter ones.
+pub fn padded(sequences: &[Vec<u32>]) -> Vec<Vec<i64>> {
+    let size = sequences.iter().map(Vec::len).max().unwrap_or(0);
+    let pad = |one: &Vec<u32>| {
+        let before = std::iter::repeat_n(-1, size - one.len());
+        before.chain(one.iter().map(|&token| token.into())).collect()
+    };
+    sequences.iter().map(pad).collect()
 }
 
 /// Less likely what goes on with a repetition of n tokens, by `multiplier * base ** (n - allowed)`.
-/// A repetition ends at the breakers, and is looked for among the newest `look_back` tokens.
+/// A repetition ends at the breakers, a list of the state, and is looked for among the newest
+/// `look_back` tokens.
 #[track_caller]
 pub fn dry(
     logits: Tensor,
     multiplier: impl Into<Value>,
     base: impl Into<Value>,
-    allowed: i64,
-    breakers: &[u32],
+    allowed: impl Into<Value>,
+    breakers: Option<Tensor>,
     look_back: i64,
 ) -> Tensor {
+    let allowed = allowed.into();
     let (tokens, lengths) = repeated(64, look_back, breakers);
     let excess = (lengths - allowed).to_float();
     let power = excess.like(base).pow(excess) * multiplier.into();
@@ -332,20 +342,21 @@ fn entropy_of(logits: Tensor) -> (Tensor, Tensor) {
 /// The newest tokens `[look_back]`, and how many before each, `most` at most, are the text's last
 /// ones. A repetition ends at the breakers.
 #[track_caller]
-fn repeated(most: i64, look_back: i64, breakers: &[u32]) -> (Tensor, Tensor) {
+fn repeated(most: i64, look_back: i64, breakers: Option<Tensor>) -> (Tensor, Tensor) {
     let text = newest(look_back + most);
     let tokens = text.slice(most, None);
-    let ends: Vec<Tensor> = breakers.iter().map(|&breaker| text.eq(breaker)).collect();
-    let open = |alive: Tensor, start: i64| {
-        let parts = ends.iter().map(|end| end.slice(start, start + look_back));
-        parts.fold(alive, |alive, end| alive & !end)
-    };
-    let mut alive = open(tokens.ge(0), most);
-    let mut lengths = iota(look_back) * 0;
-    for k in 1..=most {
-        let here = text.slice(most - k, most - k + look_back);
-        alive = open(alive & here.eq(text.at(-k)) & here.ge(0), most - k);
-        lengths = lengths + alive.to_int();
+    let mut closed = text.lt(0);
+    if let Some(breakers) = breakers {
+        closed = closed | nothing().scatter_max(breakers, true).at(text);
     }
+    if most == 0 {
+        return (tokens, iota(look_back) * 0);
+    }
+    // The tokens before each, the nearest first: `[look_back, most]`.
+    let places = iota(look_back).reshape(&[look_back, 1]) - iota(most) + most - 1;
+    let before = where_(closed, -2, text).at(places);
+    let differs = !before.eq(text.flip().slice(0, most));
+    let lengths = where_(differs.any(), differs.to_int().argmax(), most);
+    let lengths = where_(closed.slice(most, None), 0, lengths);
     (tokens, lengths)
 }

@@ -134,6 +134,11 @@ impl Values {
         self
     }
 
+    /// With those of others.
+    pub(crate) fn with(self, others: impl Into<Values>) -> Values {
+        others.into().0.into_iter().fold(self, |all, (name, value)| all.and(&name, value))
+    }
+
     /// A value by its name.
     pub fn get(&self, name: &str) -> Option<&Given> {
         self.0.iter().find(|(one, _)| one == name).map(|(_, value)| value)
@@ -232,7 +237,7 @@ impl ProgramSampler {
                 None => return invalid(format!("the program was given no {name}")),
             }
         }
-        let all = values.0.into_iter().fold(self.values.clone(), |all, (n, v)| all.and(&n, v));
+        let all = self.values.clone().with(values);
         let sent = format!("{{\"program\":{},\"given\":{}", quote(&self.text), all.to_json()?);
         Ok(ProgramSampler { values: all, sent, ..self.clone() })
     }
