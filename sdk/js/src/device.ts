@@ -8,6 +8,7 @@ import {
   type ProgramSampler,
   type State,
   type Tensor,
+  where,
 } from "./device_program.ts";
 import * as samplers from "./samplers.ts";
 
@@ -110,7 +111,8 @@ export class DeviceSampler {
     const steps = [...before, ...(draws ? stepsBuiltIn(this.options) : []), ...behind];
     const rule = program((logits, state) => {
       const left = steps.reduce((found, step) => step.of(found, state), logits);
-      return draws ? draw(left) : left.argmax();
+      const token = draws ? draw(left) : left.argmax();
+      return where(left.max().gt(-Infinity), token, -1); // none, if all are ruled out
     });
     const given = Object.assign({}, ...steps.map((step) => step.given)) as Record<string, Given>;
     return rule(given, { seed, logprobs });

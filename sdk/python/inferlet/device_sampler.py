@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from inferlet import samplers
-from inferlet.device import ProgramSampler, State, Tensor, draw, program
+from inferlet.device import ProgramSampler, State, Tensor, draw, program, where
 from inferlet.errors import PieError
 
 _LOOK_BACK = 4096  # tokens: as many as the server remembers
@@ -111,7 +111,8 @@ class DeviceSampler:
         def rule(logits: Tensor, state: State) -> Tensor:
             for _, step in steps:
                 logits = step(logits, state)
-            return draw(logits) if self.temperature else logits.argmax()
+            token = draw(logits) if self.temperature else logits.argmax()
+            return where(logits.max() > -math.inf, token, -1)  # none, if all are ruled out
 
         given = {name: value for values, _ in steps for name, value in values.items()}
         return program(rule)(seed=self.seed, logprobs=self.logprobs, **given)

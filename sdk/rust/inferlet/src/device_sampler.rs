@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::device::{self, draw, ProgramSampler, State, Tensor, Values};
+use crate::device::{self, draw, where_, ProgramSampler, State, Tensor, Values};
 use crate::error::Result;
 use crate::json::Value;
 use crate::sampler_json::read;
@@ -167,11 +167,8 @@ impl DeviceSampler {
         }
         let rule = device::program(|logits, state| {
             let left = steps.of.iter().fold(logits, |logits, step| step(logits, state));
-            if draws {
-                draw(left)
-            } else {
-                left.argmax()
-            }
+            let token = if draws { draw(left) } else { left.argmax() };
+            where_(left.max().gt(f64::NEG_INFINITY), token, -1) // none, if all are ruled out
         });
         let sampler = rule.with(steps.given.clone())?.logprobs(self.logprobs);
         Ok(Some(match self.seed {
