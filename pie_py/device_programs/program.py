@@ -47,10 +47,10 @@ MOST_STATE = 1024  # elements that change from step to step
 MOST_GIVEN = 1 << 18  # elements that do not
 MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
 MOST_ATTEND_COST = 64  # additions in a layer for each token and head
-MOST_COST = 1024  # additions for each token of the vocabulary
+MOST_COST = 1280  # additions for each token of the vocabulary; all rules of `DeviceSampler` fit
 BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
 _REMEMBERED = 256  # programs that are not read again
-LEAST_COST = 1 << 22  # additions that any program may cost
+LEAST_COST = 1 << 22  # additions that are left aside: those of short values
 
 
 _LIKELIEST = [("logits", (), ()), ("argmax", (0,), ())]
@@ -175,7 +175,7 @@ class Program:
             if node.operation in ("slice", "top"):
                 self._check_part(i, vocabulary)
         per = MOST_ATTEND_COST if self.attends else MOST_COST
-        cost, most = self.cost(vocabulary), max(LEAST_COST, per * vocabulary)
+        cost, most = self.cost(vocabulary), LEAST_COST + per * vocabulary
         if cost > most:
             what, of = "a step", f"{vocabulary} tokens"
             if self.attends:
