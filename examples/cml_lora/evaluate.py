@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel
 
 from examples.cml_lora.bfcl import SETS, questions
-from examples.cml_lora.general import HELD_OUT_TOPICS, answers
+from examples.cml_lora.general import HELD_OUT_TOPICS, answers, windows
 from examples.cml_lora.lora import answer_loss, load_model
 from examples.cml_lora.tasks import draw_sample, encode_text, in_chat_template
 from examples.pie_tiny.call_episodes import Asynchronous, Calls, Synchronous
@@ -30,7 +30,6 @@ from examples.pie_tiny.episodes import Vocabulary
 
 SEED = "cml-lora-test"
 Z = 1.96  # standard deviations of 95 %
-WINDOW = 256  # tokens of a held-out text that are read together
 
 
 class TextMarkers(Vocabulary):
@@ -76,7 +75,7 @@ def main(
     encoder = Tokenizer.from_file(str(tokenizer))
     base = load_model(model)
     general = answers(base, encoder, HELD_OUT_TOPICS, kept) if kept else []
-    rows = [(row, [True] * len(row)) for row in _windows(encoder, text)] if text else []
+    rows = [(row, [True] * len(row)) for row in windows(encoder, text)] if text else []
     losses = [_loss(base, part) for part in (rows, general)]
     if adapter is not None:
         base = PeftModel.from_pretrained(base, adapter).merge_and_unload()
@@ -124,11 +123,6 @@ def wilson(right: int, of: int) -> tuple[float, float]:
     middle = (share + square / 2) / (1 + square)
     half = Z / (1 + square) * math.sqrt(share * (1 - share) / of + square / (4 * of))
     return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def _windows(encoder: Tokenizer, text: Path) -> list[list[int]]:
-    ids = encoder.encode(text.read_text()).ids
-    return [ids[start : start + WINDOW] for start in range(0, len(ids) - WINDOW + 1, WINDOW)]
 
 
 @torch.inference_mode()

@@ -21,6 +21,7 @@ QUESTIONS = (
     "Why is {} important?",
 )
 BATCH = 24
+WINDOW = 128  # tokens of a text that are read together
 
 
 def questions(topics: list[str]) -> Iterator[str]:
@@ -49,6 +50,12 @@ def answers(
         ([*prompt, *answer], [False] * len(prompt) + [True] * len(answer))
         for prompt, answer in json.loads(file.read_text())
     ]
+
+
+def windows(tokenizer: Tokenizer, text: Path) -> list[list[int]]:
+    """A text in pieces of `WINDOW` tokens; what is left over is dropped."""
+    ids = tokenizer.encode(text.read_text(encoding="utf-8")).ids
+    return [ids[start : start + WINDOW] for start in range(0, len(ids) - WINDOW + 1, WINDOW)]
 
 
 def _sampled(

@@ -40,11 +40,32 @@ def answer_loss(
     Padding is at the right, where a causal model's other tokens do not see it; logits are computed
     where something is learned alone.
     """
+    logits, tokens = _logits(model, ids, learned)
+    return torch.nn.functional.cross_entropy(logits, tokens), len(tokens)
+
+
+def divergence(
+    model: PeftModel, ids: Sequence[Sequence[int]], learned: Sequence[Sequence[bool]]
+) -> tuple[torch.Tensor, int]:
+    """How far the adapter moves the model: the mean divergence (Kullback-Leibler, in nats) of the
+    distributions of the learned tokens from those without it, and how many they are.
+    """
+    with torch.no_grad(), model.disable_adapter():
+        plain = _logits(model, ids, learned)[0].log_softmax(-1)
+    logits, tokens = _logits(model, ids, learned)
+    moved = torch.nn.functional.kl_div(
+        logits.log_softmax(-1), plain, reduction="batchmean", log_target=True
+    )
+    return moved, len(tokens)
+
+
+def _logits(
+    model: PreTrainedModel, ids: Sequence[Sequence[int]], learned: Sequence[Sequence[bool]]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """float32 `[learned tokens, vocabulary]`, and these tokens."""
     width = max(map(len, ids))
     tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in ids])
     wanted = torch.tensor([[*row, *[False] * (width - len(row))] for row in learned])[:, 1:]
     inner = model.get_base_model() if isinstance(model, PeftModel) else model
     hidden = inner.model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
-    logits = inner.lm_head(hidden[wanted])
-    loss = torch.nn.functional.cross_entropy(logits.float(), tokens[:, 1:][wanted])
-    return loss, int(wanted.sum())
+    return inner.lm_head(hidden[wanted]).float(), tokens[:, 1:][wanted]

@@ -18,8 +18,8 @@ import click
 import torch
 from tokenizers import Tokenizer
 
-from examples.cml_lora.general import TOPICS, answers
-from examples.cml_lora.lora import answer_loss, load_model, with_new_adapter
+from examples.cml_lora.general import TOPICS, answers, windows
+from examples.cml_lora.lora import answer_loss, divergence, load_model, with_new_adapter
 from examples.cml_lora.tasks import draw_sample, encode_sample
 from examples.pie_tiny.corpus.sample import Split
 
@@ -39,7 +39,10 @@ Row = tuple[list[int], list[bool]]
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--tokens", default=600_000, help="To read, in all; the rate falls up to there.")
 @click.option("--easy", default=0.25, help="This share of them is of easy requests, at first.")
-@click.option("--general", default=0.1, help="Share of rows that are general questions.")
+@click.option("--general", default=0.3, help="Share of batches that keep the model as it was.")
+@click.option(
+    "--text", multiple=True, type=click.Path(exists=True, path_type=Path), help="English."
+)
 @click.option("--rank", default=8)
 @click.option("--rate", default=1e-3, help="Of learning, at its highest.")
 def main(
@@ -49,14 +52,20 @@ def main(
     tokens: int,
     easy: float,
     general: float,
+    text: tuple[Path, ...],
     rank: int,
     rate: float,
 ) -> None:
-    """Trains on MODEL; FOLDER gets a checkpoint and `adapter`, as PEFT saves it."""
+    """Trains on MODEL; FOLDER gets a checkpoint and `adapter`, as PEFT saves it.
+
+    In general batches the loss is how far the adapter moves the model on its own answers to
+    questions, and on texts.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     encoder = Tokenizer.from_file(str(tokenizer))
     base = load_model(model)
     kept = answers(base, encoder, TOPICS, folder / "general.json") if general else []
+    read = [(ids, [True] * len(ids)) for file in text for ids in windows(encoder, file)]
     torch.manual_seed(0)
     adapted = with_new_adapter(base, rank)
     parameters = [p for p in adapted.parameters() if p.requires_grad]
@@ -81,13 +90,16 @@ def main(
     before = state["read"]
     with _ends_by_signal() as ended:
         while state["read"] < tokens and not ended:
-            for rows in batches(
-                encoder, kept, state["step"], state["read"] < easy * tokens, general
-            ):
+            random = Random(f"{SEED}:{state['step']}")
+            for rows in batches(encoder, random, state["read"] < easy * tokens):
+                loss_of = answer_loss
+                if random.random() < general:
+                    source = random.choice([one for one in (kept, read) if one])
+                    rows, loss_of = random.sample(source, BATCH), divergence
                 done = state["read"] / tokens
                 for group in optimizer.param_groups:
                     group["lr"] = rate * min((state["step"] + 1) / WARM_UP, max(1.0 - done, 0.05))
-                loss, count = answer_loss(adapted, *zip(*rows, strict=True))
+                loss, count = loss_of(adapted, *zip(*rows, strict=True))
                 loss.backward()  # type: ignore[no-untyped-call]
                 for parameter, master in zip(parameters, masters, strict=True):
                     assert parameter.grad is not None
@@ -124,16 +136,10 @@ def _ends_by_signal() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def batches(
-    encoder: Tokenizer, kept: list[Row], step: int, easy: bool, general: float
-) -> Iterator[list[Row]]:
-    """The next few batches of rows, each of rows of about one length."""
-    random = Random(f"{SEED}:{step}")
+def batches(encoder: Tokenizer, random: Random, easy: bool) -> Iterator[list[Row]]:
+    """The next few batches of requests, each of rows of about one length."""
     pool: list[Row] = []
     while len(pool) < POOL:
-        if random.random() < general:
-            pool.append(random.choice(kept))
-            continue
         asynchronous = random.random() < 0.6
         sample = draw_sample(random, Split(), asynchronous=asynchronous, easy=easy)
         row = encode_sample(encoder, sample)
