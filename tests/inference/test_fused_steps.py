@@ -97,10 +97,12 @@ def step(
 
 
 def decoded(rig: Rig) -> torch.Tensor:
-    """Logits of some steps of sequences together, the last with parts of prompts."""
+    """Logits of some steps of sequences together, with parts of prompts, also without an output."""
     sequences = started(rig)
-    steps = ((0, COUNTS), (1, COUNTS), (2, PROMPTS), (3, (1, 2, 60, 1, 1), 3))
-    return torch.cat([torch.cat(rig.forward(*step(sequences, *each))) for each in steps])
+    mixed = (1, 2, 60, 1, 1)
+    steps = ((0, COUNTS), (1, COUNTS), (2, PROMPTS), (3, mixed, 3), (4, mixed, 0), (5, COUNTS))
+    found = [torch.cat(rig.forward(*step(sequences, *each))) for each in steps]
+    return torch.cat([each for each in found if len(each)])
 
 
 def assert_as_by_layers(folder: Path) -> None:

@@ -494,6 +494,7 @@ static void sums(const Product *p, const void *x, float *wide, long row, long ro
 
 /* `y = x Wᵀ + b (+ residual)`, of rows whose numbers lie side by side; 0, or 1 without memory. */
 int multiply(const Product *layer, const void *x, const void *residual, void *y, long rows) {
+  if (!rows) return 0;
   Product p = *layer;
   const long groups = p.in / p.group, blocks = blocks_of(&p);
   const int widens = p.bfloat16 && !BFLOAT16;

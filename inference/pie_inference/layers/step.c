@@ -826,6 +826,7 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
       }
     meet(team);
     rows = s->outputs;
+    if (!rows) return; /* keys and values were all that was wanted */
     EACH(row, rows) ready(l->products + OUTPUT, &r->inputs, r->mixed, row, rows);
   }
   meet(team);

@@ -167,11 +167,10 @@ function stepsBefore(options: SamplerOptions): Step[] {
     add({ least: int(minTokens), ends: int(endTokens) }, (x, s) => samplers.minTokens(x, s.least, s.ends));
   }
   if (dryMultiplier) {
-    const breakers = drySequenceBreakers.length ? { breakers: int(drySequenceBreakers) } : {};
-    const numbers = { multiplier: dryMultiplier, base: dryBase, free: int(dryAllowedLength) };
-    add({ ...numbers, ...breakers }, (x, s) =>
-      samplers.dry(x, s.multiplier, s.base, s.free, "breakers" in breakers ? s.breakers : undefined),
-    );
+    const given: Record<string, Given> = { multiplier: dryMultiplier, base: dryBase, free: int(dryAllowedLength) };
+    const breaks = drySequenceBreakers.length > 0;
+    if (breaks) given.breakers = int(drySequenceBreakers);
+    add(given, (x, s) => samplers.dry(x, s.multiplier, s.base, s.free, breaks ? s.breakers : undefined));
   }
   return found;
 }
