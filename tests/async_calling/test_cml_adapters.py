@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from examples.cml_lora.bfcl import SETS, questions
 from examples.cml_lora.evaluate import TextMarkers, wilson
+from examples.cml_lora.lora import divergence, load_model, with_new_adapter
 from examples.cml_lora.tasks import draw_sample, encode_sample, encode_text
 from examples.cml_lora.train import main
 from examples.pie_tiny.call_episodes import Synchronous
@@ -25,6 +26,7 @@ from examples.pie_tiny.corpus.tasks import Request
 from pie_py.client.functions import Mode
 from pie_py.client.sync import Client
 
+ROOT = Path(__file__).parents[2]
 PLAIN = ("--model", "plain")
 
 
@@ -137,6 +139,28 @@ def test_intervals_of_shares() -> None:
     assert wilson(10, 10)[1] == 1.0
 
 
+def test_how_far_an_adapter_moves_a_model(tmp_path: Path) -> None:
+    adapted = with_new_adapter(load_model(make_llama(tmp_path / "model")), 4)
+    rows = [[3, 4, 5, 6], [7, 8, 9]]
+    learned = [[False, True, True, True], [False, False, True]]
+    moved, count = divergence(adapted, rows, learned)
+    assert (float(moved), count) == (0.0, 4)  # a new one gives nothing
+    for name, values in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(values, std=0.05)
+    moved, count = divergence(adapted, rows, learned)
+    wanted = []
+    for row, own in zip(rows, learned, strict=True):
+        with torch.no_grad():
+            found = adapted(torch.tensor([row])).logits[0].float().softmax(-1)
+            with adapted.disable_adapter():
+                plain = adapted(torch.tensor([row])).logits[0].float().softmax(-1)
+        each = (plain * (plain / found).log()).sum(-1)
+        wanted += [each[place - 1] for place, is_own in enumerate(own) if is_own]
+    assert count == len(wanted)
+    torch.testing.assert_close(moved, torch.stack(wanted).mean(), rtol=0.05, atol=1e-3)
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An adapter of a random model, by a run that was stopped and gone on with."""
@@ -145,8 +169,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before: list[torch.Tensor] = []
     on_interrupt = signal.getsignal(signal.SIGINT)
     for tokens in (8_000, 16_000):
-        given = [model, model / "tokenizer.json", folder / "run", "--tokens", tokens]
-        done = CliRunner().invoke(main, [*map(str, given), "--general", "0", "--rank", "4"])
+        given = [model, model / "tokenizer.json", folder / "run", "--tokens", tokens, "--rank", 4]
+        done = CliRunner().invoke(main, list(map(str, [*given, "--text", ROOT / "README.md"])))
         assert done.exception is None, done.output
         assert signal.getsignal(signal.SIGINT) is on_interrupt
         state = torch.load(folder / "run" / "state.pt")
