@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -205,6 +207,16 @@ def test_a_program_in_rust_does_as_the_one_in_python(client: Client, url: str, n
     found = json.loads(client.launch(program, [a.replace("{url}", url) for a in args]).result())
     assert callable(check)
     assert check(found), found
+
+
+@pytest.mark.usefixtures("smollm2")
+def test_a_model_that_has_learnt_cml_calls_unasked() -> None:
+    """With the adapter that comes with the program."""
+    command = [sys.executable, "-m", "pie_py", "run", "async_function_calling", "-m", "smollm2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    for part in ('-> a1: fetch_weather(city="Paris")', "-> b1: find_train(", "Done."):
+        assert part in done.stdout
 
 
 def test_every_program_is_in_the_table() -> None:
