@@ -78,6 +78,8 @@ def test_the_client_alone(tmp_path: Path) -> None:
         command = place / "bin" / "pie-py"
         listed = run(command, "models", cwd=tmp_path, PIE_PY_ENDPOINT=server.endpoint)
         assert "replay" in listed
+        hello = ROOT / "examples/hello.py"
+        run(command, "upload", hello, cwd=tmp_path, PIE_PY_ENDPOINT=server.endpoint)
     for name, told in (
         ("serve", "`serve` comes with the server: pip install pie-py"),
         ("cluster", "`cluster` needs: pip install 'pie-py[cluster]'"),
