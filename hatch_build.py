@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -13,6 +13,8 @@ RUNTIMES = "pie_py/_share/runtimes"
 class RuntimeHook(BuildHookInterface):
     """Builds the runtime from the sources that the wheel is made of."""
 
+    _folder: TemporaryDirectory[str] | None = None
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Not for an editable installation, whose sources change."""
         if self.target_name != "wheel" or version != "standard":
@@ -20,5 +22,11 @@ class RuntimeHook(BuildHookInterface):
         sys.path[:0] = [self.root, str(Path(self.root) / "sdk/python")]
         from pie_py.build.python import runtime_component
 
-        built = runtime_component(Path(mkdtemp()))
+        self._folder = TemporaryDirectory()  # the wheel is written after this
+        built = runtime_component(Path(self._folder.name))
         build_data["force_include"][str(built)] = f"{RUNTIMES}/{built.name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Removes what was built for it."""
+        if self._folder is not None:
+            self._folder.cleanup()
