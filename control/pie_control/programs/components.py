@@ -147,7 +147,8 @@ class Components:
             component = self._engine.find(data)
             if component is None:
                 self._check_room(_COMPILED_BYTES)
-                with self._doing(f"compiling the {_LANGUAGES[kind]} runtime"):
+                seconds = 2 if self._engine.config.baseline else 10
+                with self._doing(f"compiling the {_LANGUAGES[kind]} runtime", seconds):
                     component = self._engine.load(data)
                 if self._engine.config.baseline:
                     optimize_beside(file, self._engine.config)
@@ -166,11 +167,11 @@ class Components:
             raise self._is_full()
 
     @contextmanager
-    def _doing(self, text: str, *, is_done: bool = False) -> Iterator[None]:
+    def _doing(self, text: str, seconds: int = 10, *, is_done: bool = False) -> Iterator[None]:
         if is_done:
             yield
             return
-        text += " (once, about 10 s)"
+        text += f" (once, about {seconds} s)"
         log.info(text)
         self.doing.append(text)
         try:
