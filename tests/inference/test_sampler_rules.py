@@ -13,22 +13,18 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from support.model_rig import ints
+from support.rule_rows import VOCABULARY, Row, SamplerRows, chances, keep, ranked
 from transformers import LogitsProcessorList, generation
 
 from inferlet import DeviceSampler, device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.sampling.noise import coins
-from pie_inference.sampling.pool import Choices, Program, SamplerPool
-from pie_inference.sampling.remembered import SavedLogits
+from pie_inference.sampling.pool import Choices, Program
 from pie_py.device_programs.bound import Bound, bind
 from pie_py.device_programs.program import program_for
 
-VOCABULARY = 64
 WORD = 2**64 - 1
-CPU = torch.device("cpu")
-Row = NDArray[np.float64]
 Rule = Callable[[Tensor], Tensor]
 
 
@@ -46,22 +42,6 @@ class Text:
     def __init__(self, given: list[int], chosen: list[int], coin: float, other: Row) -> None:
         self.given, self.chosen, self.coin, self.other = given, chosen, coin, other
         self.tokens = given + chosen
-
-
-def chances(row: Row) -> Row:
-    weights = np.exp(row - row.max())
-    found: Row = weights / weights.sum()
-    return found
-
-
-def keep(row: Row, kept: list[int]) -> Row:
-    out = np.full_like(row, -np.inf)
-    out[kept] = row[kept]
-    return out
-
-
-def ranked(row: Row) -> list[int]:
-    return sorted(range(len(row)), key=lambda t: (-row[t], t))
 
 
 def matched(tokens: list[int], place: int, breaks: set[int]) -> int:
@@ -278,30 +258,13 @@ def bound(sampler: ProgramSampler) -> Bound:
     return bind(program_for(sampler.text, VOCABULARY), sampler.given, VOCABULARY)
 
 
-class Bench:
-    """Samplers of a pool, one after the other in slots and rows."""
-
-    def __init__(self) -> None:
-        self.pool = SamplerPool(VOCABULARY, CPU, 16)
-        self.kept = SavedLogits(VOCABULARY, CPU)
-
+class Bench(SamplerRows):
     def set(self, slot: int, sampler: ProgramSampler) -> None:
         """Makes a sampler whose seed is its slot."""
         numbers, seeds = np.array([[1, 1, 0]], np.float32), np.array([[slot, 0]], np.uint32)
         self.pool.set(
             ints([slot]), numbers, ints([0]), seeds, ints([slot]), [Program()], [bound(sampler)]
         )
-
-    def feed(self, slot: int, tokens: list[int], chosen: int = 0) -> None:
-        count = len(tokens)
-        places = np.arange(chosen, chosen + count)
-        left = np.arange(count)[::-1]
-        self.pool.feed(
-            np.full(count, slot, np.int32), ints(tokens), np.zeros(count, np.bool_), places, left
-        )
-
-    def choose(self, slot: int, step: int, token: int) -> None:
-        self.pool.note(ints([slot]), np.array([step], np.uint32), torch.tensor([token]))
 
     def seen(self, logits: torch.Tensor, steps: list[int]) -> list[Row]:
         """What the programs of the first slots make of logits."""

@@ -11,16 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.model_rig import ints
+from support.rule_rows import VOCABULARY, Row, SamplerRows, chances, keep, ranked
 from transformers import LogitsProcessorList, generation
 
 from pie_inference.sampling.operations import adjust
-from pie_inference.sampling.pool import Choices, Program, SamplerPool
-from pie_inference.sampling.remembered import SavedLogits
+from pie_inference.sampling.pool import Choices, Program
 from pie_py.wire.operations import ARGUMENTS, DEFAULT_ORDER, OTHERS, Operation, Step
-
-VOCABULARY = 64
-CPU = torch.device("cpu")
-Row = NDArray[np.float64]
 
 
 class Text:
@@ -30,22 +26,6 @@ class Text:
         self.given, self.chosen = given, chosen
         self.tokens = given + chosen
         self.mask: list[int] | None = None
-
-
-def chances(row: Row) -> Row:
-    weights = np.exp(row - row.max())
-    found: Row = weights / weights.sum()
-    return found
-
-
-def keep(row: Row, kept: list[int]) -> Row:
-    out = np.full_like(row, -np.inf)
-    out[kept] = row[kept]
-    return out
-
-
-def ranked(row: Row) -> list[int]:
-    return sorted(range(len(row)), key=lambda t: (-row[t], t))
 
 
 def plain(row: Row, step: Step, text: Text) -> Row:
@@ -85,13 +65,7 @@ def words(allowed: list[int]) -> NDArray[np.uint32]:
     return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
-class Bench:
-    """Samplers of a pool, one after the other in slots and rows."""
-
-    def __init__(self) -> None:
-        self.pool = SamplerPool(VOCABULARY, CPU, 16)
-        self.kept = SavedLogits(VOCABULARY, CPU)
-
+class Bench(SamplerRows):
     def set(self, slot: int, steps: list[Step]) -> None:
         arguments = np.zeros((len(steps), ARGUMENTS), np.float32)
         for row, step in zip(arguments, steps, strict=True):
@@ -104,17 +78,6 @@ class Bench:
         numbers = np.array([[1, 1, 0]], np.float32)
         seeds = np.zeros((1, 2), np.uint32)
         self.pool.set(ints([slot]), numbers, ints([0]), seeds, ints([slot]), [program])
-
-    def feed(self, slot: int, tokens: list[int], chosen: int = 0) -> None:
-        count = len(tokens)
-        places = np.arange(chosen, chosen + count)
-        left = np.arange(count)[::-1]
-        self.pool.feed(
-            np.full(count, slot, np.int32), ints(tokens), np.zeros(count, np.bool_), places, left
-        )
-
-    def choose(self, slot: int, step: int, token: int) -> None:
-        self.pool.note(ints([slot]), np.array([step], np.uint32), torch.tensor([token]))
 
     def adjusted(
         self,
