@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asynclm.cml.parser import TextParser, TokenParser
-from inferlet import Context, NotInServerError, Sampler, runtime
+from inferlet import Context, DeviceSampler, NotInServerError, Sampler, runtime
 from inferlet._pages import addresses, drop, share, spans
 from inferlet._stream import BROKEN, StopStrings, TextDecoder
 
@@ -28,6 +28,25 @@ def frequencies(sampler: Sampler, draws: int = 4000) -> list[float]:
 
 def expected(weights: list[float]) -> list[float]:
     return [w / sum(weights) for w in weights]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0; it is 1e-09 to 10000"),
+        ({"presence_penalty": 2e4}, "presence_penalty is 20000.0; it is -10000 to 10000"),
+        ({"xtc_probability": float("nan")}, "xtc_probability is nan; it is 0 to 1"),
+        ({"no_repeat_ngram_size": 65}, "no_repeat_ngram_size is 65; it is 0 to 64"),
+        ({"typical_p": 1.5}, "typical_p is 1.5; it is 0 to 1"),
+        ({"logit_bias": {7: float("inf")}}, "logit_bias of token 7 is inf"),
+        ({"allowed_tokens": []}, "allowed_tokens is empty"),
+    ],
+)
+def test_a_server_sampler_refuses_numbers_outside_their_range(
+    mistake: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        DeviceSampler(**mistake)
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,54 @@ interface Step {
   of: (logits: Tensor, state: State) => Tensor;
 }
 
+/** Of numbers, which end far from where float32 loses its grip. */
+const RANGES: [keyof SamplerOptions, number, number][] = [
+  ["repetitionPenalty", 1e-9, 1e4],
+  ["presencePenalty", -1e4, 1e4],
+  ["frequencyPenalty", -1e4, 1e4],
+  ["noRepeatNgramSize", 0, 64],
+  ["minTokens", 0, 2 ** 24],
+  ["dryMultiplier", 0, 1e4],
+  ["dryBase", 1, 100],
+  ["dryAllowedLength", 0, 64],
+  ["temperature", 0, 1e4],
+  ["topK", 0, 2 ** 31 - 1],
+  ["topP", 0, 1],
+  ["minP", 0, 1],
+  ["typicalP", 0, 1],
+  ["epsilonCutoff", 0, 1],
+  ["etaCutoff", 0, 1],
+  ["xtcThreshold", 0, 1],
+  ["xtcProbability", 0, 1],
+];
+
 /** How the server chooses a token, among the whole vocabulary. */
 export class DeviceSampler {
   readonly looksBack = false; // of what the server has built in
   readonly beside = 0;
 
-  constructor(readonly options: SamplerOptions = {}) {}
+  /**
+   * Takes the steps' numbers.
+   *
+   * @throws RangeError if one is outside its range, or `allowedTokens` is empty: a program would
+   * compute with whatever it is given, and the server sees numbers only.
+   */
+  constructor(readonly options: SamplerOptions = {}) {
+    for (const [name, least, most] of RANGES) {
+      const value = options[name] as number | undefined;
+      if (value !== undefined && !(value >= least && value <= most)) {
+        throw new RangeError(`${name} is ${value}; it is ${least} to ${most}`);
+      }
+    }
+    for (const [token, bias] of Object.entries(options.logitBias ?? {})) {
+      if (bias !== null && bias !== -Infinity && !(Math.abs(bias) <= 1e4)) {
+        throw new RangeError(`logitBias of token ${token} is ${bias}; it is -10000 to 10000, or null`);
+      }
+    }
+    if (options.allowedTokens?.length === 0) {
+      throw new RangeError("allowedTokens is empty: it would rule out every token");
+    }
+  }
 
   /** The same sampler with another seed. */
   seeded(seed: number | bigint | undefined): DeviceSampler {
@@ -97,11 +139,7 @@ export class DeviceSampler {
     return repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0;
   }
 
-  /**
-   * Itself if the server has all of it built in, else the device program that it stands for.
-   *
-   * @throws RangeError if `allowedTokens` is empty.
-   */
+  /** Itself if the server has all of it built in, else the device program that it stands for. */
   resolved(): DeviceSampler | ProgramSampler {
     const { temperature, seed, logprobs } = this.options;
     const draws = temperature !== 0;
@@ -146,7 +184,6 @@ function stepsBefore(options: SamplerOptions): Step[] {
     );
   }
   if (allowedTokens !== undefined) {
-    if (!allowedTokens.length) throw new RangeError("allowedTokens is empty: it would rule out every token");
     add({ allowed: int(allowedTokens) }, (x, s) => samplers.allowedTokens(x, s.allowed));
   }
   if (repetitionPenalty !== 1) {

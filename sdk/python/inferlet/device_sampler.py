@@ -14,6 +14,20 @@ from inferlet.errors import PieError
 
 _LOOK_BACK = 4096  # tokens: as many as the server remembers
 _SORTED = 256  # of top-k: beyond this all tokens are sorted
+_RANGES = {  # of numbers, which end far from where float32 loses its grip
+    "repetition_penalty": (1e-9, 1e4),
+    "presence_penalty": (-1e4, 1e4),
+    "frequency_penalty": (-1e4, 1e4),
+    "no_repeat_ngram_size": (0, 64),
+    "min_tokens": (0, 2**24),
+    "dry_multiplier": (0, 1e4),
+    "dry_base": (1, 100),
+    "dry_allowed_length": (0, 64),
+    "temperature": (0, 1e4),
+    "top_k": (0, 2**31 - 1),
+    **dict.fromkeys(("top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"), (0, 1)),
+    **dict.fromkeys(("xtc_threshold", "xtc_probability"), (0, 1)),
+}
 _Step: TypeAlias = tuple[dict[str, Any], Callable[[Tensor, State], Tensor]]
 
 
@@ -54,6 +68,9 @@ class DeviceSampler:
         xtc_probability: how often XTC rules out all likely tokens but the least likely of them.
         logprobs: how many of the most likely tokens each step returns as well.
         seed: same seed (modulo 2^64), same tokens; without one the server draws it.
+
+    Raises:
+        ValueError: a number is outside its range, or `allowed_tokens` is empty.
     """
 
     logit_bias: Mapping[int, float | None] = field(default_factory=dict)
@@ -81,6 +98,19 @@ class DeviceSampler:
     logprobs: int = 0
     seed: int | None = None
 
+    def __post_init__(self) -> None:
+        """A program would compute with whatever it is given, and the server sees numbers only."""
+        for name, (least, most) in _RANGES.items():
+            if not least <= (value := getattr(self, name)) <= most:
+                raise ValueError(f"{name} is {value}; it is {least:g} to {most:g}")
+        for token, bias in self.logit_bias.items():
+            if not (bias is None or bias == -math.inf or abs(bias) <= 1e4):
+                raise ValueError(
+                    f"logit_bias of token {token} is {bias}; it is -10000 to 10000, or None"
+                )
+        if self.allowed_tokens is not None and not self.allowed_tokens:
+            raise ValueError("allowed_tokens is empty: it would rule out every token")
+
     def seeded(self, seed: int | None) -> DeviceSampler:
         """The same sampler with another seed."""
         return replace(self, seed=seed)
@@ -98,11 +128,7 @@ class DeviceSampler:
         """Adds to an error of it what only the inferlet knows: nothing."""
 
     def resolved(self) -> DeviceSampler | ProgramSampler:
-        """Itself if the server has all of it built in, else the device program that it stands for.
-
-        Raises:
-            ValueError: `allowed_tokens` is empty.
-        """
+        """Itself if the server has all of it built in, else the device program that it stands for."""
         before, behind = list(self._before()), list(self._behind()) if self.temperature else []
         if not (before or behind):
             return self
@@ -141,8 +167,6 @@ class DeviceSampler:
                 lambda x, s: samplers.logit_bias(x, s.biased, s.biases),
             )
         if self.allowed_tokens is not None:
-            if not self.allowed_tokens:
-                raise ValueError("allowed_tokens is empty: it would rule out every token")
             yield (
                 {"allowed": list(self.allowed_tokens)},
                 lambda x, s: samplers.allowed_tokens(x, s.allowed),

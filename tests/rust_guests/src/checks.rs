@@ -777,8 +777,14 @@ async fn steps() -> Result {
     let pairs: std::collections::HashSet<_> = tokens.windows(2).collect();
     assert_eq!(pairs.len(), 11);
     assert_eq!(run(sampler.clone()).await?, tokens);
-    let none = DeviceSampler { allowed_tokens: Some(Vec::new()), ..sampler };
-    assert_eq!(code(run(none).await), ErrorCode::InvalidArgument);
+    for mistake in [
+        DeviceSampler { allowed_tokens: Some(Vec::new()), ..sampler.clone() },
+        DeviceSampler { repetition_penalty: 0.0, ..sampler.clone() },
+        DeviceSampler { xtc_probability: f32::NAN, ..sampler.clone() },
+        DeviceSampler { logit_bias: vec![(40, Some(f32::INFINITY))], ..sampler },
+    ] {
+        assert_eq!(code(run(mistake).await), ErrorCode::InvalidArgument);
+    }
     Ok(())
 }
 

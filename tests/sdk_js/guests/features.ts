@@ -249,6 +249,7 @@ const features: Record<string, () => unknown> = {
       await refused(() => Model.load("none")),
       await refused(() => filled().truncate(99)),
       await refused(() => Sampler.topP(-1)),
+      await refused(() => new DeviceSampler({ repetitionPenalty: 0 })),
       await refused(() => filled().append([-1]).flush()),
       await refused(() => new Context(Model.load()).generate().collectText()),
       await refused(async () => {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::device::{self, draw, where_, ProgramSampler, State, Tensor, Values};
-use crate::error::Result;
+use crate::error::{invalid, Result};
 use crate::json::Value;
 use crate::sampler_json::read;
 use crate::samplers;
@@ -149,8 +149,9 @@ impl DeviceSampler {
 
     /// The device program that it stands for; none if the server has all of it built in.
     ///
-    /// Errors: `invalid-argument` if `allowed_tokens` is empty.
+    /// Errors: `invalid-argument` if a number is outside its range, or `allowed_tokens` is empty.
     pub fn resolved(&self) -> Result<Option<ProgramSampler>> {
+        self.check()?;
         let draws = self.temperature != 0.0;
         let mut steps = Steps::default();
         self.add_before(&mut steps);
@@ -175,6 +176,46 @@ impl DeviceSampler {
             Some(seed) => sampler.seed(seed),
             None => sampler,
         }))
+    }
+
+    /// A program would compute with whatever it is given, and the server sees numbers only. Numbers
+    /// end far from where `f32` loses its grip.
+    fn check(&self) -> Result<()> {
+        let ranges = [
+            ("repetition_penalty", self.repetition_penalty, 1e-9, 1e4),
+            ("presence_penalty", self.presence_penalty, -1e4, 1e4),
+            ("frequency_penalty", self.frequency_penalty, -1e4, 1e4),
+            ("no_repeat_ngram_size", self.no_repeat_ngram_size as f32, 0.0, 64.0),
+            ("min_tokens", self.min_tokens as f32, 0.0, 16_777_216.0),
+            ("dry_multiplier", self.dry_multiplier, 0.0, 1e4),
+            ("dry_base", self.dry_base, 1.0, 100.0),
+            ("dry_allowed_length", self.dry_allowed_length as f32, 0.0, 64.0),
+            ("temperature", self.temperature, 0.0, 1e4),
+            ("top_p", self.top_p, 0.0, 1.0),
+            ("min_p", self.min_p, 0.0, 1.0),
+            ("typical_p", self.typical_p, 0.0, 1.0),
+            ("epsilon_cutoff", self.epsilon_cutoff, 0.0, 1.0),
+            ("eta_cutoff", self.eta_cutoff, 0.0, 1.0),
+            ("xtc_threshold", self.xtc_threshold, 0.0, 1.0),
+            ("xtc_probability", self.xtc_probability, 0.0, 1.0),
+        ];
+        for (name, value, least, most) in ranges {
+            if !(least..=most).contains(&value) {
+                return invalid(format!("{name} is {value}; it is {least} to {most}"));
+            }
+        }
+        for &(token, bias) in &self.logit_bias {
+            let bias = bias.unwrap_or(f32::NEG_INFINITY);
+            if bias != f32::NEG_INFINITY && !(-1e4..=1e4).contains(&bias) {
+                return invalid(format!(
+                    "logit_bias of token {token} is {bias}; it is -10000 to 10000, or None"
+                ));
+            }
+        }
+        if self.allowed_tokens.as_ref().is_some_and(Vec::is_empty) {
+            return invalid("allowed_tokens is empty: it would rule out every token");
+        }
+        Ok(())
     }
 
     /// What comes before the temperature.
