@@ -128,7 +128,7 @@ class DeviceSampler:
         """Adds to an error of it what only the inferlet knows: nothing."""
 
     def resolved(self) -> DeviceSampler | ProgramSampler:
-        """Itself if the server has all of it built in, else the device program that it stands for."""
+        """Itself if all of it is built into the server, else the device program of its meaning."""
         before, behind = list(self._before()), list(self._behind()) if self.temperature else []
         if not (before or behind):
             return self
