@@ -58,6 +58,11 @@ class RunTable:
             self.stops, self.tokens = np.pad(self.stops, below), np.pad(self.tokens, below)
         return self.free.pop()
 
+    def free_row(self, row: int) -> None:
+        """Takes back the row of a run that has left."""
+        self.runs[row] = self.note_span[row] = None
+        self.free.append(row)
+
     def place(self, run: RunCommand, row: int, used: Int32) -> None:
         """Notes the pages of a run, of which the first ones are filled so far."""
         pages = run.pages.pages

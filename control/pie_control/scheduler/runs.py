@@ -212,8 +212,7 @@ class Runs:
         if row is not None:
             self._table.collect(run)
             self._table.facts[LIMIT, row] = self._table.facts[NUMBER, row] = 0
-            self._table.runs[row] = self._table.note_span[row] = None
-            self._table.free.append(row)
+            self._table.free_row(row)
             self._guesses.drop(row)
             run.row = None
         self._guesses.guessers.pop(run, None)
