@@ -17,7 +17,7 @@ from support.model_rig import Rig, Step, tokens_of
 
 from pie_inference.errors import LoadError
 from pie_inference.layers import native
-from pie_inference.layers.grouped import GroupedLinear, Packed, packed, rounded
+from pie_inference.layers.grouped import GroupedLinear, Packed, as_it_is, packed, rounded
 from pie_inference.models import few_bits, kept_weights
 
 Weight = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
@@ -83,6 +83,25 @@ def test_products(out: int, inputs: int, group: int, bits: int, half: bool) -> N
     found = weight(out, inputs, group, bits, half)
     assert packed(*found).half == half
     assert_multiplies(found)
+
+
+@pytest.mark.skipif(
+    not torch.cpu._is_avx512_bf16_supported(), reason="this CPU has no instructions for bfloat16"
+)
+@pytest.mark.parametrize(("out", "inputs"), [(64, 16), (112, 192), (90, 768), (7, 2048)])
+def test_products_of_bfloat16(out: int, inputs: int) -> None:
+    whole = torch.randn(out, inputs).bfloat16()
+    packed, bias = as_it_is(whole), torch.randn(out)
+    rows = torch.tensor([out - 1, 0, 3])
+    assert torch.equal(packed.rows(rows), whole[rows].float())
+    x = torch.randn(ROWS[-1], inputs).bfloat16()
+    exact = x.double() @ whole.double().t() + bias
+    product = GroupedLinear([packed], bias)
+    found = product(x)
+    largest = exact.abs().max().item()
+    torch.testing.assert_close(found.double(), exact, rtol=2**-7, atol=2**-7 * largest)
+    for count in ROWS:
+        assert torch.equal(product(x[-count:]), found[-count:])
 
 
 def test_a_product_of_weights_that_are_stored_differently() -> None:

@@ -18,6 +18,7 @@ from support.families import make_family
 from support.model_rig import Rig, Step, Stream, causal, runs_of, tokens_of
 
 from pie_inference.layers import native
+from pie_inference.layers.grouped import multiplies_bfloat16
 from pie_inference.models.fused_steps import MOST_INPUTS, FusedSteps
 
 MODELS: dict[str, tuple[str, tuple[int, int, int]]] = {  # query heads, key heads, head_dim
@@ -187,3 +188,15 @@ def test_models_of_other_kinds_run_by_layers(
 
 def test_a_plain_model_runs_by_layers(tmp_path: Path) -> None:
     assert Rig(make_family(tmp_path / "model", "llama")).model.fused_steps is None
+
+
+@pytest.mark.skipif(
+    not multiplies_bfloat16(torch.empty(16, 16, dtype=torch.bfloat16)),
+    reason="on this CPU products of bfloat16 are oneDNN's",
+)
+def test_weights_in_bfloat16(folder: Path) -> None:
+    exact = decoded(Rig(folder, pages=128, dtype="float32"))
+    rig, layers = (Rig(folder, pages=128, dtype="bfloat16") for _ in range(2))
+    assert rig.model.fused_steps is not None
+    error = (decoded(by_layers(layers)) - exact).norm()
+    assert (decoded(rig) - exact).norm() < 1.25 * error

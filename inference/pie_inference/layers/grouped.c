@@ -1,10 +1,11 @@
-/* Products with weights of 4 or 8 bits, in groups of inputs with a scale and a least value each.
+/* Products with weights of 4 or 8 bits, in groups of inputs with a scale and a least value each, or
+   of 16, which are bfloat16 as they are.
 
    Sixteen outputs are a block. Of each of its groups a block has 16 scales and 16 least values
    (float16 or float32), then words of 32 bits, 16 side by side, one for each output. A word holds
    inputs in pairs, the even ones in its lower half, the odd ones in its upper half, lowest bits
    first: a shift gives the 16 bits of a pair, which bfloat16 products take, and one more the other
-   of it.
+   of it. A word of two bfloat16 is such a pair; their groups have no scales.
 
    A lane is an output, so nothing is summed across lanes. What an output is of a row is summed in
    one order: the inputs of a group, then the groups. It does not depend on the other rows. */
@@ -75,9 +76,12 @@ INLINE floats scale_of(const uint8_t *at, int half) {
   return half ? from_half(at) : *(const floats *)at;
 }
 
-INLINE long group_size(const Product *p) {
-  return 2 * LANES * (p->half ? 2 : 4) + p->group * p->bits / 8 * LANES;
+/* Bytes of the scales and least values of a block's group. */
+INLINE long head_size(const Product *p) {
+  return p->bits == 16 ? 0 : 2 * LANES * (p->half ? 2 : 4);
 }
+
+INLINE long group_size(const Product *p) { return head_size(p) + p->group * p->bits / 8 * LANES; }
 
 /* Four at least: a piece. */
 static long blocks_of(const Product *p) {
@@ -112,16 +116,38 @@ INLINE void store(const Product *p, long row, long block, floats sum) {
   put(p, at, block, sum);
 }
 
+typedef struct {
+  floats scale, least;
+} Scales;
+
+/* Of a block's group. */
+INLINE Scales scales_of(const uint8_t *at, const Product *p, const int bits) {
+  if (bits == 16) return (Scales){0};
+  return (Scales){scale_of(at, p->half), scale_of(at + head_size(p) / 2, p->half)};
+}
+
 /* A total and what a group adds to it; in this order, whatever the tile. */
-INLINE floats added(floats total, floats scale, floats sum, floats least, float x_sum) {
-  total += scale * sum;
-  return total + least * x_sum;
+INLINE floats added(floats total, const Scales *scales, floats sum, const Product *p, long group,
+                    long row, const int bits) {
+  if (bits == 16) return total + sum;
+  total += scales->scale * sum;
+  return total + scales->least * p->x_sums[group * p->rows + row];
+}
+
+/* The `n`th number of words of 32 bits. */
+INLINE floats number_of(words stored, int n, const int bits) {
+  if (bits == 16) {
+    words bits_of = n ? stored & 0xffff0000u : stored << 16;
+    return *(floats *)&bits_of;
+  }
+  ints q = (ints)(stored >> ((n & 1) * 16 + (n >> 1) * bits) & ((1u << bits) - 1));
+  return __builtin_convertvector(q, floats);
 }
 
 /* Each variant is this: what a word's inputs add to the sums of a tile of rows and blocks. */
 #define UNROLL _Pragma("GCC unroll 8")
 #define UNROLL16 _Pragma("GCC unroll 16")
-#define TILE(NAME, ADD, SHAPES)                                                                    \
+#define TILE(NAME, ADD, SHAPES, LAST)                                                              \
   INLINE void NAME##_tile(const Product *p, long row, long block, const int rows,                  \
                           const int blocks, const int bits) {                                      \
     const long groups = p->in / p->group, size = group_size(p), each = p->group * bits / 32;       \
@@ -131,7 +157,7 @@ INLINE floats added(floats total, floats scale, floats sum, floats least, float 
     UNROLL for (int b = 0; b < blocks; b++)                                                        \
       UNROLL for (int r = 0; r < rows; r++) total[b][r] = (floats){0};                             \
     for (long g = 0; g < groups; g++) {                                                            \
-      const long head = 2 * LANES * (p->half ? 2 : 4);                                             \
+      const long head = head_size(p);                                                              \
       floats sum[4][ROWS];                                                                         \
       UNROLL for (int b = 0; b < blocks; b++)                                                      \
         UNROLL for (int r = 0; r < rows; r++) sum[b][r] = (floats){0};                             \
@@ -145,10 +171,9 @@ INLINE floats added(floats total, floats scale, floats sum, floats least, float 
         ADD                                                                                        \
       }                                                                                            \
       UNROLL for (int b = 0; b < blocks; b++) {                                                    \
-        floats scale = scale_of(at[b], p->half), least = scale_of(at[b] + head / 2, p->half);      \
+        Scales scales = scales_of(at[b], p, bits);                                                 \
         UNROLL for (int r = 0; r < rows; r++)                                                      \
-          total[b][r] = added(total[b][r], scale, sum[b][r], least,                                \
-                              p->x_sums[g * p->rows + row + r]);                                   \
+          total[b][r] = added(total[b][r], &scales, sum[b][r], p, g, row + r, bits);               \
         at[b] += size;                                                                             \
       }                                                                                            \
     }                                                                                              \
@@ -157,7 +182,9 @@ INLINE floats added(floats total, floats scale, floats sum, floats least, float 
   }                                                                                                \
   static int NAME(const Product *p, long row, long block, int rows) {                              \
     if (p->bits == 4) { SHAPES(NAME, 4) }                                                          \
-    SHAPES(NAME, 8)                                                                                \
+    if (p->bits == 8) { SHAPES(NAME, 8) }                                                          \
+    LAST(NAME)                                                                                     \
+    return rows;                                                                                   \
   }
 
 #define PART_ROWS 240 /* of a part of a product's work, at most */
@@ -171,13 +198,16 @@ INLINE floats added(floats total, floats scale, floats sum, floats least, float 
     return R;                                                                                      \
   }
 #define MANY(NAME, BITS) SHAPE(NAME, 6, 2, BITS) SHAPE(NAME, 2, 4, BITS) SHAPE(NAME, 1, 4, BITS)
+/* Of bfloat16, which nothing has to be unpacked for. */
+#define WHOLE(NAME)                                                                                \
+  SHAPE(NAME, 6, 4, 16) SHAPE(NAME, 4, 4, 16) SHAPE(NAME, 2, 4, 16) SHAPE(NAME, 1, 4, 16)
+#define NONE(NAME)
 #define FEW(NAME, BITS) SHAPE(NAME, 4, 1, BITS) SHAPE(NAME, 1, 4, BITS)
 
 #define ADD_FLOATS                                                                                 \
   UNROLL for (int n = 0; n < 32 / bits; n++)                                                       \
     UNROLL for (int b = 0; b < blocks; b++) {                                                      \
-      ints q = (ints)(stored[b] >> ((n & 1) * 16 + (n >> 1) * bits) & ((1u << bits) - 1));         \
-      floats weight = __builtin_convertvector(q, floats);                                          \
+      floats weight = number_of(stored[b], n, bits);                                               \
       UNROLL for (int r = 0; r < rows; r++)                                                        \
         sum[b][r] += weight * ((const float *)p->x)[(row + r) * p->in + k + n];                    \
     }
@@ -185,6 +215,7 @@ INLINE floats added(floats total, floats scale, floats sum, floats least, float 
 #ifdef __AVX512BF16__
 /* The integers of a word's 16 bits as bfloat16, which has all of 8 bits. */
 INLINE __m512bh pair(words stored, int n, const int bits) {
+  if (bits == 16) return (__m512bh)stored;
   if (bits == 4) {
     const short one = 0x3f80, table[32] = {
       0, one, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130,
@@ -210,7 +241,7 @@ INLINE __m512bh pair(words stored, int n, const int bits) {
                                              (__m512bh)_mm512_set1_epi32(both));                   \
       }                                                                                            \
     }
-TILE(with_bfloat16, ADD_BFLOAT16, MANY)
+TILE(with_bfloat16, ADD_BFLOAT16, MANY, WHOLE)
 #define BFLOAT16 1
 /* The compiler does not see what tiles read and write. */
 #define SEEN __asm__ volatile("" ::: "memory")
@@ -246,7 +277,7 @@ __attribute__((constructor)) static void ask_for_tiles(void) {
   }
 INLINE void tiles(const Product *p, long row, long block, int rows, const int most,
                   const int blocks, const int bits) {
-  const long groups = p->in / p->group, size = group_size(p), head = 2 * LANES * (p->half ? 2 : 4);
+  const long groups = p->in / p->group, size = group_size(p), head = head_size(p);
   const long inputs = p->group < 32 ? p->group : 32, each = inputs * bits / 32;
   const uint8_t *at[4];
   _Alignas(64) words weights[2][4][16];
@@ -268,11 +299,10 @@ INLINE void tiles(const Product *p, long row, long block, int rows, const int mo
     }
     UNROLL for (int b = 0; b < blocks; b++) {
       if (g) { /* the group before, whose sums are there by now */
-        const uint8_t *its = at[b] - size;
-        floats scale = scale_of(its, p->half), least = scale_of(its + head / 2, p->half);
+        Scales scales = scales_of(at[b] - size, p, bits);
         UNROLL16 for (int r = 0; r < most; r++)
-          total[b * most + r] = added(total[b * most + r], scale, sums[(g - 1) & 1][b][r], least,
-                                      p->x_sums[(g - 1) * p->rows + row + (r < rows ? r : 0)]);
+          total[b * most + r] = added(total[b * most + r], &scales, sums[(g - 1) & 1][b][r], p,
+                                      g - 1, row + (r < rows ? r : 0), bits);
       }
       at[b] += size;
     }
@@ -315,18 +345,18 @@ static int with_tiles(const Product *p, long row, long block, int left) {
 #define TALL 16    /* rows of a tile, at most */
 typedef struct {
   words weights[WIDE][INPUTS / 2];
-  floats scales[WIDE][INPUTS / LANES], least[WIDE][INPUTS / LANES];
+  Scales scales[WIDE][INPUTS / LANES];
 } Unpacked;
 
 INLINE void unpack(const Product *p, long block, long first, long groups, const int bits,
                    Unpacked *to) {
-  const long head = 2 * LANES * (p->half ? 2 : 4), each = p->group * bits / 32;
+  const long head = head_size(p), each = p->group * bits / 32;
   for (int b = 0; b < WIDE; b++)
     for (long g = 0; g < groups; g++) {
       const long which = (block + b) * (p->in / p->group) + first + g;
       const uint8_t *at = p->packed + which * group_size(p);
       words *weights = to->weights[b] + g * p->group / 2;
-      to->scales[b][g] = scale_of(at, p->half), to->least[b][g] = scale_of(at + head / 2, p->half);
+      to->scales[b][g] = scales_of(at, p, bits);
       for (long w = 0; w < each; w++)
         UNROLL for (int n = 0; n < 16 / bits; n++)
           weights[w * 16 / bits + n] = (words)pair(*(const words *)(at + head + w * 64), n, bits);
@@ -335,7 +365,7 @@ INLINE void unpack(const Product *p, long block, long first, long groups, const 
 
 /* Adds what groups of unpacked weights give to the totals of `tall` rows. */
 INLINE void add_vectors(const Product *p, const Unpacked *u, long row, long first, long groups,
-                        floats total[WIDE][TALL]) {
+                        floats total[WIDE][TALL], const int bits) {
   for (long g = 0; g < groups; g++) {
     floats sum[WIDE][ROWS];
     UNROLL for (int b = 0; b < WIDE; b++)
@@ -350,13 +380,13 @@ INLINE void add_vectors(const Product *p, const Unpacked *u, long row, long firs
       }
     UNROLL for (int b = 0; b < WIDE; b++)
       UNROLL for (int r = 0; r < ROWS; r++)
-        total[b][r] = added(total[b][r], u->scales[b][g], sum[b][r], u->least[b][g],
-                            p->x_sums[(first + g) * p->rows + row + r]);
+        total[b][r] =
+          added(total[b][r], &u->scales[b][g], sum[b][r], p, first + g, row + r, bits);
   }
 }
 #ifdef __AMX_BF16__
 INLINE void add_tiles(const Product *p, const Unpacked *u, long row, long first, long groups,
-                      floats total[WIDE][TALL]) {
+                      floats total[WIDE][TALL], const int bits) {
   _Alignas(64) floats sums[2][TALL];
   const long inputs = p->group < 32 ? p->group : 32;
   for (int b = 0; b < WIDE; b++) {
@@ -374,10 +404,9 @@ INLINE void add_tiles(const Product *p, const Unpacked *u, long row, long first,
         SEEN;
       }
       if (g) { /* the group before, whose sums are there by now */
-        const float *x_sums = p->x_sums + (first + g - 1) * p->rows + row;
         UNROLL16 for (int r = 0; r < TALL; r++)
-          own[r] = added(own[r], u->scales[b][g - 1], sums[(g - 1) & 1][r], u->least[b][g - 1],
-                         x_sums[r]);
+          own[r] = added(own[r], &u->scales[b][g - 1], sums[(g - 1) & 1][r], p, first + g - 1,
+                         row + r, bits);
       }
     }
     UNROLL16 for (int r = 0; r < TALL; r++) total[b][r] = own[r];
@@ -402,10 +431,10 @@ INLINE void many(const Product *p, long first_row, long end_row, long block, con
         UNROLL for (int n = 0; !first && n < WIDE; n++)
           UNROLL16 for (int r = 0; r < tall; r++) totals[t][n][r] = (floats){0};
 #ifdef __AMX_BF16__
-        if (tall == TALL) add_tiles(p, &unpacked, at, first, groups, totals[t]);
+        if (tall == TALL) add_tiles(p, &unpacked, at, first, groups, totals[t], bits);
         else
 #endif
-          add_vectors(p, &unpacked, at, first, groups, totals[t]);
+          add_vectors(p, &unpacked, at, first, groups, totals[t], bits);
         if (first + groups == all)
           for (int n = 0; n < WIDE; n++)
             for (int r = 0; r < tall; r++) store(p, at + r, b + n, totals[t][n][r]);
@@ -417,9 +446,9 @@ INLINE void many(const Product *p, long first_row, long end_row, long block, con
 #define with_bfloat16 with_floats
 #endif
 #ifdef __AVX512F__
-TILE(with_floats, ADD_FLOATS, MANY)
+TILE(with_floats, ADD_FLOATS, MANY, NONE)
 #else
-TILE(with_floats, ADD_FLOATS, FEW)
+TILE(with_floats, ADD_FLOATS, FEW, NONE)
 #endif
 
 /* What a thread begins and ends products with: oneDNN counts on finding its tiles as they were. */
@@ -443,7 +472,7 @@ static int some_rows(const Product *p, long row, long block, int left) {
   if (!p->bfloat16) return with_floats(p, row, block, left);
 #ifdef __AMX_BF16__
   const int whole = p->group % 32 == 0 || p->group == 16;
-  if (may_use_tiles && whole) return with_tiles(p, row, block, left);
+  if (may_use_tiles && whole && p->bits < 16) return with_tiles(p, row, block, left);
 #endif
   return with_bfloat16(p, row, block, left);
 }
@@ -459,7 +488,7 @@ static void part_of_rows(const Product *p, long part, long block, long rows) {
   const long each = part_rows(rows), first = part * each;
   const long end = first + each < rows ? first + each : rows;
 #if BFLOAT16
-  if (p->bfloat16 && end - first >= MANY_ROWS && p->group <= INPUTS) {
+  if (p->bfloat16 && p->bits < 16 && end - first >= MANY_ROWS && p->group <= INPUTS) {
 #define MANY_OF(TALL_OF)                                                                           \
   if (p->bits == 4) many(p, first, end, block, TALL_OF, 4);                                        \
   else many(p, first, end, block, TALL_OF, 8);                                                     \
@@ -479,6 +508,7 @@ static void part_of_rows(const Product *p, long part, long block, long rows) {
 /* Sums of each group of a row's inputs, which are widened into `wide` if there is one. */
 static void sums(const Product *p, const void *x, float *wide, long row, long rows,
                  float *found) {
+  if (p->bits == 16 && !wide) return; /* which nothing is added for */
   for (long g = 0; g < p->in / p->group; g++) {
     floats sum = {0};
     for (long k = g * p->group; k < (g + 1) * p->group; k += LANES) {
@@ -524,29 +554,29 @@ int multiply(const Product *layer, const void *x, const void *residual, void *y,
 /* Weights `[rows, in]` of some rows, float32. */
 void widen(const Product *p, const int64_t *wanted, long rows, float *found) {
   const long groups = p->in / p->group, size = group_size(p), each = 32 / p->bits;
-  const long width = p->half ? 2 : 4, head = 2 * LANES * width;
+  const long width = p->half ? 2 : 4, head = head_size(p);
 #pragma omp parallel for if (rows > 16)
   for (long i = 0; i < rows; i++) {
     const long row = wanted ? wanted[i] : i, lane = row % LANES;
     for (long g = 0; g < groups; g++) {
       const uint8_t *at = p->packed + (row / LANES * groups + g) * size;
-      const float scale = scale_of(at, p->half)[lane];
-      const float least = scale_of(at + LANES * width, p->half)[lane];
+      const Scales scales = scales_of(at, p, p->bits);
       for (long k = 0; k < p->group; k++) {
         const uint32_t word = ((const uint32_t *)(at + head))[k / each * LANES + lane];
-        const int n = k % each, shift = (n & 1) * 16 + (n >> 1) * p->bits;
-        const uint32_t number = word >> shift & ((1u << p->bits) - 1);
-        found[i * p->in + g * p->group + k] = number * scale + least;
+        const int n = k % each;
+        const float number = number_of((words){word}, n, p->bits)[0];
+        found[i * p->in + g * p->group + k] =
+          p->bits == 16 ? number : number * scales.scale[lane] + scales.least[lane];
       }
     }
   }
 }
 
-/* Packs numbers `[out, in]` of a byte each; scales and least values `[out, groups]`. */
-void pack(const Product *p, const uint8_t *numbers, const void *scales, const void *least,
+/* Packs numbers `[out, in]`, bytes or bfloat16, and scales and least values `[out, groups]`. */
+void pack(const Product *p, const void *numbers, const void *scales, const void *least,
           uint8_t *packed) {
   const long groups = p->in / p->group, size = group_size(p), each = 32 / p->bits;
-  const long width = p->half ? 2 : 4, head = 2 * LANES * width;
+  const long width = p->half ? 2 : 4, head = head_size(p);
 #pragma omp parallel for
   for (long block = 0; block < blocks_of(p); block++)
     for (long g = 0; g < groups; g++) {
@@ -554,13 +584,19 @@ void pack(const Product *p, const uint8_t *numbers, const void *scales, const vo
       for (long lane = 0; lane < LANES; lane++) {
         const long here = block * LANES + lane, row = here < p->out ? here : p->out - 1;
         const long one = (row * groups + g) * width;
-        memcpy(at + lane * width, (const char *)scales + one, width);
-        memcpy(at + (LANES + lane) * width, (const char *)least + one, width);
-        const uint8_t *from = numbers + row * p->in + g * p->group;
+        const long from = row * p->in + g * p->group;
+        if (head) {
+          memcpy(at + lane * width, (const char *)scales + one, width);
+          memcpy(at + (LANES + lane) * width, (const char *)least + one, width);
+        }
         for (long w = 0; w < p->group / each; w++) {
           uint32_t word = 0;
-          for (int n = 0; n < each; n++)
-            word |= (uint32_t)from[w * each + n] << ((n & 1) * 16 + (n >> 1) * p->bits);
+          for (int n = 0; n < each; n++) {
+            const long i = from + w * each + n;
+            const uint32_t number =
+              p->bits == 16 ? ((const uint16_t *)numbers)[i] : ((const uint8_t *)numbers)[i];
+            word |= number << ((n & 1) * 16 + (n >> 1) * p->bits);
+          }
           ((uint32_t *)(at + head))[w * LANES + lane] = word;
         }
       }

@@ -1,7 +1,10 @@
-"""Weights that stay in 4 or 8 bits, in groups of inputs that have a scale and a least value.
+"""Weights that stay in 4 or 8 bits, in groups of inputs that have a scale and a least value, or in
+bfloat16.
 
 They are multiplied with activations in float32 or bfloat16, exactly but for the order of the sum
 (`grouped.c`). The order is one for any number of rows: a row's result does not depend on the batch.
+In bfloat16, on two cores of an EPYC, a product takes 0.4 to 1.0 of oneDNN's time with 1 to 48 rows,
+1.0 with 128 and 1.2 with 512.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from pie_inference.layers.native import Product, library
 LANES = 16  # outputs of a block, and what groups are multiples of
 LEAST_BLOCKS = 4
 GROUP = 32  # inputs, of what we round ourselves
+BFLOAT16_GROUPS = (256, 128, 64, 32, 16)  # inputs that are summed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,30 @@ def packed(numbers: torch.Tensor, scales: torch.Tensor, least: torch.Tensor, bit
     made = Packed(data, out, inputs, group, bits, half)
     parts = [numbers.contiguous(), *(each.to(dtype).contiguous() for each in (scales, least))]
     _kernels().pack(made.product(), *(part.data_ptr() for part in parts), made.data.data_ptr())
+    return made
+
+
+def multiplies_bfloat16(weight: torch.Tensor) -> bool:
+    """Whether a weight `[out, in]` can be packed as it is, and its products are then as fast as
+    oneDNN's: on CPUs with instructions for bfloat16, but for those that have tiles (AMX) as well.
+    """
+    known = weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and weight.dim() == 2
+    return (
+        known
+        and fits(weight.shape[1], LANES)
+        and torch.cpu._is_avx512_bf16_supported()
+        and not torch.cpu._is_amx_tile_supported()
+        and library() is not None
+    )
+
+
+def as_it_is(weight: torch.Tensor) -> Packed:
+    """A weight `[out, in]` in bfloat16, of which `multiplies_bfloat16` is true."""
+    out, inputs = weight.shape
+    group = max(size for size in BFLOAT16_GROUPS if inputs % size == 0)
+    data = torch.empty(max(-(-out // LANES), LEAST_BLOCKS), inputs * LANES * 2, dtype=torch.uint8)
+    made = Packed(data, out, inputs, group, bits=16, half=False)
+    _kernels().pack(made.product(), weight.contiguous().data_ptr(), None, None, data.data_ptr())
     return made
 
 

@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 import torch
 
 from pie_inference.layers.fixed_rows import FixedRows
-from pie_inference.layers.grouped import GroupedLinear, Packed
+from pie_inference.layers.grouped import GroupedLinear, Packed, as_it_is, multiplies_bfloat16
 from pie_inference.layers.layer_norm import LayerNorm
 from pie_inference.layers.linear import Int8Linear, Linear, linear, worth_int8
 from pie_inference.layers.lora import LinearSite
@@ -41,7 +41,9 @@ class Table:
         return self.weight.index_select(0, wanted)
 
     def product(self, bias: torch.Tensor | None = None) -> Linear:
-        """That with the weight, and the bias `[n]`."""
+        """That with the weight, and the bias `[n]`. What it packs, rows are taken from as well."""
+        if isinstance(self.weight, torch.Tensor) and multiplies_bfloat16(self.weight):
+            self.weight = as_it_is(self.weight)
         if isinstance(self.weight, Packed):
             return GroupedLinear([self.weight], bias)
         return product(self.weight, bias, self._fixed)
@@ -54,6 +56,8 @@ class Table:
 
 def product(weight: torch.Tensor, bias: torch.Tensor | None, fixed: bool) -> Linear:
     """That with a weight, whose rows are independent if `fixed`."""
+    if multiplies_bfloat16(weight):
+        return GroupedLinear([as_it_is(weight)], bias)
     made = linear(weight, bias)
     return FixedRows(made, weight.shape[1], weight.dtype) if fixed else made
 
