@@ -20,7 +20,7 @@ from transformers import LogitsProcessorList, generation
 from inferlet import DeviceSampler, device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.sampling.noise import coins
-from pie_inference.sampling.pool import Choices, Program
+from pie_inference.sampling.pool import Choices
 from pie_py.device_programs.bound import Bound, bind
 from pie_py.device_programs.program import program_for
 
@@ -262,9 +262,7 @@ class Bench(SamplerRows):
     def set(self, slot: int, sampler: ProgramSampler) -> None:
         """Makes a sampler whose seed is its slot."""
         numbers, seeds = np.array([[1, 1, 0]], np.float32), np.array([[slot, 0]], np.uint32)
-        self.pool.set(
-            ints([slot]), numbers, ints([0]), seeds, ints([slot]), [Program()], [bound(sampler)]
-        )
+        self.pool.set(ints([slot]), numbers, ints([0]), seeds, ints([slot]), [bound(sampler)])
 
     def seen(self, logits: torch.Tensor, steps: list[int]) -> list[Row]:
         """What the programs of the first slots make of logits."""
@@ -272,8 +270,6 @@ class Bench(SamplerRows):
         choices = Choices(
             ints(range(count)),
             np.array(steps, np.uint32),
-            ints([-1] * count),
-            np.zeros((0, 2), np.uint32),
             np.array([[slot % 3, -1] for slot in range(count)], np.int32),
             self.kept,
         )
@@ -383,10 +379,10 @@ def drawn(
     """The token that a program chooses of logits `[1, vocabulary]`."""
     pool = bench.pool
     numbers, seeds = np.array([[1, 1, 0]], np.float32), np.array([[seed, 0]], np.uint32)
-    pool.set(ints([0]), numbers, ints([0]), seeds, ints([0]), [Program()], [bound(sampler)])
+    pool.set(ints([0]), numbers, ints([0]), seeds, ints([0]), [bound(sampler)])
     bench.feed(0, tokens)
-    nothing = np.zeros((0, 2), np.uint32), np.zeros((0, 2), np.int32), bench.kept
-    choices = Choices(ints([0]), np.zeros(1, np.uint32), ints([-1]), *nothing)
+    nothing = np.zeros((0, 2), np.int32), bench.kept
+    choices = Choices(ints([0]), np.zeros(1, np.uint32), *nothing)
     return int(pool.choose_by_program(choices, logits)[0])
 
 
