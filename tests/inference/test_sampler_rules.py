@@ -13,19 +13,41 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from support.model_rig import ints
-from support.rule_rows import VOCABULARY, Row, SamplerRows, chances, keep, ranked
 from transformers import LogitsProcessorList, generation
 
 from inferlet import DeviceSampler, device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.sampling.noise import coins
-from pie_inference.sampling.pool import Choices
+from pie_inference.sampling.pool import Choices, SamplerPool
+from pie_inference.sampling.remembered import SavedLogits
 from pie_py.device_programs.bound import Bound, bind
 from pie_py.device_programs.program import program_for
 
+VOCABULARY = 64
+CPU = torch.device("cpu")
+Row = NDArray[np.float64]
 WORD = 2**64 - 1
-Rule = Callable[[Tensor], Tensor]
+
+
+def chances(row: Row) -> Row:
+    """The probabilities of logits."""
+    weights = np.exp(row - row.max())
+    found: Row = weights / weights.sum()
+    return found
+
+
+def keep(row: Row, kept: list[int]) -> Row:
+    """The logits with all other tokens ruled out."""
+    out = np.full_like(row, -np.inf)
+    out[kept] = row[kept]
+    return out
+
+
+def ranked(row: Row) -> list[int]:
+    """Tokens from the likeliest on; of equal ones the first."""
+    return sorted(range(len(row)), key=lambda t: (-row[t], t))
 
 
 def hashed(start: int, number: int) -> int:
@@ -258,7 +280,26 @@ def bound(sampler: ProgramSampler) -> Bound:
     return bind(program_for(sampler.text, VOCABULARY), sampler.given, VOCABULARY)
 
 
-class Bench(SamplerRows):
+class Bench:
+    """Samplers of a pool, one after the other in slots and rows."""
+
+    def __init__(self) -> None:
+        self.pool = SamplerPool(VOCABULARY, CPU, 16)
+        self.kept = SavedLogits(VOCABULARY, CPU)
+
+    def feed(self, slot: int, tokens: list[int], chosen: int = 0) -> None:
+        """Gives a sampler tokens, of which it has chosen so many before."""
+        count = len(tokens)
+        places = np.arange(chosen, chosen + count)
+        left = np.arange(count)[::-1]
+        self.pool.feed(
+            np.full(count, slot, np.int32), ints(tokens), np.zeros(count, np.bool_), places, left
+        )
+
+    def choose(self, slot: int, step: int, token: int) -> None:
+        """Notes what a sampler has chosen."""
+        self.pool.note(ints([slot]), np.array([step], np.uint32), torch.tensor([token]))
+
     def set(self, slot: int, sampler: ProgramSampler) -> None:
         """Makes a sampler whose seed is its slot."""
         numbers, seeds = np.array([[1, 1, 0]], np.float32), np.array([[slot, 0]], np.uint32)

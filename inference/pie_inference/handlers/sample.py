@@ -12,7 +12,7 @@ from pie_inference.device import DeviceFuture, completed, upload, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
 from pie_inference.sampling.choose import choose, top_tokens
-from pie_inference.sampling.pool import Choices, SamplerPool, allowed
+from pie_inference.sampling.pool import Choices, SamplerPool
 from pie_py.device_programs.language import MOST_BESIDE
 from pie_py.wire.plan import (
     LOGIT_ROWS,
@@ -149,7 +149,7 @@ def _sample_rows(
     logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, programmed.size > 0)
     wanted = logits
     if masked.size:
-        may = allowed(batch.masks[batch.masked[rows][masked]], pool)
+        may = _allowed(batch.masks[batch.masked[rows][masked]], pool)
         index = upload_index(masked, model.device)
         wanted = logits.clone()
         wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
@@ -159,6 +159,14 @@ def _sample_rows(
         logprobs = logprobs - whole
     pool.note(samplers, choices.steps, tokens)
     return [tokens, logprobs, *by_programs, *_top(batch.top[rows], logits, whole)]
+
+
+def _allowed(words: NDArray[np.uint32], pool: SamplerPool) -> torch.Tensor:
+    """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32`."""
+    octets = upload(np.ascontiguousarray(words).view(np.uint8), pool.device)
+    shifts = torch.arange(8, dtype=torch.uint8, device=pool.device)
+    bits = (octets[:, :, None] >> shifts) & 1
+    return bits.flatten(1)[:, : pool.vocabulary].bool()
 
 
 def _chosen(

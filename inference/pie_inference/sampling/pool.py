@@ -176,11 +176,3 @@ class SamplerPool:
         """Forgets what samplers have chosen last."""
         if samplers.size:
             self.tokens[upload_index(samplers, self.device)] = -1
-
-
-def allowed(words: NDArray[np.uint32], pool: SamplerPool) -> torch.Tensor:
-    """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32`."""
-    octets = upload(np.ascontiguousarray(words).view(np.uint8), pool.device)
-    shifts = torch.arange(8, dtype=torch.uint8, device=pool.device)
-    bits = (octets[:, :, None] >> shifts) & 1
-    return bits.flatten(1)[:, : pool.vocabulary].bool()
