@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pie_inference.device import DeviceFuture, completed, upload, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
-from pie_inference.sampling.choose import choose, top_tokens
+from pie_inference.sampling.choose import NOTHING, choose, top_tokens
 from pie_inference.sampling.pool import Choices, SamplerPool
 from pie_py.device_programs.language import MOST_BESIDE
 from pie_py.wire.plan import (
@@ -122,6 +122,8 @@ def _why_not(token: int | None, node: int, vocabulary: int) -> str:
         return RULED_OUT
     if 0 <= token < vocabulary:
         why = "which the grammar or mask rules out"
+    elif token == NOTHING:
+        why = "which is none: it rules out all that the grammar or mask allows"
     else:
         why = f"which is not in the vocabulary (0 to {vocabulary - 1})"
     return f"the device program chose token {token}, {why}: node {node}, int []"
