@@ -522,10 +522,10 @@ class Programs(RuleBasedStateMachine):
     def create_sampler(
         self,
         data: st.DataObject,
-        seed: int,
         presence: float,
-        top: int,
         bias: dict[int, float],
+        seed: int = 5,
+        top: int = 1,
     ) -> None:
         lane = self._lane(data)
         if lane is None:
@@ -597,6 +597,19 @@ class Programs(RuleBasedStateMachine):
         assert error == (None if step else "invalid-argument")
         if error is None:
             lane.embeds[embed] = (self.values.token(sampler.last), position)
+
+    @rule(data=st.data(), presence=st.sampled_from([0.0, 0.5]), times=st.integers(1, 3))
+    def generate(self, data: st.DataObject, presence: float, times: int) -> None:
+        """What samplers are for: choices that depend on what was chosen and fed before."""
+        self._turn = self._lane(data)
+        if self._turn is not None and self._turn.embeds:
+            self.embed(data)
+            self.create_sampler(data, presence, {7: 2.5})
+            for place in range(times):
+                self.feed_sampler(data, [place], data.draw(st.booleans()))
+                self.sample(data, None)
+                self.embed_sampled(data, place)
+        self._turn = None
 
     @rule(data=st.data())
     def cancel_sample(self, data: st.DataObject) -> None:
