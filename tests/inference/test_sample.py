@@ -217,9 +217,12 @@ def test_masks(rig: Rig) -> None:
             [0, 1, 2, 3],
             [0, 1, 2, 3],
             steps=[step] * 4,
+            top=[2] * 4,
             masks={0: [7], 1: list(range(10, 20)), 3: [vocabulary - 1, 0]},
         )
         assert not refused
+        best = [np.argsort(-logits_of(rig, i), kind="stable")[:2].tolist() for i in range(4)]
+        assert found.top_tokens.tolist() == best  # of the model's own distribution
         assert found.tokens[0] == 7
         assert 10 <= found.tokens[1] < 20
         assert found.tokens[3] in (0, vocabulary - 1)
