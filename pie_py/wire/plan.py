@@ -30,10 +30,6 @@ def _no_words() -> Uint32:
     return np.zeros(0, np.uint32)
 
 
-def _no_numbers() -> Float32:
-    return np.zeros(0, np.float32)
-
-
 @dataclass(slots=True)
 class EmbedText:
     """Writes the token embedding and the position of `n` tokens into embeds."""
@@ -155,19 +151,10 @@ class SetSampler:
 
     kind: ClassVar[str] = "set_sampler"
     samplers: Int32  # [n] slots
-    numbers: Float32  # [n, 3] temperature, top-p, min-p of the choice itself
+    numbers: Float32  # [n, 3] temperature, top-p, min-p
     top_k: Int32  # [n] 0 is all
     seeds: Uint32  # [n, 2] low and high word
-    rows: Int32  # [n] rows of the memory of tokens, or -1: no operation needs them
-    # What is done to the logits before, see `pie_py.wire.operations`; empty if nothing is.
-    operation_starts: Int32 = field(
-        default_factory=_nothing
-    )  # [n + 1] offsets into the three below
-    operations: Int32 = field(default_factory=_nothing)  # [o] each sampler's in their order
-    arguments: Float32 = field(default_factory=_no_numbers)  # [o, ARGUMENTS]
-    token_starts: Int32 = field(default_factory=_nothing)  # [o + 1] offsets into the two below
-    tokens: Int32 = field(default_factory=_nothing)  # [t] of operations, distinct within one
-    values: Float32 = field(default_factory=_no_numbers)  # [t] of each token
+    rows: Int32  # [n] rows of the memory of tokens, or -1: no program reads them
     # Device programs instead, see `pie_py.wire.device_programs`; empty if none is one.
     # [n] which text, or -1; or [2 * n], then those of the stage `attend`, which are beside
     programs: Int32 = field(default_factory=_nothing)
@@ -180,7 +167,7 @@ class SetSampler:
 
 @dataclass(slots=True)
 class FeedSampler:
-    """Tells `n` samplers of tokens that they did not choose, for their penalties."""
+    """Tells `n` samplers of tokens that they did not choose, for programs that look back."""
 
     kind: ClassVar[str] = "feed_sampler"
     samplers: Int32  # [n]
@@ -209,6 +196,9 @@ class WriteState:
     names: Int32  # [n] numbers of the program's names
     lengths: Int32  # [n] bytes of each value
     values: Uint32  # each padded to whole words
+
+
+LOGIT_ROWS = 256  # that a worker keeps for choices to read
 
 
 @dataclass(slots=True)

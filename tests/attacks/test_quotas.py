@@ -7,6 +7,7 @@ from support.rig import Rig, runtime
 from support.rpc_world import Server as Clients
 from support.scheduler_fixtures import Guest, Server
 
+from inferlet import DeviceSampler
 from pie_control.api import allocate, sample, session
 from pie_control.instances.instance import InstanceState
 from pie_control.rpc import sessions
@@ -129,7 +130,7 @@ def test_one_user_leaves_embeds_samplers_and_exports_to_others() -> None:
     with failure("limit-exceeded", "your instances have 4 samplers"):
         sample.create_sampler(second.instance, second.queue, "{}")
     sample.create_sampler(victim.instance, victim.queue, "{}")
-    remembers = '{"repetition_penalty": 1.1}'
+    remembers = DeviceSampler(repetition_penalty=1.1).to_json()
     rows = Server(quota=Quota(), samplers=8, count_rows=4)
     hog, other = (Guest(rows, rows.launch(user)) for user in ("mallory", "victim"))
     for guest in (hog, hog, other, other):

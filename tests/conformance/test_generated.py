@@ -10,7 +10,6 @@ import pytest
 from pie_py.build.generate import OUTPUTS, REPOSITORY, comments, pages, source, stale
 from pie_py.build.generate.comments import spell
 from pie_py.build.generate.source import GenerateError
-from pie_py.wire.operations import ALL_PARAMETERS, PARAMETERS, Operation, Parameter
 
 BEFORE = "    /// The bytes of every token"  # within the interface `tokenize`
 COUNT = """\
@@ -51,7 +50,7 @@ def test_generated_files_are_up_to_date() -> None:
 
 
 def test_every_generated_file_says_so_in_its_first_line() -> None:
-    parts = {"sdk/wit/inferlet.wit", "docs/protocol.md", "docs/device-programs.md"}  # lists in them
+    parts = {"docs/protocol.md", "docs/device-programs.md"}  # lists in them
     for path in set(OUTPUTS) - parts:
         first = (REPOSITORY / path).read_text(encoding="utf-8").partition("\n")[0]
         assert "by `python -m pie_py.build.generate`; do not edit." in first, path
@@ -73,22 +72,6 @@ def test_a_new_function_is_in_all_files(declare: Callable[[str], None]) -> None:
     assert f'"count-tokens": {signature}' in changed["control/pie_control/api/signatures.py"]
     page = pages.render_api()  # of the site
     assert "| How many tokens a text has, as `tokenize.tokenize` tells them. |" in page
-
-
-def test_a_new_parameter_of_the_sampler_is_in_the_contract(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    top_a = Parameter("top_a", "share of the squared likeliest probability", most=1)
-    monkeypatch.setitem(PARAMETERS, Operation.MIN_P, (*PARAMETERS[Operation.MIN_P], top_a))
-    monkeypatch.setitem(ALL_PARAMETERS, top_a.name, top_a)
-    source.contract.cache_clear()
-    changed = stale()
-    source.contract.cache_clear()
-    for path, text in {
-        "sdk/wit/inferlet.wit": "`top_a` (0): share of the squared likeliest",
-        "sdk/python/inferlet/raw/__init__.py": "`top_a` (0): share of",
-    }.items():
-        assert text in changed[path], path
 
 
 def test_a_new_function_that_gives_a_future_can_be_awaited(declare: Callable[[str], None]) -> None:

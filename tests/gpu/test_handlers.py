@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.checkpoints import make_adapter, make_llama
-from support.engine_plans import NONE, begin, decoding, forward, landed, sample, samplers
+from support.engine_plans import BUILT_IN, NONE, begin, decoding, forward, landed, sample, samplers
 from support.model_rig import ints
 
 from pie_inference.serving.engine import Engine
@@ -103,6 +103,7 @@ def test_every_kind_of_batch(folder: Path, fused_sampling: bool) -> None:
     for step in range(4):
         both.run(
             sample(8, step, 1000),
+            sample(BUILT_IN, step, 1000),
             FeedSampler(ints([5]), ints([0]), np.zeros(1, np.uint32), ints([0, 2]), ints([7, 8])),
         )
     sampled = EmbedSampled(ints(range(8)), ints(range(40, 48)), ints(range(500, 508)))

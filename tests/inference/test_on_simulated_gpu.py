@@ -118,7 +118,7 @@ RULES = """
 """
 FUSED_SAMPLING = """
     test_tokens_are_those_of_the_cpu test_a_batch_of_all_kinds test_masks
-    test_log_probabilities_are_those_before_penalties
+    test_log_probabilities_are_those_before_masks
     test_what_is_no_number_counts_as_ruled_out test_a_search_among_neighbouring_numbers_ends
 """
 WAITS = """

@@ -1,5 +1,5 @@
-"""The sample handlers: penalties, biases, masks, log-probabilities, tokens that only the device
-knows.
+"""The sample handlers: samplers with programs and without, masks, log-probabilities, tokens that
+only the device knows.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from numpy.typing import NDArray
 from support.checkpoints import make_llama
 from support.model_rig import Rig, ints, offsets
 
+from inferlet import DeviceSampler
+from inferlet.device import ProgramSampler
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.embeds import UNKNOWN
-from pie_inference.sampling.pool import Program, SamplerPool
-from pie_py.wire.operations import Operation, Step, packed
+from pie_inference.sampling.pool import SamplerPool
+from pie_py.device_programs.bound import Bound, bind
+from pie_py.device_programs.program import program_for
+from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import (
     Clear,
     EmbedSampled,
@@ -48,45 +52,31 @@ def logits_of(rig: Rig, embed: int) -> NDArray[np.float64]:
     return rig.model.network.logits(rig.model.embeds.hidden[embed : embed + 1])[0].double().numpy()
 
 
+def bound(sampler: DeviceSampler, vocabulary: int) -> Bound | None:
+    """The device program that a sampler needs."""
+    program = sampler.resolved()
+    if not isinstance(program, ProgramSampler):
+        return None
+    return bind(program_for(program.text, vocabulary), program.given, vocabulary)
+
+
 @torch.inference_mode()
 def put(
-    rig: Rig,
-    slot: int,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    repetition: float = 1.0,
-    presence: float = 0.0,
-    frequency: float = 0.0,
-    top_k: int = 0,
-    seed: int = 0,
-    row: int = -1,
-    bias: dict[int, float] | None = None,
+    rig: Rig, slot: int, temperature: float = 1.0, seed: int = 0, row: int = -1, **fields: Any
 ) -> None:
+    """Puts a `DeviceSampler` with these fields into a slot."""
+    sampler = DeviceSampler(temperature=temperature, **fields)
     handlers.set_sampler(
         rig.model,
         SetSampler(
             samplers=ints([slot]),
-            numbers=np.array([[temperature, top_p, min_p]], np.float32),
-            top_k=ints([top_k]),
+            numbers=np.array([[temperature, sampler.top_p, sampler.min_p]], np.float32),
+            top_k=ints([sampler.top_k]),
             seeds=np.array([[seed & 0xFFFFFFFF, seed >> 32]], np.uint32),
             rows=ints([row]),
-            **packed([adjusting(repetition, presence, frequency, row, bias or {})]),
+            **packed([bound(sampler, rig.model.description.vocab_size)]),
         ),
     )
-
-
-def adjusting(
-    repetition: float, presence: float, frequency: float, row: int, bias: dict[int, float]
-) -> list[Step]:
-    steps = [Step(Operation.LOGIT_BIAS, (), list(bias.items()))] if bias else []
-    if row >= 0:
-        steps += [
-            Step(Operation.REPETITION_PENALTY, [repetition]),
-            Step(Operation.PRESENCE_PENALTY, [presence]),
-            Step(Operation.FREQUENCY_PENALTY, [frequency]),
-        ]
-    return steps
 
 
 @torch.inference_mode()
@@ -142,7 +132,7 @@ def draw(
 
 def test_greedy_with_log_probabilities_of_the_models_own_distribution(rig: Rig) -> None:
     put(rig, 0, **GREEDY)
-    put(rig, 1, 0.3, bias={5: 100.0})
+    put(rig, 1, 0.3, logit_bias={5: 100.0})
     put(rig, 2, **GREEDY)
     found, refused = draw(rig, [0, 1, 2], [0, 1, 2], top=[0, 3, 5])
     assert not refused
@@ -174,9 +164,9 @@ def test_greedy_rows_alone_get_what_they_get_beside_others(rig: Rig) -> None:
 
 
 def test_a_sampler_set_anew_has_forgotten(rig: Rig) -> None:
-    put(rig, 0, 0.0, presence=100.0, row=0, bias={3: 50.0})
+    put(rig, 0, 0.0, presence_penalty=100.0, row=0, logit_bias={3: 50.0})
     assert draw(rig, [0], [0])[0].tokens[0] == 3
-    put(rig, 0, 0.0, presence=100.0, row=0)
+    put(rig, 0, 0.0, presence_penalty=100.0, row=0)
     best = logits_of(rig, 0).argmax()
     assert draw(rig, [0], [0])[0].tokens[0] == best
     assert draw(rig, [0], [0])[0].tokens[0] != best
@@ -201,22 +191,25 @@ def test_what_a_step_asks_of_its_samplers_is_what_they_were_set_to(
     made: list[tuple[int, float, float, int, int, bool]], asked: set[int]
 ) -> None:
     pool = SamplerPool(300, torch.device("cpu"), 4)
-    adjusts, draws = [False] * 4, [False] * 4
+    by_program, draws = [False] * 4, [False] * 4
     for slot, temperature, top_p, top_k, row, biased in made:
         numbers = np.array([[temperature, top_p, 0]], np.float32)
-        operations = (Operation.LOGIT_BIAS,) * biased + (Operation.PRESENCE_PENALTY,) * (row >= 0)
+        sampler = DeviceSampler(
+            logit_bias={3: 1.0} if biased else {}, presence_penalty=0.5 * (row >= 0)
+        )
         seeds = np.zeros((1, 2), np.uint32)
-        pool.set(ints([slot]), numbers, ints([top_k]), seeds, ints([row]), [Program(operations)])
-        adjusts[slot] = biased or row >= 0
+        pool.set(ints([slot]), numbers, ints([top_k]), seeds, ints([row]), [bound(sampler, 300)])
+        by_program[slot] = biased or row >= 0
         draws[slot] = temperature > 0 and top_p > 0 and top_k != 1
     some = ints(sorted(asked))
-    assert pool.adjusting[some].any() == any(adjusts[slot] for slot in asked)
+    assert pool.device_programs.has[some].any() == any(by_program[slot] for slot in asked)
     assert pool.drawing[some].any() == any(draws[slot] for slot in asked)
 
 
 def test_masks(rig: Rig) -> None:
     vocabulary = rig.model.description.vocab_size
-    for slot in range(4):
+    put(rig, 0, 2.0, top_k=1)  # the likeliest of those that the mask allows
+    for slot in range(1, 4):
         put(rig, slot, 2.0, seed=slot)
     for step in range(20):
         found, refused = draw(
@@ -224,9 +217,12 @@ def test_masks(rig: Rig) -> None:
             [0, 1, 2, 3],
             [0, 1, 2, 3],
             steps=[step] * 4,
+            top=[2] * 4,
             masks={0: [7], 1: list(range(10, 20)), 3: [vocabulary - 1, 0]},
         )
         assert not refused
+        best = [np.argsort(-logits_of(rig, i), kind="stable")[:2].tolist() for i in range(4)]
+        assert found.top_tokens.tolist() == best  # of the model's own distribution
         assert found.tokens[0] == 7
         assert 10 <= found.tokens[1] < 20
         assert found.tokens[3] in (0, vocabulary - 1)
@@ -236,13 +232,15 @@ def test_nothing_left_to_choose_is_told_of_that_row_alone(rig: Rig) -> None:
     vocabulary = rig.model.description.vocab_size
     never = dict.fromkeys(range(vocabulary), -np.inf)
     put(rig, 0, **GREEDY)
-    put(rig, 1, 1.0, bias=never)
-    put(rig, 2, 1.0, bias={5: -np.inf})
+    put(rig, 1, 1.0, logit_bias=never)
+    put(rig, 2, 1.0, logit_bias={5: -np.inf})
     put(rig, 3, **GREEDY)
     found, refused = draw(rig, [0, 1, 2, 3], [0, 1, 2, 3], masks={2: [5], 3: []})
     assert found.tokens.tolist() == [int(logits_of(rig, 0).argmax()), -1, -1, -1]
     assert list(refused) == [1, 2, 3]
-    assert "ruled out" in refused[1]
+    assert "chose token -1" in refused[1]  # that is none: the sampler's program says so
+    assert "chose token -1" in refused[2]
+    assert "ruled out" in refused[3]
     with torch.inference_mode():
         missing = handlers.embed_sampled(
             rig.model, EmbedSampled(ints([0, 1]), ints([0, 0]), ints([20, 21]))
@@ -256,7 +254,7 @@ def test_the_same_seed_gives_the_same_tokens_in_any_slot_batch_and_order(rig: Ri
     assert len(set(alone)) > 3
     put(rig, 3, 1.5, seed=2**63 + 5)
     put(rig, 1, 0.7, top_k=3, seed=1)
-    put(rig, 2, 0.7, top_p=0.5, row=0, frequency=0.1)
+    put(rig, 2, 0.7, top_p=0.5, row=0, frequency_penalty=0.1)
     for i in reversed(range(12)):
         found, _ = draw(rig, [0, 1, 4], [1, 2, 3], steps=[0, 0, i])
         assert found.tokens[2] == alone[i]
@@ -331,8 +329,6 @@ def test_what_the_worker_refuses(rig: Rig) -> None:
         put(rig, size)
     with pytest.raises(BadBatch, match="row"):
         put(rig, 0, row=rig.model.samplers.count_rows)
-    with pytest.raises(BadBatch, match="token"):
-        put(rig, 0, bias={100_000: 1.0})
     with pytest.raises(BadBatch, match="token"):
         feed(rig, 0, [100_000], True)
     with pytest.raises(BadBatch, match="position"):

@@ -13,19 +13,42 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from support.model_rig import ints
-from support.rule_rows import VOCABULARY, Row, SamplerRows, chances, keep, ranked
 from transformers import LogitsProcessorList, generation
 
 from inferlet import DeviceSampler, device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
+from pie_inference.sampling.choose import choose
 from pie_inference.sampling.noise import coins
-from pie_inference.sampling.pool import Choices, Program
+from pie_inference.sampling.pool import Choices, SamplerPool
+from pie_inference.sampling.remembered import SavedLogits
 from pie_py.device_programs.bound import Bound, bind
 from pie_py.device_programs.program import program_for
 
+VOCABULARY = 64
+CPU = torch.device("cpu")
+Row = NDArray[np.float64]
 WORD = 2**64 - 1
-Rule = Callable[[Tensor], Tensor]
+
+
+def chances(row: Row) -> Row:
+    """The probabilities of logits."""
+    weights = np.exp(row - row.max())
+    found: Row = weights / weights.sum()
+    return found
+
+
+def keep(row: Row, kept: list[int]) -> Row:
+    """The logits with all other tokens ruled out."""
+    out = np.full_like(row, -np.inf)
+    out[kept] = row[kept]
+    return out
+
+
+def ranked(row: Row) -> list[int]:
+    """Tokens from the likeliest on; of equal ones the first."""
+    return sorted(range(len(row)), key=lambda t: (-row[t], t))
 
 
 def hashed(start: int, number: int) -> int:
@@ -258,13 +281,30 @@ def bound(sampler: ProgramSampler) -> Bound:
     return bind(program_for(sampler.text, VOCABULARY), sampler.given, VOCABULARY)
 
 
-class Bench(SamplerRows):
+class Bench:
+    """Samplers of a pool, one after the other in slots and rows."""
+
+    def __init__(self) -> None:
+        self.pool = SamplerPool(VOCABULARY, CPU, 16)
+        self.kept = SavedLogits(VOCABULARY, CPU)
+
+    def feed(self, slot: int, tokens: list[int], chosen: int = 0) -> None:
+        """Gives a sampler tokens, of which it has chosen so many before."""
+        count = len(tokens)
+        places = np.arange(chosen, chosen + count)
+        left = np.arange(count)[::-1]
+        self.pool.feed(
+            np.full(count, slot, np.int32), ints(tokens), np.zeros(count, np.bool_), places, left
+        )
+
+    def choose(self, slot: int, step: int, token: int) -> None:
+        """Notes what a sampler has chosen."""
+        self.pool.note(ints([slot]), np.array([step], np.uint32), torch.tensor([token]))
+
     def set(self, slot: int, sampler: ProgramSampler) -> None:
         """Makes a sampler whose seed is its slot."""
         numbers, seeds = np.array([[1, 1, 0]], np.float32), np.array([[slot, 0]], np.uint32)
-        self.pool.set(
-            ints([slot]), numbers, ints([0]), seeds, ints([slot]), [Program()], [bound(sampler)]
-        )
+        self.pool.set(ints([slot]), numbers, ints([0]), seeds, ints([slot]), [bound(sampler)])
 
     def seen(self, logits: torch.Tensor, steps: list[int]) -> list[Row]:
         """What the programs of the first slots make of logits."""
@@ -272,8 +312,6 @@ class Bench(SamplerRows):
         choices = Choices(
             ints(range(count)),
             np.array(steps, np.uint32),
-            ints([-1] * count),
-            np.zeros((0, 2), np.uint32),
             np.array([[slot % 3, -1] for slot in range(count)], np.int32),
             self.kept,
         )
@@ -345,7 +383,9 @@ FIELDS: dict[str, tuple[Any, Any]] = {
 
 
 def test_sets_of_fields_are_those_of_transformers() -> None:
-    """The token that `DeviceSampler` draws is that of the race among what `transformers` leaves."""
+    """The token that `DeviceSampler` draws, by a program or as the worker itself chooses, is that
+    of the race among what `transformers` leaves.
+    """
     draw, programs = np.random.default_rng(0), 0
     for _ in range(300):
         bench = Bench()
@@ -363,30 +403,35 @@ def test_sets_of_fields_are_those_of_transformers() -> None:
                 fields[name] = value
                 theirs.append(FIELDS[name][1](value))
         sampler = DeviceSampler(**fields).resolved()
-        if not isinstance(sampler, ProgramSampler):
-            continue
-        programs += 1
+        programs += isinstance(sampler, ProgramSampler)
         kept = theirs(torch.tensor([tokens]), logits.clone())
         for seed in range(4):
             assert drawn(bench, sampler, tokens, logits, seed) == drawn(
                 bench, RACE, tokens, kept, seed
             ), fields
-    assert programs > 200
+    assert 200 < programs < 290
 
 
 RACE = device.program(lambda logits: device.draw(logits))()
 
 
 def drawn(
-    bench: Bench, sampler: ProgramSampler, tokens: list[int], logits: torch.Tensor, seed: int
+    bench: Bench,
+    sampler: ProgramSampler | DeviceSampler,
+    tokens: list[int],
+    logits: torch.Tensor,
+    seed: int,
 ) -> int:
-    """The token that a program chooses of logits `[1, vocabulary]`."""
-    pool = bench.pool
-    numbers, seeds = np.array([[1, 1, 0]], np.float32), np.array([[seed, 0]], np.uint32)
-    pool.set(ints([0]), numbers, ints([0]), seeds, ints([0]), [Program()], [bound(sampler)])
+    """The token that a sampler chooses of logits `[1, vocabulary]`."""
+    pool, slot, first = bench.pool, ints([0]), np.zeros(1, np.uint32)
+    program = bound(sampler) if isinstance(sampler, ProgramSampler) else None
+    own = sampler if isinstance(sampler, DeviceSampler) else DeviceSampler()
+    numbers = np.array([[own.temperature, own.top_p, own.min_p]], np.float32)
+    pool.set(slot, numbers, ints([own.top_k]), np.array([[seed, 0]], np.uint32), slot, [program])
+    if program is None:
+        return int(choose(logits, pool.parameters(slot, first))[0])
     bench.feed(0, tokens)
-    nothing = np.zeros((0, 2), np.uint32), np.zeros((0, 2), np.int32), bench.kept
-    choices = Choices(ints([0]), np.zeros(1, np.uint32), ints([-1]), *nothing)
+    choices = Choices(slot, first, np.zeros((0, 2), np.int32), bench.kept)
     return int(pool.choose_by_program(choices, logits)[0])
 
 

@@ -6,7 +6,6 @@ forward at a time: distributions, greedy tokens, attention, through adapters and
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from support.plain_llama import Node, PlainLlama, causal
 from support.random_programs import PAGE, Programs, outcome
 from support.scheduler_fixtures import Guest, Server
 
+from inferlet import DeviceSampler
 from pie_control.api import sample, text
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
@@ -173,14 +173,8 @@ class NumericPrograms(Programs):
         lane = self._lane(data)
         if lane is None:
             return
-        parameters = {
-            "temperature": 0,
-            "presence_penalty": presence,
-            "logit_bias": {str(token): value for token, value in bias.items()},
-        }
-        handle, error = outcome(
-            sample.create_sampler, lane.instance, lane.queue, json.dumps(parameters)
-        )
+        made = DeviceSampler(temperature=0, presence_penalty=presence, logit_bias=bias)
+        handle, error = outcome(sample.create_sampler, lane.instance, lane.queue, made.to_json())
         assert error in (None, "out-of-resources")
         if error is None:
             lane.samplers[handle] = [Greedy(presence, bias), 0, 0]

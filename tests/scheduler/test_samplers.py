@@ -9,18 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_worker import Sampler
+from support.fake_worker import Sampler, program_facts
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
-from inferlet import device
+from inferlet import DeviceSampler, device
+from inferlet.device import ProgramSampler
 from pie_control.api import allocate, sample, text
 from pie_control.api.sample import enqueue_sample
 from pie_control.api.sampler_parameters import read_parameters
 from pie_control.commands.sample import TokenMask
 from pie_control.errors import ApiError
-from pie_py.wire.operations import Operation
+from pie_py.device_programs.bound import Bound, bind
+from pie_py.device_programs.program import program_for
 from pie_py.wire.plan import SetSampler
+
+PENALIZED = DeviceSampler(presence_penalty=1).to_json()  # it remembers tokens
 
 
 def ready_guest(server: Server, tokens: int = 3) -> tuple[Guest, list[int], int]:
@@ -48,7 +52,7 @@ def test_limits_of_an_instance_and_of_the_model() -> None:
         guest.sampler()
     other = Guest(server)
     for _ in range(5):
-        other.sampler('{"frequency_penalty": 0.5}')
+        other.sampler(PENALIZED)
     with refused("out-of-resources"):
         other.sampler()  # of eight, all are in use
     server.drain()
@@ -101,13 +105,13 @@ def test_an_operator_bounds_what_is_seen_of_a_distribution() -> None:
 def test_rows_of_counts_run_out_before_samplers_do() -> None:
     server = Server(count_rows=1)
     guest = Guest(server)
-    first = guest.sampler('{"presence_penalty": 1}')
+    first = guest.sampler(PENALIZED)
     with pytest.raises(ApiError, match=r"^out-of-resources: .*penalties"):
-        guest.sampler('{"presence_penalty": 1}')
+        guest.sampler(PENALIZED)
     guest.sampler()
     sample.destroy_sampler(guest.instance, guest.queue, first)
     server.drain()
-    guest.sampler('{"presence_penalty": 1}')
+    guest.sampler(PENALIZED)
 
 
 def test_samples_of_several_are_one_batch_and_of_one_sampler_are_not() -> None:
@@ -261,14 +265,27 @@ def test_seeds_are_the_guests_or_differ() -> None:
     assert all(isinstance(sampler, Sampler) for sampler in server.worker.samplers.values())
 
 
-def test_biases_reach_the_worker() -> None:
+def test_numbers_and_programs_with_their_values_reach_the_worker() -> None:
     server = Server()
     guest = Guest(server)
-    guest.sampler(json.dumps({"logit_bias": {"7": None, "9": -1.5}, "top_k": 4}))
+    guest.sampler('{"temperature": 0.5, "top_k": 4, "top_p": 0.75, "min_p": 0.25}')
+    guest.sampler(biased({7: None, 9: -1.5}).to_json())
     server.drain()
-    [sampler] = server.worker.samplers.values()
-    assert sampler.facts[3] == ((Operation.LOGIT_BIAS, 0, (7, -np.inf), (9, -1.5)),)
-    assert sampler.facts[1] == 4
+    plain, programmed = server.worker.samplers.values()
+    assert plain.facts[:2] == ((0.5, 0.75, 0.25), 4)
+    assert plain.facts[3] is None
+    assert programmed.facts[3] == program_facts(bound(biased({7: None, 9: -1.5})))
+    assert programmed.facts[3] != program_facts(bound(biased({7: None, 9: 1.5})))
+
+
+def biased(biases: dict[int, float | None]) -> ProgramSampler:
+    made = DeviceSampler(logit_bias=biases).resolved()
+    assert isinstance(made, ProgramSampler)
+    return made
+
+
+def bound(program: ProgramSampler) -> Bound:
+    return bind(program_for(program.text, 1000), program.given, 1000)
 
 
 # Truncated pages
@@ -324,7 +341,7 @@ def test_what_was_queued_before_reads_the_slots_as_they_were() -> None:
 def test_batches_of_fed_tokens_are_bounded() -> None:
     server = Server()
     guest = Guest(server)
-    samplers = [guest.sampler('{"presence_penalty": 1}') for _ in range(4)]
+    samplers = [guest.sampler(PENALIZED) for _ in range(4)]
     server.drain()
     batches(server)
     for handle, count in zip(samplers, (20, 4, 1, 100), strict=True):  # 24 tokens a batch
@@ -368,20 +385,25 @@ def test_a_step_is_queued_as_a_whole_or_not_at_all() -> None:
 # Texts of samplers that were read before
 
 
-def test_a_text_read_again_stands_for_the_same_in_each_vocabulary() -> None:
-    text = json.dumps({"temperature": 0.5, "allowed_tokens": [7], "top_k": 3})
-    first, again = read_parameters(text, 10), read_parameters(text, 10)
+def test_a_text_read_again_stands_for_the_same() -> None:
+    text = json.dumps({"temperature": 0.5, "top_k": 3})
+    first, again = read_parameters(text), read_parameters(text)
     assert first == again
-    for _ in range(2):
-        with pytest.raises(ApiError, match="token 7 is outside the vocabulary"):
-            read_parameters(text, 7)
-    assert read_parameters(text, 10) == first
+    assert (first.numbers, first.top_k) == ((0.5, 1, 0), 3)
+    with pytest.raises(ApiError, match="4096 at most"):
+        read_parameters(text + " " * 4096)
 
 
 def test_a_wrong_text_is_refused_each_time() -> None:
     for _ in range(2):
         with pytest.raises(ApiError, match="temperature"):
-            read_parameters('{"temperature": -1}', 10)
+            read_parameters('{"temperature": -1}')
+
+
+@pytest.mark.parametrize("name", ["presence_penalty", "logit_bias", "allowed_tokens", "order"])
+def test_what_is_a_device_program_is_told_of_a_parameter_that_there_is_not(name: str) -> None:
+    with pytest.raises(ApiError, match=f"^invalid-argument: .*{name}: .* is a device program"):
+        read_parameters(json.dumps({name: 1}))
 
 
 def test_samplers_of_one_text_without_a_seed_have_seeds_of_their_own() -> None:

@@ -16,6 +16,7 @@ from support.puppets import Puppet, PuppetProgram
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
+from inferlet import DeviceSampler
 from pie_control.instances.turns import Executor
 from pie_control.scheduler.adaptive import Adaptive
 from pie_control.scheduler.policy import load_policy
@@ -24,6 +25,7 @@ from pie_control.worker.dispatcher import Dispatcher
 from pie_py.config.plugins import UnknownPolicy
 from pie_py.wire.plan import BatchResult, Forward, PlanResult, Sample
 
+PENALIZED = DeviceSampler(seed=1, presence_penalty=0.5).to_json()
 Program = Iterator[int]  # yields futures, each to be ready before it goes on
 
 
@@ -106,7 +108,7 @@ class Prepared(Guest):
         self.held = self.filled(1)
         self.held += self.pages(9)
         self.ring = [self.embeds(1)[0], self.embeds(1)[0]]
-        self.draws = self.sampler('{"seed": 1, "presence_penalty": 0.5}')
+        self.draws = self.sampler(PENALIZED)
         self.got: list[int] = []
 
 
@@ -339,7 +341,7 @@ def test_a_failure_reaches_the_dependants_in_the_second_plan() -> None:
         guest.take_sample(futures[1])
     runtime.take(guest.instance, mark)  # it has been told
     assert guest.instance.queued_commands == 0
-    fresh = guest.sampler('{"seed": 1, "presence_penalty": 0.5}')
+    fresh = guest.sampler(PENALIZED)
     guest.embed([5], 1, [guest.ring[0], 1])
     again = guest.sample(guest.ring[0], fresh)
     server.drain()

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.sdk_rig import BOS, Rig, TextWorker, continuation
+from support.fake_worker import Value
+from support.sdk_rig import BOS, Rig, TextSampler, TextWorker, continuation
 
 # A program is a list of operations on a few contexts. It tells after each of them all that can be known
 # of the context, and at last what each context goes on with.
@@ -277,21 +278,22 @@ return out
     assert out[4] == continuation([97] * 3 + out[3], 3)
 
 
+class ProgramsChooseNothing(TextSampler):
+    """Device programs rule out every token."""
+
+    def pick(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
+        return None if self.facts[3] else super().pick(value, step, mask, vocab)
+
+
 def test_a_choice_that_fails_leaves_the_context_usable(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The worker of these tests runs no device programs: biases that the server has built in.
+    monkeypatch.setattr(TextWorker, "sampler", ProgramsChooseNothing)
     body = """
-class Biased(DeviceSampler):
-    def resolved(self):
-        return self
-    def to_json(self):
-        biases = ", ".join(f'"{token}": null' for token in range(97, 123))
-        return '{"temperature": 0, "logit_bias": {' + biases + '}}'
 out = []
 for ahead in (True, False):
     ctx = Context(model).fill("ab")
-    none = Biased()
+    none = DeviceSampler(temperature=0, logit_bias=dict.fromkeys(range(97, 123)))
     try:
         await ctx.generate(none, max_tokens=5, run_ahead=ahead).collect_tokens()
     except PieError as error:

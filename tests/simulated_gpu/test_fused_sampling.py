@@ -36,7 +36,6 @@ def chosen(
     given_parameters: Parameters,
     masked: list[int] | None = None,
     masks: NDArray[np.uint32] = NO_MASKS,
-    wanted: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens and log-probabilities `[n]`, on the host; the tokens are kept for the samplers,
     too.
@@ -46,8 +45,7 @@ def chosen(
     rows = np.full(count, -1, np.int32) if masked is None else np.array(masked, np.int32)
     table = fused.table(given_parameters, samplers, samplers + 7, rows)
     assert fused.embeds_of(table).tolist() == (samplers + 7).tolist()
-    raw = logits.to("cuda")
-    found = fused.choose(raw, raw if wanted is None else wanted.to("cuda"), table, masks).cpu()
+    found = fused.choose(logits.to("cuda"), table, masks).cpu()
     assert torch.equal(fused._chosen[:count].cpu().flip(0), found[0].long())
     return found[0].long(), found[1].view(torch.float32)
 
@@ -121,11 +119,12 @@ def test_masks(fused: FusedSampling) -> None:
             torch.testing.assert_close(logprobs[:3], exact[:3], atol=1e-5, rtol=1e-5)
 
 
-def test_log_probabilities_are_those_before_penalties(fused: FusedSampling) -> None:
+def test_log_probabilities_are_those_before_masks(fused: FusedSampling) -> None:
     logits = torch.stack([make_logits(300, seed) for seed in range(3)])
-    wanted = logits.clone()
-    wanted[:, 17] += 50
-    tokens, logprobs = chosen(fused, logits.bfloat16(), parameters(3, top_p=0.9), wanted=wanted)
+    mask = np.zeros((1, 10), np.uint32)
+    mask[0, 0] = 1 << 17
+    how = parameters(3, top_p=0.9)
+    tokens, logprobs = chosen(fused, logits.bfloat16(), how, [0] * 3, mask)
     assert tokens.tolist() == [17] * 3
     exact = logits.bfloat16().float().log_softmax(1)[:, 17]
     torch.testing.assert_close(logprobs, exact, atol=1e-4, rtol=1e-4)

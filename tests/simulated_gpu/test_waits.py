@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support.checkpoints import make_adapter, make_llama
-from support.engine_plans import begin, decoding, forward, landed, sample, samplers
+from support.engine_plans import BUILT_IN, begin, decoding, forward, landed, sample, samplers
 from support.families import make_family
 from support.image_batches import embed_image
 from support.image_checkpoints import make_image_checkpoint
@@ -150,7 +150,7 @@ def test_sampling_of_every_kind(engine: Engine, top_p: float) -> None:
     assert not waits(engine, chosen)
     for step in range(2):
         fed = FeedSampler(ints([5]), ints([0]), np.zeros(1, np.uint32), ints([0, 1]), ints([7]))
-        assert not waits(engine, sample(8, step, 1000), fed)
+        assert not waits(engine, sample(8, step, 1000), sample(BUILT_IN, step, 1000), fed)
     assert not waits(engine, EmbedSampled(ints(range(3)), ints([40] * 3), ints(range(3))))
 
 

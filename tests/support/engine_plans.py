@@ -9,8 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from inferlet import DeviceSampler, device
+from inferlet import samplers as rules
+from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.serving.engine import Engine
-from pie_py.wire.operations import Operation, Step, packed
+from pie_py.device_programs.bound import bind
+from pie_py.device_programs.program import read_program
+from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import (
     Batch,
     BatchResult,
@@ -25,6 +30,19 @@ from pie_py.wire.plan import (
 from support.model_rig import ints, offsets, tokens_of
 
 NONE = ints([])
+VOCABULARY = 512
+BUILT_IN = 5  # of `samplers`: the first ones, which the worker has a kernel for
+
+
+@device.program
+def odd_order(logits: Tensor, state: State) -> Tensor:
+    """Rules in an order that no `DeviceSampler` has."""
+    logits = rules.presence_penalty(logits, 0.2) / 0.7
+    logits = rules.min_p(rules.top_p(rules.top_k(logits, 60), 0.95), 0.001)
+    return device.draw(rules.logit_bias(logits, state.tokens, state.values))
+
+
+_PENALIZED = DeviceSampler(repetition_penalty=1.3, presence_penalty=0.2, frequency_penalty=0.1)
 
 
 def landed(engine: Engine, plan: Plan) -> list[BatchResult]:
@@ -70,7 +88,7 @@ def forward(
 
 
 def samplers(count: int) -> SetSampler:
-    """Eight or more, of every kind: greedy, free, top-k, top-p, min-p, and operations."""
+    """Eight or more, of every kind: greedy, free, top-k, top-p, min-p, and device programs."""
     numbers = np.tile(np.array([1.0, 1.0, 0.0], np.float32), (count, 1))
     numbers[0, 0] = 0.0
     numbers[3, 1] = 0.7
@@ -79,21 +97,16 @@ def samplers(count: int) -> SetSampler:
     top_k[2] = 5
     rows = np.full(count, -1, np.int32)
     rows[5], rows[7] = 0, 1
-    steps: list[list[Step]] = [[] for _ in range(count)]
-    steps[5] = [
-        Step(Operation.REPETITION_PENALTY, [1.3]),
-        Step(Operation.PRESENCE_PENALTY, [0.2]),
-        Step(Operation.FREQUENCY_PENALTY, [0.1]),
-    ]
-    steps[6] = [Step(Operation.LOGIT_BIAS, (), [(9, 50.0), (11, 49.0)])]
-    steps[7] = [
-        Step(Operation.PRESENCE_PENALTY, [0.2]),
-        Step(Operation.MASK),
-        Step(Operation.TEMPERATURE, [0.7]),
-        Step(Operation.TOP_K, [60]),
-        Step(Operation.TOP_P, [0.95]),
-        Step(Operation.MIN_P, [0.001]),
-        Step(Operation.LOGIT_BIAS, (), [(9, 5.0)]),
+    programs = {
+        5: _PENALIZED.resolved(),
+        6: DeviceSampler(logit_bias={9: 50.0, 11: 49.0}).resolved(),
+        7: odd_order(tokens=[9], values=[5.0]),
+    }
+    bound = [
+        bind(read_program(one.text), one.given, VOCABULARY)
+        if isinstance(one := programs.get(i), ProgramSampler)
+        else None
+        for i in range(count)
     ]
     return SetSampler(
         samplers=ints(range(count)),
@@ -101,12 +114,12 @@ def samplers(count: int) -> SetSampler:
         top_k=top_k,
         seeds=np.arange(2 * count, dtype=np.uint32).reshape(count, 2),
         rows=rows,
-        **packed(steps),
+        **packed(bound),
     )
 
 
 def sample(count: int, step: int, embed: int) -> Sample:
-    masks = np.zeros((1, -(-512 // 32)), np.uint32)
+    masks = np.zeros((1, -(-VOCABULARY // 32)), np.uint32)
     masks[0, 1] = 0b1100
     masked = np.full(count, -1, np.int32)
     masked[-1] = 0

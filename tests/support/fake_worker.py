@@ -15,7 +15,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_py.wire.device_programs import packed_states
+from pie_py.device_programs.bound import Bound
+from pie_py.wire.device_programs import packed_states, unpacked
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     DETAILS,
@@ -137,6 +138,13 @@ def attention(columns: int, observed: int, rows: int) -> list[float]:
 def distribution(value: Value, k: int, vocab: int) -> list[int]:
     """The most likely tokens after a value."""
     return [(abs(value) + i) % vocab for i in range(k)]
+
+
+def program_facts(bound: Bound | None) -> tuple[int, int] | None:
+    """A device program's text and values, as far as its choices are concerned: another program,
+    or other values, make other choices.
+    """
+    return bound and (zlib.crc32(bound.program.text.encode()), zlib.crc32(bound.values))
 
 
 @dataclass
@@ -381,21 +389,16 @@ class FakeWorker:
         rows = [row for row in batch.rows.tolist() if row >= 0]
         assert len(set(rows)) == len(rows)
         assert all(row < self.facts.count_rows for row in rows)
+        programs = unpacked(batch, self.facts.vocab_size)
         for i, slot in enumerate(batch.samplers.tolist()):
-            steps = range(*(batch.operation_starts[i : i + 2].tolist() or (0, 0)))
             facts = (
                 tuple(batch.numbers[i].tolist()),
                 int(batch.top_k[i]),
                 int(batch.seeds[i, 0]) + (int(batch.seeds[i, 1]) << 32),
-                tuple(self._step(batch, at) for at in steps),
+                program_facts(programs[i]),
             )
             self.samplers[slot] = self.sampler(facts, bool(batch.rows[i] >= 0))
         return BatchResult()
-
-    def _step(self, batch: SetSampler, at: int) -> tuple[object, ...]:
-        part = slice(*batch.token_starts[at : at + 2].tolist())
-        pairs = zip(batch.tokens[part].tolist(), batch.values[part].tolist(), strict=True)
-        return int(batch.operations[at]), *batch.arguments[at].tolist(), *pairs
 
     def feed_sampler(self, batch: FeedSampler) -> BatchResult:
         self._note("feed_sampler", len(batch.samplers), len(batch.tokens))

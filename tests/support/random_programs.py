@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,11 +9,22 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from inferlet import DeviceSampler
+from inferlet.device import ProgramSampler
 from pie_control.api import allocate, forward, introspect, sample, text
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_py.wire.operations import ARGUMENTS, Operation
-from support.fake_worker import Sampler, Slot, attention, distribution, embedded, run_forward
+from pie_py.device_programs.bound import bind
+from pie_py.device_programs.program import program_for
+from support.fake_worker import (
+    Sampler,
+    Slot,
+    attention,
+    distribution,
+    embedded,
+    program_facts,
+    run_forward,
+)
 from support.rig import adapter, offload, runtime
 from support.scheduler_fixtures import Server
 
@@ -512,31 +522,24 @@ class Programs(RuleBasedStateMachine):
     def create_sampler(
         self,
         data: st.DataObject,
-        seed: int,
         presence: float,
-        top: int,
         bias: dict[int, float],
+        seed: int = 5,
+        top: int = 1,
     ) -> None:
         lane = self._lane(data)
         if lane is None:
             return
-        parameters = {
-            "seed": seed,
-            "presence_penalty": presence,
-            "logprobs": top,
-            "logit_bias": {str(token): value for token, value in bias.items()},
-        }
-        pool = self.server.service.samplers
+        made = DeviceSampler(seed=seed, presence_penalty=presence, logprobs=top, logit_bias=bias)
+        pool, vocab = self.server.service.samplers, self.server.facts.vocab_size
         full = not pool.slots.free or (presence != 0 and not pool.rows.free)
-        handle, error = outcome(
-            sample.create_sampler, lane.instance, lane.queue, json.dumps(parameters)
-        )
+        handle, error = outcome(sample.create_sampler, lane.instance, lane.queue, made.to_json())
         assert error == ("out-of-resources" if full else None)
         if error is None:
-            biased = (Operation.LOGIT_BIAS, *[0.0] * ARGUMENTS, *bias.items())
-            penalised = (Operation.PRESENCE_PENALTY, presence, *[0.0] * (ARGUMENTS - 1))
-            steps = (biased,) * bool(bias) + (penalised,) * bool(presence)
-            facts = ((1.0, 1.0, 0.0), 0, seed, steps)
+            program, bound = made.resolved(), None
+            if isinstance(program, ProgramSampler):
+                bound = bind(program_for(program.text, vocab), program.given, vocab)
+            facts = ((1.0, 1.0, 0.0), 0, seed, program_facts(bound))
             lane.samplers[handle] = [Sampler(facts, presence != 0), 0, top]
 
     @rule(data=st.data())
@@ -594,6 +597,19 @@ class Programs(RuleBasedStateMachine):
         assert error == (None if step else "invalid-argument")
         if error is None:
             lane.embeds[embed] = (self.values.token(sampler.last), position)
+
+    @rule(data=st.data(), presence=st.sampled_from([0.0, 0.5]), times=st.integers(1, 3))
+    def generate(self, data: st.DataObject, presence: float, times: int) -> None:
+        """What samplers are for: choices that depend on what was chosen and fed before."""
+        self._turn = self._lane(data)
+        if self._turn is not None and self._turn.embeds:
+            self.embed(data)
+            self.create_sampler(data, presence, {7: 2.5})
+            for place in range(times):
+                self.feed_sampler(data, [place], data.draw(st.booleans()))
+                self.sample(data, None)
+                self.embed_sampled(data, place)
+        self._turn = None
 
     @rule(data=st.data())
     def cancel_sample(self, data: st.DataObject) -> None:

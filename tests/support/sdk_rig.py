@@ -95,21 +95,15 @@ class TextSampler(Sampler):
     """Greedy at temperature 0, else one of the likelier tokens by a hash of all it knows."""
 
     def pick(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
-        """The next token, or None if every likely one is banned; of any if a mask says which."""
+        """The next token, a likely one, or of any that a mask allows; None if it allows none."""
         numbers: Any = self.facts[0]
-        steps: Any = self.facts[3]
-        banned = {part[0] for step in steps for part in step if isinstance(part, tuple)}
         rank = 0
         if numbers[0] or self.counts:
             # Not `hash`: it mixes a tuple so little that two seeds may agree for a whole text.
             known = repr((self.facts, self.history, step)).encode()
             rank = blake2b(known, digest_size=1).digest()[0] % 4
-        allowed = [
-            token
-            for other in range(vocab if mask else 26)
-            if (token := likely(value, other)) not in banned
-            and (not mask or mask[token // 32] >> token % 32 & 1)
-        ]
+        tokens = [likely(value, other) for other in range(vocab if mask else 26)]
+        allowed = [token for token in tokens if not mask or mask[token // 32] >> token % 32 & 1]
         return allowed[min(rank, len(allowed) - 1)] if allowed else None
 
 

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pie_control.api.sampler_parameters import AnyParameters
 from pie_control.errors import ApiError
 from pie_py.device_programs.bound import Bound, bind, bind_some
 from pie_py.device_programs.program import Program, ProgramFault, program_for
 from pie_py.wire.plan import ModelDescription
 
-MOST_LOGPROBS = 256
 MOST_TEXT = 1 << 21  # characters of the JSON
 
 
-class ProgramParameters(BaseModel):
+class ProgramParameters(AnyParameters):
     """The parameters of a sampler that is a device program."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
     program: str
-    given: dict[str, Any] = {}
-    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] = 0
+    given: dict[str, Any] = Field(default_factory=dict)
 
 
 def read_values(program: Program, text: str, vocabulary: int) -> dict[int, bytes]:

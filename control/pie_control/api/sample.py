@@ -10,13 +10,12 @@ from typing import Any
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of
 from pie_control.api.device_programs import (
-    ProgramParameters,
     read_program_parameters,
     read_values,
     take_attend,
 )
 from pie_control.api.forward import check_step, queue_step
-from pie_control.api.sampler_parameters import NO_RULE, SamplerParameters, read_parameters
+from pie_control.api.sampler_parameters import PLAIN, AnyParameters, read_parameters
 from pie_control.api.text import check_distribution
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.sample import (
@@ -49,17 +48,17 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     facts = target.model.description
     vocabulary = facts.vocab_size
     parameters, attend = take_attend(parameters, facts)
-    wanted: SamplerParameters | ProgramParameters
-    bound, rule = None, NO_RULE
+    wanted: AnyParameters
+    bound, rule = None, PLAIN
     if '"program"' in parameters:
         wanted, bound = read_program_parameters(parameters, vocabulary)
     else:
-        wanted, rule = read_parameters(parameters, vocabulary)
+        wanted = rule = read_parameters(parameters)
     if wanted.logprobs:
         check_distribution(instance, wanted.logprobs)
     target.queue.check_room()
     program = None if bound is None else bound.program
-    remembers = rule.remembers if program is None else program.uses(*REMEMBERED)
+    remembers = program is not None and program.uses(*REMEMBERED)
     program_bytes = 0 if program is None else program.given_bytes(vocabulary, VERSIONS)
     if attend is not None:
         longest = min(facts.max_position, facts.kv_pages * facts.page_size)
@@ -86,9 +85,7 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         cost=cost,
     )
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
-    command = SetSamplerCommand(
-        sampler, rule.numbers, rule.top_k, seed, rule.steps, bound, attend, pool.freed
-    )
+    command = SetSamplerCommand(sampler, rule.numbers, rule.top_k, seed, bound, attend, pool.freed)
     target.scheduler.enqueue(target.queue, command)
     return handle
 
@@ -135,7 +132,7 @@ def destroy_sampler(instance: Instance, queue: int, sampler: int) -> None:
 def feed_sampler(
     instance: Instance, queue: int, sampler: int, tokens: list[int], generated: bool
 ) -> None:
-    """Tells a sampler of tokens that it did not choose, for its penalties."""
+    """Tells a sampler of tokens that it did not choose, for a device program that looks back."""
     target = queue_of(instance, queue, "sample")
     found = target.space.samplers.find(sampler)
     facts = target.model.description

@@ -25,7 +25,7 @@ from pie_control.commands.command import (
 from pie_control.errors import ApiError, Code
 from pie_control.instances.futures import Future
 from pie_control.resources.samplers import LogitRow, Sampler
-from pie_py.wire.operations import OTHERS
+from pie_py.device_programs.language import MOST_BESIDE
 from pie_py.wire.plan import (
     BatchResult,
     EmbedSampled,
@@ -196,7 +196,7 @@ def _rows(commands: Sequence[SampleCommand]) -> Int32:
     """The rows that each mixes in, as `Sample` wants them: -1 for none, -2 for one that failed."""
     if not any(command.mixed for command in commands):
         return NOTHING
-    rows = np.full((len(commands), OTHERS), -1, np.int32)
+    rows = np.full((len(commands), MOST_BESIDE), -1, np.int32)
     for row, command in zip(rows, commands, strict=True):
         row[: len(command.mixed)] = [-2 if one.failed else one.row for one in command.mixed]
     return rows

@@ -23,7 +23,6 @@ from pie_control.resources.samplers import Sampler
 from pie_py.device_programs.bound import Bound, state_json
 from pie_py.device_programs.program import MOST_NODES, Program
 from pie_py.wire import device_programs
-from pie_py.wire.operations import Step, packed
 from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler, WriteState
 
 if TYPE_CHECKING:
@@ -36,10 +35,9 @@ class SetSamplerCommand(Command):
 
     kind: ClassVar[str] = SetSampler.kind
     sampler: Sampler
-    numbers: list[float]  # temperature, top-p, min-p of the choice itself
+    numbers: tuple[float, float, float]  # temperature, top-p, min-p
     top_k: int
     seed: int  # 64 bits
-    steps: Sequence[Step]  # before
     program: Bound | None  # which chooses instead of all that
     attend: Bound | None  # which chooses what is read
     freed: set[int]  # slots of the pool whose device programs are over
@@ -58,7 +56,6 @@ class SetSamplerCommand(Command):
             top_k=int32([command.top_k for command in commands]),
             seeds=np.array(seeds, np.uint32),
             rows=int32([command.sampler.counts for command in commands]),
-            **packed([command.steps for command in commands]),
             **device_programs.packed(
                 [command.program for command in commands], [command.attend for command in commands]
             ),

@@ -12,7 +12,7 @@ from pie_control.models.model import ModelParts, ModelService
 from pie_control.models.tokenizer import TextCodec
 from pie_control.models.tokenizer_check import read_codec
 from pie_control.resources.pools import FreeList
-from pie_py.wire.operations import LOGIT_ROWS
+from pie_py.wire.plan import LOGIT_ROWS
 
 if TYPE_CHECKING:
     from pie_control.commands.run import RunCommand

@@ -12,7 +12,7 @@ from pie_control.resources.pools import FreeList
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS
 from pie_py.device_programs.program import Program
 from pie_py.device_programs.step_cost import FREE, StepCost
-from pie_py.wire.operations import LOGIT_ROWS
+from pie_py.wire.plan import LOGIT_ROWS
 
 NO_COUNTS = -1
 PROGRAM_BYTES = 256 << 20  # of a model's device programs: what they were given, and their state
@@ -56,7 +56,7 @@ class Sampler:
 
     slot: int  # in the worker's pool
     name: int  # after those of the embeds, so that the two never meet
-    counts: int  # row of remembered tokens that penalties and others need, or NO_COUNTS
+    counts: int  # row of remembered tokens that its device program reads, or NO_COUNTS
     mixes: int  # logits that each choice mixes into its own
     top: int  # most likely tokens reported with each sample
     program_bytes: int  # what the worker keeps of its device program

@@ -23,7 +23,7 @@ SEEDS = 2**53  # integers that JSON's readers agree on
 
 
 def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> dict[str, Any]:
-    """How tokens are chosen: the parameters of the contract's `create-sampler`.
+    """How tokens are chosen: fields of the SDKs' `DeviceSampler`.
 
     Raises:
         Problem: 400 naming the field that is wrong.

@@ -59,8 +59,7 @@ class FusedSampling:
             *np.zeros((1, 1), np.uint32),
         )
         table = self.table(parameters, _NONE, _NONE, _NONE - 1)
-        for wanted in (logits, logits.float()):
-            self.choose(logits, wanted, table, np.zeros((0, 0), np.uint32))
+        self.choose(logits, table, np.zeros((0, 0), np.uint32))
 
     def table(
         self, parameters: Parameters, samplers: Int32, embeds: Int32, masked: Int32
@@ -88,22 +87,16 @@ class FusedSampling:
         return table[self._kernels.EMBED.value]
 
     def choose(
-        self,
-        raw: torch.Tensor,
-        wanted: torch.Tensor,
-        table: torch.Tensor,
-        masks: NDArray[np.uint32],
+        self, logits: torch.Tensor, table: torch.Tensor, masks: NDArray[np.uint32]
     ) -> torch.Tensor:
         """Tokens, also put into the pool, and the bits of their log-probabilities: int32 `[2, n]`.
 
         Args:
-            raw: the model's logits `[n, vocabulary]`: log-probabilities are theirs.
-            wanted: those to choose by, before masks.
+            logits: of the model, `[n, vocabulary]`: log-probabilities are theirs, before masks.
             table: of the rows.
             masks: `[masks, words]`; bit `t % 32` of word `t // 32` allows token `t`.
         """
-        k, (count, vocabulary), device = self._kernels, raw.shape, raw.device
-        raw, wanted = raw.contiguous(), wanted.contiguous()
+        k, (count, vocabulary), device = self._kernels, logits.shape, logits.device
         blocks = -(-vocabulary // k.RACE_BLOCK)
         numbers = torch.empty((k.NUMBERS, count, blocks), dtype=torch.float32, device=device)
         ids = torch.empty((k.IDS, count, blocks), dtype=torch.int32, device=device)
@@ -112,7 +105,7 @@ class FusedSampling:
         if masks.size:
             bits = upload(np.ascontiguousarray(masks).view(np.int32), device)
         words = masks.shape[1]
-        both = (raw, wanted, table, bits, numbers, ids)
+        both = (logits.contiguous(), table, bits, numbers, ids)
         k.race[count, blocks](
             *both,
             count,

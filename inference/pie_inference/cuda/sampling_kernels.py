@@ -55,8 +55,7 @@ _EXACT = tl.constexpr(1e-6)  # a difference of logits that moves no weight by mo
 
 @triton.jit(do_not_specialize=_SIZES)
 def race(
-    raw,
-    wanted,
+    logits,
     parameters,
     masks,
     numbers,
@@ -70,8 +69,7 @@ def race(
     winner.
 
     Args:
-        raw: logits `[n, VOCABULARY]` of the model.
-        wanted: the same with biases and penalties.
+        logits: `[n, VOCABULARY]`, of the model.
         parameters: int32 `[FIELDS, n]`.
         masks: int32 `[masks, words]`, a bit per token that may be chosen.
         numbers: float32 `[NUMBERS, n, blocks]`, to be written.
@@ -87,13 +85,13 @@ def race(
     size = count * blocks
     tokens = block * BLOCK + tl.arange(0, BLOCK)
 
-    own = _read(raw, masks, row, -1, words, tokens, VOCABULARY)
+    own = _read(logits, masks, row, -1, words, tokens, VOCABULARY)
     high = tl.max(own, 0)
     tl.store(numbers + HIGH * size, high)
     tl.store(numbers + TOTAL * size, tl.sum(tl.exp(own - _finite(high)), 0))
 
     mask = tl.load(parameters + MASK * count + row)
-    values = _read(wanted, masks, row, mask, words, tokens, VOCABULARY)
+    values = _read(logits, masks, row, mask, words, tokens, VOCABULARY)
     best = tl.max(values, 0)
     tl.store(numbers + BEST * size, best)
     tl.store(ids + LIKELIEST * size, _first(values == best, tokens, VOCABULARY))
@@ -110,8 +108,7 @@ def race(
 
 @triton.jit(do_not_specialize=_SIZES)
 def decide(
-    raw,
-    wanted,
+    logits,
     parameters,
     masks,
     numbers,
@@ -160,7 +157,7 @@ def decide(
             best,
             tl.sum(masses.to(tl.float64), 0),
             temperature,
-            wanted,
+            logits,
             parameters,
             masks,
             row,
@@ -174,7 +171,7 @@ def decide(
     totals = tl.load(numbers + TOTAL * size, mask=live, other=0.0)
     high = _finite(tl.max(highs, 0))
     whole = high + tl.log(tl.sum(totals * tl.exp(highs - high), 0))
-    logprob = tl.max(_read(raw, masks, row, -1, words, _alone(token), VOCABULARY), 0) - whole
+    logprob = tl.max(_read(logits, masks, row, -1, words, _alone(token), VOCABULARY), 0) - whole
     found = best > _NONE
     tl.store(out + row, tl.where(found, token, -1))
     tl.store(out + count + row, tl.where(found, logprob, 0.0).to(tl.int32, bitcast=True))
@@ -189,7 +186,7 @@ def _kept(
     best,
     mass,
     temperature,
-    wanted,
+    logits,
     parameters,
     masks,
     row,
@@ -212,14 +209,14 @@ def _kept(
     filtered = (top_k > 0) | (top_p < 1) | (floor > _NONE)
     searching = filtered & (token != likeliest)
     while searching:
-        value = tl.max(_read(wanted, masks, row, mask, words, _alone(token), VOCABULARY), 0)
+        value = tl.max(_read(logits, masks, row, mask, words, _alone(token), VOCABULARY), 0)
         many = 0
         above = mass * 0
         score = _NONE
         winner = likeliest
         for first in range(0, VOCABULARY, BLOCK):
             tokens = first + tl.arange(0, BLOCK)
-            values = _read(wanted, masks, row, mask, words, tokens, VOCABULARY)
+            values = _read(logits, masks, row, mask, words, tokens, VOCABULARY)
             over = (values > value) | ((values == value) & (tokens < token))
             here = tl.sum(over.to(tl.int32), 0)
             if here > 0:  # random numbers cost more than all else
@@ -249,7 +246,7 @@ def _kept(
                     value,
                     best,
                     temperature,
-                    wanted,
+                    logits,
                     masks,
                     row,
                     mask,
@@ -272,7 +269,7 @@ def _weight_of_top_k(
     value,
     best,
     temperature,
-    wanted,
+    logits,
     masks,
     row,
     mask,
@@ -294,7 +291,7 @@ def _weight_of_top_k(
         weight = above * 0
         for first in range(0, VOCABULARY, BLOCK):
             tokens = first + tl.arange(0, BLOCK)
-            values = _read(wanted, masks, row, mask, words, tokens, VOCABULARY)
+            values = _read(logits, masks, row, mask, words, tokens, VOCABULARY)
             over = values > middle
             found += tl.sum(over.to(tl.int32), 0)
             scaled = tl.where(over, (values - best) / temperature, _NONE)

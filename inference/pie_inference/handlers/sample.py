@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from pie_inference.device import DeviceFuture, completed, upload, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
-from pie_inference.sampling.choose import choose, top_tokens
-from pie_inference.sampling.operations import adjust
-from pie_inference.sampling.pool import Choices, SamplerPool, allowed
-from pie_py.wire.operations import LOGIT_ROWS, OTHERS
+from pie_inference.sampling.choose import NOTHING, choose, top_tokens
+from pie_inference.sampling.pool import Choices, SamplerPool
+from pie_py.device_programs.language import MOST_BESIDE
 from pie_py.wire.plan import (
+    LOGIT_ROWS,
     BatchResult,
     Distributions,
     Hidden,
@@ -31,14 +31,14 @@ if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs
     from pie_inference.cuda.fused_sampling import FusedSampling
 
 MAX_CELLS = 1 << 25  # rows times vocabulary handled at once: 128 MiB of logits
-RULED_OUT = "every token is ruled out: by the mask, by biases of minus infinity, or by both"
+RULED_OUT = "every token is ruled out: by the mask, or because no logit is a number"
 
 
 def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
     """Samples a token from each embed, and reports rows in which none was left to choose.
 
     Log-probabilities are those of the model's own distribution: the float32 softmax over the whole
-    vocabulary at temperature 1, before biases, penalties and masks.
+    vocabulary at temperature 1, before device programs and masks.
     """
     _check(model, batch)
     pool = model.samplers
@@ -122,6 +122,8 @@ def _why_not(token: int | None, node: int, vocabulary: int) -> str:
         return RULED_OUT
     if 0 <= token < vocabulary:
         why = "which the grammar or mask rules out"
+    elif token == NOTHING:
+        why = "which is none: it rules out all that the grammar or mask allows"
     else:
         why = f"which is not in the vocabulary (0 to {vocabulary - 1})"
     return f"the device program chose token {token}, {why}: node {node}, int []"
@@ -137,9 +139,8 @@ def _sample_rows(
     if model.fused_sampling is not None and not programmed.size:
         return _sample_fused(model, model.fused_sampling, batch, rows)
     raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
-    adjusted = bool(pool.adjusting[samplers].any())
     on_cpu = model.device.type == "cpu"
-    wants_no_more = not (adjusted or programmed.size or len(batch.masks) or batch.top[rows].any())
+    wants_no_more = not (programmed.size or len(batch.masks) or batch.top[rows].any())
     if on_cpu and wants_no_more and not pool.drawing[samplers].any():
         likeliest = _likeliest(raw)
         if likeliest is not None:
@@ -147,21 +148,27 @@ def _sample_rows(
             return list(likeliest)
     masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
     # Programs see what the model says, not only the differences.
-    logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, adjusted or programmed.size > 0)
+    logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, programmed.size > 0)
     wanted = logits
-    if masked.size or adjusted:
+    if masked.size:
+        may = _allowed(batch.masks[batch.masked[rows][masked]], pool)
+        index = upload_index(masked, model.device)
         wanted = logits.clone()
-        adjust(pool, wanted, choices)
-        if masked.size:
-            may = allowed(batch.masks[batch.masked[rows][masked]], pool)
-            index = upload_index(masked, model.device)
-            wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
+        wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
     tokens, by_programs = _chosen(pool, wanted, choices, programmed)
     logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
     if whole is not None:
         logprobs = logprobs - whole
     pool.note(samplers, choices.steps, tokens)
     return [tokens, logprobs, *by_programs, *_top(batch.top[rows], logits, whole)]
+
+
+def _allowed(words: NDArray[np.uint32], pool: SamplerPool) -> torch.Tensor:
+    """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32`."""
+    octets = upload(np.ascontiguousarray(words).view(np.uint8), pool.device)
+    shifts = torch.arange(8, dtype=torch.uint8, device=pool.device)
+    bits = (octets[:, :, None] >> shifts) & 1
+    return bits.flatten(1)[:, : pool.vocabulary].bool()
 
 
 def _chosen(
@@ -198,18 +205,14 @@ def _sample_fused(
     model: ServedModel, fused: FusedSampling, batch: Sample, rows: slice
 ) -> list[torch.Tensor]:
     """As `_sample_rows`; tokens and log-probabilities are one tensor."""
-    pool, samplers, choices = model.samplers, batch.samplers[rows], _choices(model, batch, rows)
-    parameters = pool.parameters(samplers, batch.steps[rows])
+    samplers = batch.samplers[rows]
+    parameters = model.samplers.parameters(samplers, batch.steps[rows])
     table = fused.table(parameters, samplers, batch.embeds[rows], batch.masked[rows])
-    raw = wanted = model.network.logits(model.embeds.hidden.index_select(0, fused.embeds_of(table)))
-    if pool.adjusting[samplers].any():
-        wanted = raw.to(torch.float32, copy=True)
-        adjust(pool, wanted, choices)
-    chosen = fused.choose(raw, wanted, table, batch.masks)
-    pool.remember(samplers, choices.steps, chosen[0])
+    raw = model.network.logits(model.embeds.hidden.index_select(0, fused.embeds_of(table)))
+    chosen = fused.choose(raw, table, batch.masks)
     if not batch.top[rows].any():
         return [chosen]
-    return [chosen, *_top(batch.top[rows], *_on_gpu(raw, adjusted=True))]
+    return [chosen, *_top(batch.top[rows], *_on_gpu(raw, exactly=True))]
 
 
 def _likeliest(raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -242,12 +245,12 @@ def _normalized(raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
     return logits, whole
 
 
-def _on_gpu(raw: torch.Tensor, adjusted: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _on_gpu(raw: torch.Tensor, exactly: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """As `_normalized`, without asking the device, and in one kernel where only differences matter.
 
     Then the log-probabilities are the logits. A row with what is no number has nothing else in it.
     """
-    if not adjusted:
+    if not exactly:
         return torch.log_softmax(raw, 1, torch.float32), None
     logits = raw.float().nan_to_num_(
         nan=-torch.inf, posinf=torch.finfo(torch.float32).max, neginf=-torch.inf
@@ -271,8 +274,6 @@ def _choices(model: ServedModel, batch: Sample, rows: slice) -> Choices:
     return Choices(
         batch.samplers[rows],
         batch.steps[rows],
-        batch.masked[rows],
-        batch.masks,
         batch.mixed[rows],
         model.saved_logits,
     )
@@ -287,7 +288,7 @@ def _check(model: ServedModel, batch: Sample) -> None:
     require_below("sample: mask + 1", batch.masked + 1, len(batch.masks) + 1)
     if batch.masks.ndim != 2 or (len(batch.masks) and batch.masks.shape[1] * 32 < vocabulary):
         raise BadBatch(f"sample: masks {batch.masks.shape} do not cover {vocabulary} tokens")
-    if batch.mixed.size and batch.mixed.shape != (batch.embeds.size, OTHERS):
+    if batch.mixed.size and batch.mixed.shape != (batch.embeds.size, MOST_BESIDE):
         raise BadBatch(f"sample: rows {batch.mixed.shape} to mix in")
     require_below("sample: saved row", batch.mixed.clip(0), LOGIT_ROWS)
     samplers = batch.samplers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,9 @@ from numpy.typing import NDArray
 from pie_inference.device import DeviceFuture
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
-from pie_inference.sampling.operations import OPERATIONS
-from pie_inference.sampling.pool import Program
 from pie_py.device_programs.language import REMEMBERED
 from pie_py.device_programs.program import ProgramFault
 from pie_py.wire.device_programs import packed_states, unpacked, unpacked_states
-from pie_py.wire.operations import COUNTING, Operation
 from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler, WriteState
 
 
@@ -26,12 +22,10 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
     pool = model.samplers
     count = batch.samplers.size
     require_lengths("set_sampler", batch.samplers, batch.top_k, batch.rows)
-    require_lengths("set_sampler: values", batch.tokens, batch.values)
     require_below("set_sampler: sampler", batch.samplers, pool.size)
     require_below("set_sampler: row + 1", batch.rows + 1, pool.count_rows + 1)
     if batch.numbers.shape != (count, 3) or batch.seeds.shape != (count, 2):
         raise BadBatch("set_sampler: numbers are not [n, 3], or seeds not [n, 2]")
-    programs = _programs(model, batch)
     require_lengths("set_sampler: freed", batch.freed)
     require_below("set_sampler: freed", batch.freed, pool.size)
     pool.device_programs.drop(batch.freed.tolist())
@@ -41,34 +35,11 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
     except ProgramFault as error:
         raise BadBatch(f"set_sampler: {error}") from None
     bound, attend = both[:count], both[count:] or [None] * count
-    remembering = [program.uses(COUNTING) for program in programs]
-    for i, one in enumerate(bound):
-        remembering[i] |= one is not None and one.program.uses(*REMEMBERED)
+    remembering = [one is not None and one.program.uses(*REMEMBERED) for one in bound]
     if (np.array(remembering, np.bool_) & (batch.rows < 0)).any():
-        raise BadBatch("set_sampler: an operation needs a row of remembered tokens")
-    pool.set(batch.samplers, batch.numbers, batch.top_k, batch.seeds, batch.rows, programs, bound)
+        raise BadBatch("set_sampler: a device program needs a row of remembered tokens")
+    pool.set(batch.samplers, batch.numbers, batch.top_k, batch.seeds, batch.rows, bound)
     pool.attend_programs.set(batch.samplers.tolist(), attend)
-
-
-def _programs(model: ServedModel, batch: SetSampler) -> list[Program]:
-    """What each sampler does to logits, copied, for the message does not stay."""
-    count, operations = batch.samplers.size, batch.operations.size
-    if not operations:
-        return [Program()] * count
-    require_offsets("set_sampler: operation_starts", batch.operation_starts, count, operations)
-    require_offsets("set_sampler: token_starts", batch.token_starts, operations, batch.tokens.size)
-    require_below("set_sampler: operation", batch.operations, len(OPERATIONS))
-    require_below("set_sampler: token", batch.tokens, model.network.shape.vocab_size)
-    found = []
-    for first, last in pairwise(batch.operation_starts.tolist()):
-        parts = [slice(*ends) for ends in pairwise(batch.token_starts[first : last + 1].tolist())]
-        program = Program(
-            tuple(map(Operation, batch.operations[first:last].tolist())),
-            batch.arguments[first:last].copy(),
-            [(batch.tokens[part].copy(), batch.values[part].copy()) for part in parts],
-        )
-        found.append(program)
-    return found
 
 
 def read_state(model: ServedModel, batch: ReadState) -> DeviceFuture[BatchResult]:
@@ -106,7 +77,7 @@ def write_state(model: ServedModel, batch: WriteState) -> None:
 
 
 def feed_sampler(model: ServedModel, batch: FeedSampler) -> None:
-    """Counts tokens for penalties."""
+    """Gives tokens to device programs that look back."""
     count = batch.samplers.size
     require_lengths("feed_sampler", batch.samplers, batch.generated, batch.steps)
     require_offsets("feed_sampler: starts", batch.starts, count, batch.tokens.size)

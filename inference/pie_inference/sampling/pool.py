@@ -1,9 +1,9 @@
-"""One model's pool of samplers: parameters, chosen tokens, and what they do to logits first."""
+"""One model's pool of samplers: parameters, device programs, and chosen tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,28 +15,11 @@ from pie_inference.sampling.choose import Parameters
 from pie_inference.sampling.device_programs import DevicePrograms, Some
 from pie_inference.sampling.remembered import RememberedTokens, SavedLogits
 from pie_py.device_programs.bound import Bound
-from pie_py.wire.operations import ARGUMENTS, COUNTING, HISTORY, Operation
+from pie_py.device_programs.language import MOST_NEWEST
 from pie_py.wire.plan import Float32, Int32
 
 SAMPLERS = 4096
-COUNT_MEMORY = 256 << 20  # bytes at most for the token counts of penalties
-
-
-def _no_arguments() -> Float32:
-    return np.zeros((0, ARGUMENTS), np.float32)
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What a sampler does to logits before a token is chosen."""
-
-    operations: tuple[Operation, ...] = ()
-    arguments: Float32 = field(default_factory=_no_arguments)  # [o, ARGUMENTS]
-    tokens: Sequence[tuple[Int32, Float32]] = ()  # of each operation, with their numbers
-
-    def uses(self, operations: frozenset[Operation]) -> bool:
-        """Whether it has one of them."""
-        return not operations.isdisjoint(self.operations)
+COUNT_MEMORY = 256 << 20  # bytes at most for the token counts of device programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +28,7 @@ class Choices:
 
     samplers: Int32  # [n]
     steps: NDArray[np.uint32]  # [n] how many tokens each sampler has chosen before
-    masked: Int32  # [n] row of masks, or -1
-    masks: NDArray[np.uint32]  # [m, w] bit t % 32 of word t // 32 allows token t
-    mixed: Int32  # [n, OTHERS] rows of saved logits, or -1; empty if there are none
+    mixed: Int32  # [n, MOST_BESIDE] rows of saved logits, or -1; empty if there are none
     saved: SavedLogits
 
     def others(self, index: int, rows: Some, vocabulary: int, device: torch.device) -> torch.Tensor:
@@ -62,14 +43,9 @@ class Choices:
         return Choices(
             self.samplers[rows],
             self.steps[rows],
-            self.masked[rows],
-            self.masks,
             self.mixed[rows] if self.mixed.size else self.mixed,
             self.saved,
         )
-
-
-_NOTHING = Program()
 
 
 class SamplerPool:
@@ -88,15 +64,13 @@ class SamplerPool:
         self.count_rows = min(size, max(1, COUNT_MEMORY // (4 * vocabulary)))
         self.tokens = torch.full((size,), -1, dtype=torch.int64, device=device)
         self.remembered = RememberedTokens(self.count_rows, vocabulary, device)
-        self.programs = [_NOTHING] * size
         self.rows: Int32 = np.full(size, -1, np.int32)
         self.given: NDArray[np.int64] = np.zeros(size, np.int64)  # tokens not chosen
         self.seeds: NDArray[np.uint64] = np.zeros(size, np.uint64)
         self._numbers: Float32 = np.zeros((size, 3), np.float32)
         self._top_k: NDArray[np.int64] = np.zeros(size, np.int64)
-        # What a step asks of all its samplers at once: whether each changes logits, does not just
-        # take the most likely token, counts tokens, and remembers the last ones.
-        self.adjusting: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        # What a step asks of all its samplers at once: whether each does not just take the most
+        # likely token, counts tokens, and remembers the last ones.
         self.drawing: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._counting: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._looking_back: NDArray[np.bool_] = np.zeros(size, np.bool_)
@@ -110,8 +84,7 @@ class SamplerPool:
         top_k: Int32,
         seeds: NDArray[np.uint32],
         rows: Int32,
-        programs: Sequence[Program],
-        device_programs: Sequence[Bound | None] = (),
+        programs: Sequence[Bound | None],
     ) -> None:
         """Puts new samplers into slots; the parameters are those of `SetSampler`."""
         self._numbers[samplers] = numbers
@@ -120,13 +93,9 @@ class SamplerPool:
         self.rows[samplers] = rows
         self.given[samplers] = 0
         self.forget(samplers)
-        for sampler, program in zip(samplers.tolist(), programs, strict=True):
-            self.programs[sampler] = program
-        self.adjusting[samplers] = [bool(program.operations) for program in programs]
-        self._counting[samplers] = [program.uses(COUNTING) for program in programs]
-        self._looking_back[samplers] = False
-        self.device_programs.set(samplers.tolist(), device_programs or [None] * samplers.size)
-        for sampler, bound in zip(samplers.tolist(), device_programs, strict=False):
+        self._counting[samplers] = self._looking_back[samplers] = False
+        self.device_programs.set(samplers.tolist(), programs)
+        for sampler, bound in zip(samplers.tolist(), programs, strict=True):
             if bound is not None:
                 self._counting[sampler] = bound.program.uses("counts", "given")
                 self._looking_back[sampler] = bound.program.uses("newest")
@@ -160,7 +129,7 @@ class SamplerPool:
             fresh, old = counted & generated, counted & ~generated
             self.remembered.count(rows[fresh], upload_index(tokens[fresh], self.device))
             self.remembered.count_given(rows[old], tokens[old])
-        newest = self._looking_back[samplers] & (left < HISTORY)
+        newest = self._looking_back[samplers] & (left < MOST_NEWEST)
         if newest.any():
             self.remembered.note(
                 rows[newest], known[newest], upload_index(tokens[newest], self.device)
@@ -192,10 +161,6 @@ class SamplerPool:
     def note(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:
         """Keeps, and remembers, what samplers have chosen: `[n]`, -1 for nothing."""
         self.tokens.index_copy_(0, upload_index(samplers, self.device), tokens)
-        self.remember(samplers, steps, tokens)
-
-    def remember(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:
-        """Remembers what samplers have chosen, `[n]`, for their operations."""
         counted = np.flatnonzero(self._counting[samplers])
         if counted.size:
             chosen = tokens[upload_index(counted, self.device)].to(torch.int64)
@@ -211,11 +176,3 @@ class SamplerPool:
         """Forgets what samplers have chosen last."""
         if samplers.size:
             self.tokens[upload_index(samplers, self.device)] = -1
-
-
-def allowed(words: NDArray[np.uint32], pool: SamplerPool) -> torch.Tensor:
-    """Bits of words `[n, w]` as booleans `[n, vocabulary]`: bit `t % 32` of word `t // 32`."""
-    octets = upload(np.ascontiguousarray(words).view(np.uint8), pool.device)
-    shifts = torch.arange(8, dtype=torch.uint8, device=pool.device)
-    bits = (octets[:, :, None] >> shifts) & 1
-    return bits.flatten(1)[:, : pool.vocabulary].bool()

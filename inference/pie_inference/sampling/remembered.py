@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.device import upload_index, zeros
-from pie_py.wire.operations import HISTORY, LOGIT_ROWS
+from pie_py.device_programs.language import MOST_NEWEST
+from pie_py.wire.plan import LOGIT_ROWS
 
 GIVEN = 1 << 30  # bit of a count: the token occurs in the text that was given
 TIMES = GIVEN - 1
@@ -28,7 +29,7 @@ class RememberedTokens:
         self._vocabulary = vocabulary
         self._device = device
         self._counts: torch.Tensor | None = None  # [rows, vocabulary] int32
-        self._newest: torch.Tensor | None = None  # [rows, HISTORY] int32, -1: no token
+        self._newest: torch.Tensor | None = None  # [rows, MOST_NEWEST] int32, -1: no token
 
     def forget(self, rows: _Rows) -> None:
         """Begins new texts."""
@@ -53,16 +54,16 @@ class RememberedTokens:
 
     def note(self, rows: _Rows, places: _Rows, tokens: torch.Tensor) -> None:
         """Notes tokens, int64 `[n]`, at their places in their texts."""
-        cells = self._index(rows.astype(np.int64) * HISTORY + places % HISTORY)
+        cells = self._index(rows.astype(np.int64) * MOST_NEWEST + places % MOST_NEWEST)
         self._newest_table().view(-1).index_copy_(0, cells, tokens.to(torch.int32))
 
     def newest(self, rows: _Rows, lengths: _Rows, most: int) -> torch.Tensor:
         """The last tokens of texts of such lengths, int64 `[n, most]`; -1 before their beginning.
-        No more than `HISTORY` are remembered.
+        No more than `MOST_NEWEST` are remembered.
         """
         table = self._newest_table()
         places = self._index(lengths - most)[:, None] + torch.arange(most, device=self._device)
-        cells = self._index(rows)[:, None] * HISTORY + places % HISTORY
+        cells = self._index(rows)[:, None] * MOST_NEWEST + places % MOST_NEWEST
         return torch.where(places >= 0, table.view(-1)[cells].to(torch.int64), -1)
 
     def _count_table(self) -> torch.Tensor:
@@ -72,7 +73,7 @@ class RememberedTokens:
 
     def _newest_table(self) -> torch.Tensor:
         if self._newest is None:
-            self._newest = zeros((self.rows, HISTORY), torch.int32, self._device)
+            self._newest = zeros((self.rows, MOST_NEWEST), torch.int32, self._device)
         return self._newest
 
     def _index(self, array: _Rows) -> torch.Tensor:

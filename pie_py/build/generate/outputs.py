@@ -13,7 +13,6 @@ from pie_py.build.generate import (
     python_raw,
     rust_conformance,
     rust_host,
-    source,
 )
 from pie_py.build.generate.source import REPOSITORY
 
@@ -34,7 +33,6 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "sdk/python/inferlet/raw/__init__.py": python_raw.render_raw,
     "sdk/rust/inferlet/src/device/language.rs": device_language.render_rust,
     "sdk/rust/inferlet/src/host.rs": rust_host.render,
-    "sdk/wit/inferlet.wit": source.contract_text,
     "tests/conformance/rust/src/functions.rs": rust_conformance.render,
 }
 

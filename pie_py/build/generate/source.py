@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import subprocess
-import textwrap
 from functools import cache
 from pathlib import Path
 
 from pie_py.build.wit import Interface, Package, Type, parse
 from pie_py.config.processes import python_command
-from pie_py.wire.operations import DEFAULT_ORDER, PARAMETERS, Kind, Parameter
 
 COMMAND = "python -m pie_py.build.generate"
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONTRACT = REPOSITORY / "sdk" / "wit" / "inferlet.wit"
-_FIRST, _LAST = "    /// - `logit_bias`", "    ///\n    /// This is the order of `transformers`"
 
 
 class GenerateError(RuntimeError):
@@ -27,12 +23,7 @@ class GenerateError(RuntimeError):
 @cache
 def contract() -> Package:
     """The contract, as `sdk/wit/inferlet.wit` has it."""
-    return parse(contract_text())
-
-
-def contract_text() -> str:
-    """The contract's text, with the list of a sampler's parameters up to date."""
-    return with_parameters(CONTRACT.read_text(encoding="utf-8"))
+    return parse(CONTRACT.read_text(encoding="utf-8"))
 
 
 def imported() -> dict[str, Interface]:
@@ -92,27 +83,3 @@ def format_python(text: str) -> str:
             raise GenerateError(f"ruff refuses the generated code: {done.stderr}")
         text = done.stdout
     return text
-
-
-def with_parameters(wit: str) -> str:
-    """The contract, with the steps and parameters that the table has."""
-    start, end = wit.index(_FIRST), wit.index(_LAST)
-    lines = []
-    for operation in DEFAULT_ORDER:
-        said = "; ".join(f"`{p.name}`{_default(p)}: {p.doc}" for p in PARAMETERS[operation])
-        said = said or "the one of `sample-masked` and `grammar`"
-        alone = [p.name for p in PARAMETERS[operation]] == [operation.label]
-        text = f"- {said}" if alone else f"- `{operation.label}`: {said}"
-        wrapped = textwrap.wrap(text, 92, subsequent_indent="  ", break_on_hyphens=False)
-        lines += [f"    /// {line}\n" for line in wrapped]
-    return wit[:start] + "".join(lines) + wit[end:]
-
-
-def number(value: object) -> str:
-    """A default as JSON has it."""
-    return json.dumps(value).replace(".0", "")
-
-
-def _default(parameter: Parameter) -> str:
-    listed = parameter.kind in (Kind.TOKENS, Kind.BIASES)
-    return "" if listed else f" ({number(parameter.default)})"

@@ -40,7 +40,7 @@ async def ahead(given: dict) -> dict:
     first = raw.alloc_kvpage(q, need)
     pages = list(range(first, first + need))
     inputs, embed = raw.alloc_emb(q, n), raw.alloc_emb(q, 1)
-    sampler = raw.create_sampler(q, json.dumps(given["sampler"]))
+    sampler = raw.create_sampler(q, DeviceSampler(**given["sampler"]).to_json())
     raw.embed_txt(q, tokens, [0, n], [inputs, n])
     raw.forward(q, [], [inputs, n], spans(pages), [embed, 1], [])
     futures = [raw.sample(q, embed, sampler)]
@@ -83,7 +83,7 @@ async def errors(given: dict) -> list:
             texts.append("accepted")
         except PieError as error:
             texts.append(str(error))
-    never = json.dumps({"logit_bias": {str(t): None for t in range(model.vocab_size)}})
+    never = DeviceSampler(logit_bias=dict.fromkeys(range(model.vocab_size))).to_json()
     for sampler in (raw.create_sampler(q, never), raw.create_sampler(q, "")):
         if len(texts) == len(given["parameters"]):
             future = raw.sample(q, embed, sampler)

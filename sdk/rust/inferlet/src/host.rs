@@ -114,8 +114,8 @@ pub mod runtime {
     /// ids that the tokenizer itself puts before and behind a text), `pooling` (of embeddings:
     /// `last`, `mean`, or null: what the checkpoint wants is not known),
     /// `has_chat_template`, `chat_arguments` (what the template reads beside messages, such as
-    /// `tools`), `generation_defaults` (parameters of `create_sampler` that the
-    /// checkpoint recommends, possibly none).
+    /// `tools`), `generation_defaults` (what the checkpoint recommends of
+    /// `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, possibly none).
     /// Errors: `unknown-model`.
     pub fn model_info(model: &str) -> Result<String> {
         call(|area| unsafe { imports::model_info(model.as_ptr(), model.len(), area) })
@@ -1922,7 +1922,7 @@ pub mod sample {
 
     /// A token: the token, its log-probability, and the most likely
     /// tokens, most likely first, with theirs. Log-probabilities are those of the model's own
-    /// distribution, as in `take_dist`: before temperature, penalties, biases, masks and filters.
+    /// distribution, as in `take_dist`: before masks, and before what the sampler does.
     #[derive(Clone, Debug, PartialEq)]
     #[allow(missing_docs)]
     pub struct Sampled {
@@ -1934,27 +1934,17 @@ pub mod sample {
 
     /// Makes a sampler of the queue's model. `parameters` is a JSON object; an empty text is `{}`:
     /// `seed` (0 to 2^64 - 1; random by default), `logprobs` (0; the number of most likely tokens
-    /// that `take_sample` also reports, 256 at most), and what the logits go through, step by step:
+    /// that `take_sample` also reports, 256 at most), and what the logits go through behind the mask
+    /// of `sample_masked` or `grammar`, in this order, each over what the one before has left:
     ///
-    /// - `logit_bias`: token ids to what is added to their logits; null rules a token out
-    /// - `allowed_tokens`: token ids; all others are ruled out
-    /// - `repetition_penalty` (1): of tokens given and generated, a logit above 0 is divided by it,
-    /// one below multiplied
-    /// - `presence_penalty` (0): taken off tokens generated, once
-    /// - `frequency_penalty` (0): taken off tokens generated, each time
-    /// - `mask`: the one of `sample_masked` and `grammar`
-    /// - `temperature` (1): divides the logits; 0 takes the most likely token of what is left, and
-    /// ends the steps
+    /// - `temperature` (1): divides the logits; 0 takes the most likely token
     /// - `top_k` (0): so many of the most likely tokens; 0 is all
     /// - `top_p` (1): the fewest likely tokens that reach this mass
     /// - `min_p` (0): share of the most likely token's probability that a token needs
     ///
-    /// This is the order of `transformers`; `order`, a list of these names, is another one. A filter
-    /// looks at what the steps before have left.
-    ///
-    /// A sampler may be a *device program* instead: `program` is its text, `given` an object of
-    /// values for its names, and beside them there are only `seed` and `logprobs`. The SDKs make
-    /// that text; docs/device-programs.md says what it may have.
+    /// All else is a *device program*: `program` is its text, `given` an object of values for its
+    /// names, and beside them there are only `seed` and `logprobs`. The SDKs make that text, for
+    /// penalties, biases, and any rule of one's own; docs/device-programs.md says what it may have.
     ///
     /// Beside all of that, `attend` is a device program of the stage of this name, an object of
     /// `program` and `given`: it chooses, layer by layer, what the forwards of `step` and of runs of
@@ -1975,7 +1965,7 @@ pub mod sample {
         call(|area| unsafe { imports::destroy_sampler(queue, sampler, area) })
     }
 
-    /// Tells a sampler of tokens that it did not choose, for the steps that look back: `generated`
+    /// Tells a sampler of tokens that it did not choose, for programs that look back: `generated`
     /// ones, or those of the prompt. It knows the tokens that it chooses by itself.
     /// Errors: `invalid-handle`, `invalid-argument`, `limit-exceeded`.
     pub fn feed_sampler(queue: u32, sampler: u32, tokens: &[u32], generated: bool) -> Result {
@@ -2048,7 +2038,7 @@ pub mod sample {
 
     /// Consumes a ready future of a token: the token, its log-probability, and the most likely
     /// tokens, most likely first, with theirs. Log-probabilities are those of the model's own
-    /// distribution, as in `take_dist`: before temperature, penalties, biases, masks and filters.
+    /// distribution, as in `take_dist`: before masks, and before what the sampler does.
     /// Fields of `sampled`: `token`, `logprob`, `top_tokens`, `top_logprobs`.
     /// Errors: `invalid-handle`, `not-ready`; `invalid-argument` (every token is ruled out); or the
     /// error of the operation.
@@ -2149,9 +2139,9 @@ pub mod sample {
     /// them, and those stand that are what the sampler chooses anyway: the tokens are the same as
     /// without, at any temperature, and come sooner where a text repeats. The server guesses only
     /// where that has been worth its time. Nothing changes where choices depend on more than the
-    /// text and their number, as with penalties or a device program that has state or looks at the
-    /// text, and for models with recurrent layers. Other texts that this one may repeat may stand
-    /// before the context's tokens.
+    /// text and their number, as with a device program that has state or looks at the text, and for
+    /// models with recurrent layers. Other texts that this one may repeat may stand before the
+    /// context's tokens.
     /// Errors: `invalid-handle`, `invalid-argument` (no guess, or more than 16; a number that is no
     /// token; more tokens than the model's context holds).
     pub fn speculate(queue: u32, run: u32, text: &[u32], most: u32) -> Result {
