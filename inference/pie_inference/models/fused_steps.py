@@ -2,8 +2,8 @@
 
 PyTorch starts its threads for each of some 25 operators of a layer, of which the products are a
 half of the time of a small model's step. This is for decoders of Llama's kind whose products are
-`GroupedLinear`: sequences with one new token or a few, as in speculative decoding, and prompts. Other
-models run layer by layer, and so do masks of a program's own, adapters, and what is observed.
+`GroupedLinear`: sequences with one new token or a few, as in speculative decoding, and prompts.
+Other models run layer by layer, and so do masks of a program's own, adapters, and what is observed.
 """
 
 from __future__ import annotations
