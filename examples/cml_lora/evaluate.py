@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -62,6 +63,7 @@ class TextMarkers(Vocabulary):
     "--bfcl", type=click.Path(exists=True, path_type=Path), help="A folder that holds bfcl-eval."
 )
 @click.option("--answers", "kept", type=click.Path(path_type=Path), help="Keeps general answers.")
+@click.option("--wrong", type=click.Path(path_type=Path), help="A file that gets what went wrong.")
 def main(
     model: Path,
     tokenizer: Path,
@@ -70,6 +72,7 @@ def main(
     text: Path | None,
     kept: Path | None,
     bfcl: Path | None,
+    wrong: Path | None,
 ) -> None:
     """Prints a line of JSON for each figure."""
     encoder = Tokenizer.from_file(str(tokenizer))
@@ -91,6 +94,10 @@ def main(
         wanted = sum(len(episode.ledger.expected) for episode in episodes)
         _share(f"{way}: calls right", right + [False] * (wanted - len(right)))
         _share(f"{way}: last words right", [episode.closed_right for episode in episodes])
+        first = Counter(cause for episode in episodes for cause in _causes(episode)[:1])
+        print(json.dumps({"figure": f"{way}: first mistakes", **first}), flush=True)
+        if wrong is not None:
+            _keep_wrong(wrong, way, episodes)
     if bfcl is None:
         return
     for name in SETS:
@@ -115,6 +122,20 @@ def play(
         )
     decode(model, episodes, rows=32)
     return episodes
+
+
+def _keep_wrong(file: Path, way: str, episodes: Sequence[Calls]) -> None:
+    with file.open("a") as kept:
+        for episode in episodes:
+            if causes := _causes(episode):
+                line = {"way": way, "causes": causes, "text": episode.text}
+                print(json.dumps(line, ensure_ascii=False), file=kept)
+
+
+def _causes(episode: Calls) -> list[str]:
+    """What went wrong in an episode, in order; a violation of CML ends it."""
+    violation = [] if episode.violation is None else [episode.violation]
+    return [str(cause) for cause in [*episode.ledger.problems, *violation]]
 
 
 def wilson(right: int, of: int) -> tuple[float, float]:

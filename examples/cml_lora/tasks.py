@@ -46,7 +46,9 @@ SHAPES: Sequence[tuple[tuple[int, ...], float]] = (
 """Lengths of a request's chains, and how often each is drawn; the first three are easy."""
 
 
-def draw_sample(random: Random, split: Split, *, asynchronous: bool, easy: bool = False) -> Sample:
+def draw_sample(
+    random: Random, split: Split, *, asynchronous: bool, easy: bool = False, late_share: float = 0.2
+) -> Sample:
     """A request with its ideal answer.
 
     Args:
@@ -54,10 +56,11 @@ def draw_sample(random: Random, split: Split, *, asynchronous: bool, easy: bool 
         split: which names may be drawn.
         asynchronous: calls run while the model writes on; otherwise one in a turn.
         easy: at most two calls, without interrupts by the user or agents.
+        late_share: of asynchronous requests to which they add a task later, which is not easy.
     """
     shapes = SHAPES[:3] if easy else SHAPES
     lengths = random.choices([shape for shape, _ in shapes], [weight for _, weight in shapes])[0]
-    late = int(asynchronous and not easy and random.random() < 0.2)
+    late = int(asynchronous and not easy and random.random() < late_share)
     request = _draw_request(random, split, lengths + (1,) * late)
     listed = len(lengths) > 1 or random.random() < 0.4
     if not asynchronous:

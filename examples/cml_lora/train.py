@@ -16,6 +16,8 @@ from random import Random
 
 import click
 import torch
+from peft import set_peft_model_state_dict
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from examples.cml_lora.general import TOPICS, answers, windows
@@ -39,6 +41,11 @@ Row = tuple[list[int], list[bool]]
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--tokens", default=600_000, help="To read, in all; the rate falls up to there.")
 @click.option("--easy", default=0.25, help="This share of them is of easy requests, at first.")
+@click.option("--asynchronous", default=0.6, help="Share of requests answered asynchronously.")
+@click.option("--late", default=0.2, help="Share of these to which a task is added meanwhile.")
+@click.option(
+    "--start", type=click.Path(exists=True, path_type=Path), help="Begins with this adapter."
+)
 @click.option("--general", default=0.3, help="Share of batches that keep the model as it was.")
 @click.option(
     "--text", multiple=True, type=click.Path(exists=True, path_type=Path), help="English."
@@ -51,6 +58,9 @@ def main(
     folder: Path,
     tokens: int,
     easy: float,
+    asynchronous: float,
+    late: float,
+    start: Path | None,
     general: float,
     text: tuple[Path, ...],
     rank: int,
@@ -69,6 +79,8 @@ def main(
     torch.manual_seed(0)
     adapted = with_new_adapter(base, rank)
     parameters = [p for p in adapted.parameters() if p.requires_grad]
+    if start is not None:
+        set_peft_model_state_dict(adapted, load_file(start / "adapter_model.safetensors"))
     masters = [p.detach().float() for p in parameters]  # what is learnt; bfloat16 rounds it
     optimizer = torch.optim.AdamW(masters, lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
     state = {"step": 0, "read": 0}
@@ -91,7 +103,8 @@ def main(
     with _ends_by_signal() as ended:
         while state["read"] < tokens and not ended:
             random = Random(f"{SEED}:{state['step']}")
-            for rows in batches(encoder, random, state["read"] < easy * tokens):
+            simple = state["read"] < easy * tokens
+            for rows in batches(encoder, random, simple, asynchronous, late):
                 loss_of = answer_loss
                 if random.random() < general:
                     source = random.choice([one for one in (kept, read) if one])
@@ -136,12 +149,14 @@ def _ends_by_signal() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def batches(encoder: Tokenizer, random: Random, easy: bool) -> Iterator[list[Row]]:
+def batches(
+    encoder: Tokenizer, random: Random, easy: bool, asynchronous: float, late: float
+) -> Iterator[list[Row]]:
     """The next few batches of requests, each of rows of about one length."""
     pool: list[Row] = []
     while len(pool) < POOL:
-        asynchronous = random.random() < 0.6
-        sample = draw_sample(random, Split(), asynchronous=asynchronous, easy=easy)
+        way = random.random() < asynchronous
+        sample = draw_sample(random, Split(), asynchronous=way, easy=easy, late_share=late)
         row = encode_sample(encoder, sample)
         if len(row[0]) <= LONGEST:
             pool.append(row)
