@@ -39,6 +39,13 @@ def chances(row: Row) -> Row:
     return found
 
 
+def defined(row: Row) -> bool:
+    """Whether there is a choice: not of nothing, nor of what is no number, as zero times minus
+    infinity (guidance by 0 of a token that is ruled out).
+    """
+    return bool(np.isfinite(row).any() and not np.isnan(row).any())
+
+
 def keep(row: Row, kept: list[int]) -> Row:
     """The logits with all other tokens ruled out."""
     out = np.full_like(row, -np.inf)
@@ -354,11 +361,11 @@ def test_any_rules_in_any_order(
     for slot, (steps, _, _) in enumerate(rows):
         wanted = logits[slot].astype(np.float64)
         for name, values in steps:
-            if not np.isfinite(wanted).any():
+            if not defined(wanted):
                 break
             wanted = CASES[name].plain(wanted.copy(), known[slot], *values)
         got = found[slot]
-        if not np.isfinite(wanted).any():
+        if not defined(wanted):
             continue
         edge = np.isfinite(wanted) != np.isfinite(got)
         assert not edge.any(), (steps, np.flatnonzero(edge), wanted[edge], got[edge])
