@@ -110,5 +110,5 @@ class ClusterNode(Role):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._directory.run)
             if self.shared is not None:
-                nursery.start_soon(self.shared.run, endpoint, self._public)
+                nursery.start_soon(self.shared.run)
             await self._membership.run(endpoint, leave)
