@@ -27,7 +27,7 @@ from support.nodes import Node, Nodes
 from support.postgres import Postgres
 from support.puppets_of_nodes import InstanceLost, Puppet, WorldOfNodes
 
-from pie_cluster.node.links import connected
+from pie_cluster.wire.requests import connected
 from pie_control.errors import ApiError
 from pie_py.client.errors import RpcError
 from pie_py.client.sync import Client

@@ -16,7 +16,7 @@ from support.clusters import SERVER, wait_for
 from pie_cluster.config import MemberConfig
 from pie_cluster.machines.settings import write_private
 from pie_cluster.machines.token import free_ports
-from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.links import GatewayLink
 from pie_cluster.node.users import BELIEVED_SECONDS, ClusterUsers
 from pie_cluster.wire.messages import Renewed, decode_told, encode
 from pie_cluster.wire.sockets import member_dealer
@@ -36,12 +36,15 @@ class Node:
         self.member = MemberConfig(directory=endpoint, folder=folder, keys=keys)
         config = {
             **SERVER,
-            "endpoint": "tcp://127.0.0.1:*",
+            "endpoint": "tcp://0.0.0.0:*",
             "data_folder": str(folder),
             "extension": self.member.extension().model_dump(),
         }
         gateway = ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")
         self.process = gateway.process
+        self.member = self.member.model_copy(
+            update={"gateway": gateway.endpoint, "gateway_key": self.keys.server_pair().public}
+        )
         self.pair = self.member.pair()
         assert self.pair is not None
         self.now = 0.0
@@ -72,7 +75,7 @@ def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(node: No
     ann, bob = node.keys.add("ann").public, node.keys.add("bob").public
 
     async def look() -> None:
-        link = DirectoryLink(node.member)
+        link = GatewayLink(node.member)
         users = ClusterUsers(node.member, link, lambda: node.now)
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)

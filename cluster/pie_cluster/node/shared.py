@@ -10,12 +10,11 @@ import trio
 from pie_cluster.config import MemberConfig
 from pie_cluster.database.statements import Connection
 from pie_cluster.node.children import ChildHost, ChildrenElsewhere
-from pie_cluster.node.directory_link import DirectoryLink
-from pie_cluster.node.fetching import member_key
 from pie_cluster.node.lease import NodeLease
-from pie_cluster.node.links import NodeLinks
+from pie_cluster.node.links import GatewayLink, NodeLinks
 from pie_cluster.node.recorded import RecordedLaunches
 from pie_cluster.node.topics import ClusterTopics
+from pie_cluster.wire.requests import member_key
 from pie_control.programs.store import ProgramStore
 from pie_control.wiring import Wiring
 from pie_py.config.server import ServerConfig
@@ -33,7 +32,7 @@ class Shared:
         wiring: Wiring,
         programs: ProgramStore,
         fetch: Callable[[str, str], Awaitable[None]],
-        directory: DirectoryLink,
+        gateway: GatewayLink,
     ) -> None:
         """Nothing is sent before `run`."""
         connection = Connection(config.store.database, channel=member.life)
@@ -49,7 +48,7 @@ class Shared:
         )
         self._children = ChildHost(wiring.registry, wiring.launcher, programs, fetch, wiring.clock)
         self._links = NodeLinks(partial(member_key, member), LINK_SECONDS)
-        self._elsewhere = ChildrenElsewhere(member.life, directory, self._links)
+        self._elsewhere = ChildrenElsewhere(member.life, gateway, self._links)
         wiring.launcher.launch_remotely = self._elsewhere.launch
         self.methods = self._children.methods
         self.topics = ClusterTopics(connection, self._lease, wiring.answers, config.messaging)
