@@ -94,7 +94,7 @@ class Machines:
         return str(refused.value)
 
     def nodes(self) -> dict[str, NodeFacts]:
-        found = self.network.on("head", operate.nodes_of, self.token, self.config.folder)
+        found = self.network.on("head", operate.nodes_of, self.token)
         return {node.node: node for node in found}
 
     def state(self, node: str) -> str:

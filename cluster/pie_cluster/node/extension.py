@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from pie_cluster.config import MemberConfig, member_of
-from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.facts import NodeFacts
 from pie_cluster.node.fetching import ProgramFetcher
 from pie_cluster.node.links import GatewayLink
@@ -62,13 +61,11 @@ class ClusterNode(Role):
         self._reason = "it stops"
         encrypted = not parse_endpoint(config.endpoint).resolved().is_loopback
         self._public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
-        self._directory = DirectoryLink(member)
         self._gateway = GatewayLink(member)
         users = self.users = ClusterUsers(member, self._gateway, wiring.clock)
         facts = NodeFacts(wiring.models, wiring.registry)
         self._membership = Membership(
             member,
-            self._directory,
             facts,
             wiring.registry,
             self._public,
@@ -110,7 +107,6 @@ class ClusterNode(Role):
             stop.set()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._directory.run)
             await nursery.start(self._gateway.run)
             if self.shared is not None:
                 nursery.start_soon(self.shared.run)
