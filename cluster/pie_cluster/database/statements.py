@@ -14,8 +14,9 @@ import trio
 
 from pie_control.store.postgres import OPTIONS, line_of
 
-# A lease must not wait behind a statement that waits for a lock.
+# A lease must not wait for long behind a statement, or behind one that waits for a lock.
 LOCK_MS = 2000
+STATEMENT_MS = 5000
 LISTEN_SECONDS = 1.0  # between two looks whether the connection is another one
 
 Value = TypeVar("Value")
@@ -79,7 +80,9 @@ class Connection:
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         sql = psycopg.connect(self._address, autocommit=True, **OPTIONS)
-        sql.execute(f"SET lock_timeout = {LOCK_MS}".encode())
+        sql.execute(
+            f"SET lock_timeout = {LOCK_MS}; SET statement_timeout = {STATEMENT_MS}".encode()
+        )
         if self._channel:
             sql.add_notify_handler(lambda told: self._heard.append(told.payload))
             sql.execute(f'LISTEN "{self._channel}"'.encode())

@@ -87,6 +87,7 @@ class ClusterTopics:
         self._lease = lease
         self._answers = answers
         self._config = config
+        self._turns = trio.CapacityLimiter(1)  # so that a lease waits behind one call at most
         self._members: dict[str, _Member] = {}  # by the instance's id
         self._nursery: trio.Nursery | None = None
         connection.on_heard = self._hear
@@ -289,7 +290,7 @@ class ClusterTopics:
                         return self._table.call(name, *who, *arguments)  # noqa: B023
 
                     try:
-                        return await self._ask(sent)
+                        return await self._in_turn(sent)
                     except DatabaseAway as error:
                         reason = str(error)
                         may_be_done = may_be_done and error.may_be_done
@@ -312,11 +313,15 @@ class ClusterTopics:
         """What a statement gives; None if the lease ends before, and with it what it is about."""
         while lease is not None and self._lease.number == lease:
             try:
-                return await self._ask(statement)
+                return await self._in_turn(statement)
             except DatabaseAway as error:
                 log.warning("topics wait for the database", reason=str(error))
                 await trio.sleep(AGAIN_SECONDS)
         return None
+
+    async def _in_turn(self, statement: Callable[[], Any]) -> Any:
+        async with self._turns:
+            return await self._ask(statement)
 
     async def _tell_given_up(self, member: _Member) -> None:
         async with member.telling:
