@@ -126,7 +126,7 @@ def status(folder: Path | None, as_json: bool) -> None:
 
     with _problems_shown():
         token, folder = _token(folder)
-        nodes = operate.nodes_of(token, folder)
+        nodes = operate.nodes_of(token)
     rows = [
         {
             "node": node.node,
@@ -166,7 +166,7 @@ def drain(node: str, seconds: float, folder: Path | None) -> None:
 
     with _problems_shown():
         token, folder = _token(folder)
-        operate.drain(token, folder, node, seconds)
+        operate.drain(token, node, seconds)
     say(f"{node} takes no more, and ends when it is empty, or in {seconds:g} s")
 
 
@@ -180,7 +180,7 @@ def restart(node: str, seconds: float, folder: Path | None) -> None:
 
     with _problems_shown():
         token, folder = _token(folder)
-        operate.drain(token, folder, node, seconds, again=True)
+        operate.drain(token, node, seconds, again=True)
     say(f"{node} takes no more, and starts again when it is empty, or in {seconds:g} s")
 
 

@@ -264,10 +264,11 @@ class Nodes(Method[list[Facts]]):
 
 
 class Drain(Method[None]):
-    """Null; operators only."""
+    """Null; operators only. Another life of the node begins then if it is to serve `again`."""
 
     node: Text
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+    again: bool = False
 
 
 class Program(Method[Facts]):

@@ -109,7 +109,7 @@ def test_machines_come_and_go_with_the_load(cluster: tuple[Token, Path]) -> None
     token, folder = cluster
 
     def states() -> list[str]:
-        return sorted(node.state for node in operate.nodes_of(token, folder))
+        return sorted(node.state for node in operate.nodes_of(token))
 
     def machines_alive() -> int:
         raylets = [process for process in processes_of(folder) if name_of(process) == "raylet"]

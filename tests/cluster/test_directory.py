@@ -47,9 +47,12 @@ def states(of: Directory, now: float) -> dict[str, str]:
     return {f"{one.node}.{one.incarnation}": one.state for one in of.status(now)}
 
 
-def test_a_placement_tells_where_the_node_is() -> None:
-    there = directory("n1").place(CHAT, 0.0)
-    assert there == (Life("n1", 1), "tcp://n1:7743", "key of n1")
+def test_refusals_say_what_is_wrong() -> None:
+    some = directory("n1")
+    assert "'n7'" in refused("not-found", lambda: some.drain("n7", 1, 0.0))
+    assert "last node" in refused("invalid", lambda: some.drain("n1", 1, 0.0))
+    assert "n1.2" in refused("node-lost", lambda: some.where("chat-1a2b3c4d@n1.2", 3.0))
+    assert "no node yet" in refused("busy", lambda: directory().place(CHAT, 3.0))
 
 
 def test_a_node_that_began_and_never_joined_is_forgotten() -> None:
@@ -60,12 +63,6 @@ def test_a_node_that_began_and_never_joined_is_forgotten() -> None:
     assert set(states(some, 600.0)) == {"n1.1", "n2.1", "n3.1"}
     assert set(states(some, START_SECONDS + 1)) == {"n1.1", "n3.1"}
     assert isinstance(some.join(join("n2"), KEY, START_SECONDS + 2), Renewed)  # it was slow
-
-
-def test_no_node_no_placement() -> None:
-    some = directory()
-    refused("starting", lambda: some.place(CHAT, 2.9))
-    assert "no node yet" in refused("busy", lambda: some.place(CHAT, 3.0))
 
 
 def test_what_is_full_takes_no_launches() -> None:
@@ -142,37 +139,6 @@ def test_a_node_with_room_is_found_beside_full_ones_and_one_to_avoid() -> None:
     assert "beside n0.1 have no room" in refused("busy", lambda: some.place(child, 3.0))
 
 
-def test_a_silent_node_gets_nothing_and_is_replaced() -> None:
-    some = directory("n1", "n2")
-    orders = []
-    for tenth in range(1, 101):
-        now = tenth / 10
-        assert isinstance(some.report(report(tenth, "n2"), KEY, now), Renewed)
-        if now >= 3:
-            assert some.place(CHAT, now).life.node == "n2"
-        orders += [(now, order) for order in some.due(now)]
-        if 3 <= now < 10:
-            assert states(some, now) == {"n1.1": "silent", "n2.1": "ready"}
-    assert orders == [(10.0, Replace(Life("n1", 1)))]
-    late = some.report(report(1, "n1"), KEY, 10.1)
-    assert isinstance(late, Fenced)
-    assert isinstance(some.join(join("n1"), KEY, 10.1), Fenced)
-    assert isinstance(some.join(join("n1", 2), KEY, 10.1), Renewed)
-    lost = refused("node-lost", lambda: some.where("chat-1a2b3c4d@n1.1", 10.1))
-    assert "n1.1" in lost
-    assert some.where("chat-1a2b3c4d@n1.2", 10.1).life == Life("n1", 2)
-
-
-def test_a_silent_node_that_reports_again_goes_on() -> None:
-    some = directory("n1")
-    for now in (1.0, 2.0, 3.0, 4.0):
-        assert some.due(now) == []
-    refused("busy", lambda: some.place(CHAT, 4.0))
-    assert some.where("chat-1a2b3c4d@n1.1", 4.0).life == Life("n1", 1)  # its client may reach it
-    assert isinstance(some.report(report(1), KEY, 4.1), Renewed)
-    assert some.place(CHAT, 4.1).life.node == "n1"
-
-
 def test_a_directory_that_stood_still_does_not_blame_the_nodes() -> None:
     some = directory("n1", "n2")
     some.due(1.0)
@@ -212,14 +178,6 @@ def test_reports_of_other_lives_and_strangers_change_nothing() -> None:
     assert some.place(CHAT, 0.0).life == Life("n1", 2)
 
 
-def test_a_new_life_takes_the_place_of_the_old_one() -> None:
-    some = directory("n1")
-    some.report(report(1, cached=[(program_key("ann", "chat"), 512)]), KEY, 0.0)
-    some.join(join("n1", 2), b"its own", 0.0)
-    assert states(some, 0.0) == {"n1.2": "ready"}
-    assert isinstance(some.report(report(2), KEY, 0.0), Fenced)
-
-
 def test_a_drain_ends_when_the_node_says_that_it_is_empty() -> None:
     some = directory("n1", "n2")
     some.drain("n1", 60, 0.0)
@@ -232,14 +190,6 @@ def test_a_drain_ends_when_the_node_says_that_it_is_empty() -> None:
     some.report(report(3, drain_ms=58_500), KEY, 1.5)
     assert some.due(1.5) == [Remove(Life("n1", 1))]
     assert isinstance(some.report(report(4, drain_ms=58_000), KEY, 2.0), Fenced)
-
-
-def test_a_drain_ends_at_its_deadline() -> None:
-    some = directory("n1", "n2")
-    some.drain("n1", 2, 0.0)
-    some.report(report(1, instances=3, drain_ms=1000), KEY, 1.0)
-    assert some.due(1.0) == []
-    assert some.due(2.0) == [Remove(Life("n1", 1))]
 
 
 def test_what_is_due_is_found_without_a_look_at_all_nodes() -> None:
@@ -299,19 +249,6 @@ def test_a_directory_that_begins_again_learns_of_drains() -> None:
     some.drain("n1", 50, 0.0)
     some.join(join("n1", 1), KEY, 0.5)  # it has not heard of the longer one
     assert states(some, 0.5)["n1.1"] == State.DRAINING.value
-
-
-def test_drains_that_are_refused() -> None:
-    some = directory("n1")
-    assert "'n7'" in refused("not-found", lambda: some.drain("n7", 1, 0.0))
-    assert "last node" in refused("invalid", lambda: some.drain("n1", 1, 0.0))
-
-
-def test_a_new_directory_does_not_call_lost_what_it_cannot_know() -> None:
-    some = directory()
-    refused("starting", lambda: some.where("chat-1a2b3c4d@n7.3", 1.0))
-    refused("node-lost", lambda: some.where("chat-1a2b3c4d@n7.3", 3.0))
-    refused("not-found", lambda: some.where("chat-1a2b3c4d", 3.0))
 
 
 def test_a_policy_that_names_a_full_or_silent_node_is_not_followed() -> None:

@@ -36,8 +36,13 @@ class Known:
     drain_until: float | None = None
     exports: set[str] = field(default_factory=set)
 
+    def state(self, now: float) -> str:
+        if now - self.heard >= 3:
+            return "silent"
+        return "ready" if self.drain_until is None else "draining"
+
     def takes(self, now: float) -> bool:
-        return self.drain_until is None and now - self.heard < 3 and self.instances < MOST
+        return self.state(now) == "ready" and self.instances < MOST
 
 
 def answer(act: Callable[[], Any]) -> Any:
@@ -146,8 +151,7 @@ class DirectoryMachine(RuleBasedStateMachine):
     @rule(name=names, seconds=st.sampled_from([0.5, 3.0, 60.0]))
     def drains(self, name: str, seconds: float) -> None:
         node = self.nodes.get(name)
-        silent = {n for n, k in self.nodes.items() if self.now - k.heard >= 3}
-        ready = {n for n, k in self.nodes.items() if k.drain_until is None} - silent
+        ready = {n for n, k in self.nodes.items() if k.state(self.now) == "ready"}
         told = answer(lambda: self.directory.drain(name, seconds, self.now))
         if node is None:
             assert told == "not-found"
@@ -182,6 +186,7 @@ class DirectoryMachine(RuleBasedStateMachine):
             assert there.life.node in asked
         node = self.nodes[there.life.node]
         assert there.life.incarnation == node.incarnation
+        assert there[1:] == (f"tcp://{there.life.node}:7743", f"key of {there.life.node}")
         node.instances += 1
 
     @rule(name=names, incarnation=st.integers(1, 4))
@@ -202,6 +207,7 @@ class DirectoryMachine(RuleBasedStateMachine):
             node = self.nodes[one.node]
             assert one.incarnation == node.incarnation
             assert one.instances == node.instances
+            assert one.state == node.state(self.now)
             assert one.silent_seconds == self.now - node.heard
         assert len(self.directory.status(self.now)) == len(self.nodes)
 

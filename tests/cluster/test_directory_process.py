@@ -15,15 +15,12 @@ from pie_cluster.config import MemberConfig
 from pie_cluster.directory.asking import Directory
 from pie_cluster.machines.token import free_ports
 from pie_cluster.wire.messages import (
-    Begin,
-    Begun,
-    Drain,
     Fenced,
     Join,
     JoinAgain,
     Renewed,
     Report,
-    Told,
+    ToNode,
     decode_told,
     encode,
 )
@@ -39,16 +36,9 @@ class Member:
         self._socket = member_dealer(context, directory, None)
         assert self._socket.poll(SECONDS * 1000, zmq.POLLOUT)
 
-    def tell(self, message: Join | Report) -> Told:
+    def tell(self, message: Join | Report) -> ToNode:
         self._socket.send(encode(message))
         return decode_told(self._received())
-
-    def begin(self, node: str, number: int, times: int = 1) -> list[int]:
-        """The lives that are given when one question is sent so often."""
-        for _ in range(times):
-            self._socket.send(encode(Begin(number, node)))
-        answers = [decode_told(self._received()) for _ in range(times)]
-        return [answer.incarnation for answer in answers if isinstance(answer, Begun)]
 
     def _received(self) -> bytes:
         assert self._socket.poll(SECONDS * 1000)
@@ -67,31 +57,30 @@ def running(folder: Path) -> Iterator[tuple[Member, Directory]]:
         "extension": member.extension().model_dump(),
     }
     with ExitStack() as stack:
-        stack.enter_context(ChildProcess("pie_cluster.gateway", config, folder / "gateway.log"))
+        gateway = ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")
+        stack.enter_context(gateway)
         context = stack.enter_context(zmq.Context())
-        operator = stack.enter_context(Directory(endpoint, None))
-        yield Member(context, endpoint), operator
+        yield Member(context, endpoint), Directory(gateway.endpoint, None)
 
 
-def test_a_question_for_a_life_that_comes_twice_gives_one(tmp_path: Path) -> None:
-    with running(tmp_path) as (member, _):
-        assert member.begin("n1", 1, times=3) == [1, 1, 1]
+def test_a_life_ends_as_another_one_begins(tmp_path: Path) -> None:
+    with running(tmp_path) as (member, operator):
+        assert operator.begin("n1") == 1
         assert isinstance(member.tell(join("n1", 1)), Renewed)
-        assert member.begin("n1", 1) == [1]  # a copy that was late
         assert isinstance(member.tell(report(1, "n1")), Renewed)
-        assert member.begin("n1", 2) == [2]
+        assert operator.begin("n1", "it was killed") == 2
+        assert isinstance(member.tell(report(2, "n1")), Fenced)
         assert isinstance(member.tell(join("n1", 1)), Fenced)
 
 
 def test_a_life_that_is_over_is_so_for_a_directory_that_is_started_again(tmp_path: Path) -> None:
     with running(tmp_path) as (member, operator):
-        for number, node in enumerate(("n1", "n2", "n3"), 1):
-            assert member.begin(node, number) == [1]
+        for node in ("n1", "n2", "n3"):
+            assert operator.begin(node) == 1
             assert isinstance(member.tell(join(node)), Renewed)
-        operator.ask(Drain, "n2", 0.0)
-
+        operator.drain("n2", 0.0)
         wait_for(lambda: "n2" not in {node.node for node in operator.nodes()})
-        assert member.begin("n3", 4) == [2]
+        assert operator.begin("n3") == 2
     with running(tmp_path) as (member, _):
         for node in ("n1", "n2", "n3"):
             assert isinstance(member.tell(report(1, node)), JoinAgain)

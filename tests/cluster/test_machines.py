@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 import trio
 import zmq
+from cluster.messages import report
 from support.clusters import ECHO, SERVER, echoes, launched_on, wait_for
 from support.namespaces import Network, Sniffer, missing
 
 from pie_cluster.machines import operate
 from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token
-from pie_cluster.node.links import connected
-from pie_cluster.wire.messages import NodeFacts, Nodes, encode
+from pie_cluster.wire.messages import NodeFacts, encode
+from pie_cluster.wire.requests import connected
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey, KeyPair, KeyStore
@@ -93,7 +94,7 @@ class Machines:
         return str(refused.value)
 
     def nodes(self) -> dict[str, NodeFacts]:
-        found = self.network.on("head", operate.nodes_of, self.token, self.config.folder)
+        found = self.network.on("head", operate.nodes_of, self.token)
         return {node.node: node for node in found}
 
     def state(self, node: str) -> str:
@@ -191,7 +192,7 @@ def hears(endpoint: str, pair: KeyPair | None, server: str) -> bool:
         dealer.connect(endpoint)
         if not dealer.poll(1000, zmq.POLLOUT):
             return False
-        dealer.send(encode(Nodes(1)))
+        dealer.send(encode(report(1)))
         return bool(dealer.poll(1000))
 
 

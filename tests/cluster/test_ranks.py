@@ -97,13 +97,13 @@ class Machines:
 
     def states(self) -> list[str]:
         """Of the nodes that the directory knows."""
-        nodes = self.network.on("head", operate.nodes_of, self.token, self.config.folder)
+        nodes = self.network.on("head", operate.nodes_of, self.token)
         return [node.state for node in nodes]
 
     @property
     def node(self) -> NodeFacts:
         """The node that stays."""
-        nodes = self.network.on("head", operate.nodes_of, self.token, self.config.folder)
+        nodes = self.network.on("head", operate.nodes_of, self.token)
         [node] = nodes
         return node
 
@@ -208,7 +208,7 @@ def test_nodes_wait_for_a_second_machine(machines: Machines, client: Client) -> 
 @pytest.mark.slow
 def test_a_drained_node_leaves_its_machines(machines: Machines, client: Client) -> None:
     hosts = [machines.process("pie_cluster.ranks.host", f'"n{n}"') for n in (1, 2)]
-    machines.network.on("head", operate.drain, machines.token, machines.config.folder, "n2", 0)
+    machines.network.on("head", operate.drain, machines.token, "n2", 0)
     wait_for(lambda: machines.states() == ["ready"], 10)
     wait_for(lambda: not hosts[1].is_running(), 10)
     assert hosts[0].is_running()

@@ -27,8 +27,8 @@ from support.nodes import Node, Nodes
 
 from pie_cluster.gateway.relay import MOST_PASSAGES, TICKET_SECONDS
 from pie_cluster.gateway.tickets import BadTicket, Tickets
-from pie_cluster.node.links import connected
 from pie_cluster.wire.relayed import NoTicket, parted
+from pie_cluster.wire.requests import connected
 from pie_py.client import ClientError, RpcError
 from pie_py.client.connection import Connection, Relay
 from pie_py.client.sync import Client

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -16,11 +17,13 @@ from support.clusters import SERVER, wait_for
 from pie_cluster.config import MemberConfig
 from pie_cluster.machines.settings import write_private
 from pie_cluster.machines.token import free_ports
-from pie_cluster.node.directory_link import DirectoryLink
+from pie_cluster.node.links import GatewayLink
 from pie_cluster.node.users import BELIEVED_SECONDS, ClusterUsers
 from pie_cluster.wire.messages import Renewed, decode_told, encode
+from pie_cluster.wire.requests import connected
 from pie_cluster.wire.sockets import member_dealer
 from pie_control.rpc.auth import NotKnownNow
+from pie_py.client.errors import RpcError
 from pie_py.config.keys import LOCAL_USER, KeyStore
 
 
@@ -36,12 +39,15 @@ class Node:
         self.member = MemberConfig(directory=endpoint, folder=folder, keys=keys)
         config = {
             **SERVER,
-            "endpoint": "tcp://127.0.0.1:*",
+            "endpoint": "tcp://0.0.0.0:*",
             "data_folder": str(folder),
             "extension": self.member.extension().model_dump(),
         }
         gateway = ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")
         self.process = gateway.process
+        self.member = self.member.model_copy(
+            update={"gateway": gateway.endpoint, "gateway_key": self.keys.server_pair().public}
+        )
         self.pair = self.member.pair()
         assert self.pair is not None
         self.now = 0.0
@@ -72,7 +78,7 @@ def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(node: No
     ann, bob = node.keys.add("ann").public, node.keys.add("bob").public
 
     async def look() -> None:
-        link = DirectoryLink(node.member)
+        link = GatewayLink(node.member)
         users = ClusterUsers(node.member, link, lambda: node.now)
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)
@@ -93,6 +99,26 @@ def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(node: No
             nursery.cancel_scope.cancel()
 
     trio.run(look)
+
+
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [
+        ("begin", {"node": "n1"}),
+        ("allot", {"count": 1, "models": ""}),
+        ("place-child", {"user": "bob", "program": "", "parent": "", "avoid": []}),
+        ("user-of", {"key": ""}),
+    ],
+)
+def test_a_user_asks_for_nothing_of_members(node: Node, method: str, asked: dict[str, Any]) -> None:
+    ann = node.keys.add("ann")
+
+    async def ask() -> None:
+        async with connected(node.member.gateway, ann) as connection:
+            await connection.request(method, **asked)
+
+    with pytest.raises(RpcError, match="permission-denied"):
+        trio.run(ask)
 
 
 def test_renewals_tell_that_keys_have_changed(node: Node) -> None:

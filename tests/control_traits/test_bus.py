@@ -14,7 +14,6 @@ from support.bus_rules import MAILBOX_BYTES, MESSAGING, STEPS, Handle
 from support.instances import Instances, failure, is_ready, take_text
 from support.rig import messaging
 
-from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.messaging.channel import OVERHEAD
 
@@ -124,34 +123,3 @@ def test_what_is_not_read_goes_with_its_subscription_and_what_was_given_stays() 
     assert take_text(reader, given) == "a"
     assert budget.used == 0
     assert not is_ready(reader, waiting)
-
-
-def test_a_bus_that_is_lost_fails_what_is_open_and_goes_on() -> None:
-    instances = Instances(queue_messages=1, box_messages=1)
-    one, other = instances.launch(), instances.launch("bob")
-    bus = instances.parts.messaging
-    handle = messaging.subscribe(one, "t")
-    messaging.broadcast(one, "t", "read")
-    given = messaging.next_message(one, handle)
-    messaging.push(one, "full", "dropped")
-    futures = [
-        messaging.next_message(one, handle),
-        messaging.pull(one, "q"),
-        messaging.push_room(one, "full"),
-        messaging.broadcast_room(one, "t"),
-    ]
-    kept = messaging.pull(other, "q")
-    bus.lose("ann", ApiError("failed-dependency", "lost"))
-    for future in futures:
-        error = one.futures.get(future).error
-        assert error is not None
-        assert error.code == "failed-dependency"
-    assert take_text(one, given) == "read"
-    assert not is_ready(other, kept)
-    assert messaging.broadcast(one, "t", "x") == 0
-    messaging.push(one, "full", "x")
-    assert take_text(one, messaging.pull(one, "full")) == "x"
-    instances.end(one)
-    instances.end(other)
-    assert not bus._users
-    assert not bus._members

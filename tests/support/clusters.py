@@ -114,7 +114,7 @@ class Cluster:
     def drained(self, node: str) -> None:
         """Drains a node, and waits until it has gone."""
         assert self.token is not None
-        operate.drain(self.token, self.folder, node, 0)
+        operate.drain(self.token, node, 0)
         wait_for(lambda: self.state(node) == "gone")
 
     def leave(self, folder: Path) -> None:
@@ -127,7 +127,7 @@ class Cluster:
     def nodes(self) -> dict[str, NodeFacts]:
         """All nodes by name."""
         assert self.token is not None
-        return {node.node: node for node in operate.nodes_of(self.token, self.folder)}
+        return {node.node: node for node in operate.nodes_of(self.token)}
 
     def control(self, node: str) -> psutil.Process:
         """The control process of a node's present life."""

@@ -13,7 +13,6 @@ import zmq
 
 from pie_cluster.directory.asking import Directory
 from pie_cluster.machines.token import free_ports
-from pie_cluster.wire import messages as wire
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey, KeyPair, KeyStore
 from support.child_processes import ChildProcess
@@ -65,7 +64,9 @@ class Nodes:
         config["extension"]["settings"]["folder"] = str(self._folder / "lives")
         gateway = ChildProcess("pie_cluster.gateway", config, self._folder / "gateway.log")
         self.gateway = self._stack.enter_context(gateway).endpoint
-        self._asked = self._stack.enter_context(Directory(self.directory, self._pair))
+        self._public = KeyStore(self._folder / "data").server_pair().public
+        key = ClientKey("member", self._pair.public, self._pair.secret, self._public)
+        self._asked = Directory(self.gateway, key)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,7 +87,8 @@ class Nodes:
         lives = {name: self._begun(name) for name in nodes}
 
         def start(name: str) -> Node:
-            member = {**nodes[name], "node": name, "incarnation": lives[name]}
+            asked = {"gateway": self.gateway, "gateway_key": self._public}
+            member = {**asked, **nodes[name], "node": name, "incarnation": lives[name]}
             log = self._folder / f"{name}.log"
             return Node(f"{name}.{lives[name]}", self._server(member), log)
 
@@ -99,9 +101,7 @@ class Nodes:
         return started
 
     def _begun(self, name: str) -> int:
-        begun = self._asked.ask(wire.Begin, name)
-        assert isinstance(begun, wire.Begun)
-        return begun.incarnation
+        return self._asked.begin(name)
 
     def ready(self) -> set[str]:
         """The names of nodes that take launches."""

@@ -13,6 +13,7 @@ from typing import Any, Self
 import psycopg
 
 from pie_control.errors import ApiError
+from pie_py.client.errors import ClientError
 from pie_py.client.sync import Client, Instance
 from support.bus_rules import Handle
 from support.clusters import wait_for
@@ -21,6 +22,10 @@ from support.nodes import Node, Nodes
 SOURCE = Path(__file__).parent.parent / "cluster/guests/puppet.py"
 CALL_SECONDS = 60.0
 NUMBERS = itertools.count()  # of calls
+
+
+class InstanceLost(Exception):
+    """The instance has ended, or its node."""
 
 
 class Puppet:
@@ -44,8 +49,12 @@ class Puppet:
         """What the call returns; raises ApiError."""
         number = -1
         while number != self._number:  # another client may not have told that it has read
-            told = self.instance.receive(timeout=CALL_SECONDS)
-            assert isinstance(told, str), "the instance has ended"
+            try:
+                told = self.instance.receive(timeout=CALL_SECONDS)
+            except ClientError as error:
+                raise InstanceLost from error
+            if not isinstance(told, str):
+                raise InstanceLost
             number, answer = json.loads(told)
         if "error" in answer:
             code, _, message = answer["error"].partition(": ")
@@ -124,14 +133,14 @@ class WorldOfNodes:
             puppet.end()
 
     def left(self) -> int:
-        """Users whose topics have an owner: none is left of one of whom nothing is."""
-        wait_for(lambda: not self._owners())
-        return len(self._owners())
+        """Rows about topics in the database: none is left of a user of whom nothing is."""
+        wait_for(lambda: not self._rows())
+        return self._rows()
 
-    def owner(self, user: str) -> str | None:
-        """The life of the node that has a user's topics."""
-        return dict(self._owners()).get(user)
-
-    def _owners(self) -> list[tuple[Any, ...]]:
+    def _rows(self) -> int:
+        tables = ("users", "members", "boxes", "waits", "messages")
         with psycopg.connect(self._nodes.database) as sql:
-            return sql.execute('SELECT "user", life FROM bus_owners').fetchall()
+            return sum(
+                len(sql.execute(f"SELECT 1 FROM bus_{table}".encode()).fetchall())
+                for table in tables
+            )

@@ -37,7 +37,7 @@ class Leases(Statements):
 
     def give_back(self, lease: int) -> None:
         """Ends a lease, of which nothing runs any more; what else it holds is free at once."""
-        self._changes("DELETE FROM bus_owners WHERE lease = %s", (lease,))
+        self._changes("DELETE FROM bus_members WHERE lease = %s", (lease,))
         self._changes("UPDATE leases SET until = clock_timestamp() WHERE number = %s", (lease,))
 
     def expired(self) -> list[tuple[int, datetime]]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from socket import socket
 from typing import Any, TypeVar
 
 import psycopg
@@ -10,28 +14,48 @@ import trio
 
 from pie_control.store.postgres import OPTIONS, line_of
 
-# A lease must not wait behind a statement that waits for a lock.
+# A lease must not wait for long behind a statement, or behind one that waits for a lock.
 LOCK_MS = 2000
+STATEMENT_MS = 5000
+LISTEN_SECONDS = 1.0  # between two looks whether the connection is another one
 
 Value = TypeVar("Value")
 
 
 class DatabaseAway(Exception):
-    """The database does not answer, or answers with an error. What was sent may have happened."""
+    """The database does not answer, or answers with an error.
+
+    Attributes:
+        may_be_done: whether what was sent may have happened.
+    """
+
+    def __init__(self, problem: str, *, may_be_done: bool) -> None:
+        """Takes what the database, or the way to it, says."""
+        super().__init__(problem)
+        self.may_be_done = may_be_done
 
 
 class Connection:
     """Is made when it is needed. Those who share it take turns."""
 
-    def __init__(self, address: str) -> None:
-        """Connects to nothing yet."""
+    def __init__(self, address: str, channel: str = "") -> None:
+        """Connects to nothing yet. With a channel, what is told there is heard."""
         self._address = address
+        self._channel = channel
         self._sql: psycopg.Connection[tuple[Any, ...]] | None = None
         self._turns = trio.CapacityLimiter(1)
+        self._heard: deque[str | None] = deque()
+        # Gets what is told on the channel; None: some of it may have been lost.
+        self.on_heard: Callable[[str | None], None] = lambda told: None
 
     async def ask(self, statement: Callable[[], Value]) -> Value:
         """What a statement gives, which runs in a thread, and goes on when this is cancelled."""
-        return await trio.to_thread.run_sync(statement, limiter=self._turns, abandon_on_cancel=True)
+        try:
+            return await trio.to_thread.run_sync(
+                statement, limiter=self._turns, abandon_on_cancel=True
+            )
+        finally:
+            self._pass_on()
 
     def run(self, statement: str, arguments: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
         """Runs a statement, with its result in memory. Blocks: to be called by what is asked.
@@ -39,13 +63,56 @@ class Connection:
         Raises:
             DatabaseAway: see there.
         """
+        sent = False
         try:
             if self._sql is None or self._sql.closed:
-                self._sql = psycopg.connect(self._address, autocommit=True, **OPTIONS)
-                self._sql.execute(f"SET lock_timeout = {LOCK_MS}".encode())
-            return self._sql.execute(statement.encode(), arguments)
+                self._sql = self._connect()
+            sent = True
+            result = self._sql.execute(statement.encode(), arguments)
+            self._hear(self._sql)
+            return result
         except psycopg.Error as error:
-            raise DatabaseAway(line_of(error)) from None
+            ended = (
+                self._sql is None or self._sql.closed or (error.sqlstate or "").startswith("57P")
+            )
+            may_be_done = sent and bool(ended)
+            raise DatabaseAway(line_of(error), may_be_done=may_be_done) from None
+
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        sql = psycopg.connect(self._address, autocommit=True, **OPTIONS)
+        sql.execute(
+            f"SET lock_timeout = {LOCK_MS}; SET statement_timeout = {STATEMENT_MS}".encode()
+        )
+        if self._channel:
+            sql.add_notify_handler(lambda told: self._heard.append(told.payload))
+            sql.execute(f'LISTEN "{self._channel}"'.encode())
+            self._heard.append(None)
+        return sql
+
+    async def listen(self) -> None:
+        """Hears what is told while nothing is asked, until cancelled."""
+        while True:
+            sql = self._sql
+            if sql is None or sql.closed:  # who asks next connects
+                await trio.sleep(LISTEN_SECONDS)
+                continue
+            with suppress(OSError, psycopg.Error), socket(fileno=os.dup(sql.fileno())) as readable:
+                with trio.move_on_after(LISTEN_SECONDS):
+                    await trio.lowlevel.wait_readable(readable)
+                async with self._turns:
+                    if sql is self._sql:
+                        sql.pgconn.consume_input()
+                        self._hear(sql)
+            self._pass_on()
+
+    def _hear(self, sql: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """What has come behind the last answer."""
+        while told := sql.pgconn.notifies():
+            self._heard.append(told.extra.decode())
+
+    def _pass_on(self) -> None:
+        while self._heard:
+            self.on_heard(self._heard.popleft())
 
 
 class Statements:

@@ -1,32 +1,20 @@
-"""Asking the directory from plain code: the command line, and the actors around nodes."""
+"""Asking the directory from plain code: the command line, and the actors around nodes.
+
+It is asked as clients ask, at the gateway that it is in.
+"""
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable
+from typing import Any
 
-import zmq
+import trio
 
-from pie_cluster.wire.messages import (
-    UNASKED,
-    Allot,
-    Allotted,
-    Answer,
-    NodeFacts,
-    NodeList,
-    Nodes,
-    NotOfCluster,
-    Question,
-    Refused,
-    decode_told,
-    encode,
-)
-from pie_cluster.wire.sockets import member_dealer
-from pie_py.config.keys import KeyPair
+from pie_cluster.wire.messages import NodeFacts
+from pie_cluster.wire.requests import connected
+from pie_py.client.errors import ClientError, RpcError
+from pie_py.config.keys import ClientKey
 
 ASK_SECONDS = 5.0  # that the directory has
-AGAIN_SECONDS = 0.5  # without an answer: the question is asked again
 
 
 class DirectoryAway(Exception):
@@ -42,72 +30,55 @@ class DirectoryRefuses(Exception):
 
 
 class Directory:
-    """A member's connection to the directory. To be closed, or used in a `with`."""
+    """The directory of a gateway, for a member."""
 
-    def __init__(self, endpoint: str, pair: KeyPair | None) -> None:
-        """Connects; whether the directory is there shows with the first question."""
-        self._endpoint = endpoint
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = member_dealer(self._context, endpoint, pair)
-        self._numbers = itertools.count(1)
-
-    def __enter__(self) -> Directory:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Disconnects."""
-        self._context.destroy(linger=0)
+    def __init__(self, gateway: str, key: ClientKey | None) -> None:
+        """Whether it is there shows with the first question."""
+        self._gateway = gateway
+        self._key = key
 
     def nodes(self) -> list[NodeFacts]:
         """All nodes, by name. Raises as `ask`."""
-        answer = self.ask(Nodes)
-        assert isinstance(answer, NodeList)
-        return answer.nodes
+        return [NodeFacts(**node) for node in self.ask("nodes")]
+
+    def begin(self, node: str, reason: str = "") -> int:
+        """The number of a node's new life. Raises as `ask`.
+
+        Args:
+            node: its name.
+            reason: why the life before has ended, if there was one.
+        """
+        number: int = self.ask("begin", node=node, reason=reason)
+        return number
 
     def allot(self, count: int, models: str) -> list[str]:
         """Names of so many new nodes, which serve models of a hash. Raises as `ask`."""
-        answer = self.ask(Allot, count, models)
-        assert isinstance(answer, Allotted)
-        return answer.names
+        names: list[str] = self.ask("allot", count=count, models=models)
+        return names
 
-    def ask(self, kind: Callable[..., Question], *fields: object) -> Answer:
-        """The answer to a question of a kind and its fields, which is asked again until it comes.
+    def drain(self, node: str, seconds: float, again: bool = False) -> None:
+        """Has a node take no more; another life of it begins then, or none. Raises as `ask`."""
+        self.ask("drain", node=node, seconds=seconds, again=again)
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """The answer to a question.
 
         Raises:
             DirectoryAway: if none comes within `ASK_SECONDS`.
             DirectoryRefuses: if it is not granted.
         """
-        question = kind(next(self._numbers), *fields)
-        frame = encode(question)
-        end = time.monotonic() + ASK_SECONDS
-        while (left := end - time.monotonic()) > 0:
+        return trio.run(self._ask, method, params)
+
+    async def _ask(self, method: str, params: dict[str, Any]) -> Any:
+        with trio.move_on_after(ASK_SECONDS):
             try:
-                self._socket.send(frame, zmq.NOBLOCK)
-            except zmq.Again:  # no connection yet
-                time.sleep(min(0.02, left))
-                continue
-            answer = self._receive(question.number, min(left, AGAIN_SECONDS))
-            if isinstance(answer, Refused):
-                raise DirectoryRefuses(answer.code, answer.message)
-            if answer is not None:
-                return answer
+                async with connected(self._gateway, self._key) as connection:
+                    return await connection.request(method, **params)
+            except RpcError as error:
+                raise DirectoryRefuses(error.code, error.message) from None
+            except ClientError as error:
+                raise DirectoryAway(str(error)) from None
         raise DirectoryAway(
-            f"no directory of a cluster answers at {self._endpoint} within {ASK_SECONDS:g} s; is"
+            f"no directory of a cluster answers at {self._gateway} within {ASK_SECONDS:g} s; is"
             " the address right, and does `pie-py cluster up` run there?"
         )
-
-    def _receive(self, number: int, seconds: float) -> Answer | None:
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            if not self._socket.poll(max(1, int(left * 1000))):
-                return None
-            try:
-                answer = decode_told(self._socket.recv())
-            except NotOfCluster:
-                continue
-            if not isinstance(answer, UNASKED) and answer.number == number:
-                return answer
-        return None

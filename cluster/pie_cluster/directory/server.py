@@ -9,8 +9,9 @@ import random
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any
 
+import msgspec
 import structlog
 import trio
 import zmq
@@ -21,34 +22,24 @@ from pie_cluster.directory.lives import Lives, LivesUnusable
 from pie_cluster.directory.names import Life
 from pie_cluster.directory.policies import load_policy
 from pie_cluster.wire.messages import (
-    Allot,
-    Allotted,
-    Answer,
-    Begin,
-    Begun,
-    Done,
-    Drain,
+    MOST_AVOIDED,
     Fenced,
-    Join,
-    NodeAddress,
+    Name,
     NodeFacts,
-    NodeList,
-    Nodes,
     NotOfCluster,
-    PlaceLaunch,
-    Question,
-    Refused,
     Report,
+    Text,
     ToDirectory,
     ToNode,
-    User,
-    UserOf,
     decode_to_directory,
     encode,
 )
+from pie_cluster.wire.requests import check_member
 from pie_cluster.wire.sockets import Gate, member_router
 from pie_control.errors import Refusal
 from pie_control.rpc.endpoint import EndpointRefused
+from pie_control.rpc.params import Method
+from pie_control.rpc.session import Session
 from pie_py.config.keys import KeyStore, KnownUsers
 from pie_py.wire.zmq_socket import Socket
 
@@ -59,15 +50,39 @@ TURN_MESSAGES = 100  # answered before others have their turn
 STARTING_SECONDS = 0.1  # between two looks of a directory that has just started
 
 
-class _Begun(NamedTuple):
-    """The last life that was given to a node, and the question: its sender and number."""
+class BeginParams(msgspec.Struct):
+    """Of `begin`: a node's new life is about to start; the one before, if there is one, is over."""
 
-    question: tuple[bytes, int]
-    incarnation: int
+    node: Name
+    reason: Text = ""  # why the one before has ended, for people
+
+
+class AllotParams(msgspec.Struct):
+    """Of `allot`: a machine joins with so many nodes."""
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    models: Text  # a hash of what the machine would serve, which all nodes serve
+
+
+class PlaceChildParams(msgspec.Struct):
+    """Of `place-child`: where a launch of an instance may go."""
+
+    user: Text
+    program: Text  # its hash
+    parent: Text
+    avoid: Annotated[list[Text], msgspec.Meta(max_length=MOST_AVOIDED)]
+
+
+class UserOfParams(msgspec.Struct):
+    """Of `user-of`: whose key is this?"""
+
+    key: Text  # a public one, in Z85
 
 
 class DirectoryServer:
-    """Answers nodes and operators by the socket, and the gateway itself by `place` and `where`."""
+    """Answers reports by the socket; the gateway asks it by `place` and `where`, and has members
+    ask it by `methods`.
+    """
 
     def __init__(self, member: MemberConfig, data_folder: Path, clock: Callable[[], float]) -> None:
         """Binds the socket; nothing is answered before `run`.
@@ -87,7 +102,6 @@ class DirectoryServer:
         self._models = member.models
         self._clock = clock
         self._lives = Lives(member.folder / "lives.json")
-        self._begun: dict[str, _Begun] = {}  # by node
         self._directory = Directory(load_policy(member.policy), random.Random(), clock())
         self._users = None if pair is None else KnownUsers(KeyStore(data_folder))
         self._first = secrets.randbits(32)  # as told by no directory before this one
@@ -101,6 +115,12 @@ class DirectoryServer:
                 f"the directory cannot listen on {endpoint}: {error.strerror}"
             ) from None
         self._router = Socket(router)
+        self.methods: dict[str, Method] = {
+            "begin": (BeginParams, self._begin),
+            "allot": (AllotParams, self._allot),
+            "place-child": (PlaceChildParams, self._place_child),
+            "user-of": (UserOfParams, self._user_of),
+        }
 
     async def run(self) -> None:
         """Answers until cancelled."""
@@ -130,9 +150,9 @@ class DirectoryServer:
             lambda: self._directory.where(instance, self._clock(), broken=broken)
         )
 
-    def drain(self, node: str, seconds: float) -> None:
+    def drain(self, node: str, seconds: float, again: bool) -> None:
         """As `Directory.drain`."""
-        self._directory.drain(node, seconds, self._clock())
+        self._directory.drain(node, seconds, self._clock(), again)
 
     def nodes(self) -> list[NodeFacts]:
         """All nodes, by name."""
@@ -185,63 +205,58 @@ class DirectoryServer:
             return
         self._router.send(sender, encode(self._answer(message, sender)))
 
-    def _answer(self, message: ToDirectory, sender: bytes) -> ToNode | Answer:
+    def _answer(self, message: ToDirectory, sender: bytes) -> ToNode:
         now = self._clock()
-        match message:
-            case Report():
-                return self._directory.report(message, sender, now)
-            case Join(node, incarnation):
-                if self._lives.is_over(node, incarnation):
-                    return Fenced(f"life {incarnation} of {node} has been replaced or drained")
-                return self._directory.join(message, sender, now)
-        try:
-            return self._answer_question(message, sender, now)
-        except Refusal as refusal:
-            return Refused(message.number, refusal.code, refusal.message)
-        except LivesUnusable as error:
-            log.error("no life can begin", reason=str(error))
-            return Refused(message.number, "out-of-resources", str(error))
-        except OSError as error:
-            log.error("the users' keys cannot be looked at", reason=str(error))
-            return Refused(message.number, "internal", str(error))
+        if isinstance(message, Report):
+            return self._directory.report(message, sender, now)
+        if self._lives.is_over(message.node, message.incarnation):
+            return Fenced(f"life {message.incarnation} of {message.node} was replaced or drained")
+        return self._directory.join(message, sender, now)
 
-    def _answer_question(self, asked: Question, sender: bytes, now: float) -> Answer:
-        directory, number = self._directory, asked.number
-        match asked:
-            case PlaceLaunch(_, user, program, parent, avoid):
-                request = PlacementRequest(user, program, None, parent, avoid)
-                life, endpoint, public_key = directory.place(request, now)
-                return NodeAddress(number, *life, endpoint, public_key)
-            case Begin(_, node, reason):
-                return Begun(number, self._begin(node, reason, (sender, number), now))
-            case Allot(_, count, models):
-                if models != self._models:
-                    raise Refusal(
-                        "invalid-argument",
-                        "this machine's token names other models, or other settings of them, than"
-                        " the cluster serves: copy token.json again from the folder of `pie-py"
-                        " cluster up`",
-                    )
-                return Allotted(number, self._lives.allot(count))
-            case Drain(_, node, seconds, again):
-                directory.drain(node, seconds, now, again)
-                return Done(number)
-            case Nodes():
-                return NodeList(number, directory.status(now))
-            case UserOf(_, key):
-                users = {} if self._users is None else self._users.look()
-                return User(number, users.get(key, ""))
+    # Members' questions
 
-    def _begin(self, node: str, reason: str, question: tuple[bytes, int], now: float) -> int:
-        last = self._begun.get(node)
-        if last is not None and last.question == question:  # its answer was late
-            return last.incarnation
+    def _begin(self, session: Session, asked: BeginParams) -> int:
+        check_member(session)
+        node = asked.node
         self._directory.check_wanted(node)
         if self._lives.is_drained(node):  # before this directory was started
             raise Refusal("drained", f"{node} is drained and has no other life")
-        life = Life(node, self._lives.next(node, self._directory.last(node)))
-        self._directory.begin(life, reason, now)
-        self._begun[node] = _Begun(question, life.incarnation)
-        say = log.warning if reason else log.info
-        say("a life begins", life=str(life), reason=reason or "the first life")
+        try:
+            life = Life(node, self._lives.next(node, self._directory.last(node)))
+        except LivesUnusable as error:
+            raise _full(error) from None
+        self._directory.begin(life, asked.reason, self._clock())
+        say = log.warning if asked.reason else log.info
+        say("a life begins", life=str(life), reason=asked.reason or "the first life")
         return life.incarnation
+
+    def _allot(self, session: Session, asked: AllotParams) -> list[str]:
+        check_member(session)
+        if asked.models != self._models:
+            raise Refusal(
+                "invalid-argument",
+                "this machine's token names other models, or other settings of them, than the"
+                " cluster serves: copy token.json again from the folder of `pie-py cluster up`",
+            )
+        try:
+            return self._lives.allot(asked.count)
+        except LivesUnusable as error:
+            raise _full(error) from None
+
+    async def _place_child(self, session: Session, asked: PlaceChildParams) -> Any:
+        check_member(session)
+        request = PlacementRequest(asked.user, asked.program, None, asked.parent, asked.avoid)
+        return (await self.place(request)).described()
+
+    def _user_of(self, session: Session, asked: UserOfParams) -> str:
+        check_member(session)
+        try:
+            users = {} if self._users is None else self._users.look()
+        except OSError as error:
+            raise Refusal("internal", f"the users' keys cannot be looked at: {error}") from None
+        return users.get(asked.key, "")
+
+
+def _full(error: LivesUnusable) -> Refusal:
+    log.error("no life can begin", reason=str(error))
+    return Refusal("out-of-resources", str(error))

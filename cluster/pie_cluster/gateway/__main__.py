@@ -16,8 +16,8 @@ from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.gateway.everywhere import ClusterSettings
 from pie_cluster.gateway.methods import GatewayMethods
 from pie_cluster.gateway.relay import Relay
-from pie_cluster.node.fetching import member_key
 from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.requests import member_key
 from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program, ProgramStore

@@ -19,8 +19,9 @@ from pie_cluster.directory.directory import PlacementRequest
 from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.gateway.everywhere import ClusterSettings
 from pie_cluster.gateway.relay import Relay
-from pie_cluster.node.links import NodeLinks, check_member
+from pie_cluster.node.links import NodeLinks
 from pie_cluster.wire.messages import NodeFacts
+from pie_cluster.wire.requests import check_member
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import Program, ProgramStore
@@ -90,7 +91,7 @@ class GatewayMethods:
         self._started = clock()
         self._kept = ProgramRequests(config, shares, programs, prepare, confined)
         known = methods.OF_ALL_NODES + methods.OF_GATEWAYS
-        self._handlers = Handlers(known, self._kept, self, more={})
+        self._handlers = Handlers(known, self._kept, self, more=directory.methods)
 
     def answer(self, session: Session, request: Request) -> Any:
         """Does what a request asks; what may have to wait is returned as a coroutine.
@@ -137,7 +138,7 @@ class GatewayMethods:
 
     def _drain(self, session: Session, asked: methods.Drain) -> Any:
         session.check_admin(self._config.admins)
-        self._directory.drain(asked.node, asked.seconds)
+        self._directory.drain(asked.node, asked.seconds, asked.again)
 
     def _all(self) -> list[NodeFacts]:
         nodes = self._directory.nodes()

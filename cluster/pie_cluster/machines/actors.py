@@ -36,7 +36,6 @@ from pie_cluster.machines.settings import (
     machine_resource,
     waiting,
 )
-from pie_cluster.wire.messages import Begin
 from pie_py.config.child import exit_with_parent, report_ready
 
 log = logging.getLogger("pie.actors")
@@ -320,14 +319,14 @@ def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
         DirectoryAway, DirectoryRefuses: another try may do it.
     """
     names = Names(folder)
-    with directory_of(folder, token) as directory:
-        for name in set(names.read()) - {node.node for node in directory.nodes()}:
-            try:
-                directory.ask(Begin, name, waiting(token, machine))
-            except DirectoryRefuses as error:
-                if error.code != "drained":  # where another machine had it
-                    raise
-                names.drop(name)
+    directory = directory_of(token)
+    for name in set(names.read()) - {node.node for node in directory.nodes()}:
+        try:
+            directory.begin(name, waiting(token, machine))
+        except DirectoryRefuses as error:
+            if error.code != "drained":  # where another machine had it
+                raise
+            names.drop(name)
     return names.read()
 
 

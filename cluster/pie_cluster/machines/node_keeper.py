@@ -21,7 +21,6 @@ from pie_cluster.machines.settings import (
     waiting,
     without_ray,
 )
-from pie_cluster.wire.messages import Begin, Begun
 from pie_py.config.processes import LOAD_SECONDS, Backoff, Child
 from pie_py.config.server import ServerConfig
 
@@ -69,37 +68,35 @@ class NodeKeeper:
     def run(self) -> str:
         """Keeps the node until it is drained; returns why it has ended."""
         reason, backoff = self._reason, Backoff(first=FIRST_PAUSE)
-        with directory_of(self._folder, self._token) as directory:
-            while True:
-                # That a life has ended is told at once, whatever the next one waits for.
-                hosts = self._await_hosts(0 if reason else HOSTS_SECONDS)
-                waits = waiting(self._token, self._machine) if hosts is None else ""
-                try:
-                    incarnation = self._begin(directory, waits or reason)
-                except DirectoryRefuses as error:
-                    if error.code == "drained":
-                        return str(error)
-                    log.error("no number for a life of %s: %s", self._node, error)
-                    time.sleep(1.0)
-                    continue
-                if incarnation is None:
-                    continue
-                if hosts is None:  # which the directory shows from now on
-                    self._await_hosts(None)
-                    continue
-                backoff.start()
-                reason = self._live(incarnation, hosts)
-                log.warning("%s.%s has ended: %s", self._node, incarnation, reason)
-                time.sleep(backoff.pause())
+        directory = directory_of(self._token)
+        while True:
+            # That a life has ended is told at once, whatever the next one waits for.
+            hosts = self._await_hosts(0 if reason else HOSTS_SECONDS)
+            waits = waiting(self._token, self._machine) if hosts is None else ""
+            try:
+                incarnation = self._begin(directory, waits or reason)
+            except DirectoryRefuses as error:
+                if error.code == "drained":
+                    return str(error)
+                log.error("no number for a life of %s: %s", self._node, error)
+                time.sleep(1.0)
+                continue
+            if incarnation is None:
+                continue
+            if hosts is None:  # which the directory shows from now on
+                self._await_hosts(None)
+                continue
+            backoff.start()
+            reason = self._live(incarnation, hosts)
+            log.warning("%s.%s has ended: %s", self._node, incarnation, reason)
+            time.sleep(backoff.pause())
 
     def _begin(self, directory: Directory, reason: str) -> int | None:
         try:
-            answer = directory.ask(Begin, self._node, reason[:MOST_REASON])
+            return directory.begin(self._node, reason[:MOST_REASON])
         except DirectoryAway as error:
             log.warning("%s", error)
             return None
-        assert isinstance(answer, Begun)
-        return answer.incarnation
 
     def _await_hosts(self, seconds: float | None) -> tuple[str, ...] | None:
         """Where its hosts are; None if one is missing after so long."""

@@ -31,9 +31,8 @@ from pie_cluster.machines.settings import (
     write_private,
 )
 from pie_cluster.machines.token import check_room, check_versions, make_token, own_address
-from pie_cluster.wire.messages import WAITS, Drain, NodeFacts
+from pie_cluster.wire.messages import WAITS, NodeFacts
 from pie_py.config.endpoint import answers, parse_endpoint
-from pie_py.config.keys import KeyProblem
 
 START_SECONDS = 300.0  # of `up` and `join`, at most
 STOP_SECONDS = 60.0
@@ -148,25 +147,25 @@ def join(
             raise
 
 
-def nodes_of(token: Token, folder: Path) -> list[NodeFacts]:
+def nodes_of(token: Token) -> list[NodeFacts]:
     """All nodes, as the directory sees them.
 
     Raises:
         ClusterProblem: if it does not answer.
     """
-    with _directory(token, folder) as directory:
+    with _directory(token) as directory:
         return directory.nodes()
 
 
-def drain(token: Token, folder: Path, node: str, seconds: float, again: bool = False) -> None:
+def drain(token: Token, node: str, seconds: float, again: bool = False) -> None:
     """Has a node take no more, and end when it is empty or after so many seconds; then another life
     of it begins, if it is to serve `again`.
 
     Raises:
         ClusterProblem: if it cannot be drained, or the directory does not answer.
     """
-    with _directory(token, folder) as directory:
-        directory.ask(Drain, node, seconds, again)
+    with _directory(token) as directory:
+        directory.drain(node, seconds, again)
 
 
 def down(folder: Path, nodes: bool = True) -> bool:
@@ -289,7 +288,7 @@ def _add_nodes(
 ) -> list[str]:
     """Starts this machine's part, and waits until its nodes serve."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _directory(token, folder) as directory:
+    with _directory(token) as directory:
         names = Names(folder).read()
         runs = keeper(folder) is not None
         if not runs and len(names) == machine.nodes:
@@ -412,9 +411,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _directory(token: Token, folder: Path) -> Iterator[Directory]:
+def _directory(token: Token) -> Iterator[Directory]:
     try:
-        with directory_of(folder, token) as directory:
-            yield directory
-    except (DirectoryAway, DirectoryRefuses, KeyProblem) as error:
+        yield directory_of(token)
+    except (DirectoryAway, DirectoryRefuses) as error:
         raise ClusterProblem(str(error)) from None

@@ -15,7 +15,6 @@ from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefu
 from pie_cluster.machines.actors import ask_for_node, connect, give_up_node, placed_nodes
 from pie_cluster.machines.autoscale import Autoscale, Autoscaler
 from pie_cluster.machines.settings import Machine, Token, directory_of
-from pie_cluster.wire.messages import Drain
 from pie_py.config.child import exit_with_parent
 
 log = logging.getLogger("pie.scaler")
@@ -53,7 +52,7 @@ class Scaler:
             give_up_node(name)
         for name in change.drain:
             log.info("%s is drained", name)
-            directory.ask(Drain, name, self._settings.drain_seconds)
+            directory.drain(name, self._settings.drain_seconds)
 
     def _add(self, count: int) -> None:
         for name in self._directory.allot(count, self._models):
@@ -71,14 +70,13 @@ def main() -> None:
     machine = Machine.model_validate_json((folder / "machine.json").read_text())
     assert machine.autoscale is not None, "its keeper has looked"
     connect(token, machine.host, folder)
-    with directory_of(folder, token) as directory:
-        scaler = Scaler(machine.autoscale, directory, token.models)
-        while True:
-            try:
-                scaler.look()
-            except (DirectoryAway, DirectoryRefuses) as error:
-                log.warning("%s", error)
-            time.sleep(LOOK_SECONDS)
+    scaler = Scaler(machine.autoscale, directory_of(token), token.models)
+    while True:
+        try:
+            scaler.look()
+        except (DirectoryAway, DirectoryRefuses) as error:
+            log.warning("%s", error)
+        time.sleep(LOOK_SECONDS)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,13 @@ from pydantic import (
     model_validator,
 )
 
-from pie_cluster.config import read_member_pair
 from pie_cluster.directory.asking import Directory
 from pie_cluster.directory.policies import load_policy
 from pie_cluster.machines.autoscale import Autoscale
 from pie_cluster.wire.messages import WAITS
+from pie_cluster.wire.requests import MEMBER
 from pie_py.config.gateway import GatewayConfig
+from pie_py.config.keys import ClientKey
 from pie_py.config.plugins import UnknownPolicy
 from pie_py.config.server import ServerConfig
 
@@ -260,14 +261,11 @@ def member_keys_file(folder: Path, token: Token) -> Path | None:
     return path
 
 
-def directory_of(folder: Path, token: Token) -> Directory:
-    """The connection of a machine's folder to the directory.
-
-    Raises:
-        KeyProblem: if the members' keys cannot be read.
-    """
-    keys = member_keys_file(folder, token)
-    return Directory(token.directory, None if keys is None else read_member_pair(keys))
+def directory_of(token: Token) -> Directory:
+    """The directory, as this machine asks it."""
+    public, secret = token.member_public, token.member_secret
+    key = ClientKey(MEMBER, public, secret, token.gateway_key) if token.is_encrypted else None
+    return Directory(token.gateway, key)
 
 
 def without_ray() -> dict[str, str]:

@@ -15,9 +15,8 @@ import msgspec
 import structlog
 import trio
 
-from pie_cluster.node.directory_link import DirectoryLink
-from pie_cluster.node.links import NodeLinks, check_member
-from pie_cluster.wire.messages import NodeAddress, PlaceLaunch
+from pie_cluster.node.links import GatewayLink, NodeLinks
+from pie_cluster.wire.requests import check_member
 from pie_control.errors import ApiError, NoRoom, Refusal
 from pie_control.instances.instance import Fence, Instance, InstanceEnded, InstanceState
 from pie_control.instances.launcher import Child, Launcher
@@ -144,16 +143,16 @@ class ChildHost:
 class ChildrenElsewhere:
     """Launches children on other nodes."""
 
-    def __init__(self, life: str, directory: DirectoryLink, links: NodeLinks) -> None:
+    def __init__(self, life: str, gateway: GatewayLink, links: NodeLinks) -> None:
         """Nothing is asked yet.
 
         Args:
             life: of this node.
-            directory: places launches.
+            gateway: places launches.
             links: to the other nodes.
         """
         self._life = life
-        self._directory = directory
+        self._gateway = gateway
         self._links = links
         self._nursery: trio.Nursery | None = None
 
@@ -173,13 +172,17 @@ class ChildrenElsewhere:
         """
         avoid = [self._life]
         for _ in range(TRIES):
-            place = partial(_place, parent, program, list(avoid))
             try:
-                there = await self._directory.ask(place)
+                there = await self._gateway.ask(
+                    "place-child",
+                    user=parent.user,
+                    program=program.hash,
+                    parent=parent.id,
+                    avoid=avoid,
+                )
             except (Refusal, ApiError):
                 break
-            assert isinstance(there, NodeAddress)
-            life = f"{there.node}.{there.incarnation}"
+            life = there["node"]
             avoid.append(life)
             try:
                 return await self._launch(there, life, parent, program, args)
@@ -195,14 +198,14 @@ class ChildrenElsewhere:
         raise full
 
     async def _launch(
-        self, there: NodeAddress, life: str, parent: Instance, program: Program, args: list[str]
+        self, there: dict[str, str], life: str, parent: Instance, program: Program, args: list[str]
     ) -> Child:
         def late(told: dict[str, str]) -> None:  # it was given up meanwhile
             _ChildElsewhere(told["instance"], life, there, self._links, self._start).kill()
 
         told = await self._links.ask(
-            there.endpoint,
-            there.public_key,
+            there["endpoint"],
+            there["key"],
             "child-launch",
             on_late=late,
             user=parent.user,
@@ -226,13 +229,13 @@ class _ChildElsewhere:
         self,
         instance: str,
         life: str,
-        there: NodeAddress,
+        there: dict[str, str],
         links: NodeLinks,
         start: Callable[[Callable[[], Awaitable[None]]], None],
     ) -> None:
         self._instance = instance
         self._life = life
-        self._ask = partial(links.ask, there.endpoint, there.public_key)
+        self._ask = partial(links.ask, there["endpoint"], there["key"])
         self._start = start
 
     async def end(self) -> InstanceEnded | ApiError:
@@ -254,10 +257,6 @@ class _ChildElsewhere:
             await self._ask("child-kill", instance=self._instance)
         except ClientError as error:  # with its node, or with our session, it ends as well
             log.info("a child is not there to be ended", child=self._instance, reason=str(error))
-
-
-def _place(parent: Instance, program: Program, avoid: list[str], number: int) -> PlaceLaunch:
-    return PlaceLaunch(number, parent.user, program.hash, parent.id, avoid)
 
 
 def _lost(child: str, life: str, error: Exception) -> ApiError:

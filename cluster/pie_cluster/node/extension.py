@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from pie_cluster.config import MemberConfig, member_of
-from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.facts import NodeFacts
 from pie_cluster.node.fetching import ProgramFetcher
+from pie_cluster.node.links import GatewayLink
 from pie_cluster.node.membership import Membership
 from pie_cluster.node.users import ClusterUsers
 from pie_control.extension import Extension, Role
@@ -61,24 +61,23 @@ class ClusterNode(Role):
         self._reason = "it stops"
         encrypted = not parse_endpoint(config.endpoint).resolved().is_loopback
         self._public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
-        self._directory = DirectoryLink(member)
-        users = self.users = ClusterUsers(member, self._directory, wiring.clock)
+        self._gateway = GatewayLink(member)
+        users = self.users = ClusterUsers(member, self._gateway, wiring.clock)
         facts = NodeFacts(wiring.models, wiring.registry)
         self._membership = Membership(
             member,
-            self._directory,
             facts,
             wiring.registry,
             self._public,
             wiring.clock,
             users.renewed,
         )
-        self.fetch = ProgramFetcher(member, programs).fetch
+        self.fetch = ProgramFetcher(self._gateway, programs).fetch
         self.shared: Shared | None = None
         if config.store.database:
             from pie_cluster.node.shared import Shared  # needs psycopg
 
-            self.shared = Shared(config, member, wiring, programs, self.fetch, self._directory)
+            self.shared = Shared(config, member, wiring, programs, self.fetch, self._gateway)
 
     def functions(self, of_one_server: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
         """The functions of the contract as a node has them."""
@@ -108,7 +107,7 @@ class ClusterNode(Role):
             stop.set()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._directory.run)
+            await nursery.start(self._gateway.run)
             if self.shared is not None:
-                nursery.start_soon(self.shared.run, endpoint, self._public)
+                nursery.start_soon(self.shared.run)
             await self._membership.run(endpoint, leave)

@@ -8,25 +8,19 @@ import os
 import structlog
 import trio
 
-from pie_cluster.config import MemberConfig
-from pie_cluster.node.links import connected
-from pie_control.errors import ApiError, Refusal
+from pie_cluster.node.links import GatewayLink
+from pie_control.errors import ApiError
 from pie_control.programs.store import ProgramStore
-from pie_py.client.connection import Connection
-from pie_py.client.errors import ClientError, RpcError
-from pie_py.config.keys import ClientKey
 from pie_py.wire.rpc import CHUNK_BYTES
 
 log = structlog.get_logger("pie.cluster")
-
-MEMBER = "member"  # what they call themselves; they have the rights of the operator
 
 
 class ProgramFetcher:
     """Takes programs from the gateway."""
 
-    def __init__(self, member: MemberConfig, programs: ProgramStore) -> None:
-        self._member = member
+    def __init__(self, gateway: GatewayLink, programs: ProgramStore) -> None:
+        self._gateway = gateway
         self._programs = programs
         self._under_way: dict[str, trio.Lock] = {}
 
@@ -47,23 +41,13 @@ class ProgramFetcher:
                 self._under_way.pop(digest, None)
 
     async def _take(self, digest: str, user: str) -> None:
-        key = member_key(self._member, self._member.gateway_key)
-        async with connected(self._member.gateway, key) as connection:
-            try:
-                await self._receive(connection, digest, user)
-            except RpcError as error:
-                raise Refusal(error.code, error.message) from None
-            except ClientError as error:
-                raise ApiError("busy", f"a program cannot be fetched: {error}") from None
-
-    async def _receive(self, connection: Connection, digest: str, user: str) -> None:
-        facts = await connection.request("program", hash=digest, user=user)
+        facts = await self._gateway.ask("program", hash=digest, user=user)
         path = self._programs.temporary_path()
         found = hashlib.sha256()
         try:
             with path.open("wb", buffering=0) as file:
                 for offset in range(0, facts["size"], CHUNK_BYTES):
-                    part = await connection.request("program-bytes", hash=digest, offset=offset)
+                    part = await self._gateway.ask("program-bytes", hash=digest, offset=offset)
                     found.update(part)
                     file.write(part)
             if found.hexdigest() != digest:
@@ -79,13 +63,3 @@ class ProgramFetcher:
             if path.exists():
                 os.unlink(path)
         log.info("program fetched", name=facts["name"], hash=digest, bytes=facts["size"])
-
-
-def member_key(member: MemberConfig, server: str) -> ClientKey | None:
-    """The key by which a member connects to a gateway or node of a public key; None on loopback.
-
-    Raises:
-        KeyProblem: if the members' keys cannot be read.
-    """
-    pair = member.pair()
-    return None if pair is None else ClientKey(MEMBER, pair.public, pair.secret, server)

@@ -2,56 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import structlog
 import trio
 
-from pie_control.errors import ApiError
-from pie_control.rpc.session import Session
+from pie_cluster.config import MemberConfig
+from pie_cluster.wire.requests import PATIENCE_SECONDS, member_key, run_connection
+from pie_control.errors import ApiError, Refusal
 from pie_py.client.connection import Connection
+from pie_py.client.errors import ClientError, RpcError
 from pie_py.config.endpoint import parse_endpoint
-from pie_py.config.keys import LOCAL_USER, ClientKey
+from pie_py.config.keys import ClientKey
 
-log = structlog.get_logger("pie.cluster")
-
-PATIENCE_SECONDS = 8.0  # a gateway that was killed is back sooner
-
-
-@asynccontextmanager
-async def connected(endpoint: str, key: ClientKey | None) -> AsyncIterator[Connection]:
-    """A connection for as long as the context; what is raised within comes out as it is.
-
-    Whether something answers there shows with the first request.
-    """
-    connection = Connection(parse_endpoint(endpoint), key, PATIENCE_SECONDS)
-    raised: Exception | None = None
-    async with trio.open_nursery() as nursery:
-        await nursery.start(partial(_run, connection))
-        try:
-            problem = await connection.ready()
-            if problem is not None:
-                raise problem
-            yield connection
-        except Exception as error:  # the nursery would wrap it
-            raised = error
-        nursery.cancel_scope.cancel()
-    if raised is not None:
-        raise raised
-
-
-def check_member(session: Session) -> None:
-    """Refuses who is no member of the cluster. On loopback every client is the operator, who may do
-    what members do.
-
-    Raises:
-        ApiError: `permission-denied`.
-    """
-    if session.user != LOCAL_USER:
-        raise ApiError("permission-denied", "only nodes of the cluster may ask for this")
+AGAIN_SECONDS = 0.1  # before the gateway is asked again
 
 
 class NodeLinks:
@@ -122,7 +87,7 @@ class NodeLinks:
     ) -> None:
         with trio.CancelScope() as scope:
             self._scopes[endpoint] = scope
-            await _run(connection, task_status=task_status)
+            await run_connection(connection, task_status=task_status)
 
     def _drop(self, endpoint: str) -> None:
         del self._links[endpoint]
@@ -131,5 +96,38 @@ class NodeLinks:
             scope.cancel()
 
 
-async def _run(connection: Connection, task_status: trio.TaskStatus[None]) -> None:
-    await connection.run(task_status=task_status)
+class GatewayLink:
+    """A node's connection to the gateway, with the directory in it."""
+
+    def __init__(self, member: MemberConfig) -> None:
+        """Takes the node's configuration. Nothing is asked before `run`."""
+        self._member = member
+        self._links = NodeLinks(partial(member_key, member))
+        self.run = self._links.run
+
+    async def ask(self, method: str, seconds: float = PATIENCE_SECONDS, **params: Any) -> Any:
+        """The answer to a question, which is asked again until it comes.
+
+        Args:
+            method: of the gateway. Asking it twice must do no harm.
+            seconds: to wait at most.
+            params: its.
+
+        Raises:
+            Refusal: what the gateway refuses.
+            ApiError: `busy` if it does not answer.
+        """
+        member = self._member
+        with trio.move_on_after(seconds):
+            while True:
+                try:
+                    return await self._links.ask(
+                        member.gateway, member.gateway_key, method, **params
+                    )
+                except RpcError as error:
+                    raise Refusal(error.code, error.message) from None
+                except ClientError:  # killed and started again, it knows no session of before
+                    await trio.sleep(AGAIN_SECONDS)
+        raise ApiError(
+            "busy", "the gateway of the cluster does not answer; try again in a few seconds"
+        )

@@ -10,22 +10,27 @@ from collections.abc import Callable
 
 import structlog
 import trio
+import zmq
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.node.directory_link import DirectoryLink
 from pie_cluster.node.facts import NodeFacts
 from pie_cluster.wire.messages import (
     CLUSTER_PROTOCOL,
     Fenced,
     Join,
     JoinAgain,
+    NotOfCluster,
     Renewed,
     Report,
     ToNode,
+    decode_told,
+    encode,
 )
+from pie_cluster.wire.sockets import member_dealer
 from pie_control.instances.registry import Registry
 from pie_py import __version__
 from pie_py.config.child import report
+from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.cluster")
 
@@ -38,7 +43,6 @@ class Membership:
     def __init__(
         self,
         config: MemberConfig,
-        directory: DirectoryLink,
         facts: NodeFacts,
         registry: Registry,
         public_key: str,
@@ -49,20 +53,23 @@ class Membership:
 
         Args:
             config: of the member.
-            directory: is told.
             facts: load, caches and exports of this node.
             registry: its instances.
             public_key: of the endpoint that clients connect to; empty on loopback.
             clock: trio's.
             on_renewed: told the number of changes of users' keys.
+
+        Raises:
+            KeyProblem: if the members' keys cannot be read.
         """
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._directory = Socket(member_dealer(self._context, config.directory, config.pair()))
         self._config = config
         self._facts = facts
         self._registry = registry
         self._public_key = public_key
         self._clock = clock
         self._on_renewed = on_renewed
-        self._directory = directory
         self._leave: Callable[[str, bool], None] = lambda reason, drained: None  # until `run`
         self._number: int | None = None  # of the last report; None: it has to join
         self._drain_until: float | None = None
@@ -76,13 +83,30 @@ class Membership:
             endpoint: where clients connect to this node.
             leave: called when the node is to end, with the reason and whether it is drained.
         """
-        self._leave, self._directory.on_told = leave, self._take
+        self._leave = leave
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._hear)
+            await self._report(endpoint)
+
+    async def _hear(self) -> None:
+        try:
+            while True:
+                while (frame := self._directory.receive()) is not None:
+                    try:
+                        self._take(decode_told(frame))
+                    except NotOfCluster as error:
+                        log.warning("the directory says what is not known", reason=str(error))
+                await self._directory.wait()
+        finally:
+            self._context.destroy(linger=0)
+
+    async def _report(self, endpoint: str) -> None:
         while True:
             self._say(endpoint)
             report({"alive": self._config.life})
             await trio.sleep(REPORT_SECONDS)
             if self._is_drained():
-                leave("it is drained", True)
+                self._leave("it is drained", True)
 
     def _say(self, endpoint: str) -> None:
         config, drain = self._config, self._drain_ms()
@@ -115,7 +139,8 @@ class Membership:
                 released,
                 drain,
             )
-        if self._directory.say(message) and isinstance(message, Report):
+        sent = self._directory.send(encode(message)) is None
+        if sent and isinstance(message, Report):
             self._number = message.number
 
     def _take(self, message: ToNode) -> None:

@@ -9,19 +9,17 @@ import trio
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.database.statements import Connection
-from pie_cluster.node.bus_link import PATIENCE_SECONDS
 from pie_cluster.node.children import ChildHost, ChildrenElsewhere
-from pie_cluster.node.directory_link import DirectoryLink
-from pie_cluster.node.fetching import member_key
-from pie_cluster.node.hosting import BusHost
 from pie_cluster.node.lease import NodeLease
-from pie_cluster.node.links import NodeLinks
-from pie_cluster.node.ownership import Ownership
+from pie_cluster.node.links import GatewayLink, NodeLinks
 from pie_cluster.node.recorded import RecordedLaunches
 from pie_cluster.node.topics import ClusterTopics
+from pie_cluster.wire.requests import member_key
 from pie_control.programs.store import ProgramStore
 from pie_control.wiring import Wiring
 from pie_py.config.server import ServerConfig
+
+LINK_SECONDS = 3.0  # for a node that cannot be reached: it has no second life
 
 
 class Shared:
@@ -34,11 +32,10 @@ class Shared:
         wiring: Wiring,
         programs: ProgramStore,
         fetch: Callable[[str, str], Awaitable[None]],
-        directory: DirectoryLink,
+        gateway: GatewayLink,
     ) -> None:
         """Nothing is sent before `run`."""
-        connection = Connection(config.store.database)
-        bus, clock = wiring.messaging, wiring.clock
+        connection = Connection(config.store.database, channel=member.life)
         self._lease = NodeLease(connection, member.life)
         self.recorded = RecordedLaunches(
             connection,
@@ -49,40 +46,28 @@ class Shared:
             programs,
             fetch,
         )
-        self._ownership = Ownership(
-            connection, member.life, self._lease, bus, partial(member_key, member)
-        )
-        self._host = BusHost(bus, config.limits, self._ownership.owns, clock)
-        self._lease.on_lost.append(self._host.lose_all)
-        self._children = ChildHost(wiring.registry, wiring.launcher, programs, fetch, clock)
-        self._links = NodeLinks(partial(member_key, member), PATIENCE_SECONDS)
-        self._elsewhere = ChildrenElsewhere(member.life, directory, self._links)
+        self._children = ChildHost(wiring.registry, wiring.launcher, programs, fetch, wiring.clock)
+        self._links = NodeLinks(partial(member_key, member), LINK_SECONDS)
+        self._elsewhere = ChildrenElsewhere(member.life, gateway, self._links)
         wiring.launcher.launch_remotely = self._elsewhere.launch
-        self.methods = {**self._host.methods, **self._children.methods}
-        self.topics = ClusterTopics(bus, self._ownership, wiring.answers)
+        self.methods = self._children.methods
+        self.topics = ClusterTopics(connection, self._lease, wiring.answers, config.messaging)
         wiring.registry.on_end.append(self.topics.leave)
 
-    async def run(self, endpoint: str, public_key: str) -> None:
-        """Holds the lease, and serves, until cancelled.
-
-        Args:
-            endpoint: where clients and other nodes reach this one.
-            public_key: of the endpoint; empty on loopback.
-        """
+    async def run(self) -> None:
+        """Holds the lease, and serves, until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._links.run)
             for forever in (
                 self._lease.run,
                 self.recorded.run,
-                self._host.run,
                 self._children.run,
                 self._elsewhere.run,
             ):
                 nursery.start_soon(forever)
-            await self._ownership.run(endpoint, public_key)
+            await self.topics.run()
 
     def leave(self, reason: str) -> None:
         """The node is about to end its instances: what it has is free for other nodes."""
-        self._ownership.leave(reason)
-        self._host.lose_all(reason)
+        self.topics.lose(reason)
         self._lease.leave()

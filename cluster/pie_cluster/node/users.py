@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import structlog
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.node.directory_link import DirectoryLink
-from pie_cluster.wire.messages import User, UserOf
+from pie_cluster.node.links import GatewayLink
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.auth import NotKnownNow
 from pie_py.config.keys import LOCAL_USER
@@ -31,13 +29,13 @@ class ClusterUsers:
     """
 
     def __init__(
-        self, member: MemberConfig, directory: DirectoryLink, clock: Callable[[], float]
+        self, member: MemberConfig, gateway: GatewayLink, clock: Callable[[], float]
     ) -> None:
         """Knows no user yet.
 
         Args:
             member: of this node.
-            directory: is asked.
+            gateway: is asked.
             clock: trio's, in seconds.
 
         Raises:
@@ -45,7 +43,7 @@ class ClusterUsers:
         """
         pair = member.pair()
         self._member = "" if pair is None else pair.public
-        self._directory = directory
+        self._gateway = gateway
         self._clock = clock
         self._heard = clock()
         self._known: dict[str, str] = {}  # users by key, as of `changes`
@@ -71,10 +69,9 @@ class ClusterUsers:
             return known
         changes = self.changes
         try:
-            answer = await self._directory.ask(partial(UserOf, key=key), ASK_SECONDS)
+            name: str = await self._gateway.ask("user-of", ASK_SECONDS, key=key)
         except (ApiError, Refusal) as error:
             raise NotKnownNow(str(error)) from None
-        assert isinstance(answer, User)
-        if answer.name and changes == self.changes:  # strangers' keys are not kept
-            self._known[key] = answer.name
-        return answer.name or None
+        if name and changes == self.changes:  # strangers' keys are not kept
+            self._known[key] = name
+        return name or None

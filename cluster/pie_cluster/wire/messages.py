@@ -8,7 +8,7 @@ directory does not know (it was restarted), sends `Join` with all that it has. F
 `Report` twice per second, with what has changed. The directory answers each, and the answer renews
 the node's lease.
 
-Nodes, and the command line, ask questions, which carry a number so that answers find theirs.
+Questions are asked of the gateway, by the protocol that clients speak.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
 Key: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # see `wire/keys.py`
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"\A{NODE_NAME}\Z")]
-Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
-Avoided: TypeAlias = Annotated[list[Text], msgspec.Meta(max_length=MOST_AVOIDED)]  # lives
 Cached: TypeAlias = Annotated[list[tuple[Key, Count]], msgspec.Meta(max_length=MOST_HINTS)]
 Keys: TypeAlias = Annotated[list[Key], msgspec.Meta(max_length=MOST_HINTS)]
 
@@ -107,78 +105,10 @@ class Fenced(_Message, tag="fenced", frozen=True):
     reason: str
 
 
-# Questions to the directory, and their answers: each answer has its question's number
+# What operators see
 
 
-class _Numbered(_Message, frozen=True):
-    """A question, or its answer."""
-
-    number: Count
-
-
-class Begin(_Numbered, tag="begin", frozen=True):
-    """A new life of a node is about to start; the one before, if there is one, is over."""
-
-    node: Name
-    reason: Text = ""  # why the one before has ended, for people
-
-
-class Allot(_Numbered, tag="allot", frozen=True):
-    """A machine joins with so many nodes: which names may they have?"""
-
-    count: Annotated[int, msgspec.Meta(ge=1, le=1024)]
-    models: Text  # a hash of what the machine would serve, which all nodes serve
-
-
-class PlaceLaunch(_Numbered, tag="place", frozen=True):
-    """Where may this launch go?"""
-
-    user: Text
-    program: Text  # its hash
-    parent: Text | None = None  # the instance that launches it
-    avoid: Avoided = []
-
-
-class Nodes(_Numbered, tag="nodes", frozen=True):
-    """Which nodes are there?"""
-
-
-class Drain(_Numbered, tag="drain", frozen=True):
-    """A node is to take no more, and to end when it is empty or at the deadline."""
-
-    node: Text
-    seconds: Seconds
-    again: bool = False  # and then to begin another life
-
-
-class UserOf(_Numbered, tag="user-of", frozen=True):
-    """Whose key is this?"""
-
-    key: Text  # a public one, in Z85
-
-
-class Begun(_Numbered, tag="begun", frozen=True):
-    """The new life's number."""
-
-    incarnation: Positive
-
-
-class Allotted(_Numbered, tag="allotted", frozen=True):
-    """Names that no node has had before."""
-
-    names: list[Name]
-
-
-class NodeAddress(_Numbered, tag="there", frozen=True):
-    """A node that serves."""
-
-    node: Name
-    incarnation: Positive
-    endpoint: Text
-    public_key: Text
-
-
-class NodeFacts(_Message, tag="node", frozen=True):
+class NodeFacts(msgspec.Struct, frozen=True):
     """A node as operators see it."""
 
     node: Name
@@ -194,52 +124,25 @@ class NodeFacts(_Message, tag="node", frozen=True):
     public_key: str = ""  # of its endpoint, off loopback
 
 
-class NodeList(_Numbered, tag="node-list", frozen=True):
-    """All nodes, by name."""
-
-    nodes: list[NodeFacts]
-
-
-class User(_Numbered, tag="user", frozen=True):
-    """Who has a key."""
-
-    name: str  # empty if no user has it
-
-
-class Done(_Numbered, tag="done", frozen=True):
-    """It is done."""
-
-
-class Refused(_Numbered, tag="refused", frozen=True):
-    """It is not granted."""
-
-    code: str
-    message: str
-
-
-Question: TypeAlias = Begin | Allot | PlaceLaunch | Nodes | Drain | UserOf
-Answer: TypeAlias = Begun | Allotted | NodeAddress | NodeList | User | Done | Refused
-ToDirectory: TypeAlias = Join | Report | Question
+ToDirectory: TypeAlias = Join | Report
 ToNode: TypeAlias = Renewed | JoinAgain | Fenced
-Told: TypeAlias = ToNode | Answer  # by the directory
-UNASKED = (Renewed, JoinAgain, Fenced)  # what it says that is no answer
 
 _encoder = msgspec.msgpack.Encoder()
 _of_node: msgspec.msgpack.Decoder[ToDirectory] = msgspec.msgpack.Decoder(ToDirectory)
-_told: msgspec.msgpack.Decoder[Told] = msgspec.msgpack.Decoder(Told)
+_told: msgspec.msgpack.Decoder[ToNode] = msgspec.msgpack.Decoder(ToNode)
 
 
 class NotOfCluster(ValueError):
     """Bytes that are no message of this protocol."""
 
 
-def encode(message: ToDirectory | Told) -> bytes:
+def encode(message: ToDirectory | ToNode) -> bytes:
     """Turns a message into the bytes of its frame."""
     return _encoder.encode(message)
 
 
 def decode_to_directory(frame: bytes) -> ToDirectory:
-    """Reads a report or a question.
+    """Reads what a node tells.
 
     Raises:
         NotOfCluster: if the bytes are not such a message, and nothing else, whatever they are.
@@ -247,7 +150,7 @@ def decode_to_directory(frame: bytes) -> ToDirectory:
     return _decode(_of_node, frame, "message of a node")
 
 
-def decode_told(frame: bytes) -> Told:
+def decode_told(frame: bytes) -> ToNode:
     """Reads what the directory says.
 
     Raises:

@@ -39,7 +39,7 @@ def member_dealer(
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
     socket.setsockopt(zmq.IMMEDIATE, 1)  # what cannot be sent now is said again
-    socket.setsockopt(zmq.MAXMSGSIZE, 64 * FRAME_BYTES)  # a list of all nodes
+    socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES)
     keep_alive(socket)
     if pair is not None:
         socket.setsockopt(zmq.CURVE_SERVERKEY, pair.public.encode())

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
-from pie_control.messaging.channel import Budget, Channel, Party, check_topic
+from pie_control.messaging.channel import Budget, Channel, check_topic
 
 if TYPE_CHECKING:
+    from pie_control.instances.instance import Instance
     from pie_py.config.services import MessagingConfig
 
 
@@ -20,7 +21,7 @@ class _Subscription:
 
     __slots__ = ("box", "instance", "topic")
 
-    def __init__(self, instance: Party, topic: str, box: Channel) -> None:
+    def __init__(self, instance: Instance, topic: str, box: Channel) -> None:
         self.instance = instance
         self.topic = topic
         self.box = box
@@ -59,20 +60,18 @@ class Bus:
         self._config = config
         self._alone = alone
         self._users: dict[str, _User] = {}
-        self._members: dict[Party, _Member] = {}
+        self._members: dict[Instance, _Member] = {}
         # Users without an instance whose queues stay, by how long they have been without one
         self._idle: OrderedDict[str, _User] = OrderedDict()
-        # Told when nothing is left of a user: no instance and no message.
-        self.on_empty: Callable[[str], None] = lambda user: None
 
     # Instances come and go
 
-    def join(self, instance: Party) -> None:
+    def join(self, instance: Instance) -> None:
         """An instance starts: the queues of its user stay."""
         self._user(instance).live += 1
         self._idle.pop(instance.user, None)
 
-    def leave(self, instance: Party) -> None:
+    def leave(self, instance: Instance) -> None:
         """An instance has ended, and its futures are closed: nothing of it is left afterwards.
 
         What it has pushed stays for the user's other instances. After the user's last instance,
@@ -97,30 +96,9 @@ class Bus:
         else:
             self._forget(instance.user)
 
-    def lose(self, user: str, error: ApiError) -> None:
-        """Drops all messages and subscriptions of a user: open futures fail, instances stay."""
-        found = self._users.get(user)
-        if found is None:
-            return
-        for party, member in list(self._members.items()):
-            if party.user == user:
-                for handle in list(member.subscriptions):
-                    self._drop(member.subscriptions.pop(handle), error)
-        queues, found.queues = found.queues, {}
-        for queue in queues.values():
-            queue.close(error)
-        for waiters in (found.broadcasters, found.pushers):
-            for future in [future for topic in waiters.values() for future in topic]:
-                future.on_cancel = None
-                future.fail(error)
-            waiters.clear()
-        if not found.live:
-            self._idle.pop(user, None)
-            del self._users[user]
-
     # Topics
 
-    def subscribe(self, instance: Party, topic: str) -> int:
+    def subscribe(self, instance: Instance, topic: str) -> int:
         """Opens a subscription to what is broadcast from now on, and returns its handle.
 
         Raises:
@@ -155,7 +133,7 @@ class Bus:
         user.topics.setdefault(topic, {})[subscription] = None
         return handle
 
-    def unsubscribe(self, instance: Party, handle: int) -> None:
+    def unsubscribe(self, instance: Instance, handle: int) -> None:
         """Closes a subscription: unread messages are dropped, open futures fail with `cancelled`.
 
         Raises:
@@ -169,7 +147,7 @@ class Bus:
         _wake_where(user.broadcasters, (subscription.topic,), partial(_all_have_room, user))
         _wake_broadcasters(user, member)
 
-    def next_message(self, instance: Party, handle: int, future: Future) -> None:
+    def next_message(self, instance: Instance, handle: int, future: Future) -> None:
         """Gives the future the subscription's next message.
 
         Raises:
@@ -177,7 +155,7 @@ class Bus:
         """
         self._subscription(instance, handle).box.take_by(future)
 
-    def broadcast(self, instance: Party, topic: str, message: str, size: int) -> int:
+    def broadcast(self, instance: Instance, topic: str, message: str, size: int) -> int:
         """Sends to every subscriber of a topic, or to none. Returns how many there are.
 
         Raises:
@@ -198,7 +176,7 @@ class Bus:
             subscriber.box.put(message, size)
         return len(subscribers)
 
-    def broadcast_room(self, instance: Party, topic: str, future: Future) -> None:
+    def broadcast_room(self, instance: Instance, topic: str, future: Future) -> None:
         """Resolves the future once every subscriber's box has room.
 
         Raises:
@@ -210,7 +188,7 @@ class Bus:
 
     # Work queues
 
-    def push(self, instance: Party, topic: str, message: str, size: int) -> None:
+    def push(self, instance: Instance, topic: str, message: str, size: int) -> None:
         """Appends to the user's work queue of a topic, which begins to exist if need be.
 
         Raises:
@@ -237,7 +215,7 @@ class Bus:
             )
         queue.put(message, size)
 
-    def pull(self, instance: Party, topic: str, future: Future) -> None:
+    def pull(self, instance: Instance, topic: str, future: Future) -> None:
         """Gives the future the oldest message of a work queue that no other has.
 
         Raises:
@@ -248,7 +226,7 @@ class Bus:
         queue = user.queues.get(topic) or self._open_queue(user, topic)
         queue.take_by(future)
 
-    def push_room(self, instance: Party, topic: str, future: Future) -> None:
+    def push_room(self, instance: Instance, topic: str, future: Future) -> None:
         """Resolves the future once the work queue has room.
 
         Raises:
@@ -274,27 +252,27 @@ class Bus:
                 " set server.store.database in cluster.toml, or run this program on one server",
             )
 
-    def _user(self, instance: Party) -> _User:
+    def _user(self, instance: Instance) -> _User:
         user = self._users.get(instance.user)
         if user is None:
             user = self._users[instance.user] = _User(self._config.user_bytes)
         return user
 
-    def _subscription(self, instance: Party, handle: int) -> _Subscription:
+    def _subscription(self, instance: Instance, handle: int) -> _Subscription:
         member = self._members.get(instance)
         found = None if member is None else member.subscriptions.get(handle)
         if found is None:
             raise ApiError("invalid-handle", f"{handle} is no subscription of this instance")
         return found
 
-    def _drop(self, subscription: _Subscription, error: ApiError | None = None) -> None:
+    def _drop(self, subscription: _Subscription) -> None:
         user = self._user(subscription.instance)
         subscribers = user.topics[subscription.topic]
         del subscribers[subscription]
         if not subscribers:
             del user.topics[subscription.topic]
         subscription.box.close(
-            error or ApiError("cancelled", f"the subscription to {subscription.topic!r} has ended")
+            ApiError("cancelled", f"the subscription to {subscription.topic!r} has ended")
         )
 
     def _check_budget(self, user: _User) -> None:
@@ -331,7 +309,6 @@ class Bus:
 
     def _forget(self, user: str) -> None:
         self._users.pop(user).queues.clear()  # which hold the user
-        self.on_empty(user)
 
 
 def _all_have_room(user: _User, topic: str) -> bool:

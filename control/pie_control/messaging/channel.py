@@ -6,14 +6,10 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TypeAlias
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
-
-if TYPE_CHECKING:
-    from pie_py.config.limits import Limits
-
 
 # Bytes that a message counts in addition to its text: its memory, so that short ones are bounded,
 # too.
@@ -22,14 +18,6 @@ OVERHEAD = 256
 Message: TypeAlias = tuple[int, str, int]  # number in its channel, text, bytes it counts
 
 MAX_TOPIC_BYTES = 256
-
-
-class Party(Protocol):
-    """An instance that sends and receives, of this node or another one of the cluster."""
-
-    id: str
-    user: str
-    limits: Limits
 
 
 def check_topic(topic: str) -> None:

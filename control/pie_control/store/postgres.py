@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -79,18 +80,8 @@ _SCHEMA_OF_LAUNCHES = (
     "CREATE INDEX launches_waiting ON launches (name) WHERE lease IS NULL AND state IS NULL",
     'CREATE INDEX launches_kept ON launches ("user", ended) WHERE state IS NOT NULL',
 )
-# Of `owners.py`; as those.
-_SCHEMA_OF_OWNERS = (
-    """CREATE TABLE bus_owners (
-        "user" TEXT PRIMARY KEY,
-        lease BIGINT NOT NULL REFERENCES leases ON DELETE CASCADE,
-        life TEXT NOT NULL,
-        endpoint TEXT NOT NULL,
-        public_key TEXT NOT NULL,
-        claim BIGSERIAL  -- grows with each, also with another one by the same lease
-    )""",
-    "CREATE INDEX bus_owners_lease ON bus_owners (lease)",
-)
+# Of topics in a cluster; as those.
+_SCHEMA_OF_TOPICS = Path(__file__).with_name("topics.sql")
 
 
 class SharedDatabase(Entries):
@@ -144,9 +135,8 @@ class SharedDatabase(Entries):
         if "launches" not in tables:
             for statement in _SCHEMA_OF_LAUNCHES:
                 self.execute(statement)
-        if "bus_owners" not in tables:
-            for statement in _SCHEMA_OF_OWNERS:
-                self.execute(statement)
+        if "bus_users" not in tables:
+            self._sql.execute(_SCHEMA_OF_TOPICS.read_bytes())
 
     def close(self) -> None:
         """Closes the connection."""
