@@ -25,7 +25,10 @@ class RuntimeHook(BuildHookInterface):
         """Not for an editable installation, whose sources change."""
         if self.target_name != "wheel" or version != "standard":
             return
-        sys.path[:0] = [self.root, str(Path(self.root) / "sdk/python")]
+        sys.path[:0] = [
+            self.root,
+            *(str(Path(self.root, one)) for one in ("sdk/python", "inference")),
+        ]
         from pie_py.build.python import runtime_component
 
         self._folder = TemporaryDirectory()  # the wheel is written after this
@@ -35,7 +38,7 @@ class RuntimeHook(BuildHookInterface):
 
     def _add_kernels(self, folder: Path, build_data: dict[str, Any]) -> None:
         """Without a compiler that knows all the CPUs the wheel stays pure: users compile."""
-        from pie_py.build.kernels import VARIANTS, compile_library, variant_flags
+        from pie_inference.layers.variants import VARIANTS, compile_library, variant_flags
 
         compiler = shutil.which(os.environ.get("CC") or "cc")
         if compiler is None or (sys.platform, platform.machine()) != ("linux", "x86_64"):

@@ -19,8 +19,8 @@ from support.families import make_family
 from support.model_rig import Rig, Step, Stream, causal, runs_of, tokens_of
 
 from pie_inference.layers import native
+from pie_inference.layers.variants import VARIANTS, best_variant, compile_library, variant_flags
 from pie_inference.models.fused_steps import MOST_INPUTS, FusedSteps
-from pie_py.build.kernels import VARIANTS, best_variant, compile_library, variant_flags
 
 MODELS: dict[str, tuple[str, tuple[int, int, int]]] = {  # query heads, key heads, head_dim
     "groups of 3": ("llama", (9, 3, 64)),
