@@ -19,7 +19,13 @@ from support.families import make_family
 from support.model_rig import Rig, Step, Stream, causal, runs_of, tokens_of
 
 from pie_inference.layers import native
-from pie_inference.layers.variants import VARIANTS, best_variant, compile_library, variant_flags
+from pie_inference.layers.variants import (
+    FLAGS,
+    VARIANTS,
+    best_variant,
+    compile_library,
+    variant_flags,
+)
 from pie_inference.models.fused_steps import MOST_INPUTS, FusedSteps
 
 MODELS: dict[str, tuple[str, tuple[int, int, int]]] = {  # query heads, key heads, head_dim
@@ -136,7 +142,7 @@ def test_other_cpus(
 ) -> None:
     if BUILDS[build] not in Path("/proc/cpuinfo").read_text():
         pytest.skip(f"this CPU has no {BUILDS[build]}")
-    flags = [f"-march={build}" if "-march" in flag else flag for flag in native.FLAGS]
+    flags = [f"-march={build}" if "-march" in flag else flag for flag in FLAGS]
     monkeypatch.setattr(native, "FLAGS", tuple(flags))
     assert_multiplies(weight(112, 192, 32, 4, True), weight(80, 192, 32, 8, False))
     assert_as_by_layers(make("alone", tmp_path))
