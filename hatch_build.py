@@ -1,6 +1,11 @@
-"""Puts the Python runtime into the wheel: building it takes the first program of a user 10 s."""
+"""Puts into the wheel what a user's first start would build: the Python runtime, the kernels."""
 
+import os
+import platform
+import shutil
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -8,10 +13,11 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 RUNTIMES = "pie_py/_share/runtimes"
+KERNELS = "pie_py/_share/kernels"
 
 
 class RuntimeHook(BuildHookInterface):
-    """Builds the runtime from the sources that the wheel is made of."""
+    """Builds both from the sources that the wheel is made of."""
 
     _folder: TemporaryDirectory[str] | None = None
 
@@ -19,12 +25,38 @@ class RuntimeHook(BuildHookInterface):
         """Not for an editable installation, whose sources change."""
         if self.target_name != "wheel" or version != "standard":
             return
-        sys.path[:0] = [self.root, str(Path(self.root) / "sdk/python")]
+        sys.path[:0] = [
+            self.root,
+            *(str(Path(self.root, one)) for one in ("sdk/python", "inference")),
+        ]
         from pie_py.build.python import runtime_component
 
         self._folder = TemporaryDirectory()  # the wheel is written after this
         built = runtime_component(Path(self._folder.name))
         build_data["force_include"][str(built)] = f"{RUNTIMES}/{built.name}"
+        self._add_kernels(Path(self._folder.name), build_data)
+
+    def _add_kernels(self, folder: Path, build_data: dict[str, Any]) -> None:
+        """Without a compiler that knows all the CPUs the wheel stays pure: users compile."""
+        from pie_inference.layers.variants import VARIANTS, compile_library, variant_flags
+
+        compiler = shutil.which(os.environ.get("CC") or "cc")
+        if compiler is None or (sys.platform, platform.machine()) != ("linux", "x86_64"):
+            self.app.display_warning("no kernels in the wheel: it takes cc on x86-64 Linux")
+            return
+        source = Path(self.root, "inference/pie_inference/layers/step.c")
+        built = {name: folder / f"{name}.so" for name in VARIANTS}
+        try:
+            for name, file in built.items():
+                compile_library(compiler, variant_flags(name), source, file)
+        except (OSError, subprocess.SubprocessError) as error:
+            self.app.display_warning(f"no kernels in the wheel: {compiler} says: {error}")
+            return
+        for file in built.values():
+            build_data["force_include"][str(file)] = f"{KERNELS}/{file.name}"
+        build_data["pure_python"] = False
+        system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"py3-none-{system}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Removes what was built for it."""

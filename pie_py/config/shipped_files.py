@@ -12,7 +12,7 @@ _IN_CHECKOUT = {"wit": "sdk/wit", "rust": "sdk/rust", "js": "sdk/js"}
 
 def shipped_folder(name: str) -> Path:
     """The folder `wit`, `rust` or `js` (guest SDKs), `inferlets` (the library), `docs`, or
-    `runtimes`, which a checkout has not.
+    `runtimes` and `kernels`, which a checkout has not.
 
     A wheel carries them in `pie_py/_share`; an editable install reads them from the checkout.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,13 @@ from support.model_rig import Rig, Step, Stream, causal, runs_of, tokens_of
 
 from pie_inference.layers import native
 from pie_inference.layers.grouped import multiplies_bfloat16
+from pie_inference.layers.variants import (
+    FLAGS,
+    VARIANTS,
+    best_variant,
+    compile_library,
+    variant_flags,
+)
 from pie_inference.models.fused_steps import MOST_INPUTS, FusedSteps
 
 MODELS: dict[str, tuple[str, tuple[int, int, int]]] = {  # query heads, key heads, head_dim
@@ -135,13 +143,34 @@ def test_other_cpus(
 ) -> None:
     if BUILDS[build] not in Path("/proc/cpuinfo").read_text():
         pytest.skip(f"this CPU has no {BUILDS[build]}")
-    flags = [f"-march={build}" if "-march" in flag else flag for flag in native.FLAGS]
+    flags = [f"-march={build}" if "-march" in flag else flag for flag in FLAGS]
     monkeypatch.setattr(native, "FLAGS", tuple(flags))
     assert_multiplies(weight(112, 192, 32, 4, True), weight(80, 192, 32, 8, False))
     assert_as_by_layers(make("alone", tmp_path))
     folder = other_cache / "native"
     assert [file.suffix for file in folder.iterdir()] == [".so"]
     assert not folder.stat().st_mode & 0o077
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_kernels_of_a_wheel(
+    variant: str, other_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is right on a CPU that has what it needs, and nothing is compiled beside it."""
+    needed = VARIANTS[variant][1]
+    cpuinfo = f"flags\t: {' '.join(needed)}\n"
+    assert best_variant(cpuinfo) == variant
+    assert best_variant(cpuinfo.replace("avx2", "")) is None
+    if not needed <= set(Path("/proc/cpuinfo").read_text().split()):
+        pytest.skip(f"this CPU cannot run {variant}")
+    compiler = shutil.which("cc")
+    assert compiler is not None
+    compile_library(compiler, variant_flags(variant), native.SOURCE, tmp_path / f"{variant}.so")
+    monkeypatch.setattr(native, "shipped_folder", lambda _: tmp_path)
+    monkeypatch.setattr(native, "best_variant", lambda _: variant)
+    assert_multiplies(weight(112, 192, 32, 4, True), weight(80, 192, 32, 8, False))
+    assert_as_by_layers(make("alone", tmp_path))
+    assert not (other_cache / "native").exists()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -1,7 +1,8 @@
-"""The functions of `step.c` and `grouped.c`, compiled for this machine when first needed.
+"""The functions of `step.c` and `grouped.c`, compiled: by the wheel's maker, or here.
 
-The library is kept in the user's cache folder, by a hash of what it is made of, and is loaded from
-there only. Its threads are those of PyTorch: it is linked to no OpenMP of its own.
+A wheel may carry the library for usual CPUs. Else it is compiled for this machine when first
+needed and kept in the user's cache folder, by a hash of what it is made of. Its threads are those
+of PyTorch: it is linked to no OpenMP of its own.
 """
 
 from __future__ import annotations
@@ -13,31 +14,21 @@ import platform
 import re
 import shutil
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import structlog
 import torch
 
+from pie_inference.layers.variants import FLAGS, best_variant, compile_library
 from pie_py.config.first_time import first_time
 from pie_py.config.kept_files import own_folder, used
+from pie_py.config.shipped_files import shipped_folder
 
 log = structlog.get_logger("pie.worker.load")
 
 SOURCE = Path(__file__).with_name("step.c")
 INCLUDED = Path(__file__).with_name("grouped.c")
-FLAGS = (
-    "-O3",
-    "-march=native",
-    "-fPIC",
-    "-fopenmp",
-    "-fno-strict-aliasing",
-    "-fno-math-errno",
-    "-ffp-contract=fast",
-    "-w",
-)
-SECONDS = 300  # for the compiler: a few on an idle machine
 _OPENMP = re.compile(r"/\S*/lib(?:g|i|)omp\S*\.so\S*")
 
 
@@ -58,6 +49,11 @@ class _NoLibrary(Exception):
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled functions; None, and a warning, where they cannot be had."""
+    if (shipped := _shipped()) is not None:
+        try:
+            return _loaded(shipped)
+        except OSError as error:  # made where libraries were newer
+            log.warning("the wheel's kernels are compiled here instead", reason=str(error))
     try:
         return _loaded(_compiled())
     except (_NoLibrary, OSError, subprocess.SubprocessError) as error:
@@ -66,6 +62,13 @@ def library() -> ctypes.CDLL | None:
             reason=str(error),
         )
         return None
+
+
+def _shipped() -> Path | None:
+    """The library that the wheel carries for this CPU, if it does."""
+    variant = best_variant(Path("/proc/cpuinfo").read_text())
+    file = shipped_folder("kernels") / f"{variant}.so"
+    return file if file.is_file() else None
 
 
 def _compiled() -> Path:
@@ -78,11 +81,7 @@ def _compiled() -> Path:
     file = folder / f"{key}.so"
     if not file.is_file():
         first_time("compiling the kernel for weights of few bits (once, some seconds)")
-        with tempfile.TemporaryDirectory(dir=folder) as made:
-            # Compiled for OpenMP and not linked to one.
-            _run(compiler, *FLAGS, "-c", str(SOURCE), "-o", f"{made}/step.o")
-            _run(compiler, "-shared", f"{made}/step.o", "-o", f"{made}/step.so")
-            os.replace(f"{made}/step.so", file)
+        compile_library(compiler, FLAGS, SOURCE, file)
     return used(file, "*.so")
 
 
@@ -90,12 +89,6 @@ def _cpu() -> str:
     """What tells CPUs apart that share a cache folder."""
     found = re.search(r"^(?:flags|Features)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.M)
     return platform.machine() + (found[0] if found else "")
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    if done.returncode:
-        raise _NoLibrary(done.stderr[-500:])
 
 
 def _loaded(file: Path) -> ctypes.CDLL:
