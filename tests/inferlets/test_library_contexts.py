@@ -33,12 +33,13 @@ def test_a_tree_of_thought_shares_its_pages_and_solves_more(library: Library) ->
 
 def test_a_cached_prefix_is_computed_once(library: Library) -> None:
     prefix = f"Rena lives in Swoosuk. Her number is {uuid.uuid4().hex}. "
-    first = library.run("prefix_caching", prefix=prefix, prompt="Rena", max_tokens=8)
-    again = library.run("prefix_caching", prefix=prefix, prompt="Rena", max_tokens=8)
-    other = library.run("prefix_caching", prefix=prefix, prompt="The", max_tokens=8)
+    options: dict[str, object] = {"prefix": prefix, "max_tokens": 8, "model_name": "test"}
+    first = library.run("prefix_caching", prompt="Rena", **options)
+    again = library.run("prefix_caching", prompt="Rena", **options)
+    other = library.run("prefix_caching", prompt="The", **options)
     assert again["text"] == first["text"]
-    assert again["computed"] < 4 < first["computed"]
-    assert other["computed"] < 4
+    assert again["computed"] < 8 < first["computed"]
+    assert other["computed"] < 8
 
 
 LONG = "Rena is a small fox who lives in a village near the hills. " * 8
@@ -63,7 +64,8 @@ def test_launches_at_once_may_all_compute_what_is_kept(
 def test_a_prefix_tree_finds_the_longest_branch(library: Library) -> None:
     root = f"The number is {uuid.uuid4().hex}. "
     runs = [[root, "A.", " x"], [root, "A.", " y"], [root, "B.", " x"], [root, "A.", " x"]]
-    found = [library.run("prefix_tree", parts=parts, max_tokens=4) for parts in runs]
+    options: dict[str, object] = {"max_tokens": 4, "model_name": "test"}
+    found = [library.run("prefix_tree", parts=parts, **options) for parts in runs]
     assert [one["found"] for one in found] == [0, 2, 1, 2]
     assert found[3]["text"] == found[0]["text"]
     assert found[3]["computed"] < found[0]["computed"]

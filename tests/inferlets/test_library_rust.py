@@ -52,9 +52,10 @@ def test_speculative_decoding(library: Library, run: Run) -> None:
 
 def test_prefix_caching(run: Run) -> None:
     prefix = f"Rena lives in Swoosuk. Her number is {uuid.uuid4().hex}. "
-    first, again = (run("prefix_caching", prefix=prefix, prompt="Rena") for _ in range(2))
+    options: dict[str, object] = {"prefix": prefix, "prompt": "Rena", "model_name": "test"}
+    first, again = (run("prefix_caching", **options) for _ in range(2))
     assert again["text"] == first["text"]
-    assert again["computed"] < 4 < first["computed"]
+    assert again["computed"] < 8 < first["computed"]
 
 
 def test_launches_at_once_may_all_compute_what_is_kept(library: Library) -> None:
