@@ -322,7 +322,7 @@ def left_and_timed_out():
     with stream(**long) as s:
         next(iter(s))
     try:
-        client.with_options(timeout=0.05, max_retries=0).messages.create(**long)
+        client.with_options(timeout=0.005, max_retries=0).messages.create(**long)
     except anthropic.APITimeoutError:
         create(**ASK)
         return
