@@ -173,6 +173,27 @@ def test_kernels_of_a_wheel(
     assert not (other_cache / "native").exists()
 
 
+def test_a_kernel_of_a_wheel_that_cannot_be_loaded_is_compiled_here(
+    other_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.so").write_bytes(b"no library")
+    monkeypatch.setattr(native, "shipped_folder", lambda _: tmp_path)
+    monkeypatch.setattr(native, "best_variant", lambda _: "broken")
+    assert native.library() is not None
+    assert [file.suffix for file in (other_cache / "native").iterdir()] == [".so"]
+
+
+def test_a_system_that_does_not_tell_its_cpu_has_no_kernels(
+    other_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def untold(_: str) -> str:
+        raise FileNotFoundError("/proc/cpuinfo")
+
+    monkeypatch.setattr(native, "shipped_folder", lambda _: tmp_path)
+    monkeypatch.setattr(native, "best_variant", untold)
+    assert native.library() is None
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_row_depends_on_no_other_and_on_no_thread(dtype: str, tmp_path: Path) -> None:
     rig = served(make("groups of 3", tmp_path), dtype)

@@ -121,15 +121,13 @@ typedef struct {
 } Scales;
 
 /* Of a block's group. */
-INLINE Scales scales_of(const uint8_t *at, const Product *p, const int bits) {
-  if (bits == 16) return (Scales){0};
+INLINE Scales scales_of(const uint8_t *at, const Product *p) {
   return (Scales){scale_of(at, p->half), scale_of(at + head_size(p) / 2, p->half)};
 }
 
 /* A total and what a group adds to it; in this order, whatever the tile. */
 INLINE floats added(floats total, const Scales *scales, floats sum, const Product *p, long group,
-                    long row, const int bits) {
-  if (bits == 16) return total + sum;
+                    long row) {
   total += scales->scale * sum;
   return total + scales->least * p->x_sums[group * p->rows + row];
 }
@@ -171,9 +169,11 @@ INLINE floats number_of(words stored, int n, const int bits) {
         ADD                                                                                        \
       }                                                                                            \
       UNROLL for (int b = 0; b < blocks; b++) {                                                    \
-        Scales scales = scales_of(at[b], p, bits);                                                 \
+        Scales scales = {0};                                                                       \
+        if (bits < 16) scales = scales_of(at[b], p);                                               \
         UNROLL for (int r = 0; r < rows; r++)                                                      \
-          total[b][r] = added(total[b][r], &scales, sum[b][r], p, g, row + r, bits);               \
+          total[b][r] = bits < 16 ? added(total[b][r], &scales, sum[b][r], p, g, row + r)          \
+                                  : total[b][r] + sum[b][r];                                       \
         at[b] += size;                                                                             \
       }                                                                                            \
     }                                                                                              \
@@ -299,10 +299,10 @@ INLINE void tiles(const Product *p, long row, long block, int rows, const int mo
     }
     UNROLL for (int b = 0; b < blocks; b++) {
       if (g) { /* the group before, whose sums are there by now */
-        Scales scales = scales_of(at[b] - size, p, bits);
+        Scales scales = scales_of(at[b] - size, p);
         UNROLL16 for (int r = 0; r < most; r++)
           total[b * most + r] = added(total[b * most + r], &scales, sums[(g - 1) & 1][b][r], p,
-                                      g - 1, row + (r < rows ? r : 0), bits);
+                                      g - 1, row + (r < rows ? r : 0));
       }
       at[b] += size;
     }
@@ -356,7 +356,7 @@ INLINE void unpack(const Product *p, long block, long first, long groups, const 
       const long which = (block + b) * (p->in / p->group) + first + g;
       const uint8_t *at = p->packed + which * group_size(p);
       words *weights = to->weights[b] + g * p->group / 2;
-      to->scales[b][g] = scales_of(at, p, bits);
+      to->scales[b][g] = scales_of(at, p);
       for (long w = 0; w < each; w++)
         UNROLL for (int n = 0; n < 16 / bits; n++)
           weights[w * 16 / bits + n] = (words)pair(*(const words *)(at + head + w * 64), n, bits);
@@ -365,7 +365,7 @@ INLINE void unpack(const Product *p, long block, long first, long groups, const 
 
 /* Adds what groups of unpacked weights give to the totals of `tall` rows. */
 INLINE void add_vectors(const Product *p, const Unpacked *u, long row, long first, long groups,
-                        floats total[WIDE][TALL], const int bits) {
+                        floats total[WIDE][TALL]) {
   for (long g = 0; g < groups; g++) {
     floats sum[WIDE][ROWS];
     UNROLL for (int b = 0; b < WIDE; b++)
@@ -380,13 +380,12 @@ INLINE void add_vectors(const Product *p, const Unpacked *u, long row, long firs
       }
     UNROLL for (int b = 0; b < WIDE; b++)
       UNROLL for (int r = 0; r < ROWS; r++)
-        total[b][r] =
-          added(total[b][r], &u->scales[b][g], sum[b][r], p, first + g, row + r, bits);
+        total[b][r] = added(total[b][r], &u->scales[b][g], sum[b][r], p, first + g, row + r);
   }
 }
 #ifdef __AMX_BF16__
 INLINE void add_tiles(const Product *p, const Unpacked *u, long row, long first, long groups,
-                      floats total[WIDE][TALL], const int bits) {
+                      floats total[WIDE][TALL]) {
   _Alignas(64) floats sums[2][TALL];
   const long inputs = p->group < 32 ? p->group : 32;
   for (int b = 0; b < WIDE; b++) {
@@ -406,7 +405,7 @@ INLINE void add_tiles(const Product *p, const Unpacked *u, long row, long first,
       if (g) { /* the group before, whose sums are there by now */
         UNROLL16 for (int r = 0; r < TALL; r++)
           own[r] = added(own[r], &u->scales[b][g - 1], sums[(g - 1) & 1][r], p, first + g - 1,
-                         row + r, bits);
+                         row + r);
       }
     }
     UNROLL16 for (int r = 0; r < TALL; r++) total[b][r] = own[r];
@@ -431,10 +430,10 @@ INLINE void many(const Product *p, long first_row, long end_row, long block, con
         UNROLL for (int n = 0; !first && n < WIDE; n++)
           UNROLL16 for (int r = 0; r < tall; r++) totals[t][n][r] = (floats){0};
 #ifdef __AMX_BF16__
-        if (tall == TALL) add_tiles(p, &unpacked, at, first, groups, totals[t], bits);
+        if (tall == TALL) add_tiles(p, &unpacked, at, first, groups, totals[t]);
         else
 #endif
-          add_vectors(p, &unpacked, at, first, groups, totals[t], bits);
+          add_vectors(p, &unpacked, at, first, groups, totals[t]);
         if (first + groups == all)
           for (int n = 0; n < WIDE; n++)
             for (int r = 0; r < tall; r++) store(p, at + r, b + n, totals[t][n][r]);
@@ -508,7 +507,7 @@ static void part_of_rows(const Product *p, long part, long block, long rows) {
 /* Sums of each group of a row's inputs, which are widened into `wide` if there is one. */
 static void sums(const Product *p, const void *x, float *wide, long row, long rows,
                  float *found) {
-  if (p->bits == 16 && !wide) return; /* which nothing is added for */
+  if (p->bits == 16) return; /* which nothing is added for */
   for (long g = 0; g < p->in / p->group; g++) {
     floats sum = {0};
     for (long k = g * p->group; k < (g + 1) * p->group; k += LANES) {
@@ -560,13 +559,14 @@ void widen(const Product *p, const int64_t *wanted, long rows, float *found) {
     const long row = wanted ? wanted[i] : i, lane = row % LANES;
     for (long g = 0; g < groups; g++) {
       const uint8_t *at = p->packed + (row / LANES * groups + g) * size;
-      const Scales scales = scales_of(at, p, p->bits);
+      Scales scales = {0};
+      if (head) scales = scales_of(at, p);
       for (long k = 0; k < p->group; k++) {
         const uint32_t word = ((const uint32_t *)(at + head))[k / each * LANES + lane];
         const int n = k % each;
         const float number = number_of((words){word}, n, p->bits)[0];
         found[i * p->in + g * p->group + k] =
-          p->bits == 16 ? number : number * scales.scale[lane] + scales.least[lane];
+          head ? number * scales.scale[lane] + scales.least[lane] : number;
       }
     }
   }

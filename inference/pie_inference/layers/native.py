@@ -49,26 +49,30 @@ class _NoLibrary(Exception):
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled functions; None, and a warning, where they cannot be had."""
-    if (shipped := _shipped()) is not None:
-        try:
-            return _loaded(shipped)
-        except OSError as error:  # made where libraries were newer
-            log.warning("the wheel's kernels are compiled here instead", reason=str(error))
     try:
-        return _loaded(_compiled())
+        return _shipped() or _loaded(_compiled())
     except (_NoLibrary, OSError, subprocess.SubprocessError) as error:
         log.warning(
-            "no kernel for weights of few bits: they are widened; is there a C compiler (cc)?",
+            "no kernels of our own: weights of few bits are widened, and bfloat16 is multiplied by"
+            " PyTorch; is there a C compiler (cc)?",
             reason=str(error),
         )
         return None
 
 
-def _shipped() -> Path | None:
-    """The library that the wheel carries for this CPU, if it does."""
-    variant = best_variant(Path("/proc/cpuinfo").read_text())
-    file = shipped_folder("kernels") / f"{variant}.so"
-    return file if file.is_file() else None
+def _shipped() -> ctypes.CDLL | None:
+    """What the wheel carries for this CPU, if it does and it can be loaded."""
+    folder = shipped_folder("kernels")
+    if not folder.is_dir():
+        return None
+    file = folder / f"{best_variant(Path('/proc/cpuinfo').read_text())}.so"
+    if not file.is_file():
+        return None
+    try:
+        return _loaded(file)
+    except OSError as error:  # made where libraries were newer
+        log.warning("the wheel's kernels are compiled here instead", reason=str(error))
+        return None
 
 
 def _compiled() -> Path:
@@ -80,7 +84,7 @@ def _compiled() -> Path:
     folder = own_folder("native")
     file = folder / f"{key}.so"
     if not file.is_file():
-        first_time("compiling the kernel for weights of few bits (once, some seconds)")
+        first_time("compiling the kernels for this CPU (once, some seconds)")
         compile_library(compiler, FLAGS, SOURCE, file)
     return used(file, "*.so")
 
