@@ -599,6 +599,7 @@ def test_a_full_disk_is_survived(client: Client, cluster: Cluster) -> None:
     former.kill()  # the next one may write
     cluster.started_again("gateway", former)
     cluster.lives_again(victim.node)
+    wait_for(lambda: cluster.serves("n2"))  # which the new directory may hear of later
 
 
 def test_a_log_that_cannot_be_written_is_told(client: Client, cluster: Cluster) -> None:
