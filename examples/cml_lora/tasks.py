@@ -47,7 +47,13 @@ SHAPES: Sequence[tuple[tuple[int, ...], float]] = (
 
 
 def draw_sample(
-    random: Random, split: Split, *, asynchronous: bool, easy: bool = False, late_share: float = 0.2
+    random: Random,
+    split: Split,
+    *,
+    asynchronous: bool,
+    easy: bool = False,
+    late_share: float = 0.2,
+    unanswered_share: float = 0.15,
 ) -> Sample:
     """A request with its ideal answer.
 
@@ -57,6 +63,7 @@ def draw_sample(
         asynchronous: calls run while the model writes on; otherwise one in a turn.
         easy: at most two calls, without interrupts by the user or agents.
         late_share: of asynchronous requests to which they add a task later, which is not easy.
+        unanswered_share: of asynchronous requests in which half of the chains want no answer.
     """
     shapes = SHAPES[:3] if easy else SHAPES
     lengths = random.choices([shape for shape, _ in shapes], [weight for _, weight in shapes])[0]
@@ -66,7 +73,7 @@ def draw_sample(
     if not asynchronous:
         waves = one_by_one(request)
         return conversation("sequential", SEQUENTIAL, random, request, waves, listed=listed)
-    if random.random() < 0.15:
+    if random.random() < unanswered_share:
         chains = tuple(
             (*c[:-1], replace(c[-1], answered=random.random() < 0.5)) for c in request.chains
         )

@@ -43,6 +43,7 @@ Row = tuple[list[int], list[bool]]
 @click.option("--easy", default=0.25, help="This share of them is of easy requests, at first.")
 @click.option("--asynchronous", default=0.6, help="Share of requests answered asynchronously.")
 @click.option("--late", default=0.2, help="Share of these to which a task is added meanwhile.")
+@click.option("--unanswered", default=0.15, help="Share in which some calls want no answer.")
 @click.option(
     "--start", type=click.Path(exists=True, path_type=Path), help="Begins with this adapter."
 )
@@ -60,6 +61,7 @@ def main(
     easy: float,
     asynchronous: float,
     late: float,
+    unanswered: float,
     start: Path | None,
     general: float,
     text: tuple[Path, ...],
@@ -104,7 +106,7 @@ def main(
         while state["read"] < tokens and not ended:
             random = Random(f"{SEED}:{state['step']}")
             simple = state["read"] < easy * tokens
-            for rows in batches(encoder, random, simple, asynchronous, late):
+            for rows in batches(encoder, random, simple, asynchronous, late, unanswered):
                 loss_of = answer_loss
                 if random.random() < general:
                     source = random.choice([one for one in (kept, read) if one])
@@ -150,13 +152,25 @@ def _ends_by_signal() -> Iterator[list[int]]:
 
 
 def batches(
-    encoder: Tokenizer, random: Random, easy: bool, asynchronous: float, late: float
+    encoder: Tokenizer,
+    random: Random,
+    easy: bool,
+    asynchronous: float,
+    late: float,
+    unanswered: float,
 ) -> Iterator[list[Row]]:
     """The next few batches of requests, each of rows of about one length."""
     pool: list[Row] = []
     while len(pool) < POOL:
         way = random.random() < asynchronous
-        sample = draw_sample(random, Split(), asynchronous=way, easy=easy, late_share=late)
+        sample = draw_sample(
+            random,
+            Split(),
+            asynchronous=way,
+            easy=easy,
+            late_share=late,
+            unanswered_share=unanswered,
+        )
         row = encode_sample(encoder, sample)
         if len(row[0]) <= LONGEST:
             pool.append(row)
