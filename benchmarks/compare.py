@@ -4,13 +4,18 @@ All sides are loaded, then measured in turns, round after round; those that are 
 Prompts are random tokens, decoding is greedy, there is no stop token. Two figures of each: the time
 per output token while all decode, in which there is no prefill; and tokens per second from the
 first request to the last token of all, prefill (and of ours the launch of the inferlets) included.
+With `--busy`, ours once more while other processes compute on half of the cores. It is held to the
+ideal loop with half of the cores, and nothing beside it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +34,10 @@ from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 
 IDEAL, VLLM = "ideal", "vllm"
+HALF, BUSY = "ideal, half the cores", ", busy machine"
+HALF_THE_CORES = max(1, (os.cpu_count() or 1) // 2)
+BUSY_GOAL = 1.3  # time per token over that of the ideal loop with half of the cores
+COMPUTING = "while True: pass"
 VLLM_FLAGS = {VLLM: (), "vllm-compiled": ("--compile",)}  # as its users run it: compiled
 PEERS = (IDEAL, *VLLM_FLAGS)
 # Time per token over that of the ideal loop, by checkpoint and how many decode at once.
@@ -51,6 +60,7 @@ class Settings:
         "What else is measured, in turns; `ideal` unless given. `vllm` runs eagerly. Repeatable.",
     )
     languages: tuple[str, ...] = options.languages()
+    busy: bool = options.option("--busy", is_flag=True, help="Also while half the cores compute.")
     at_once: tuple[int, ...] = options.at_once("1,8,32")
     rounds: int = options.rounds(5)
     rest: float = options.rest()
@@ -94,13 +104,16 @@ def _sides(
         server = stack.enter_context(bench_server(model))
         folder, vocabulary = checkpoint_facts(server.endpoint)
         started = []
+        most = work.prompt + work.tokens
         if IDEAL in work.peers:
-            started.append(peer_processes.ideal(folder, work.prompt + work.tokens))
+            started.append(peer_processes.ideal(folder, most))
+        if work.busy:
+            half = "--threads", str(HALF_THE_CORES)
+            started.append(peer_processes.ideal(folder, most, *half, name=HALF))
         for name, flags in VLLM_FLAGS.items():
             if name in work.peers:
                 if work.vllm_python is None:
                     raise RuntimeError(f"the peer {name} needs --vllm-python: a Python with vLLM")
-                most = work.prompt + work.tokens
                 started.append(
                     peer_processes.vllm(work.vllm_python, folder, most, *flags, name=name)
                 )
@@ -111,7 +124,10 @@ def _sides(
             versions[peer.name] = peer.version
             sides[peer.name] = _peer_side(peer, work, vocabulary)
         for language, program in programs.items():
-            sides[language] = _our_side(server.endpoint, program, work, vocabulary)
+            side = _our_side(server.endpoint, program, work, vocabulary)
+            sides[language] = side
+            if work.busy:
+                sides[language + BUSY] = _beside_others(side)
         yield sides
 
 
@@ -121,6 +137,17 @@ def _peer_side(peer: peer_processes.Peer, work: Settings, vocabulary: int) -> Si
         measured = peer.measure(prompts, work.tokens)
         assert measured.ms_a_token is not None
         return measured.ms_a_token, batch * work.tokens / measured.seconds
+
+    return measure
+
+
+def _beside_others(side: Side) -> Side:
+    def measure(batch: int) -> tuple[float, float]:
+        with ExitStack() as stack:
+            for _ in range(HALF_THE_CORES):
+                process = stack.enter_context(subprocess.Popen([sys.executable, "-c", COMPUTING]))
+                stack.callback(process.kill)
+            return side(batch)
 
     return measure
 
@@ -212,7 +239,11 @@ def _add_rows(report: Report, model: str, batch: int, figures: dict[str, Figures
         to_base = own.ms / base.ms if base is not None else None
         to_peers = {p: own.rate / figures[p].rate if p in figures else None for p in VLLM_FLAGS}
         report.rows.append([model, batch, name, own.ms, to_base, own.rate, *to_peers.values()])
-        if name in PEERS:
+        if name in PEERS or name == HALF:
+            continue
+        if name.endswith(BUSY):
+            what = f"{model}, {batch} at once, {name}: time per token over {HALF}"
+            report.goals.append(Goal(what, own.ms / figures[HALF].ms, BUSY_GOAL))
             continue
         what = f"{model}, {batch} at once, {name}"
         limit = IDEAL_GOALS.get(model, {}).get(batch)

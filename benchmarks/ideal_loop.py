@@ -126,7 +126,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--max-tokens", type=int, default=1024, help="prompt and new ones together")
+    parser.add_argument("--threads", type=int, help="all cores unless given")
     options = parser.parse_args()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     with torch.inference_mode():
         model = IdealLlama(options.checkpoint, options.max_tokens)
         print(json.dumps({"ready": f"torch {torch.__version__}"}), flush=True)

@@ -130,10 +130,10 @@ class Peer:
         self._log.close()
 
 
-def ideal(folder: str, max_tokens: int) -> Peer:
-    """The loop without any server around it."""
+def ideal(folder: str, max_tokens: int, *options: str, name: str = "ideal") -> Peer:
+    """The loop without any server around it; options are those of `ideal_loop.py`."""
     module = [sys.executable, "-m", "benchmarks.ideal_loop"]
-    return Peer("ideal", [*module, folder, "--max-tokens", str(max_tokens)])
+    return Peer(name, [*module, folder, "--max-tokens", str(max_tokens), *options])
 
 
 def vllm(python: str, folder: str, max_tokens: int, *options: str, name: str = "vllm") -> Peer:

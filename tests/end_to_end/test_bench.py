@@ -89,9 +89,10 @@ def test_calls(checkpoint: Path) -> None:
 def test_compare(checkpoint: Path) -> None:
     report = bench(
         *("compare", "--at-once", "1,4", "--rounds", "1", "--prompt", "8", "--tokens", "64"),
-        *("--model", str(checkpoint), "--peer", "ideal", "--rest", "0"),
+        *("--model", str(checkpoint), "--peer", "ideal", "--rest", "0", "--busy"),
     )
-    sides = ["ideal", "rust", "python"]
+    ours = [name + beside for name in ("rust", "python") for beside in ("", ", busy machine")]
+    sides = ["ideal", "ideal, half the cores", *ours]
     assert [row[1:3] for row in report["rows"]] == [[n, side] for n in (1, 4) for side in sides]
     ideal = {row["at once"]: row["ms per token"] for row in table(report) if row["side"] == "ideal"}
     for row in table(report):
@@ -99,7 +100,10 @@ def test_compare(checkpoint: Path) -> None:
         assert row["tokens/s"] > 0
         assert row["× vllm"] is None
         assert row["× vllm-compiled"] is None
-    assert [note.partition(":")[0] for note in report["notes"][1:]] == ["ideal"]  # and its version
+    notes = [note.partition(":")[0] for note in report["notes"][1:]]  # versions
+    assert notes == ["ideal", "ideal, half the cores"]
+    busy = [goal["what"] for goal in report["goals"] if "half the cores" in goal["what"]]
+    assert len(busy) == 4
 
 
 @pytest.mark.slow
