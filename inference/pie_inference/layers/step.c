@@ -350,37 +350,75 @@ INLINE uint32_t number_at(const Model *m, const char *from, long i) {
   return m->bfloat16 ? (uint32_t)((const uint16_t *)from)[i] << 16 : ((const uint32_t *)from)[i];
 }
 
+#ifdef __clang__
+#define SHUFFLE(A, B, ...) __builtin_shufflevector(A, B, __VA_ARGS__)
+#else
+#define SHUFFLE(A, B, ...) __builtin_shuffle(A, B, (words){__VA_ARGS__})
+#endif
+#define SIXTEEN(OF, S)                                                                             \
+  OF(0, S), OF(1, S), OF(2, S), OF(3, S), OF(4, S), OF(5, S), OF(6, S), OF(7, S), OF(8, S),        \
+    OF(9, S), OF(10, S), OF(11, S), OF(12, S), OF(13, S), OF(14, S), OF(15, S)
+#define EARLIER(LANE, S) ((LANE) & (S) ? 16 + ((LANE) ^ (S)) : (LANE))
+#define LATER(LANE, S) ((LANE) & (S) ? 16 + (LANE) : (LANE) | (S))
+
+/* Rows and lanes change places. */
+INLINE void transpose(words block[LANES]) {
+#define EXCHANGE(S)                                                                                \
+  UNROLL16 for (int i = 0; i < LANES; i++) if (!(i & S)) {                                         \
+    const words first = block[i], second = block[i | S];                                           \
+    block[i] = SHUFFLE(first, second, SIXTEEN(EARLIER, S));                                        \
+    block[i | S] = SHUFFLE(first, second, SIXTEEN(LATER, S));                                      \
+  }
+  EXCHANGE(1) EXCHANGE(2) EXCHANGE(4) EXCHANGE(8)
+}
+
+/* Sixteen words: pairs of numbers as they are stored, or a number each. */
+INLINE words words_at(const char *from, long at, const int pairs, const int bfloat16) {
+  return pairs ? *(const words *)(from + 4 * at) : (words)load(from, at, bfloat16);
+}
+
 /* Packs keys as [16 keys][words of a key][a key], values as [16 dimensions][words of keys][a
    dimension], of one key head; zeros behind the last. */
-static void pack_keys(const Model *m, const Layer *l, const Step *s, const Block *b, long head,
-                      char *packed) {
-  const long dim = m->dim, size = dim * (m->bfloat16 ? 2 : 4), half = m->kv_heads * size;
+INLINE void pack_block(const Model *m, const Layer *l, const Step *s, const Block *b, long head,
+                 char *packed, const int pairs, const int bfloat16) {
+  const long dim = m->dim, size = dim * (bfloat16 ? 2 : 4), half = m->kv_heads * size;
   const long left = s->keys[b->row] - b->first, keys = left < KEYS ? left : KEYS;
-  const int32_t *entries = s->entries + s->starts[b->row];
-  const int pairs = in_pairs(m);
   const long words_of = pairs ? dim / 2 : dim, each = pairs ? 2 : 1;
-  uint32_t *to = (uint32_t *)packed, *values = (uint32_t *)(packed + block_size(m));
+  const int32_t *entries = s->entries + s->starts[b->row];
+  words *to = (words *)packed, *values = (words *)(packed + block_size(m));
   static const char nothing[256 * 4];
-  for (long k = 0; k < KEYS; k += each) {
-    const char *from[2] = {nothing, nothing};
-    for (long i = 0; i < each; i++) {
+  for (long k = 0; k < KEYS; k += LANES) {
+    const char *from[LANES], *value[LANES];
+    for (long i = 0; i < LANES; i++) {
       const long n = b->first + k + i;
+      from[i] = value[i] = nothing;
       if (k + i >= keys) continue;
       from[i] = (const char *)l->pool + head * size +
                 (entries[n / s->page_size] * s->page_size + n % s->page_size) * 2 * half;
+      value[i] = from[i] + half;
     }
-    for (long i = 0; i < each; i++) {
-      uint32_t *lane = to + (k + i) / LANES * words_of * LANES + (k + i) % LANES;
-      for (long w = 0; w < words_of; w++)
-        lane[w * LANES] = pairs ? ((const uint32_t *)from[i])[w] : number_at(m, from[i], w);
+    for (long w = 0; w < words_of; w += LANES) {
+      words block[LANES];
+      UNROLL16 for (int i = 0; i < LANES; i++) block[i] = words_at(from[i], w, pairs, bfloat16);
+      transpose(block);
+      /* Of a key whose words do not fill the last block, values were read that nothing takes. */
+      for (long i = 0; i < LANES && w + i < words_of; i++)
+        to[k / LANES * words_of + w + i] = block[i];
     }
-    for (long i = 0; i < each; i++)
-      if (from[i] != nothing) from[i] += half;
-    for (long d = 0; d < dim; d++)
-      values[(d / LANES * (KEYS / each) + k / each) * LANES + d % LANES] =
-        pairs ? number_at(m, from[0], d) >> 16 | number_at(m, from[1], d)
-              : number_at(m, from[0], d);
+    for (long i = 0; i < LANES; i += each)
+      for (long d = 0; d < dim; d += LANES) {
+        words word = (words)load(value[i], d, bfloat16);
+        if (pairs) word = word >> 16 | (words)load(value[i + 1], d, bfloat16);
+        values[d / LANES * (KEYS / each) + (k + i) / each] = word;
+      }
   }
+}
+
+static void pack_keys(const Model *m, const Layer *l, const Step *s, const Block *b, long head,
+                      char *packed) {
+  if (in_pairs(m)) pack_block(m, l, s, b, head, packed, 1, 1);
+  else if (m->bfloat16) pack_block(m, l, s, b, head, packed, 0, 1);
+  else pack_block(m, l, s, b, head, packed, 0, 0);
 }
 
 /* Products of some rows of words `a` with packed `b`, whose lanes lie `apart`, [rows, lanes]; if
