@@ -30,6 +30,9 @@ from examples.pie_tiny.decoding import decode
 from examples.pie_tiny.episodes import Vocabulary
 
 SEED = "cml-lora-test"
+# One at a time; the same requests asynchronously; and such as can only be answered so: every second
+# one gets a task meanwhile, and in the others some calls want no answer.
+WAYS = ("sync", "async", "interrupted")
 Z = 1.96  # standard deviations of 95 %
 
 
@@ -63,12 +66,14 @@ class TextMarkers(Vocabulary):
     "--bfcl", type=click.Path(exists=True, path_type=Path), help="A folder that holds bfcl-eval."
 )
 @click.option("--answers", "kept", type=click.Path(path_type=Path), help="Keeps general answers.")
+@click.option("--way", "ways", type=click.Choice(WAYS), multiple=True, default=WAYS)
 @click.option("--wrong", type=click.Path(path_type=Path), help="A file that gets what went wrong.")
 def main(
     model: Path,
     tokenizer: Path,
     adapter: Path | None,
     requests: int,
+    ways: tuple[str, ...],
     text: Path | None,
     kept: Path | None,
     bfcl: Path | None,
@@ -86,8 +91,8 @@ def main(
         if part:
             _tell(f"log-likelihood of {name}", before=-before, after=-_loss(base, part))
     vocabulary = TextMarkers(encoder)
-    for way in ("sync", "async"):
-        episodes = play(base, vocabulary, requests, asynchronous=way == "async")
+    for way in ways:
+        episodes = play(base, vocabulary, requests, way)
         _share(f"{way}: valid CML", [episode.violation is None for episode in episodes])
         _share(f"{way}: all calls right", [episode.all_right for episode in episodes])
         right = [True] * sum(episode.ledger.right for episode in episodes)
@@ -107,18 +112,24 @@ def main(
         _share(f"{name}: all calls right", [one.exact for one in asked])
 
 
-def play(
-    model: PreTrainedModel, vocabulary: Vocabulary, requests: int, *, asynchronous: bool
-) -> list[Calls]:
-    """Has a model answer held-out requests, with the likeliest token each time."""
+def play(model: PreTrainedModel, vocabulary: Vocabulary, requests: int, way: str) -> list[Calls]:
+    """Has a model answer held-out requests in one of the `WAYS`, by its likeliest tokens."""
     episodes: list[Calls] = []
     for number in range(requests):
         random = Random(f"{SEED}:{number}")
-        sample = draw_sample(random, Split(held_out=True), asynchronous=asynchronous)
+        late = float(way == "interrupted" and number % 2)
+        unanswered = float(way == "interrupted" and not number % 2)
+        sample = draw_sample(
+            random,
+            Split(held_out=True),
+            asynchronous=way != "sync",
+            late_share=late,
+            unanswered_share=unanswered,
+        )
         episodes.append(
-            Asynchronous(vocabulary, sample, random)
-            if asynchronous
-            else Synchronous(vocabulary, sample)
+            Synchronous(vocabulary, sample)
+            if way == "sync"
+            else Asynchronous(vocabulary, sample, random)
         )
     decode(model, episodes, rows=32)
     return episodes

@@ -64,16 +64,18 @@ def draw_sample(
         easy: at most two calls, without interrupts by the user or agents.
         late_share: of asynchronous requests to which they add a task later, which is not easy.
         unanswered_share: of asynchronous requests in which half of the chains want no answer.
+
+    With shares of 0 a request is the same both ways.
     """
     shapes = SHAPES[:3] if easy else SHAPES
     lengths = random.choices([shape for shape, _ in shapes], [weight for _, weight in shapes])[0]
-    late = int(asynchronous and not easy and random.random() < late_share)
+    late = int(_falls(random, late_share)) if asynchronous and not easy else 0
     request = _draw_request(random, split, lengths + (1,) * late)
     listed = len(lengths) > 1 or random.random() < 0.4
     if not asynchronous:
         waves = one_by_one(request)
         return conversation("sequential", SEQUENTIAL, random, request, waves, listed=listed)
-    if random.random() < unanswered_share:
+    if _falls(random, unanswered_share):
         chains = tuple(
             (*c[:-1], replace(c[-1], answered=random.random() < 0.5)) for c in request.chains
         )
@@ -85,6 +87,10 @@ def draw_sample(
         pieces = (replace(piece, text=piece.text.replace(*told)) for piece in sample.pieces)
         sample = replace(sample, pieces=tuple(pieces))
     return sample
+
+
+def _falls(random: Random, share: float) -> bool:
+    return share > 0 and random.random() < share
 
 
 def encode_sample(encoder: Tokenizer, sample: Sample) -> tuple[list[int], list[bool]]:
