@@ -41,9 +41,7 @@ class Settings:
     tokens: int = options.tokens(128)
     prompt: int = options.prompt()
     long: int = options.count("--long", 1500, "Tokens of a long prompt.")
-    prompt_ms: float = options.real(
-        "--prompt-ms", 50.0, "The server's scheduler.prompt_ms; 0 for no bound."
-    )
+    prompt_ms: float = options.prompt_ms()
     rounds: int = options.rounds(5)
 
 

@@ -24,9 +24,7 @@ class Settings:
     """Attacks one server by one user, and tells what another one notices."""
 
     seconds: float = options.real("--seconds", 4.0, "Of each attack.")
-    prompt_ms: float = options.real(
-        "--prompt-ms", 50.0, "The server's scheduler.prompt_ms; 0 for no bound."
-    )
+    prompt_ms: float = options.prompt_ms()
     only: str = options.option("--only", default="", help="Attacks whose names have this text.")
 
 

@@ -43,9 +43,7 @@ class Settings:
     prompt: int = options.prompt()
     long: int = options.count("--long", 8192, "Tokens of a long prompt.")
     tokens: int = options.tokens(1000)
-    prompt_ms: float = options.real(
-        "--prompt-ms", 50.0, "The server's scheduler.prompt_ms; 0 for no bound."
-    )
+    prompt_ms: float = options.prompt_ms()
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pie_py.config.model import EMBEDDED_MODEL, ModelConfig
+from pie_py.config.scheduling import SchedulerConfig
 
 LANGUAGES = ("rust", "python", "javascript")
 _KEY = "click"  # of a field's metadata
@@ -154,3 +155,9 @@ def prompt() -> Any:
 def tokens(default: int) -> Any:
     """New tokens of each inferlet; fewer than 8 leave nothing to measure."""
     return count("--tokens", default, "New tokens of each inferlet.", least=8)
+
+
+def prompt_ms() -> Any:
+    """The option `--prompt-ms`, a number."""
+    text = "The server's scheduler.prompt_ms; 0 for no bound."
+    return real("--prompt-ms", SchedulerConfig().prompt_ms, text)

@@ -23,8 +23,8 @@ class SchedulerConfig(Section):
     prompt_tokens: PositiveInt | None = 512
     # What a batch beside steps of other users may take, in milliseconds, by what parts of prompts
     # before have taken. Beside steps of the same user it is the time of `prompt_tokens` inputs
-    # without a context, if that is more. 0: only the number of inputs counts.
-    prompt_ms: NonNegativeFloat = 50.0
+    # without a context, from as much to four times as much. 0: only the number of inputs counts.
+    prompt_ms: NonNegativeFloat = 25.0
 
     @property
     def step_tokens(self) -> int:

@@ -68,6 +68,12 @@ def test_beside_own_steps_the_end_of_a_prompt_takes_no_longer_than_its_start() -
     assert sum(took[3:-1]) > 0.6 * first * len(took[3:-1]), "and that much it may take"
 
 
+def test_beside_own_steps_a_slow_models_prompt_has_some_times_what_the_operator_says() -> None:
+    took = timed_parts(user="ann", prompt_tokens=512, prompt_ms=4.0)
+    assert max(took[3:]) < 4 + 1.3 * 16, "512 inputs take 26 ms without a context"
+    assert sum(took[3:-1]) > 0.6 * 16 * len(took[3:-1]), "and that much it may take"
+
+
 def test_a_users_prompt_does_not_run_whole_between_two_of_his_own_steps() -> None:
     server = timed(prompt_tokens=512, prompt_ms=50.0)
     decoder = Decoder(server)

@@ -71,7 +71,8 @@ class Adaptive:
         if len(forwards) == 1 and not running and self._is_step(forwards[0]):
             self._active.step((forwards[0].queue.owner.user,))
             return forwards
-        steppers = running.union([c.queue.owner.user for c in forwards if self._is_step(c)])
+        steps = [c for c in forwards if self._is_step(c) and not c.sent_slots]  # no end of a prompt
+        steppers = running.union([command.queue.owner.user for command in steps])
         self._active.step(steppers)
         users = steppers.union([command.queue.owner.user for command in forwards])
         if len(users) > 1:
@@ -80,13 +81,13 @@ class Adaptive:
         prompts = [command for command in forwards if not self._is_step(command)]
         if not prompts:
             return cut(forwards, limits)
-        steps = limits.steps + self._step_inputs(forwards)
-        seconds = self._pace.spare(steps, self._active.competition(users, present()))
-        if not steps and seconds == math.inf:
+        inputs = limits.steps + self._step_inputs(forwards)
+        seconds = self._pace.spare(inputs, self._active.competition(users, present()))
+        if not inputs and seconds == math.inf:
             return cut(forwards, limits)
         forwards.sort(key=age)
-        budget = max(self._prompt_tokens - steps, self._prompt_tokens // LEAST, 1)
-        return self._fill(forwards, limits, budget if steps else limits.tokens, seconds)
+        budget = max(self._prompt_tokens - inputs, self._prompt_tokens // LEAST, 1)
+        return self._fill(forwards, limits, budget if inputs else limits.tokens, seconds)
 
     def _is_step(self, command: ForwardCommand) -> bool:
         return len(command.inputs) <= self._short

@@ -1,5 +1,5 @@
 """The length of prompts' parts. Beside other users' work a part takes no longer than the operator
-says; beside steps of the same user, as long as so many inputs without a context.
+says; beside steps of the same user, as long as so many inputs do, but for models slow at them.
 
 What an input costs depends on the model, the machine and its other work, and grows with the context
 that it attends to. So nothing is assumed: what a part took says how long the next one of the same
@@ -17,7 +17,7 @@ from pie_control.commands.forward import ForwardCommand
 from pie_control.scheduler.fair_share import Competition
 
 LEAST = 4  # prompts have one in so many of their milliseconds, or as long as the steps take
-APART = 4  # so many times the bound, for prompts where no user takes steps
+APART = 4  # so many times the bound, for prompts where no other user takes steps
 FASTER = 2  # inputs of the next part cost no less than one in so many of what those before did
 UNKNOWN = 8  # so many times the inputs of a step take all the time, until any have been measured
 
@@ -59,13 +59,15 @@ class PromptPace:
 
         Where the steps alone take nearly all the time, no bound holds, and prompts that wait for
         long leave batches small: then they have as long as the steps. A user's own prompts take as
-        many inputs beside his steps as they may, but not ten times as long at the end of a long
-        one: parts get shorter as the context grows.
+        many inputs beside his steps as they may, but of a model that is slow at them no more than
+        `APART` times the bound, and not ten times as long at the end of a long one: parts get
+        shorter as the context grows.
         """
         if self._seconds is None or others is Competition.NONE:
             return math.inf
         if others is Competition.OWN_STEPS:
-            return max(self._seconds, self._tokens * self._plain.first)
+            whole = min(self._tokens * self._plain.first, APART * self._seconds)
+            return max(self._seconds, self._step, whole)
         if others is Competition.QUEUES:
             return APART * max(self._seconds, self._step)
         if not steps:
