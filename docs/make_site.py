@@ -24,7 +24,7 @@ from typing import Any
 import click
 import make_results
 
-from pie_py.build.generate.pages import render_api
+from codegen.pages import render_api
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent

@@ -27,6 +27,7 @@ CODE = (
     "cluster",
     "sdk",
     "benchmarks",
+    "codegen",
     "tests",
     "examples",
     "inferlets",

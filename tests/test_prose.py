@@ -40,6 +40,7 @@ PRODUCT = (
     "inference",
     "gateway",
     "benchmarks",
+    "codegen",
     "sdk",
     "examples",
     "inferlets",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pie_py.build.generate import OUTPUTS, REPOSITORY, comments, pages, source, stale
-from pie_py.build.generate.comments import spell
-from pie_py.build.generate.source import GenerateError
+from codegen import OUTPUTS, REPOSITORY, comments, pages, source, stale
+from codegen.comments import spell
+from codegen.source import GenerateError
 
 BEFORE = "    /// The bytes of every token"  # within the interface `tokenize`
 COUNT = """\
@@ -46,14 +46,14 @@ def declare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callabl
 
 
 def test_generated_files_are_up_to_date() -> None:
-    assert list(stale()) == [], "run `python -m pie_py.build.generate`"
+    assert list(stale()) == [], "run `python -m codegen`"
 
 
 def test_every_generated_file_says_so_in_its_first_line() -> None:
     parts = {"docs/protocol.md", "docs/device-programs.md"}  # lists in them
     for path in set(OUTPUTS) - parts:
         first = (REPOSITORY / path).read_text(encoding="utf-8").partition("\n")[0]
-        assert "by `python -m pie_py.build.generate`; do not edit." in first, path
+        assert "by `python -m codegen`; do not edit." in first, path
 
 
 def test_a_new_function_is_in_all_files(declare: Callable[[str], None]) -> None:

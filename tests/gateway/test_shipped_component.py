@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.rust_components import use_toolchain
 
-from pie_py.build.generate.components import COMPILER, COMPONENTS, build, compiler
-from pie_py.build.generate.source import REPOSITORY
+from codegen.components import COMPILER, COMPONENTS, build, compiler
+from codegen.source import REPOSITORY
 
 
 @pytest.mark.slow
@@ -16,6 +16,4 @@ def test_component_is_what_its_sources_build(path: str) -> None:
     if compiler() != (REPOSITORY / COMPILER).read_text().strip():
         pytest.skip("another compiler makes other bytes")
     built = build(REPOSITORY / COMPONENTS[path])
-    assert built == (REPOSITORY / path).read_bytes(), (
-        "run `python -m pie_py.build.generate.components`"
-    )
+    assert built == (REPOSITORY / path).read_bytes(), "run `python -m codegen.components`"

@@ -1,4 +1,4 @@
-// Generated from sdk/wit/inferlet.wit by `python -m pie_py.build.generate`; do not edit.
+// Generated from sdk/wit/inferlet.wit by `python -m codegen`; do not edit.
 
 /**
  * The contract's functions that take time, awaitable: each waits for its future and gives its

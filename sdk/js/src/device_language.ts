@@ -1,4 +1,4 @@
-// Generated from device_programs/language.py by `python -m pie_py.build.generate`; do not edit.
+// Generated from device_programs/language.py by `python -m codegen`; do not edit.
 
 /** An operation: how its result's type follows, letters of the kinds that it takes and gives. */
 export interface Operation {

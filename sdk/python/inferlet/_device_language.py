@@ -1,4 +1,4 @@
-# Generated from device_programs/language.py by `python -m pie_py.build.generate`; do not edit.
+# Generated from device_programs/language.py by `python -m codegen`; do not edit.
 """The language of device programs: kinds of values, operations, and the types that these give.
 
 This is the one place where an operation is declared. The worker has a function on tensors for it,

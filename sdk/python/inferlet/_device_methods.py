@@ -1,4 +1,4 @@
-# Generated from device_programs/language.py by `python -m pie_py.build.generate`; do not edit.
+# Generated from device_programs/language.py by `python -m codegen`; do not edit.
 """Methods of the tensors of device programs: an operation each."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Generated from device_programs/language.py by `python -m pie_py.build.generate`; do not edit.
+// Generated from device_programs/language.py by `python -m codegen`; do not edit.
 //! The operations of device programs, and methods that are an operation each.
 
 use std::ops;

@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from typing import Any
 
-from pie_py.build.generate.source import REPOSITORY, field_comments, imported, notice
+from codegen.source import REPOSITORY, field_comments, imported, notice
 from pie_py.device_programs.language import ATTEND, OPERATIONS
 from pie_py.wire.methods import OF_ALL_NODES, OF_GATEWAYS, OF_INSTANCES, Method, name_of
 

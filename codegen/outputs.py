@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pie_py.build.generate import (
+from codegen import (
     config_file,
     device_language,
     host_signatures,
@@ -14,7 +14,7 @@ from pie_py.build.generate import (
     rust_conformance,
     rust_host,
 )
-from pie_py.build.generate.source import REPOSITORY
+from codegen.source import REPOSITORY
 
 # Path of each generated file, and the function that returns its text. The order does not matter.
 OUTPUTS: dict[str, Callable[[], str]] = {

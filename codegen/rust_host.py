@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from pie_py.build.generate.comments import Named, fields, spell, taker
-from pie_py.build.generate.source import (
+from codegen.comments import Named, fields, spell, taker
+from codegen.source import (
     GenerateError,
     contract,
     imported,

@@ -10,7 +10,7 @@ import json
 import textwrap
 from pathlib import Path
 
-from pie_py.build.generate.source import format_python, notice
+from codegen.source import format_python, notice
 from pie_py.device_programs import language
 from pie_py.device_programs.language import ATTEND, OPERATIONS, Operation, Rule
 

@@ -1,5 +1,5 @@
 """Builds the Rust inferlets of the library that travel as components, so that users need no
-compiler: `python -m pie_py.build.generate.components [--check]`.
+compiler: `python -m codegen.components [--check]`.
 
 The same compiler makes the same bytes wherever the checkout lies: Cargo's names and the places that
 panics tell depend on the sources' path, so they are built from a copy in a folder that is the same
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pie_py.build.generate.source import REPOSITORY
+from codegen.source import REPOSITORY
 from pie_py.build.rust import build_crate, check_compiler
 
 # Each component, and its crate.
@@ -73,7 +73,7 @@ def _no_targets(folder: str, names: list[str]) -> set[str]:
 
 def main() -> None:
     """Builds all, or only says which ones are not what their sources build (status 1 then)."""
-    parser = argparse.ArgumentParser(prog="python -m pie_py.build.generate.components")
+    parser = argparse.ArgumentParser(prog="python -m codegen.components")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
     check = parser.parse_args().check
     stale = {

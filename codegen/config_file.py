@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from pie_py.build.generate.source import GenerateError, field_comments, notice
+from codegen.source import GenerateError, field_comments, notice
 from pie_py.config.section import section_of
 from pie_py.config.server import ServerConfig
 

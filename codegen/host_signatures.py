@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pie_py.build.generate.source import (
+from codegen.source import (
     GenerateError,
     contract,
     format_python,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from pie_py.build.generate.source import GenerateError, imported, notice, pascal, snake
+from codegen.source import GenerateError, imported, notice, pascal, snake
 from pie_py.build.wit import Function, Interface, Type
 
 _HEAD = """

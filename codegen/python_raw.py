@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from pie_py.build.generate.comments import (
+from codegen.comments import (
     awaitable,
     awaited_doc,
     awaited_steps,
     awaited_type,
     spell,
 )
-from pie_py.build.generate.source import (
+from codegen.source import (
     GenerateError,
     format_python,
     imported,

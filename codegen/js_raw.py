@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import re
 
-from pie_py.build.generate.comments import (
+from codegen.comments import (
     awaitable,
     awaited_doc,
     awaited_steps,
     awaited_type,
     spell,
 )
-from pie_py.build.generate.source import GenerateError, contract, imported, notice, ok_type, pascal
+from codegen.source import GenerateError, contract, imported, notice, ok_type, pascal
 from pie_py.build.wit import Function, Type
 
 _RAW = """

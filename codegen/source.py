@@ -11,8 +11,8 @@ from pathlib import Path
 from pie_py.build.wit import Interface, Package, Type, parse
 from pie_py.config.processes import python_command
 
-COMMAND = "python -m pie_py.build.generate"
-REPOSITORY = Path(__file__).resolve().parents[3]
+COMMAND = "python -m codegen"
+REPOSITORY = Path(__file__).resolve().parents[1]
 CONTRACT = REPOSITORY / "sdk" / "wit" / "inferlet.wit"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from pie_py.build.generate.source import GenerateError, imported, ok_type, snake
+from codegen.source import GenerateError, imported, ok_type, snake
 from pie_py.build.wit import Function, Interface, Type
 
 _QUOTED = re.compile(r"`(?:([a-z-]+)\.)?([a-z][a-z0-9-]*)`")
