@@ -19,7 +19,7 @@ from wasmtime import component as wasm
 
 from pie_control.errors import ProgramRejected
 from pie_control.wasm import symbols
-from pie_control.wasm.cache import Cache
+from pie_control.wasm.cache import Cache, digest_of
 from pie_control.wasm.inspection import (
     Offer,
     check_component,
@@ -117,14 +117,15 @@ class Engine:
             self._keep(data, component)
         return component
 
-    def find(self, data: bytes) -> Component | None:
-        """A component whose code is in the cache, checked. Blocks.
+    def find(self, data: bytes | mmap.mmap, digest: str = "") -> Component | None:
+        """A component whose code is in the cache, checked. Blocks. Takes the component, and its
+        digest (`digest_of`) if that is known.
 
         Raises:
             ProgramRejected: as `load`.
         """
         check_format(data)
-        component = self._cached(data)
+        component = self._cached(digest or digest_of(data))
         if component is not None:
             self._check(component)
         return component
@@ -133,10 +134,10 @@ class Engine:
         if self.offer is not None:
             check_component(component.compiled, self.engine, self.offer)
 
-    def _cached(self, data: bytes) -> Component | None:
+    def _cached(self, digest: str) -> Component | None:
         if self._cache is None:
             return None
-        path = self._cache.find(data)
+        path = self._cache.find(digest)
         if path is None:
             return None
         try:
