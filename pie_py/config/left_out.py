@@ -1,4 +1,4 @@
-"""Libraries without those of their parts that a process has no use for, so that it starts sooner."""
+"""Libraries without parts that a process has no use for, so that it starts sooner."""
 
 from __future__ import annotations
 

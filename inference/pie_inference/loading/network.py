@@ -15,6 +15,7 @@ import structlog
 import torch
 
 from pie_inference.adapters import AdapterTable
+from pie_inference.calibration.threads import one_thread
 from pie_inference.checkpoints.gguf_families import own_words
 from pie_inference.checkpoints.loader import (
     checkpoint_folder,
@@ -104,7 +105,7 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
     facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
     dtype = choose_dtype(config.dtype, facts, device)
     small = sum(map(math.prod, architecture.tensors(checkpoint).values())) <= SMALL
-    with nullcontext() if config.deterministic or not small else _one_thread():
+    with nullcontext() if config.deterministic or not small else one_thread():
         network = _network(architecture, checkpoint, config, folder, dtype, device, ranks)
     if config.max_length and config.max_length > network.shape.max_position:
         raise LoadError(
@@ -127,20 +128,6 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
     return LoadedNetwork(
         config, name, facts, folder, network, dtype, device, adapters, stored, library, ranks
     )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Other processes of a start take the cores meanwhile, and PyTorch's threads would wait for one
-    of them at every tensor: `pie-tiny` took 27 ms of CPU time with one thread, and up to 1 s with
-    two.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _limited(checkpoint: Mapping[str, Any], longest: int | None) -> Mapping[str, Any]:
