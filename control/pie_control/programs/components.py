@@ -84,6 +84,8 @@ class Components:
     async def load_ahead(self) -> None:
         """Reads the Python runtime if it has been compiled, while a server starts: the first
         program does not wait for it then. Until that program comes no instance is started for it.
+
+        Compiles it, too, by the fast compiler: the server is for a program that needs it then.
         """
         async with self._loading.setdefault("python", trio.Lock()):
             found = await trio.to_thread.run_sync(self._find_runtime)
@@ -188,7 +190,9 @@ class Components:
                 component = self._engine.find(data, digest_of_file(file))
                 if component is not None:
                     component.written = WrittenPages(memory_instance(data))
-        except (OSError, ValueError, ProgramRejected):  # not built, or damaged: a program says so
+            if component is None and self._engine.config.baseline:
+                return self._read_runtime("python")
+        except (OSError, ValueError, ApiError, ProgramRejected):  # a program says so, if it comes
             return None
         return component
 
