@@ -133,6 +133,7 @@ class Engine:
     def _check(self, component: Component) -> None:
         if self.offer is not None:
             check_component(component.compiled, self.engine, self.offer)
+            component.checked = self.offer
 
     def _cached(self, digest: str) -> Component | None:
         if self._cache is None:
@@ -167,6 +168,7 @@ class Component:
 
     Attributes:
         written: pages to copy ahead, of a component with a large image and many guests.
+        checked: what is offered, once it is known that the component imports nothing else.
     """
 
     def __init__(self, engine: Engine, compiled: wasm.Component) -> None:
@@ -174,6 +176,7 @@ class Component:
         self.compiled = compiled
         self.address = ctypes.cast(compiled.ptr(), ctypes.c_void_p).value or 0
         self.written: WrittenPages | None = None
+        self.checked: Offer | None = None
         self.run_index: int | None = symbols.export_index(self.address, None, b"run", 3)
         if self.run_index is not None:
             weakref.finalize(self, symbols.export_index_delete, self.run_index).atexit = False
