@@ -89,7 +89,8 @@ FOLDERS: dict[str, dict[str, str]] = {
         " grammar http mcp messaging store recording api rpc worker",
         "extension": "wasm programs rpc wiring",
         "server": "process data_folder confined wasm programs api rpc wiring worker extension",
-        "__main__": "process server worker",
+        "running": "server worker",
+        "__main__": "process running worker",
         "replaying": "errors wasm recording api",
     },
     "pie_inference": {

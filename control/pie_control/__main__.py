@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import gc
-import signal
 import sys
-from typing import Any
-
-import trio
+from threading import Event
 
 from pie_control import process
-from pie_control.worker.process import start_worker
-from pie_py.config.child import (
-    allow_open_files,
-    configured,
-    read_arguments,
-    report_error,
-    report_ready,
-)
+from pie_control.worker.process import WorkerProcess, start_worker
+from pie_py.config.child import allow_open_files, read_arguments, report_error
 
 
 def main() -> int:
@@ -31,9 +22,16 @@ def main() -> int:
     process.set_up_memory()
     allow_open_files()
     given, with_parent = read_arguments("pie_control")
-    ready = trio.Event()
+    worker: WorkerProcess | None = None
+    ready = Event()
     try:
-        trio.run(_run, given, with_parent, ready)
+        # It takes longest to start: its libraries are loaded while those of this process are.
+        worker = start_worker(given)
+        import trio
+
+        from pie_control.running import run
+
+        trio.run(run, given, with_parent, worker, ready)
     except Exception as error:  # what the server's tasks raise comes in groups
         import structlog
 
@@ -44,46 +42,10 @@ def main() -> int:
         else:
             log.debug("cannot serve", exc_info=True)
         return 1
+    finally:
+        if worker is not None:
+            worker.close()
     return 0
-
-
-async def _run(given: dict[str, Any], with_parent: bool, ready: trio.Event) -> None:
-    async with trio.open_nursery() as nursery:
-        stop = trio.Event()
-        nursery.start_soon(_stop_on_signal, stop, nursery.cancel_scope)
-        if with_parent:
-            nursery.start_soon(_stop_with_parent, nursery.cancel_scope)
-
-        async def run(task_status: trio.TaskStatus[str]) -> None:
-            # It takes longest to start: its libraries are loaded while those of this process are.
-            worker = await start_worker(given)
-            try:
-                config = configured(given)
-                from pie_control.server import serve
-
-                await serve(config, stop, worker, task_status=task_status)
-            finally:
-                if worker is not None:
-                    worker.close()
-            nursery.cancel_scope.cancel()
-
-        endpoint = await nursery.start(run)
-        report_ready(endpoint)
-        ready.set()
-
-
-async def _stop_on_signal(stop: trio.Event, scope: trio.CancelScope) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            if stop.is_set():
-                scope.cancel()
-                return
-            stop.set()
-
-
-async def _stop_with_parent(scope: trio.CancelScope) -> None:
-    await trio.lowlevel.wait_readable(sys.stdin)
-    scope.cancel()
 
 
 def _first(error: BaseException) -> BaseException:

@@ -18,8 +18,6 @@ from __future__ import annotations
 import ctypes
 import sys
 
-import trio
-
 TRIM_SECONDS = 20.0
 _ARENAS = 2  # instead of eight for each core: the work is one thread's
 _FREE_BYTES = 256 << 20  # free at the end of the heap, until the next trim
@@ -50,6 +48,8 @@ def trim() -> None:
 
 async def trim_now_and_then() -> None:
     """Trims until cancelled."""
+    import trio  # not yet when the worker is started
+
     while True:
         await trio.sleep(TRIM_SECONDS)
         await trio.to_thread.run_sync(trim)

@@ -134,7 +134,6 @@ class _Server:
             # launches wait for the model.
             endpoint = await nursery.start(self._rpc.run)
             nursery.start_soon(self._components.load_ahead)
-            gc.collect()  # while the worker loads
             await nursery.start(self._link.run)
             # What is loaded by now stays: the collector need not look at it at every turn.
             gc.freeze()

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from mmap import mmap
 from struct import Struct
+from typing import TypeAlias
+
+Data: TypeAlias = bytes | bytearray | mmap
 
 _MAGIC = b"\0asm"
 _HEADER = 8  # bytes of magic number and version
@@ -67,13 +71,12 @@ class Image:
         return offset + inside if inside + 4 <= size else None
 
 
-def memory_instance(component: bytes) -> int:
+def memory_instance(data: Data) -> int:
     """Which of a component's core instances has the memory, counted as they are made, from 0.
 
     Raises:
         ValueError: if not exactly one has a memory of its own, or that can't be told.
     """
-    data = bytearray(component)
     has_memory: list[bool] = []
     made: list[int] = []  # the module of each
     for kind, start, end in _sections(data, 0, len(data)):
@@ -92,7 +95,7 @@ def memory_instance(component: bytes) -> int:
     return found[0]
 
 
-def _instantiated(data: bytearray, position: int) -> Iterator[int]:
+def _instantiated(data: Data, position: int) -> Iterator[int]:
     """The core modules that a section of core instances instantiates."""
     count, position = _unsigned(data, position)
     for _ in range(count):
@@ -107,7 +110,7 @@ def _instantiated(data: bytearray, position: int) -> Iterator[int]:
             _, position = _unsigned(data, position)
 
 
-def _sections(data: bytearray, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _sections(data: Data, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Kind, start and end of each section of a component or core module."""
     if data[start : start + 4] != _MAGIC:
         raise ValueError("not WebAssembly")
@@ -119,7 +122,7 @@ def _sections(data: bytearray, start: int, end: int) -> Iterator[tuple[int, int,
         position += size
 
 
-def _segments(data: bytearray, position: int) -> Iterator[tuple[int, int, int]]:
+def _segments(data: Data, position: int) -> Iterator[tuple[int, int, int]]:
     """Address, offset in the file, and size of each active data segment at a constant address."""
     count, position = _unsigned(data, position)
     for _ in range(count):
@@ -136,7 +139,7 @@ def _segments(data: bytearray, position: int) -> Iterator[tuple[int, int, int]]:
         position += size
 
 
-def _unsigned(data: bytearray, position: int) -> tuple[int, int]:
+def _unsigned(data: Data, position: int) -> tuple[int, int]:
     """A LEB128 number and what follows it."""
     result = shift = 0
     while True:
@@ -148,7 +151,7 @@ def _unsigned(data: bytearray, position: int) -> tuple[int, int]:
             return result, position
 
 
-def _signed(data: bytearray, position: int) -> tuple[int, int]:
+def _signed(data: Data, position: int) -> tuple[int, int]:
     start = position
     result, position = _unsigned(data, position)
     bits = 7 * (position - start)

@@ -28,7 +28,6 @@ TALKING_MODEL = "smollm2"  # what answers a person where no server runs and no m
 
 def use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
     """Whether to use a running server rather than start one."""
-    from pie_py.client.client import server_endpoint
     from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, answers, parse_endpoint
 
     wanted = [name for name, value in options.items() if value not in (None, (), "")]
@@ -38,6 +37,8 @@ def use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
                 "--endpoint names a running server; a model, --record and other server options are"
                 " for `pie-py serve`, or for a run without --endpoint"
             )
+        from pie_py.client.client import server_endpoint  # slow, and a server may start meanwhile
+
         try:
             server_endpoint(endpoint)
         except BadEndpoint as error:

@@ -8,6 +8,7 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
+from pie_py.config.left_out import left_out
 from pie_py.config.printable import printable
 from pie_py.config.section import Section
 
@@ -44,7 +45,10 @@ class _Lines:
 
 def set_up_logs(config: LogConfig) -> None:
     """Logs as configured, from now on; what libraries log comes in the same form."""
-    import structlog  # takes as long as all else that reads a configuration
+    # It takes as long as all else that reads a configuration, and with the library of which its
+    # coloured tracebacks are twice that.
+    with left_out("rich"):
+        import structlog
 
     level = logging.getLevelNamesMapping()[config.level.upper()]
     shared: list[Processor] = [

@@ -68,11 +68,13 @@ class Readiness:
         wait: returns once the descriptor is readable.
         wake: raises `woken` in the task that is in `wait`.
         woken: that exception.
+        checkpoint: lets others run.
     """
 
     wait: Callable[[int], Awaitable[None]]
     wake: Callable[[int], None]
     woken: type[Exception]
+    checkpoint: Callable[[], Awaitable[None]]
 
 
 def _readiness() -> Readiness:
@@ -80,8 +82,18 @@ def _readiness() -> Readiness:
     if sniffio.current_async_library() == "trio":
         from trio import ClosedResourceError, lowlevel
 
-        return Readiness(lowlevel.wait_readable, lowlevel.notify_closing, ClosedResourceError)
-    return Readiness(anyio.wait_readable, anyio.notify_closing, anyio.ClosedResourceError)
+        return Readiness(
+            lowlevel.wait_readable,
+            lowlevel.notify_closing,
+            ClosedResourceError,
+            lowlevel.checkpoint,
+        )
+    return Readiness(
+        anyio.wait_readable,
+        anyio.notify_closing,
+        anyio.ClosedResourceError,
+        anyio.lowlevel.checkpoint,
+    )
 
 
 class Socket:
@@ -138,11 +150,11 @@ class Socket:
     async def wait(self) -> None:
         """Waits until there may be input, or until `wake`; others run in any case. One task at a
         time."""
-        if has_input(self._socket):
-            await anyio.lowlevel.checkpoint()
-            return
         if self._readiness is None:
             self._readiness = _readiness()
+        if has_input(self._socket):
+            await self._readiness.checkpoint()
+            return
         self._waits = True
         try:
             await self._readiness.wait(self._descriptor)

@@ -53,7 +53,7 @@ def test_looking_at_the_version_imports_nothing_heavy() -> None:
     ("modules", "later"),
     [
         ("pie_py.cli.run, pie_py.client, pie_py.cli.stream", "pydantic structlog numpy rich"),
-        ("pie_control.__main__", "pydantic structlog numpy pie_control.server"),
+        ("pie_control.__main__", "pydantic structlog numpy trio pie_control.server"),
     ],
 )
 def test_what_a_first_token_waits_for_imports_little(modules: str, later: str) -> None:

@@ -25,6 +25,7 @@ from pie_control.wasm import (
     Linker,
     Status,
 )
+from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import ConfinedConfig
 
 CONFINED = ConfinedPool(ConfinedConfig())
@@ -74,6 +75,31 @@ def test_a_full_cache_is_an_error_by_name_at_once(
     assert refused.value.code == "out-of-resources"
     assert asked == [True]
     assert not components.doing
+
+
+@pytest.mark.parametrize("baseline", [False, True])
+def test_a_server_for_one_run_compiles_the_runtime_as_it_starts(
+    tmp_path: Path, baseline: bool
+) -> None:
+    """Others wait for the first program: the compiler that optimizes takes the CPU for 8 s."""
+    config = EngineConfig(max_instances=4, cache_folder=tmp_path / "compiled", baseline=baseline)
+    runtime: Path = RUNTIMES["python"].runtime_file(tmp_path)
+    runtime.write_bytes(guest([HOLD], WAITS))
+    components = Components(Engine(config), tmp_path, lambda runtime: None, CONFINED)
+    trio.run(components.load_ahead)
+    assert any(tmp_path.glob("compiled/*.cwasm")) == baseline
+    assert not components.doing
+
+
+@pytest.mark.parametrize("data", [b"", b"\0asm", None])
+def test_a_server_starts_beside_a_damaged_runtime(tmp_path: Path, data: bytes | None) -> None:
+    """A program that needs it says so."""
+    config = EngineConfig(max_instances=4, cache_folder=tmp_path / "compiled", baseline=True)
+    if data is not None:
+        RUNTIMES["python"].runtime_file(tmp_path).write_bytes(data)
+    components = Components(Engine(config), tmp_path, lambda runtime: None, CONFINED)
+    trio.run(components.load_ahead)
+    assert not any(tmp_path.glob("compiled/*.cwasm"))
 
 
 def kept(engine: Engine, most: int) -> Components:

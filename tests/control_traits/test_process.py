@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from pie_control import __main__ as process
-from pie_control import server
+from pie_control import running, server
 from pie_control.worker.process import WorkerProcess, start_worker
 from pie_inference.serving.worker import WorkerConfig
 from pie_py.config.plugins import ExtensionConfig
@@ -36,7 +36,7 @@ def test_a_failure_of_a_server_that_serves_is_in_its_log(
 
     monkeypatch.setattr(server, "serve", serve)
     monkeypatch.setattr(process, "read_arguments", lambda module: ({}, False))
-    monkeypatch.setattr(process, "configured", lambda given: ServerConfig())
+    monkeypatch.setattr(running, "configured", lambda given: ServerConfig())
     with structlog.testing.capture_logs() as lines:
         assert process.main() == 1
     assert [line["log_level"] for line in lines] == ["error" if serves else "debug"]
@@ -48,7 +48,7 @@ def test_an_extension_that_is_not_installed_is_named(
     extension = ExtensionConfig(name="flight", settings={})
     config = ServerConfig(data_folder=tmp_path, extension=extension)
     monkeypatch.setattr(process, "read_arguments", lambda module: ({}, False))
-    monkeypatch.setattr(process, "configured", lambda given: config)
+    monkeypatch.setattr(running, "configured", lambda given: config)
     with structlog.testing.capture_logs():
         assert process.main() == 1
     assert "no extension 'flight'" in json.loads(capfd.readouterr().out)["error"]
@@ -56,7 +56,7 @@ def test_an_extension_that_is_not_installed_is_named(
 
 async def start(given: dict[str, Any]) -> list[str] | None:
     """What a worker is started with, which has ended."""
-    worker = await start_worker(given)
+    worker = start_worker(given)
     if worker is None:
         return None
     command: list[str] = []
@@ -64,7 +64,7 @@ async def start(given: dict[str, Any]) -> list[str] | None:
         await trio.sleep(0.001)
         command = psutil.Process(worker.process.pid).cmdline()
     worker.close()
-    await worker.process.wait()
+    await worker.wait()
     assert not Path(worker.endpoint.removeprefix("ipc://")).parent.exists()
     return command
 

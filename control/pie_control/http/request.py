@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-
-from httpx2 import URL, InvalidURL
+from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
 from pie_control.http.policy import HttpPolicy
 from pie_py import __version__
 from pie_py.config.host_rule import canonical_host
 from pie_py.config.http import HttpConfig
+
+if TYPE_CHECKING:
+    from httpx2 import URL
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -112,6 +114,8 @@ def redirected(request: HttpRequest, policy: HttpPolicy, status: int, location: 
     Raises:
         ApiError: `permission-denied`, or `remote-failed` if the place is none.
     """
+    from httpx2 import InvalidURL
+
     try:
         url, host = _parse(str(request.url.join(location)))
     except (ApiError, InvalidURL, ValueError) as error:  # ValueError: of the standard library
@@ -139,6 +143,8 @@ def _parse(text: str) -> tuple[URL, str]:
     Raises:
         ApiError: `invalid-argument`.
     """
+    from httpx2 import URL, InvalidURL  # slow, and no start waits for it
+
     try:
         url = URL(text)
     except InvalidURL as error:

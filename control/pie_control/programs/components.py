@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from pie_control.fairness import Owner
 from pie_control.programs.optimizing import optimize_beside
 from pie_control.programs.store import DAMAGED, DamagedProgram, read_blob
 from pie_control.wasm import Component, Engine, WrittenPages
+from pie_control.wasm.cache import digest_of_file
 from pie_control.wasm.engine import compile_file
 from pie_py.build import BuildError
 from pie_py.build.image import memory_instance
@@ -82,6 +84,8 @@ class Components:
     async def load_ahead(self) -> None:
         """Reads the Python runtime if it has been compiled, while a server starts: the first
         program does not wait for it then. Until that program comes no instance is started for it.
+
+        Compiles it, too, by the fast compiler: the server is for a program that needs it then.
         """
         async with self._loading.setdefault("python", trio.Lock()):
             found = await trio.to_thread.run_sync(self._find_runtime)
@@ -181,12 +185,15 @@ class Components:
 
     def _find_runtime(self) -> Component | None:
         try:
-            data = RUNTIMES["python"].runtime_file(self._cache_folder).read_bytes()
-            component = self._engine.find(data)
-        except (OSError, ProgramRejected):  # it is not built, or damaged: a program says so
+            file: Path = RUNTIMES["python"].runtime_file(self._cache_folder)
+            with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as data:
+                component = self._engine.find(data, digest_of_file(file))
+                if component is not None:
+                    component.written = WrittenPages(memory_instance(data))
+            if component is None and self._engine.config.baseline:
+                return self._read_runtime("python")
+        except (OSError, ValueError, ApiError, ProgramRejected):  # a program says so, if it comes
             return None
-        if component is not None:
-            component.written = WrittenPages(memory_instance(data))
         return component
 
     def _find_compiled(self, program: Program) -> Component | None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pie_control.wasm import EngineConfig
-from pie_control.wasm.cache import Cache
+from pie_control.wasm.cache import Cache, digest_of_file
 from pie_control.wasm.engine import compile_file, fingerprint
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.processes import python_command
@@ -25,7 +25,7 @@ def is_optimized(kind: str, cache_folder: Path, config: EngineConfig) -> bool:
     if config.cache_folder is None or not file.is_file():
         return False
     cache = Cache(config.cache_folder, fingerprint(replace(config, baseline=False)))
-    return cache.find(file.read_bytes()) is not None
+    return cache.find(digest_of_file(file)) is not None
 
 
 def optimize_beside(file: Path, config: EngineConfig) -> None:

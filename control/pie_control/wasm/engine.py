@@ -19,7 +19,7 @@ from wasmtime import component as wasm
 
 from pie_control.errors import ProgramRejected
 from pie_control.wasm import symbols
-from pie_control.wasm.cache import Cache
+from pie_control.wasm.cache import Cache, digest_of
 from pie_control.wasm.inspection import (
     Offer,
     check_component,
@@ -117,14 +117,15 @@ class Engine:
             self._keep(data, component)
         return component
 
-    def find(self, data: bytes) -> Component | None:
-        """A component whose code is in the cache, checked. Blocks.
+    def find(self, data: bytes | mmap.mmap, digest: str = "") -> Component | None:
+        """A component whose code is in the cache, checked. Blocks. Takes the component, and its
+        digest (`digest_of`) if that is known.
 
         Raises:
             ProgramRejected: as `load`.
         """
         check_format(data)
-        component = self._cached(data)
+        component = self._cached(digest or digest_of(data))
         if component is not None:
             self._check(component)
         return component
@@ -132,11 +133,12 @@ class Engine:
     def _check(self, component: Component) -> None:
         if self.offer is not None:
             check_component(component.compiled, self.engine, self.offer)
+            component.checked = self.offer
 
-    def _cached(self, data: bytes) -> Component | None:
+    def _cached(self, digest: str) -> Component | None:
         if self._cache is None:
             return None
-        path = self._cache.find(data)
+        path = self._cache.find(digest)
         if path is None:
             return None
         try:
@@ -166,6 +168,7 @@ class Component:
 
     Attributes:
         written: pages to copy ahead, of a component with a large image and many guests.
+        checked: what is offered, once it is known that the component imports nothing else.
     """
 
     def __init__(self, engine: Engine, compiled: wasm.Component) -> None:
@@ -173,6 +176,7 @@ class Component:
         self.compiled = compiled
         self.address = ctypes.cast(compiled.ptr(), ctypes.c_void_p).value or 0
         self.written: WrittenPages | None = None
+        self.checked: Offer | None = None
         self.run_index: int | None = symbols.export_index(self.address, None, b"run", 3)
         if self.run_index is not None:
             weakref.finalize(self, symbols.export_index_delete, self.run_index).atexit = False

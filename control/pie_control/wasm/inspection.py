@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from mmap import mmap
 from typing import Any, TypeAlias
 
 import wasmtime
@@ -27,7 +28,7 @@ def interface_name(interface: str) -> str:
     return f"{CONTRACT}/{interface}@{CONTRACT_VERSION}"
 
 
-def check_format(data: bytes) -> None:
+def check_format(data: bytes | mmap) -> None:
     """Refuses what is no component, by its first bytes.
 
     Raises:

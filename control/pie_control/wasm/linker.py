@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Callable, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass
@@ -100,7 +99,6 @@ class Linker:
         self.address = ctypes.cast(self._linker.ptr(), c_void_p).value or 0
         self._scratch = Scratch()
         self._callbacks: list[Any] = []  # what the C side calls must stay alive
-        self._admitted: weakref.WeakSet[Component] = weakref.WeakSet()
         self.offer: dict[str, dict[str, str]] = {}  # signatures by interface and function
         self.define(functions)
 
@@ -125,9 +123,9 @@ class Linker:
         Raises:
             ProgramRejected: if it does not.
         """
-        if component not in self._admitted:
+        if component.checked is not self.offer:
             check_component(component.compiled, self.engine.engine, self.offer)
-            self._admitted.add(component)
+            component.checked = self.offer
 
     def _add(self, instance: wasm.LinkerInstance, function: HostFunction) -> None:
         if function.suspends:

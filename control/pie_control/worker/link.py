@@ -109,14 +109,14 @@ class WorkerLink:
             reason = "it exited"
             try:
                 async with trio.open_nursery() as nursery:
-                    hello, process = await nursery.start(self._start_process)
+                    hello, worker = await nursery.start(self._start_process)
                     self.pid = hello.pid
                     self.ready = True
                     self.on_hello(hello)
                     if not started:
                         started = True
                         task_status.started()
-                    code = await process.wait()
+                    code = await worker.wait()
                     reason = f"it exited with status {code}"
                     nursery.cancel_scope.cancel()
             except* WorkerFailed as group:
@@ -134,13 +134,12 @@ class WorkerLink:
             backoff.start()
 
     async def _start_process(
-        self, task_status: trio.TaskStatus[tuple[Hello, trio.Process]]
+        self, task_status: trio.TaskStatus[tuple[Hello, WorkerProcess]]
     ) -> None:
         """Starts a worker, waits for its hello, then serves its answers until cancelled."""
         config = self._config.model_dump(mode="json")
-        worker, self._first = self._first or await start_worker(config), None
+        worker, self._first = self._first or start_worker(config), None
         assert worker is not None, "the configuration has all fields"
-        process = worker.process
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         dealer = context.socket(zmq.DEALER)
         dealer.setsockopt(zmq.LINGER, 0)
@@ -149,24 +148,24 @@ class WorkerLink:
         try:
             dealer.bind(worker.endpoint)
             self._socket = socket
-            hello = await self._first_message(socket, process)
-            task_status.started((hello, process))
+            hello = await self._first_message(socket, worker)
+            task_status.started((hello, worker))
             while True:
                 self._drain()
                 await socket.wait()
         finally:
-            if process.poll() is None:
-                await self._stop(socket, process)
+            if worker.process.poll() is None:
+                await self._stop(socket, worker)
             self._socket = None
             socket.close()
             worker.close()
 
-    async def _first_message(self, socket: Socket, process: trio.Process) -> Hello:
+    async def _first_message(self, socket: Socket, worker: WorkerProcess) -> Hello:
         with trio.move_on_after(LOAD_SECONDS):
             async with trio.open_nursery() as nursery:
 
                 async def watch() -> None:
-                    code = await process.wait()
+                    code = await worker.wait()
                     await trio.sleep(0.2)  # its last words may still be on the way
                     raise WorkerFailed(f"it exited with status {code} before it was ready")
 
@@ -190,15 +189,15 @@ class WorkerLink:
             await socket.wait()
         return decode(frame)
 
-    async def _stop(self, socket: Socket, process: trio.Process) -> None:
+    async def _stop(self, socket: Socket, worker: WorkerProcess) -> None:
         """Asks the worker to exit, and kills it after two seconds."""
         with trio.CancelScope(shield=True):
             socket.send(encode(Stop()))  # is lost if the worker has closed its end already
             with trio.move_on_after(2):
-                await process.wait()
-            if process.poll() is None:
-                process.kill()
-                await process.wait()
+                await worker.wait()
+            if worker.process.poll() is None:
+                worker.process.kill()
+                await worker.wait()
 
     def _drain(self) -> None:
         """Handles every message that has arrived."""

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import trio
-
 from pie_py.config.processes import python_command
 from pie_py.config.temporary import TemporaryFolder
 
@@ -23,7 +21,7 @@ _TOLD = ("models", "worker_threads", "tensor_parallel_size", "extension", "obser
 class WorkerProcess:
     """A running worker, and the endpoint that it connects to."""
 
-    def __init__(self, folder: TemporaryFolder, process: trio.Process) -> None:
+    def __init__(self, folder: TemporaryFolder, process: subprocess.Popen[bytes]) -> None:
         """Takes the process, and the folder of its socket."""
         self.process = process
         self._folder = folder
@@ -33,13 +31,19 @@ class WorkerProcess:
         """Of the control process, for this worker alone."""
         return _endpoint(self._folder.path)
 
+    async def wait(self) -> int:
+        """Waits for its end; its exit status."""
+        from trio.to_thread import run_sync  # there is no event loop when the first one is started
+
+        return await run_sync(self.process.wait, abandon_on_cancel=True)
+
     def close(self) -> None:
         """Ends it if it runs, and removes its socket."""
         self.process.kill()  # does nothing to one that has ended
         self._folder.close()
 
 
-async def start_worker(config: Mapping[str, Any]) -> WorkerProcess | None:
+def start_worker(config: Mapping[str, Any]) -> WorkerProcess | None:
     """Starts a worker of a server. Raises `OSError` if there is no room for a process.
 
     Args:
@@ -50,7 +54,7 @@ async def start_worker(config: Mapping[str, Any]) -> WorkerProcess | None:
         return None
     folder = TemporaryFolder()
     try:
-        process = await trio.lowlevel.open_process(
+        process = subprocess.Popen(
             python_command(
                 *("-m", config["worker_module"]),
                 *("--connect", _endpoint(folder.path)),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import structlog
 import torch
 
 from pie_inference.adapters import AdapterTable
+from pie_inference.calibration.threads import one_thread
 from pie_inference.checkpoints.gguf_families import own_words
 from pie_inference.checkpoints.loader import (
     checkpoint_folder,
@@ -40,6 +42,7 @@ from pie_py.config.printable import printable
 
 log = structlog.get_logger("pie.worker.load")
 
+SMALL = 1 << 28  # parameters that one thread loads in less than a second
 MOST_SAID = 1500  # characters of why a model cannot be served
 # Keys of config.json that hold for the whole model, even if its language model is only a part.
 WHOLE = ("dtype", "torch_dtype", "bos_token_id", "eos_token_id", "quantization_config")
@@ -101,7 +104,9 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
     architecture = ARCHITECTURES[name]
     facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
     dtype = choose_dtype(config.dtype, facts, device)
-    network = _network(architecture, checkpoint, config, folder, dtype, device, ranks)
+    small = sum(map(math.prod, architecture.tensors(checkpoint).values())) <= SMALL
+    with nullcontext() if config.deterministic or not small else one_thread():
+        network = _network(architecture, checkpoint, config, folder, dtype, device, ranks)
     if config.max_length and config.max_length > network.shape.max_position:
         raise LoadError(
             f"max_length: {config.max_length} tokens, and the model serves"

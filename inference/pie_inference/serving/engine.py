@@ -11,7 +11,7 @@ import torch
 
 from pie_inference.calibration.costs import measure
 from pie_inference.calibration.kept import Calibration
-from pie_inference.calibration.threads import SharedCores, Threads
+from pie_inference.calibration.threads import SharedCores, Threads, one_thread
 from pie_inference.calibration.trial import run_trial
 from pie_inference.device import DeviceFuture, completed, current
 from pie_inference.errors import BadBatch, LoadError
@@ -254,6 +254,6 @@ def _warm_up(model: ServedModel) -> None:
     """
     prompt, decode = min(32, model.embeds.size), min(8, model.embeds.size)
     on_gpu = model.device.type == "cuda"
-    with torch.inference_mode():
+    with torch.inference_mode(), one_thread():
         for lengths in ([prompt], [1], [1] * decode) if on_gpu else ([1],):
             run_trial(model, lengths)
