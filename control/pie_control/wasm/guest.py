@@ -253,6 +253,12 @@ class Guest(HostCalls):
             return Status.DONE
         return Status.RUNNING if self.pending is None else Status.WAITING
 
+    def give_way(self) -> None:
+        """Within a host call: has the turn end as if its slice were used up, at the next call of a
+        function of its own."""
+        if self._fiber is not None:
+            symbols.set_deadline(self._fiber.context, 0)
+
     @property
     def outcome(self) -> tuple[bool, str]:
         """Whether `run` succeeded, and its result or error text. Only after `Status.DONE`."""
