@@ -33,6 +33,8 @@ class Status(Enum):
 class Phase(Enum):
     """Where a guest is in its life."""
 
+    __hash__ = object.__hash__  # the enum's own takes a call of Python
+
     MADE = auto()  # it has no arguments yet
     STARTED = auto()  # it has its arguments, and has had no turn
     INSTANTIATING = auto()  # its component is instantiated, in its turns or ahead of them
