@@ -3,8 +3,8 @@ those that it writes to are copied, those that it only reads are mapped.
 
 A guest's memory is the component's image until it writes: then the system copies the page. Alone,
 a copy is a page fault of 2 to 6 µs on the thread of the guests, twice that where the page was read
-before. Asked for together, before the guest has run, a copy takes 1.8 µs, on whatever thread. A page of the
-image that is read for the first time is a page fault, too, and maps those around it.
+before. Asked for together, before the guest has run, a copy takes 1.8 µs, on whatever thread. A
+page of the image that is read for the first time is a page fault, too, and maps those around it.
 """
 
 from __future__ import annotations
