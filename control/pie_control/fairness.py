@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -104,17 +104,14 @@ class _Line(VirtualTimes):
             self._now = max(self._now, served)
         self._forget()
 
-    def enter_all(self, names: Iterable[str]) -> None:
-        """Names begin to wait, and take no place: they are served in rounds."""
+    def enter_all(self, names: Sequence[str]) -> list[float]:
+        """Names begin to wait, and take no place: they are served in rounds. Returns the virtual
+        time of each: the least is next, and of equals the first."""
         served, least = self.served, self._now - self._credit
         for name in names:
             start = served.get(name, 0.0)
             served[name] = start if start > least else least
-
-    def in_order(self, names: Sequence[str]) -> list[int]:
-        """Where in a list of names that wait the first to be served is, and the next, and so on."""
-        served = self.served
-        return [at for _, at in sorted([(served[name], at) for at, name in enumerate(names)])]
+        return [served[name] for name in names]
 
     def served_round(self, costs: Sequence[tuple[str, float]], *, all_of_them: bool) -> None:
         """Names that waited were served, in their order, each at its cost; perhaps all."""
@@ -246,14 +243,11 @@ class FairQueue(Generic[Item]):
     # Rounds: where one user is alone, and what waits for him becomes more between two rounds only,
     # the order is the same without places in a line, and costs less.
 
-    def enter_all(self, user: str, instances: Iterable[str]) -> None:
-        """Has instances of a user wait for a round; no other user has any that wait."""
+    def enter_all(self, user: str, instances: Sequence[str]) -> list[float]:
+        """Has instances of a user wait for a round; no other user has any that wait. Returns the
+        virtual time of each: the least is next, and of equals the first."""
         self._users.enter_all([user])
-        self._line_of(user).enter_all(instances)
-
-    def in_order(self, user: str, instances: Sequence[str]) -> list[int]:
-        """Where in a list of all that wait for a round the first is, and the next, and so on."""
-        return self._instances[user].in_order(instances)
+        return self._line_of(user).enter_all(instances)
 
     def served_round(
         self, user: str, costs: Sequence[tuple[str, float]], *, all_of_them: bool

@@ -166,6 +166,7 @@ class Socket:
     def wake(self) -> None:
         """Ends `wait` in the task that is in it."""
         if self._waits and self._readiness is not None:
+            self._waits = False  # once: each time takes calls of the system
             self._readiness.wake(self._descriptor)
 
     def close(self, linger: int | None = None) -> None:

@@ -113,13 +113,14 @@ def test_rounds_of_one_users_instances_go_as_if_each_waited_in_line(
     in_rounds: FairQueue[str] = FairQueue(CREDIT, lambda user: weight)
     in_line: FairQueue[str] = FairQueue(CREDIT, lambda user: weight)
     waiting: list[str] = []
+    starts: dict[str, float] = {}
     for arrived, costs in rounds:
         arrived = [name for name in arrived if name not in waiting]
-        in_rounds.enter_all("ann", arrived)
+        starts.update(zip(arrived, in_rounds.enter_all("ann", arrived), strict=True))
         for name in arrived:
             in_line.push(Owner("ann", name), name)
         waiting += arrived
-        order = [waiting[at] for at in in_rounds.in_order("ann", waiting)]
+        order = sorted(waiting, key=starts.__getitem__)
         served = list(zip(order, costs, strict=False))
         for name, cost in served:
             taken = in_line.pop()

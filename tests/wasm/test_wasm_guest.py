@@ -10,9 +10,13 @@ from typing import Any
 
 import psutil
 import pytest
+from support.rig import Rig
 from support.wat_guests import LIMITS, OK, finish, guest, host, wait
 
+from pie_control.api import session
 from pie_control.errors import ApiError, ProgramRejected
+from pie_control.instances.instance import Instance, InstanceState
+from pie_control.instances.turns import Executor
 from pie_control.wasm import (
     MAX_LIST_ITEMS,
     STRING,
@@ -209,6 +213,33 @@ def test_every_turn_gets_its_own_slice(start: Start) -> None:
         other.close()
     assert whole > 10  # all of them, unless the machine itself was busy
     spinner.close()
+
+
+def test_what_guests_say_first_comes_before_what_others_do_next(engine: Engine) -> None:
+    rig = Rig()
+    executor = Executor(rig.registry.end, lambda result: None, 1.0, 1.0)
+    done: list[str] = []
+
+    def say(state: Instance) -> None:
+        done.append("says")
+        session.send(state, "hello")
+
+    functions = [host("say", say), work(lambda state: done.append("works") or "")]  # type: ignore[func-returns-value]
+    linker = Linker(engine, functions)
+    go_on = "(func $go_on (call $work (i32.const 1024)))"
+    program = guest(functions, f"(call $say) (call $go_on) (call $say) {WORK}", extra=go_on)
+    component = engine.load(program)
+    instances = [rig.launch() for _ in range(3)]
+    for instance in instances:
+        instance.guest = Guest(linker, component, instance, LIMITS)
+        instance.guest.start([])
+        executor.add(instance)
+    executor.turn()
+    assert done == ["says"] * 3
+    assert not executor.caught_up, "the next plan waits for them"
+    executor.turn()
+    assert done == ["says"] * 3 + ["works", "says", "works"] * 3
+    assert {instance.state for instance in instances} == {InstanceState.FINISHED}
 
 
 def test_spinning_at_instantiation_is_sliced(engine: Engine) -> None:

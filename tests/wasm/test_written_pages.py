@@ -1,4 +1,4 @@
-"""Pages that all guests of a component write to are copied before they run."""
+"""Pages that all guests of a component use are there before they run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import mmap
 import resource
 
 import pytest
-from support.wat_guests import LIMITS, OK, finish, guest
+from support.wat_guests import LIMITS, OK, finish, guest_text
 from wasmtime import wat2wasm
 
 from pie_control.wasm import Component, Engine, Guest, Linker, WrittenPages
-from pie_control.wasm.written_pages import LOOKED_AT
+from pie_control.wasm.written_pages import AROUND, LOOKED_AT
 from pie_py.build.image import memory_instance
 
 MEMORY = 1 << 20
@@ -27,8 +27,24 @@ WRITE = f"""
     {OK}"""
 
 
-def _learning(engine: Engine, body: str = WRITE, blanks: str = "") -> tuple[Linker, Component]:
-    data = guest([], body + blanks, pages=MEMORY >> 16)
+# Reads a byte of each page of the image, and writes to one.
+IMAGE = f'(data (i32.const {FIRST}) "{"x" * (MEMORY - FIRST)}")'
+READ = f"""
+    (i32.store8 (i32.const {FIRST}) (i32.const 1))
+    (local.set $i (i32.const {FIRST + mmap.PAGESIZE}))
+    (loop $next
+      (if (i32.ne (i32.load8_u (local.get $i)) (i32.const {ord("x")})) (then unreachable))
+      (local.set $i (i32.add (local.get $i) (i32.const {mmap.PAGESIZE})))
+      (br_if $next (i32.lt_u (local.get $i) (i32.const {MEMORY}))))
+    {OK}"""
+
+
+def _learning(
+    engine: Engine, body: str = WRITE, blanks: str = "", image: str = ""
+) -> tuple[Linker, Component]:
+    text = guest_text([], body + blanks, pages=MEMORY >> 16)
+    heap = "(global $heap (export"  # in the module that has the memory
+    data = bytes(wat2wasm(text.replace(heap, image + heap)))
     linker, component = Linker(engine), engine.load(data)
     component.written = WrittenPages(memory_instance(data))
     return linker, component
@@ -53,6 +69,14 @@ def test_later_guests_copy_none_of_the_pages_in_their_turns(engine: Engine) -> N
     assert component.written.count >= PAGES
     later = [_run(linker, component, ahead=True) for _ in range(4)]
     assert max(later) < PAGES / 4
+
+
+def test_later_guests_map_none_of_the_pages_in_their_turns(engine: Engine) -> None:
+    linker, component = _learning(engine, body=READ, image=IMAGE)
+    first = [_run(linker, component, ahead=True) for _ in range(LOOKED_AT)]
+    assert min(first) >= PAGES // AROUND
+    later = [_run(linker, component, ahead=True) for _ in range(4)]
+    assert max(later) < PAGES // AROUND / 4
 
 
 def test_guests_that_instantiate_themselves_get_them_unchanged(engine: Engine) -> None:

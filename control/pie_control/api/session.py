@@ -18,15 +18,24 @@ def send(instance: Instance, message: str) -> None:
     """Sends text to the client."""
     size = size_of(message)
     check_size(instance, size)
-    make_room(instance)
-    instance.send(message, size)
+    _send(instance, message, size)
 
 
 def send_blob(instance: Instance, data: bytes) -> None:
     """Sends bytes to the client."""
     check_size(instance, len(data))
+    _send(instance, data, len(data))
+
+
+def _send(instance: Instance, message: str | bytes, size: int) -> None:
+    is_first = not instance.sent.total
     make_room(instance)
-    instance.send(data, len(data))
+    instance.send(message, size)
+    if is_first and instance.guest is not None:
+        # Its client waits for that. What it does next is mostly to read its prompt, which costs as
+        # much as the starts of several others.
+        instance.turn.gives_way = True
+        instance.guest.give_way()
 
 
 def make_room(instance: Instance) -> None:

@@ -77,7 +77,9 @@ class TurnState:
     A blocked guest stays in its state; it gets no turn while a blocker holds it.
     """
 
-    __slots__ = ("_among", "answers_with", "awaited", "blockers", "promise", "scheduled")
+    __slots__ = (
+        *("_among", "answers_with", "awaited", "blockers", "gives_way", "promise", "scheduled"),
+    )
 
     def __init__(self) -> None:
         self.awaited: list[int] | None = None  # futures the guest waits for
@@ -85,6 +87,7 @@ class TurnState:
         # Makes the answer of a wait for one future; None answers with the futures that are ready.
         self.answers_with: Callable[[Instance, int], Any] | None = None
         self.scheduled = False  # has a place in a line of the executor
+        self.gives_way = False  # ends this turn early, and has another one behind the others
         self.blockers: set[Blocker] = set()
         self.promise: Promise | None = None
 

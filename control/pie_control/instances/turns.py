@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any
 
 import structlog
@@ -80,7 +83,10 @@ class Executor:
         self._cool_down = CoolDown(weight_of)
         self._arrived: list[Instance] = []  # are ready in the next turn
         self._ready: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of, USER_CREDIT_NS)
-        self._alone: list[Instance] = []  # the same, while all are of one user
+        # The same, while all are of one user: a heap by what each has had, then by when it came.
+        # A burst of launches makes it long, and a turn serves few.
+        self._alone: list[tuple[float, int, Instance]] = []
+        self._came = itertools.count()
         self._background: FairQueue[Instance | Work] = FairQueue(
             CREDIT_NS, weight_of, USER_CREDIT_NS
         )
@@ -187,12 +193,13 @@ class Executor:
         self._memory.begin()
         now = self._clock_ns()
         end = now + nanoseconds
-        alone = None if self._ready or self._cool_down.at(now) else _user_of(self._alone, arrived)
+        alone = None if self._ready or self._cool_down.at(now) else self._only_user(arrived)
         if alone is not None:
             self._run_alone(alone, arrived, now, end, of_result=of_result)
             self._memory.end()
             return
-        for instance in (*self._alone, *arrived):
+        self._alone.sort(key=itemgetter(1))
+        for instance in (*[waiting for _, _, waiting in self._alone], *arrived):
             self._ready.push(instance.owner, instance)
         self._alone = []
         while now <= end and self._ready and (self._due or not of_result):
@@ -230,11 +237,18 @@ class Executor:
         user = self._background.next_user(resting)
         if user is None:
             return False
-        others = {group[-1].user for group in (self._alone, self._arrived) if group}
+        others = {instance.user for instance in self._arrived[-1:]}
+        others.update(instance.user for _, _, instance in self._alone[:1])
         others.add(self._ready.next_user(resting) or user)
         return any(
             other not in resting and self._ready.is_less_served(other, user) for other in others
         )
+
+    def _only_user(self, arrived: list[Instance]) -> str | None:
+        """The user of all that are ready, or arrived; None if they have several, or none is."""
+        users = {instance.user for instance in arrived}
+        users.update(instance.user for _, _, instance in self._alone[:1])
+        return users.pop() if len(users) == 1 else None
 
     def _run_alone(
         self, user: str, arrived: list[Instance], now: int, end: int, *, of_result: bool
@@ -243,24 +257,24 @@ class Executor:
 
         Those that have none before the time is over, or another user comes, are left.
         """
-        line, waiting = self._ready, self._alone + arrived
-        line.enter_all(user, [instance.id for instance in arrived])
-        order = line.in_order(user, [instance.id for instance in waiting])
+        line, waiting = self._ready, self._alone
+        starts = line.enter_all(user, [instance.id for instance in arrived])
+        for start, instance in zip(starts, arrived, strict=True):
+            heappush(waiting, (start, next(self._came), instance))
         costs = []
-        for at in order:
+        while waiting:
             if now > end or (self._arrived and self._arrived[-1].user != user):
                 break
             if of_result and not self._due:
                 break
-            instance = waiting[at]
+            instance = heappop(waiting)[2]
             after = self._step(instance, now)
             costs.append((instance.id, after - now))
             rests = self._ran(user, now, after)
             now = after
             if rests:
                 break
-        self._alone = [waiting[at] for at in sorted(order[len(costs) :])]
-        line.served_round(user, costs, all_of_them=not self._alone)
+        line.served_round(user, costs, all_of_them=not waiting)
 
     def _step_of(
         self, line: FairQueue[Instance] | FairQueue[Instance | Work], now: int
@@ -299,7 +313,7 @@ class Executor:
             return self.has_ready or bool(self._background)
         return (
             bool(self._arrived)
-            or any(instance.user not in resting for instance in self._alone)
+            or any(instance.user not in resting for _, _, instance in self._alone[:1])
             or self._ready.has_others(resting)
             or self._background.has_others(resting)
         )
@@ -357,6 +371,10 @@ class Executor:
                 f"limit-exceeded: {instance.limits.cpu_seconds:g} s of CPU time are used up: a loop"
                 " that does not end, or work for a client's machine (limits.cpu_seconds)",
             )
+        elif status is Status.RUNNING and turn.gives_way:
+            turn.gives_way = False
+            self._due.add(instance)
+            self.give_turn(instance)
         elif status is Status.RUNNING:
             turn.scheduled = True  # its place is in the background: `give_turn` gives it no other
             self._background.push(instance.owner, instance)
@@ -364,12 +382,6 @@ class Executor:
     def _announce(self, instance: Instance, handle: int) -> None:
         if instance.turn.awaits(handle):
             self.give_turn(instance)
-
-
-def _user_of(*groups: list[Instance]) -> str | None:
-    """The user of all instances; None if they have several, or there is none."""
-    users = {instance.user for group in groups for instance in group}
-    return users.pop() if len(users) == 1 else None
 
 
 def _waited_for(instance: Instance) -> str | None:

@@ -103,6 +103,12 @@ class Index:
             [(row[0], row[1], row[4]) for row in rows],
         )
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another one after each change, by whichever server."""
+        (others,) = self._sql.execute("PRAGMA data_version").fetchone()
+        return others, self._sql.total_changes
+
     def named(self, name: str, user: str) -> list[Row]:
         """A user's programs of a name."""
         return self._rows("name = ? AND user = ?", name, user)

@@ -68,6 +68,8 @@ class ProgramStore:
         self._index = Index(folder)
         self._noted: dict[str, int] = {}  # when programs were noted as used, by hash
         self._texts: LRUCache[str, str] = LRUCache(MOST_TEXT_BYTES, sys.getsizeof)  # by hash
+        self._found: LRUCache[tuple[str, str], Program] = LRUCache(_CACHED)  # by name and user
+        self._found_in: tuple[int, int] | None = None  # the version of the index
         self._program = lru_cache(_CACHED)(self._make)  # instances of a program share it
         self._remove_stale()
 
@@ -146,9 +148,18 @@ class ProgramStore:
         """
         if len(name) > _LONGEST:  # looking for what comes near would take long
             raise ApiError("not-found", f"no program is called {name[:_LONGEST]!r}…")
-        found = self._find(name, user)
+        version = self._index.version
+        if self._found_in != version:
+            self._found_in = version
+            self._found.clear()
+        found = self._found.get((name, user))
         if found is None:
-            raise ApiError("not-found", f"no program is called {name!r}{self._near(name, user)}")
+            found = self._find(name, user)
+            if found is None:
+                raise ApiError(
+                    "not-found", f"no program is called {name!r}{self._near(name, user)}"
+                )
+            self._found[name, user] = found
         return found
 
     def source(self, program: Program) -> tuple[str, str]:

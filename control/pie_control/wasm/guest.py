@@ -33,6 +33,8 @@ class Status(Enum):
 class Phase(Enum):
     """Where a guest is in its life."""
 
+    __hash__ = object.__hash__  # the enum's own takes a call of Python
+
     MADE = auto()  # it has no arguments yet
     STARTED = auto()  # it has its arguments, and has had no turn
     INSTANTIATING = auto()  # its component is instantiated, in its turns or ahead of them
@@ -252,6 +254,12 @@ class Guest(HostCalls):
             self._finish(fiber)
             return Status.DONE
         return Status.RUNNING if self.pending is None else Status.WAITING
+
+    def give_way(self) -> None:
+        """Within a host call: has the turn end as if its slice were used up, at the next call of a
+        function of its own."""
+        if self._fiber is not None:
+            symbols.set_deadline(self._fiber.context, 0)
 
     @property
     def outcome(self) -> tuple[bool, str]:
