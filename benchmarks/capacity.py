@@ -17,7 +17,7 @@ import anyio
 from benchmarks.turns import Turns
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.decoding import AT_ONCE, STEP_BY_STEP, decode_together
+from pie_py.bench.decoding import AT_ONCE, LOOKING, STEP_BY_STEP, decode_together
 from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import BenchServer, bench_server, cpu_seconds
@@ -29,8 +29,14 @@ FLAT_GOAL = 1.25  # most expensive token over the cheapest, among the counts fro
 FLAT_FROM = 8
 DEVICE = "benchmarks.instant_worker"
 # How programs read what they generate: all at the end of a run, token by token as the run goes on,
-# or without a run, each token before the next is asked for.
-READINGS = {"at once": AT_ONCE, "token by token": "", "step by step": STEP_BY_STEP}
+# or without a run, each token before the next is asked for: chosen by the server, or by the program
+# from the distribution of the 256 most likely ones.
+READINGS = {
+    "at once": AT_ONCE,
+    "token by token": "",
+    "step by step": STEP_BY_STEP,
+    "each distribution": LOOKING,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from pie_py.client import Client, Instance
 
 WARM_TOKENS = 4  # the first ones, while the others begin
 STEP_BY_STEP = "step-by-step"  # option of `decode` and `complete`: do not run ahead
+LOOKING = "looking"  # option of `decode`: choose from the distribution of each token
 AT_ONCE = "at-once"  # option of `decode`: read all at the end
 TELL_NS = 1_000_000  # an instance, until all know when they begin
 TELL_AT_LEAST = 50  # instances' time

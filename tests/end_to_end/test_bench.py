@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -186,12 +187,11 @@ def test_stage_clock_gives_every_moment_to_one_stage() -> None:
 def test_capacity(checkpoint: Path) -> None:
     report = bench(
         *("capacity", "--at-once", "2,8", "--rounds", "1", "--prompt", "8", "--tokens", "200"),
-        *("--model", str(checkpoint), "--source", "rust"),
+        *("--model", str(checkpoint)),
     )
-    ways = ("at once", "token by token", "step by step")
-    assert [row[:3] for row in report["rows"]] == [
-        ["rust", way, count] for way in ways for count in (2, 8)
-    ]
+    ways = ("at once", "token by token", "step by step", "each distribution")
+    cases = itertools.product(("rust", "python"), ways, (2, 8))
+    assert [tuple(row[:3]) for row in report["rows"]] == list(cases)
     for row in table(report):
         assert row["µs per token"] == 1e6 / row["tokens/s"]
         assert row["CPU µs per token"] > 0

@@ -220,9 +220,14 @@ def take(instance: Instance, future: int) -> None:
     instance.futures.take(future, FutureKind.DONE)
 
 
-def take_text(instance: Instance, future: int) -> Any:
-    """Consumes a future of text."""
-    return instance.futures.take(future, FutureKind.TEXT)
+def take_text(instance: Instance, future: int) -> str:
+    """Consumes a future of text, or of a distribution, as the digits of its numbers."""
+    futures = instance.futures
+    if futures.get(future).kind is FutureKind.DIST:
+        tokens, probabilities = futures.take(future, FutureKind.DIST)
+        return (tokens.tobytes() + probabilities.tobytes()).hex()
+    text: str = futures.take(future, FutureKind.TEXT)
+    return text
 
 
 def take_texts(instance: Instance, future: int) -> Any:

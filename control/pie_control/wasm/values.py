@@ -216,12 +216,13 @@ def _write_enum(slot: int, value: str) -> None:
 
 
 def _write_bytes(slot: int, value: bytes) -> None:
-    _write_many(slot, np.frombuffer(value, np.uint8), U8)
+    _write_octets(slot, np.frombuffer(value, np.uint8))
 
 
 def _numbers_writer(element: Scalar) -> Writer:
     kind, _ = _SCALARS[element]
     dtype = _numbers[element].dtype
+    write_many = _many_writer(element)
     short = [setter(f"B7x{_slot_layout(element)}" * count) for count in range(_SHORT + 1)]
 
     def write(slot: int, value: Any) -> None:
@@ -229,7 +230,7 @@ def _numbers_writer(element: Scalar) -> Writer:
         if not count:
             _set_empty(slot, _LIST, 0, 0)
         elif count > _SHORT:
-            _write_many(slot, _as_array(value, dtype), element)
+            write_many(slot, _as_array(value, dtype))
         else:
             if isinstance(value, np.ndarray):
                 value = _as_array(value, dtype).tolist()
@@ -248,14 +249,19 @@ def _as_array(value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return np.array(value, dtype)
 
 
-def _write_many(slot: int, numbers: npt.NDArray[Any], element: Scalar) -> None:
-    count = len(numbers)
-    if not count:
-        _set_empty(slot, _LIST, 0, 0)
-        return
-    data = _new_items(slot, count, _LIST)
-    _kinds.at(data, count)[:] = _SCALARS[element][0]
-    _numbers[element].at(data + PAYLOAD, count)[:] = numbers
+def _many_writer(element: Scalar) -> Callable[[int, npt.NDArray[Any]], None]:
+    kind, columns = _SCALARS[element][0], _numbers[element]
+
+    def write_many(slot: int, numbers: npt.NDArray[Any]) -> None:
+        count = len(numbers)
+        if not count:
+            _set_empty(slot, _LIST, 0, 0)
+            return
+        data = _new_items(slot, count, _LIST)
+        _kinds.at(data, count)[:] = kind
+        columns.at(data + PAYLOAD, count)[:] = numbers
+
+    return write_many
 
 
 def _new_items(slot: int, count: int, kind: int) -> int:
@@ -264,6 +270,9 @@ def _new_items(slot: int, count: int, kind: int) -> int:
     _set_kind(slot, kind)
     data: int = _get_span(slot)[1]
     return data
+
+
+_write_octets = _many_writer(U8)
 
 
 def _list_writer(write_item: Writer) -> Writer:

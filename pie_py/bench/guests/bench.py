@@ -11,8 +11,8 @@ from inferlet import Context, Generator, Model, Sampler, raw, runtime, session
 async def main(args: list[str]) -> str:
     """Arguments: `MODE PROMPT TOKENS` with launch, complete, decode or stream; `prefill LENGTH`,
     `calls COUNT`, or `idle SECONDS`. With `step-by-step` behind, generations do not run ahead; with
-    `at-once` what is decoded is read at its end; with `by-program` the program reads and sends each
-    piece of a stream.
+    `at-once` what is decoded is read at its end, with `looking` chosen by the program from each
+    distribution; with `by-program` the program reads and sends each piece of a stream.
     """
     match args:
         case ["launch", prompt, tokens]:  # the paper's: acknowledge, then complete (section 7)
@@ -61,7 +61,18 @@ async def decode(prompt: str, tokens: int, *options: str) -> list[int]:
         begin = raw.monotonic_now()
         await generator.collect_tokens()
         return [begin, raw.monotonic_now()]
+    if "looking" in options:
+        return await look(generator)
     return [raw.monotonic_now() async for _ in generator.stream_tokens()]
+
+
+async def look(generator: Generator) -> list[int]:
+    """When each token had been chosen from its distribution, ns."""
+    times = []
+    async for step in generator:
+        generator.accept([(await step.distribution()).max_index()])
+        times.append(raw.monotonic_now())
+    return times
 
 
 async def stream(prompt: str, tokens: int, *options: str) -> None:

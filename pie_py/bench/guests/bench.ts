@@ -45,6 +45,16 @@ async function times(generator: Generator): Promise<number[]> {
   return found;
 }
 
+/** When each token had been chosen from its distribution, ns. */
+async function look(generator: Generator): Promise<number[]> {
+  const found: number[] = [];
+  for await (const step of generator) {
+    generator.accept([(await step.distribution()).maxIndex()]);
+    found.push(nanoseconds());
+  }
+  return found;
+}
+
 /** When each token came, ns. */
 function complete(prompt: string, tokens: number, options: string[]): Promise<number[]> {
   return times(continued(prompted(prompt), tokens, options));
@@ -55,6 +65,7 @@ async function decode(prompt: string, tokens: number, options: string[]): Promis
   const context = prompted(prompt);
   await told(context);
   const generator = continued(context, tokens, options);
+  if (options.includes("looking")) return look(generator);
   if (!options.includes("at-once")) return times(generator);
   const begin = nanoseconds();
   await generator.collectTokens();

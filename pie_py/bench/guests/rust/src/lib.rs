@@ -2,8 +2,8 @@
 //!
 //! Arguments: `MODE PROMPT TOKENS` with launch, complete, decode or stream; `prefill LENGTH`, `calls
 //! COUNT`, or `idle SECONDS`. A prompt is a JSON list of token ids. With `step-by-step` behind,
-//! generations do not run ahead; with `by-program` the program reads and sends each piece of a
-//! stream.
+//! generations do not run ahead; with `looking` the program chooses from each distribution; with
+//! `by-program` it reads and sends each piece of a stream.
 
 use std::num::ParseIntError;
 use std::str::FromStr;
@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use inferlet::{allocate, runtime, session, Context, Error, Generator, Model, Result, Sampler};
 
+const MOST_LIKELY: u32 = 256;
 const STEP_BY_STEP: &str = "step-by-step";
 const AT_ONCE: &str = "at-once";
+const LOOKING: &str = "looking";
 const BY_PROGRAM: &str = "by-program";
 
 #[inferlet::main]
@@ -69,6 +71,14 @@ async fn decode(prompt: &str, tokens: usize, options: &[&str]) -> Result<Vec<u64
         return Ok(vec![begin, runtime::monotonic_now()]);
     }
     let mut times = Vec::with_capacity(tokens);
+    if options.contains(&LOOKING) {
+        while times.len() < tokens {
+            let likely = generator.distribution(MOST_LIKELY).await?;
+            generator.accept(likely.max_index())?;
+            times.push(runtime::monotonic_now());
+        }
+        return Ok(times);
+    }
     while generator.next_token().await?.is_some() {
         times.push(runtime::monotonic_now());
     }
