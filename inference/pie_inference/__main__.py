@@ -17,11 +17,9 @@ gc.disable()
 
 from pydantic import ValidationError  # noqa: E402
 
-from pie_py.config.left_out import left_out  # noqa: E402
+from pie_py.config.logs import without_rich  # noqa: E402
 
-# What PyTorch's compilers need, which import it themselves, takes a fifth of its own time. For
-# "rich" see `set_up_logs`.
-with left_out("torch._meta_registrations", "rich"):
+with without_rich():
     from pie_inference.serving.worker import WorkerConfig, follow, run
 
 
