@@ -101,6 +101,13 @@ def test_programs_survive_a_restart_and_are_shared(tmp_path: Path, store: Progra
     later = other.put(TWO, "two", "python", "ann")
     assert store.find("two", "ann") == later
     assert {p.name for p in store.list()} == {"one", "two"}
+    newer = store.put(TWO, "one", "python", "ann")
+    for server in (store, other):  # what it has found before is no answer any more
+        assert server.find("one", "ann") == newer
+    other.remove(other.all_of("one", "ann"))
+    for server in (store, other):
+        with pytest.raises(ApiError, match="not-found"):
+            server.find("one", "ann")
 
 
 @pytest.mark.parametrize("damage", [b"no index" * 600, b"SQLite format 3\0" + b"x" * 5000])
