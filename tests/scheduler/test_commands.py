@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.fake_worker import attend, distribution, embedded, shown
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
-from inferlet.sample import Distribution
 from pie_control.api import allocate, forward, text
 from pie_control.commands import forward as forwards
 from pie_control.errors import NoRoom
-from pie_control.instances.futures import FutureKind
 from pie_py.config.limits import Quota
 from pie_py.wire.plan import NextDist
 
@@ -186,23 +181,6 @@ def test_freed_pages_return_once_the_commands_that_name_them_are_sent() -> None:
     server.step()
     assert server.service.pages.free == free + 1
     assert server.service.embeds.free == server.facts.embeds
-
-
-def test_a_distribution_is_taken_as_text() -> None:
-    guest = Guest(Server())
-
-    @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.floats(0, 1, width=32)), max_size=300))
-    def check(likely: list[tuple[int, float]]) -> None:
-        future = guest.instance.futures.create(FutureKind.DIST)
-        tokens = np.array([token for token, _ in likely], np.uint32)
-        probabilities = np.array([probability for _, probability in likely], np.float32)
-        future.resolve((tokens, probabilities))
-        found = Distribution.of_text(runtime.take_text(guest.instance, future.handle))
-        assert list(zip(found.tokens, found.probabilities, strict=True)) == likely
-        with refused("invalid-handle"):
-            runtime.take_text(guest.instance, future.handle)
-
-    check()
 
 
 def test_queues_of_an_instance_wait_for_what_another_writes() -> None:

@@ -221,12 +221,8 @@ def take(instance: Instance, future: int) -> None:
 
 
 def take_text(instance: Instance, future: int) -> Any:
-    """Consumes a future of text, or of a distribution, as the digits of its numbers."""
-    futures = instance.futures
-    if futures.get(future).kind is FutureKind.DIST:
-        tokens, probabilities = futures.take(future, FutureKind.DIST)
-        return (tokens.tobytes() + probabilities.tobytes()).hex()
-    return futures.take(future, FutureKind.TEXT)
+    """Consumes a future of text."""
+    return instance.futures.take(future, FutureKind.TEXT)
 
 
 def take_texts(instance: Instance, future: int) -> Any:

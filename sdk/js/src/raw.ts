@@ -175,9 +175,7 @@ export function take(future: number): void {
 }
 
 /**
- * Consumes a ready future that carries text; or a distribution, as text: the bytes of its token
- * ids, then those of its probabilities, lowest first, in hexadecimal. Many numbers cost less so
- * than by `takeDist`.
+ * Consumes a ready future that carries text.
  * Errors: as `take`.
  */
 export function takeText(future: number): string {

@@ -142,7 +142,7 @@ class Sequence:
     async def next_distribution(self, k: int) -> Distribution:
         """Runs what is pending; the `k` most likely tokens after it. Raises as `output_embed`."""
         future = raw.get_next_dist(self.queue, await self.output_embed(), k)
-        return Distribution.of_text(await self.outcome(future, raw.take_text))
+        return Distribution(*await self.outcome(future, raw.take_dist))
 
     async def submit(self) -> None:
         """Queues what is pending, in chunks that the model and the embed pool can take.

@@ -92,11 +92,11 @@ async def distributions(
     if len(tokens) > 1:
         raw.dealloc_emb(sequence.queue, [embeds[0], len(tokens) - 1])
     try:
-        answers = await asyncio.gather(*(sequence.outcome(f, raw.take_text) for f in futures))
+        answers = await asyncio.gather(*(sequence.outcome(f, raw.take_dist) for f in futures))
     except PieError:
         sequence.truncate(length)
         raise
-    return [Distribution.of_text(answer) for answer in answers]
+    return [Distribution(*answer) for answer in answers]
 
 
 def queue_forward(sequence: Sequence, tokens: list[int], layout: Layout) -> list[int]:

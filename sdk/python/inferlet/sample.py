@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -148,13 +147,6 @@ class Distribution:
 
     tokens: list[int]
     probabilities: list[float]
-
-    @classmethod
-    def of_text(cls, text: str) -> Distribution:
-        """Reads what `raw.take_text` gives of a distribution."""
-        words = bytes.fromhex(text)
-        half = len(words) // 2
-        return cls(array("I", words[:half]).tolist(), array("f", words[half:]).tolist())
 
     def max_index(self) -> int:
         """The most likely token."""

@@ -311,9 +311,7 @@ def take(future: int) -> None:
 
 
 def take_text(future: int) -> str:
-    """Consumes a ready future that carries text; or a distribution, as text: the bytes of its token
-    ids, then those of its probabilities, lowest first, in hexadecimal. Many numbers cost less so
-    than by `take_dist`.
+    """Consumes a ready future that carries text.
     Errors: as `take`.
     """
     try:

@@ -164,9 +164,7 @@ pub mod runtime {
         call(|area| unsafe { imports::take(future, area) })
     }
 
-    /// Consumes a ready future that carries text; or a distribution, as text: the bytes of its token
-    /// ids, then those of its probabilities, lowest first, in hexadecimal. Many numbers cost less so
-    /// than by `take_dist`.
+    /// Consumes a ready future that carries text.
     /// Errors: as `take`.
     pub fn take_text(future: u32) -> Result<String> {
         call(|area| unsafe { imports::take_text(future, area) })

@@ -197,8 +197,7 @@ impl Context {
         }
         let last = self.decode_embed()?[0];
         let embeds = (first..first + others[1]).chain([last]);
-        let asked: Vec<_> =
-            embeds.map(|embed| text::next_distribution(self.queue, embed, k)).collect();
+        let asked: Vec<_> = embeds.map(|embed| text::get_next_dist(self.queue, embed, k)).collect();
         allocate::dealloc_emb(self.queue, &[inputs, count])?;
         let found = self.outcome(gather(asked)).await;
         if found.is_err() {

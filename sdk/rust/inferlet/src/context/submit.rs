@@ -214,7 +214,8 @@ impl Context {
     /// Runs what is pending and asks for the distribution after it.
     pub(crate) async fn next_distribution(&mut self, k: u32) -> Result<Distribution> {
         let embed = self.output_embed().await?;
-        self.outcome(text::next_distribution(self.queue, embed, k)).await
+        let asked: HostFuture<Distribution> = text::get_next_dist(self.queue, embed, k);
+        self.outcome(asked).await
     }
 
     /// Runs what is pending; the embed of the hidden state after it.
