@@ -573,7 +573,11 @@ class Client:
         """
         sender = await Sender.of(self, kind)
         instance = await sender.begin(args, options)
-        await Call(instance, sender.reach).result()
+        try:
+            await Call(instance, sender.reach).result()
+        except BaseException:
+            await end(instance)
+            raise
         return Remote(instance, sender.reach)
 
     @property
