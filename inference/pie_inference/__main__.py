@@ -17,9 +17,11 @@ gc.disable()
 
 from pydantic import ValidationError  # noqa: E402
 
-from pie_py.config.logs import without_rich  # noqa: E402
+from pie_py.config.left_out import left_out  # noqa: E402
 
-with without_rich():
+# What PyTorch's compilers need, which import it themselves, takes a fifth of its own time. For
+# "rich" see `set_up_logs`.
+with left_out("torch._meta_registrations", "rich"):
     from pie_inference.serving.worker import WorkerConfig, follow, run
 
 

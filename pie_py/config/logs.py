@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager, suppress
+from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
+from pie_py.config.left_out import left_out
 from pie_py.config.printable import printable
 from pie_py.config.section import Section
 
@@ -42,25 +43,12 @@ class _Lines:
             self._stream.flush()
 
 
-@contextmanager
-def without_rich() -> Iterator[None]:
-    """Structlog, imported within, goes without the library that colours its tracebacks, of which
-    lines here have none: it would take twice as long.
-    """
-    if "rich" in sys.modules:
-        yield
-        return
-    sys.modules["rich"] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules["rich"]
-
-
 def set_up_logs(config: LogConfig) -> None:
     """Logs as configured, from now on; what libraries log comes in the same form."""
-    with without_rich():
-        import structlog  # takes as long as all else that reads a configuration
+    # It takes as long as all else that reads a configuration, and with the library of which its
+    # coloured tracebacks are twice that.
+    with left_out("rich"):
+        import structlog
 
     level = logging.getLevelNamesMapping()[config.level.upper()]
     shared: list[Processor] = [
