@@ -1,5 +1,5 @@
 """The length of prompts' parts. Beside other users' work a part takes no longer than the operator
-says; beside steps of the same user, as long as so many inputs do, but for models slow at them.
+says; beside steps of the same user, as long as so many inputs without a context, within limits.
 
 What an input costs depends on the model, the machine and its other work, and grows with the context
 that it attends to. So nothing is assumed: what a part took says how long the next one of the same

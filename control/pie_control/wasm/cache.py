@@ -33,9 +33,9 @@ class Cache:
         self._folder = folder
         self._fingerprint = fingerprint
 
-    def find(self, program: str) -> Path | None:
-        """The file with a program's compiled code, if there is a sound one. Takes its digest."""
-        index = self._index_of(program)
+    def find(self, digest: str) -> Path | None:
+        """The file with the compiled code of a program (`digest_of`), if there is a sound one."""
+        index = self._index_of(digest)
         try:
             entry = json.loads(index.read_text())
             path = self._folder / str(entry["file"])
@@ -69,8 +69,8 @@ class Cache:
             if other != path:  # of an entry that was damaged
                 other.unlink(missing_ok=True)
 
-    def _index_of(self, program: str) -> Path:
-        return self._folder / f"{program}-{self._fingerprint}.json"
+    def _index_of(self, digest: str) -> Path:
+        return self._folder / f"{digest}-{self._fingerprint}.json"
 
 
 def digest_of(program: bytes | mmap) -> str:

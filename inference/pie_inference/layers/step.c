@@ -380,7 +380,7 @@ INLINE words words_at(const char *from, long at, const int pairs, const int bflo
 /* Packs keys as [16 keys][words of a key][a key], values as [16 dimensions][words of keys][a
    dimension], of one key head; zeros behind the last. */
 INLINE void pack_block(const Model *m, const Layer *l, const Step *s, const Block *b, long head,
-                 char *packed, const int pairs, const int bfloat16) {
+                       char *packed, const int pairs, const int bfloat16) {
   const long dim = m->dim, size = dim * (bfloat16 ? 2 : 4), half = m->kv_heads * size;
   const long left = s->keys[b->row] - b->first, keys = left < KEYS ? left : KEYS;
   const long words_of = pairs ? dim / 2 : dim, each = pairs ? 2 : 1;
