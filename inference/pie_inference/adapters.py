@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from pie_inference.errors import BadBatch, LoadError
+from pie_inference.layers.grouped import LANES
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import Adapter, AdapterRows, LinearSite, LowRank
 from pie_py.models.checkpoint_files import BadFile, checkpoint_file, read_object
@@ -212,7 +214,7 @@ def _assemble(
         down, up = _checked(module, pair, site, config.rank_of(module))
         up = up.float() * config.scale_of(module)
         layers.setdefault(site.linear, []).append((site, down.float(), up))
-    return {layer: _joined(parts, dtype, device) for layer, parts in layers.items()}
+    return Adapter({layer: _joined(parts, dtype, device) for layer, parts in layers.items()})
 
 
 def _checked(
@@ -238,12 +240,13 @@ def _joined(
     device: torch.device,
 ) -> LowRank:
     total = sum(down.shape[0] for _, down, _ in parts)
-    joined = torch.zeros(total, parts[0][0].outputs)
+    unused = -total % LANES
+    joined = torch.zeros(total + unused, parts[0][0].outputs)
     at = 0
     for site, down, up in parts:
         joined[at : at + down.shape[0], site.start : site.start + site.size] = up.t()
         at += down.shape[0]
-    downs = torch.cat([down for _, down, _ in parts]).t().contiguous()
+    downs = F.pad(torch.cat([down for _, down, _ in parts]).t(), (0, unused)).contiguous()
     return LowRank(downs.to(device, dtype), joined.to(device, dtype))
 
 
@@ -280,6 +283,13 @@ class AdapterTable:
         """Forgets an adapter."""
         self._adapters.pop(slot, None)
 
+    def get(self, slot: int) -> Adapter:
+        """The adapter of a slot. Raises `BadBatch` if there is none."""
+        found = self._adapters.get(slot)
+        if found is None:
+            raise BadBatch(f"forward: there is no adapter {slot}")
+        return found
+
     def rows(
         self, slots: NDArray[np.int32], outputs: NDArray[np.int32] | None = None
     ) -> AdapterRows | None:
@@ -289,7 +299,5 @@ class AdapterTable:
         used = np.unique(slots[slots >= 0]).tolist()
         if not used:
             return None
-        missing = [slot for slot in used if slot not in self._adapters]
-        if missing:
-            raise BadBatch(f"forward: there is no adapter {missing[0]}")
-        return AdapterRows(slots, self._adapters, self._device, outputs)
+        own = {slot: self.get(slot) for slot in used}
+        return AdapterRows(slots, own, self._device, outputs)

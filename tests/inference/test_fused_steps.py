@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from inference.test_adapters import make_adapter
 from inference.test_few_bits import assert_multiplies, weight
 from inference.test_few_bits import other_cache as other_cache  # fixtures
 from inference.test_few_bits import own_cache as own_cache
@@ -74,8 +76,8 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def served(folder: Path, dtype: str = "float32") -> Rig:
-    rig = Rig(folder, pages=128, quantize="int8", dtype=dtype)
+def served(folder: Path, dtype: str = "float32", **more: Any) -> Rig:
+    rig = Rig(folder, pages=128, quantize="int8", dtype=dtype, **more)
     assert rig.model.fused_steps is not None
     return rig
 
@@ -105,25 +107,64 @@ def step(
     ]
 
 
-def decoded(rig: Rig) -> torch.Tensor:
+Change = Callable[[list[Step]], list[Step]]
+
+
+def decoded(rig: Rig, change: Change = lambda steps: steps) -> torch.Tensor:
     """Logits of some steps of sequences together, with parts of prompts, also without an output."""
     sequences = started(rig)
     mixed = (1, 2, 60, 1, 1)
     steps = ((0, COUNTS), (1, COUNTS), (2, PROMPTS), (3, mixed, 3), (4, mixed, 0), (5, COUNTS))
-    found = [torch.cat(rig.forward(*step(sequences, *each))) for each in steps]
+    found = [torch.cat(rig.forward(*change(step(sequences, *each)))) for each in steps]
     return torch.cat([each for each in found if len(each)])
 
 
-def assert_as_by_layers(folder: Path) -> None:
+def assert_as_by_layers(folder: Path, change: Change = lambda steps: steps, **config: Any) -> None:
     """In float32 but for the order of sums; in bfloat16 no further from that than by layers."""
-    exact = decoded(by_layers(served(folder)))
-    torch.testing.assert_close(decoded(served(folder)), exact, rtol=1e-4, atol=5e-4)
-    error = (decoded(by_layers(served(folder, "bfloat16"))) - exact).norm()
-    assert (decoded(served(folder, "bfloat16")) - exact).norm() < 1.25 * error
+    exact = decoded(by_layers(served(folder, **config)), change)
+    torch.testing.assert_close(
+        decoded(served(folder, **config), change), exact, rtol=1e-4, atol=5e-4
+    )
+    error = (decoded(by_layers(served(folder, "bfloat16", **config)), change) - exact).norm()
+    assert (decoded(served(folder, "bfloat16", **config), change) - exact).norm() < 1.25 * error
 
 
 def test_steps_are_those_of_the_layers(folder: Path) -> None:
     assert_as_by_layers(folder)
+
+
+def with_masks(steps: list[Step]) -> list[Step]:
+    """A program's own: of keys that come later, of a block that no input sees, of a blind input."""
+    for i in (1, 2, 3):
+        own = steps[i]
+        keys = own.sequence.used + len(own.tokens)
+        seen = np.random.default_rng(keys).random((len(own.tokens), keys)) < 0.6
+        seen[:, 120:260] = False
+        seen[-1] &= i != 1
+        seen[:-1, :128] &= i != 3  # a block that the last input alone sees
+        own.mask = runs_of(seen)
+    return steps
+
+
+def test_masks_of_a_program_are_those_of_the_layers(folder: Path) -> None:
+    assert_as_by_layers(folder, with_masks)
+
+
+def with_adapters(steps: list[Step]) -> list[Step]:
+    for step, adapter in zip(steps, (1, 0, -1, 1, 0), strict=True):
+        step.adapter = adapter
+    return steps
+
+
+@pytest.mark.parametrize("name", ["groups of 3", "one for 7"])
+def test_adapters_are_those_of_the_layers(name: str, tmp_path: Path) -> None:
+    folder = make(name, tmp_path)
+    some = make_adapter(folder, tmp_path / "some", seed=1, r=7)
+    # Ranks of queries, keys and values are side by side: more than `step.c` takes at once.
+    every = make_adapter(
+        folder, tmp_path / "all", seed=2, r=200, lora_alpha=4, target_modules="all-linear"
+    )
+    assert_as_by_layers(folder, with_adapters, adapters={"some": str(some), "every": str(every)})
 
 
 def test_gates_that_are_far_from_zero(tmp_path: Path) -> None:
@@ -222,7 +263,7 @@ def test_what_no_step_is_runs_by_layers(tmp_path: Path, monkeypatch: pytest.Monk
     rig.forward(Step(sequence, tokens_of(MOST_INPUTS + 1)))
     rig.forward(Step(sequence, tokens_of(1), mask=runs_of(causal(32 + 2 * MOST_INPUTS)[-1:])))
     rig.forward(Step(sequence, tokens_of(1), observed=1))
-    assert answers == [True, True, False, False]
+    assert answers == [True, True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         return None
     positions = model.embeds.positions[batch.inputs]
     sequences = describe(batch, positions, model.cache)
-    if (cut := _first_of_another_kind(model, batch, sequences)) is not None:
+    if (cut := _first_of_another_kind(model, batch)) is not None:
         count = batch.has_masked.size
         first = forward(model, part(batch, np.arange(cut)))
         second = forward(model, part(batch, np.arange(cut, count)))
@@ -232,11 +232,11 @@ def _prepared(
     )
 
 
-def _first_of_another_kind(model: ServedModel, batch: Forward, sequences: Sequences) -> int | None:
+def _first_of_another_kind(model: ServedModel, batch: Forward) -> int | None:
     """Where a batch is to be cut so that how a sequence is computed does not depend on others."""
     if model.fused_steps is None or not model.fused_steps.prompts:
         return None
-    changes = np.flatnonzero(np.diff(model.fused_steps.takes(batch, sequences)))
+    changes = np.flatnonzero(np.diff(model.fused_steps.takes(batch)))
     return int(changes[0]) + 1 if changes.size else None
 
 

@@ -15,13 +15,19 @@ from pie_inference.layers.linear import Linear
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """What is added to a layer's result: `x · down · up`."""
+    """What is added to a layer's result: `x · down · up`. Ranks are filled up with zeros to a
+    multiple of `LANES`, which the fused step reads at once.
+    """
 
     down: torch.Tensor  # [in, r]
     up: torch.Tensor  # [r, out], the scale included
 
 
-Adapter = Mapping[Linear, LowRank]
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Adapter:
+    """What one adapter adds."""
+
+    layers: Mapping[Linear, LowRank]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +79,12 @@ class AdapterRows:
 
     def reach(self, *layers: Linear) -> bool:
         """Whether one of the layers gets an addition."""
-        return any(layer in adapter for adapter, _ in self._parts for layer in layers)
+        return any(layer in adapter.layers for adapter, _ in self._parts for layer in layers)
 
     def add_(self, y: torch.Tensor, x: torch.Tensor, layer: Linear) -> None:
         """Adds to what a layer has made, `y` `[t, out]` of `x` `[t, in]`, in place."""
         for adapter, rows in self._parts:
-            added = adapter.get(layer)
+            added = adapter.layers.get(layer)
             if added is None:
                 continue
             if rows is None:

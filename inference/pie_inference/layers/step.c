@@ -16,6 +16,7 @@ extern int omp_get_num_threads(void), omp_get_num_procs(void);
 
 #define KEYS 128 /* of a chunk, at most */
 #define HEADS 128 /* query heads, at most */
+#define RANKS 512 /* of an adapter, at once */
 
 typedef struct {
   const Product *parts; /* outputs side by side; `y` is where theirs begin, in bytes */
@@ -46,6 +47,12 @@ typedef struct {
   long turned, stride;
 } Angles;
 
+/* What an adapter adds to a product: `x · down · up`. */
+typedef struct {
+  const void *down, *up; /* [in, rank], [rank, out] */
+  long rank;             /* a multiple of LANES; 0: nothing */
+} LowRank;
+
 typedef struct {
   void *x;     /* [rows, hidden], overwritten */
   void *found; /* [outputs, hidden], behind the last norm */
@@ -55,7 +62,12 @@ typedef struct {
   const int32_t *positions;             /* of slots */
   long rows, page_size;
   long most_alone;       /* rows of a sequence that attend one by one; of more, in tiles */
-  const int64_t *wanted; /* [outputs] rows, from the first to the last */
+  /* Which of its keys a row sees, a byte each, and LANES more: [rows], 0 of one that sees all; none
+     if all do. */
+  const uint8_t *const *rules;
+  const int64_t *owners;    /* [rows]: the adapter of each, or -1; none if no row has one */
+  const LowRank *low_ranks; /* [adapters, layers, PRODUCTS] */
+  const int64_t *wanted;    /* [outputs] rows, from the first to the last */
   long outputs;
   char *room;
 } Step;
@@ -153,6 +165,7 @@ typedef float vector __attribute__((vector_size(VECTOR), aligned(4)));
 typedef float four __attribute__((vector_size(16), aligned(4)));
 typedef uint32_t wide __attribute__((vector_size(VECTOR), aligned(4)));
 typedef uint16_t narrow __attribute__((vector_size(VECTOR / 2), aligned(2)));
+typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1)));
 enum { NUMBERS = VECTOR / 4 };
 
 INLINE vector own_load(const void *from, long at, const int bfloat16) {
@@ -255,12 +268,14 @@ static void attend(const Model *m, const Layer *l, const Step *s, const char *qu
   const long first = chunk * KEYS, left = s->keys[row] - first, keys = left < KEYS ? left : KEYS;
   const int32_t *entries = s->entries + s->starts[row];
   const long oldest = l->window ? s->positions[s->slots[row]] - l->window : LONG_MIN;
+  const uint8_t *rule = s->rules ? s->rules[row] : 0;
   const char *slots[KEYS + LANES], *at[KEYS + LANES];
   float weights[HEADS][KEYS], past[KEYS];
   for (long k = 0; k < keys; k++) {
     const long n = first + k, slot = entries[n / s->page_size] * s->page_size + n % s->page_size;
     slots[k] = (const char *)l->pool + slot * 2 * half + first_head * size;
-    past[k] = l->window && s->positions[slot] <= oldest ? -INFINITY : 0;
+    const int hidden = (l->window && s->positions[slot] <= oldest) || (rule && !rule[n]);
+    past[k] = hidden ? -INFINITY : 0;
     if (k < 2 * LANES) fetch(slots[k], some * size), fetch(slots[k] + half, some * size);
   }
   for (long k = keys; k < (keys + LANES - 1) / LANES * LANES; k++)
@@ -558,6 +573,14 @@ INLINE void weigh(const int pairs, float (*scores)[KEYS], long rows, long keys, 
   }
 }
 
+/* Whether rules hide a block from all rows of a tile. */
+static int is_hidden(const Step *s, const Tile *t, long first, long keys) {
+  if (!s->rules || !s->rules[t->row]) return 0;
+  for (long r = 0; r < t->rows; r++)
+    if (memchr(s->rules[t->row + r] + first, 1, keys)) return 0;
+  return 1;
+}
+
 /* Hides what rows do not see of a block. */
 static void hide(const Layer *l, const Step *s, const Tile *t, long first, long keys,
                  float (*scores)[KEYS]) {
@@ -571,8 +594,11 @@ static void hide(const Layer *l, const Step *s, const Tile *t, long first, long 
   for (long r = 0; r < t->rows; r++) {
     const int32_t count = s->keys[t->row + r], own = s->positions[s->slots[t->row + r]];
     const int32_t oldest = l->window && l->window <= own ? own - l->window : -1;
+    const uint8_t *rule = s->rules ? s->rules[t->row + r] : 0;
     for (long k = 0; k < keys; k += LANES) {
       ints hidden = (*(ints *)(numbers + k) >= count) | (*(ints *)(places + k) <= oldest);
+      if (rule && first + k < count)
+        hidden |= __builtin_convertvector(*(const bytes *)(rule + first + k), ints) == 0;
       floats *at = (floats *)(scores[r] + k);
       *at = chosen(hidden, *at, (floats){0} - INFINITY);
     }
@@ -604,9 +630,11 @@ INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Ste
   for (long first = 0; first < all; first += KEYS, packed += m->kv_heads * 2 * size) {
     const long left = all - first < KEYS ? all - first : KEYS;
     const long keys = (left + 2 * LANES - 1) / (2 * LANES) * 2 * LANES;
+    if (is_hidden(s, t, first, left)) continue;
     corners(how, rows, keys / LANES, (const char *)own, words_of * 4, (const words *)packed,
             words_of, words_of, scores[0], KEYS, 0);
-    if (l->window || first + keys > s->keys[t->row]) hide(l, s, t, first, keys, scores);
+    const int ruled = s->rules && s->rules[t->row];
+    if (l->window || ruled || first + keys > s->keys[t->row]) hide(l, s, t, first, keys, scores);
     weigh(pairs, scores, rows, keys, l->scale, &seen);
     const long count = pairs ? KEYS / 2 : KEYS;
     corners(how, rows, dim / LANES, (const char *)scores, KEYS * 4, (const words *)(packed + size),
@@ -660,6 +688,49 @@ static void place(const Model *m, const Layer *l, const Step *s, char *qkv, long
     for (long i = 0; i < dim; i += LANES) save(head, i, *(floats *)(old + i), m->bfloat16);
   }
   memcpy((char *)l->pool + s->slots[row] * 2 * size, qkv + m->heads * dim * each, 2 * size);
+}
+
+/* Adds low ranks of an input to some vectors of what a product has made of it. */
+INLINE void add_ranks(const int count, const float *ranks, long some, const void *up, long from,
+                      long at, void *y, long out, const int bfloat16) {
+  floats sum[4];
+  UNROLL for (int i = 0; i < count; i++) sum[i] = load(y, at + i * LANES, bfloat16);
+  for (long r = 0; r < some; r++)
+    UNROLL for (int i = 0; i < count; i++)
+      sum[i] += ranks[r] * load(up, (from + r) * out + at + i * LANES, bfloat16);
+  UNROLL for (int i = 0; i < count; i++) save(y, at + i * LANES, sum[i], bfloat16);
+}
+
+INLINE void add_low_rank(const LowRank *a, const void *x, long in, void *y, long out,
+                         const int bfloat16) {
+  float ranks[RANKS];
+  for (long first = 0; first < a->rank; first += RANKS) {
+    const long some = a->rank - first < RANKS ? a->rank - first : RANKS;
+    for (long r = 0; r < some; r += LANES) {
+      floats sum[4] = {{0}};
+      for (long i = 0; i < in; i += LANES) {
+        const floats own = load(x, i, bfloat16);
+        UNROLL16 for (int j = 0; j < LANES; j++)
+          sum[j % 4] += own[j] * load(a->down, (i + j) * a->rank + first + r, bfloat16);
+      }
+      *(floats *)(ranks + r) = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    }
+    long at = 0;
+    for (; at + 4 * LANES <= out; at += 4 * LANES)
+      add_ranks(4, ranks, some, a->up, first, at, y, out, bfloat16);
+    for (; at < out; at += LANES) add_ranks(1, ranks, some, a->up, first, at, y, out, bfloat16);
+  }
+}
+
+/* Adds what a row's adapter makes of a product's input (LoRA, Hu et al. 2021). */
+static void adapt(const Model *m, const Layer *l, const Step *s, int product, long row,
+                  const void *x, long in, void *y, long out) {
+  if (!s->owners || s->owners[row] < 0) return;
+  const LowRank *a =
+    s->low_ranks + (s->owners[row] * m->count + (l - m->layers)) * PRODUCTS + product;
+  if (!a->rank) return;
+  if (m->bfloat16) add_low_rank(a, x, in, y, out, 1);
+  else add_low_rank(a, x, in, y, out, 0);
 }
 
 static void gate(const void *both, void *found, long inner, int bfloat16) {
@@ -821,7 +892,11 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
   meet(team);
   product(team, l->products + QUERY_KEY_VALUE, &r->inputs, r->normed, 0, r->qkv, rows);
   meet(team);
-  EACH_ROW(row, rows) place(m, l, s, r->qkv + row * qkv, row);
+  EACH_ROW(row, rows) {
+    char *own = r->qkv + row * qkv;
+    adapt(m, l, s, QUERY_KEY_VALUE, row, r->normed + row * hidden, m->hidden, own, qkv / each);
+    place(m, l, s, own, row);
+  }
   meet(team);
   if (r->tiled) {
     EACH(part, r->blocked * m->kv_heads) {
@@ -870,7 +945,12 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
   meet(team);
   product(team, l->products + OUTPUT, &r->inputs, r->mixed, s->x, r->x, rows);
   meet(team);
+  /* Numbers of rows that go on are those of the outputs. */
+#define ADAPT(PRODUCT, X, IN, Y, OUT)                                                              \
+  adapt(m, l, s, PRODUCT, fewer ? s->wanted[row] : row, (X) + row * (IN) * each, IN,               \
+        (char *)(Y) + row * (OUT) * each, OUT)
   EACH_ROW(row, rows) {
+    ADAPT(OUTPUT, r->mixed, m->heads * m->dim, r->x, m->hidden);
     normalize(r->x + row * hidden, r->normed + row * hidden, l->norms[MLP], m->hidden, m->epsilon,
               m->bfloat16);
     ready(l->products + GATE_UP, &r->inputs, r->normed, row, rows);
@@ -879,11 +959,15 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
   product(team, l->products + GATE_UP, &r->inputs, r->normed, 0, r->gate_up, rows);
   meet(team);
   EACH_ROW(row, rows) {
+    ADAPT(GATE_UP, r->normed, m->hidden, r->gate_up, 2 * m->inner);
     gate(r->gate_up + row * 2 * inner, r->inner + row * inner, m->inner, m->bfloat16);
     ready(l->products + DOWN, &r->inputs, r->inner, row, rows);
   }
   meet(team);
   product(team, l->products + DOWN, &r->inputs, r->inner, r->x, s->x, rows);
+  meet(team);
+  if (!s->owners) return;
+  EACH_ROW(row, rows) ADAPT(DOWN, r->inner, m->inner, s->x, m->hidden);
   meet(team);
 }
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from pie_inference.layers.grouped import LANES, GroupedLinear
+from pie_inference.layers.lora import Adapter
 from pie_inference.layers.native import library
 from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.rope import Angles
@@ -67,7 +69,7 @@ class _Step(ctypes.Structure):
     _fields_ = [
         *((name, _POINTER) for name in ("x", "found", "angles", *_ARRAYS)),
         *((name, _LONG) for name in ("rows", "page_size", "most_alone")),
-        ("wanted", _POINTER),
+        *((name, _POINTER) for name in ("rules", "owners", "low_ranks", "wanted")),
         ("outputs", _LONG),
         ("room", _POINTER),
     ]
@@ -110,6 +112,10 @@ class StepRows:
     positions: Int32  # of all slots of the pool
     most_alone: int  # rows of a sequence that attend one by one
     wanted: Int64  # [outputs] inputs whose result is wanted, in their order
+    # Of a sequence that does not see all: its first row, and which of its keys each sees [m, keys]
+    rules: Mapping[int, NDArray[np.bool_]]
+    owners: Int64 | None  # [n] the adapter of each, or -1
+    adapters: Sequence[Adapter]
 
 
 class DecodeStep:
@@ -133,6 +139,21 @@ class DecodeStep:
             **{name: getattr(sizes, name) for name in _SIZES},
         )
         self._room = torch.empty(0, dtype=torch.uint8)
+        self._products_of = [layer.products for layer in layers]
+        self._low_ranks: WeakKeyDictionary[Adapter, Int64] = WeakKeyDictionary()
+
+    def _low_ranks_of(self, adapter: Adapter) -> Int64:
+        """What an adapter adds to each product: addresses and rank, `[layers, PRODUCTS, 3]`."""
+        made = self._low_ranks.get(adapter)
+        if made is None:
+            added = [adapter.layers.get(of) for products in self._products_of for of in products]
+            facts = [
+                (each.down.data_ptr(), each.up.data_ptr(), len(each.up)) if each else (0, 0, 0)
+                for each in added
+            ]
+            made = np.array(facts, np.int64).reshape(-1, PRODUCTS, 3)
+            self._low_ranks[adapter] = made
+        return made
 
     def _layer(self, layer: StepLayer) -> _Layer:
         self._kept.append(layer)
@@ -181,6 +202,9 @@ class DecodeStep:
             )
         )
         found = x.new_empty(rows.wanted.size, x.shape[1])
+        rules, held = _rules(rows)
+        ranks = [self._low_ranks_of(adapter) for adapter in rows.adapters]
+        low_ranks = np.stack(ranks) if ranks else None
         step = _Step(
             x=x.data_ptr(),
             found=found.data_ptr(),
@@ -188,6 +212,9 @@ class DecodeStep:
             rows=len(x),
             page_size=rows.page_size,
             most_alone=rows.most_alone,
+            rules=_address(rules),
+            owners=_address(rows.owners),
+            low_ranks=_address(low_ranks),
             outputs=rows.wanted.size,
             **{name: getattr(rows, name).ctypes.data for name in (*_ARRAYS, "wanted")},
         )
@@ -200,9 +227,29 @@ class DecodeStep:
         for first in range(0, count, AT_ONCE):
             self._library.step(model, ctypes.byref(step), first, min(first + AT_ONCE, count))
             between_layers()
+        del held  # until here
         if needed > KEPT_ROOM:
             self._room = torch.empty(0, dtype=torch.uint8)
         return found
+
+
+def _rules(rows: StepRows) -> tuple[Int64 | None, list[object]]:
+    """The address of each input's rule, 0 if it has none, and what holds the rules."""
+    if not rows.rules:
+        return None, []
+    addresses, held = np.zeros(rows.slots.size, np.int64), []
+    for first, rule in rows.rules.items():
+        bytes_of = np.zeros((len(rule), rule.shape[1] + LANES), np.bool_)
+        bytes_of[:, : rule.shape[1]] = rule
+        addresses[first : first + len(rule)] = (
+            bytes_of.ctypes.data + np.arange(len(rule)) * bytes_of.shape[1]
+        )
+        held.append(bytes_of)
+    return addresses, held
+
+
+def _address(array: Int64 | None) -> int | None:
+    return None if array is None else array.ctypes.data
 
 
 class RowAttention:

@@ -48,7 +48,9 @@ def with_pools(
         fused_sampling: FusedSampling | None = None
         # With other kernels prompts would have other last bits than steps.
         alike = loaded.config.deterministic
-        steps = fused_steps(network, cache, embeds, alike) if device.type == "cpu" else None
+        steps = None
+        if device.type == "cpu":
+            steps = fused_steps(network, cache, embeds, loaded.adapters, alike)
         if device.type == "cuda":
             from pie_inference.cuda.fused_sampling import fused_sampling_for
 

@@ -2,8 +2,9 @@
 
 PyTorch starts its threads for each of some 25 operators of a layer, of which the products are a
 half of the time of a small model's step. This is for decoders of Llama's kind whose products are
-`GroupedLinear`: sequences with one new token or a few, as in speculative decoding, and prompts.
-Other models run layer by layer, and so do masks of a program's own, adapters, and what is observed.
+`GroupedLinear`: sequences with one new token or a few, as in speculative decoding, and prompts,
+with masks of a program's own and adapters. Other models run layer by layer, and so does what is
+observed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
+from pie_inference.adapters import AdapterTable
 from pie_inference.attention.paging import page_table, ranges, slot_table
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import upload_index
@@ -42,7 +44,11 @@ Int32 = NDArray[np.int32]
 
 
 def fused_steps(
-    network: Decoder, cache: KvCache, embeds: EmbedPool, prompts: bool = False
+    network: Decoder,
+    cache: KvCache,
+    embeds: EmbedPool,
+    adapters: AdapterTable,
+    prompts: bool = False,
 ) -> FusedSteps | None:
     """Steps of a network over its pools, with `prompts` if rows of these are computed as others;
     None if it is none of those that can be fused.
@@ -64,7 +70,7 @@ def fused_steps(
         epsilon=network.spec.epsilon,
     )
     step = DecodeStep(sizes, whole, network.norm)
-    return FusedSteps(network, step, cache, embeds, prompts)
+    return FusedSteps(network, step, cache, embeds, adapters, prompts)
 
 
 def _plain(spec: DecoderSpec) -> bool:
@@ -116,16 +122,23 @@ class FusedSteps:
         step: DecodeStep,
         cache: KvCache,
         embeds: EmbedPool,
+        adapters: AdapterTable,
         prompts: bool = False,
     ) -> None:
-        """Takes a network, its step and its pools, and whether rows of prompts are as others."""
-        self._network, self._step = network, step
+        """Takes a network, its step, pools and adapters, and whether rows of prompts are as
+        others.
+        """
+        self._network, self._step, self._adapters = network, step, adapters
         self.prompts = prompts
         self._cache, self._embeds = cache, embeds
 
     def run(self, batch: Forward, sequences: Sequences, positions: Int32) -> bool:
-        """Runs a checked forward and writes its outputs, if it can."""
-        if not self.takes(batch, sequences).all():
+        """Runs a checked forward and writes its outputs, if it can.
+
+        Raises:
+            BadBatch: a sequence has an adapter that there is not.
+        """
+        if not self.takes(batch).all():
             return False
         self._cache.stamp(sequences.input_slots)
         counts = np.diff(batch.output_starts)
@@ -133,39 +146,47 @@ class FusedSteps:
         found = self._step.run(
             self._embeds.read(batch.inputs),
             self._network.angles(upload_index(positions, self._cache.data.device)),
-            self._rows(sequences, outputs),
+            self._rows(batch, sequences, outputs),
             self._network.between_layers or (lambda: None),
         )
         self._embeds.write(batch.outputs, found, positions[outputs])
         return True
 
     @staticmethod
-    def takes(batch: Forward, sequences: Sequences) -> NDArray[np.bool_]:
+    def takes(batch: Forward) -> NDArray[np.bool_]:
         """Which sequences it can run, `[n]`."""
         able = np.ones(batch.has_masked.size, np.bool_)
-        able[list(sequences.visible)] = False
         if batch.observed.size:
             able &= batch.observed == 0
-        if batch.adapters.size:
-            able &= batch.adapters < 0
         if batch.attends.size:
             able &= batch.attends < 0
         return able
 
-    def _rows(self, s: Sequences, outputs: NDArray[np.int64]) -> StepRows:
-        """What each input sees: what is before it in its sequence."""
+    def _rows(self, batch: Forward, s: Sequences, outputs: NDArray[np.int64]) -> StepRows:
+        """What each input sees: what is before it in its sequence, or what its rule says."""
         table, by_page = page_table(s, self._cache.page_size)
         if not by_page.all():
             table = slot_table(s, np.arange(by_page.size))
         inputs = np.diff(s.input_starts)
-        last = np.repeat(s.input_starts[1:], inputs) - np.arange(s.input_slots.size) - 1
+        behind = np.repeat(s.input_starts[1:], inputs) - np.arange(s.input_slots.size) - 1
+        rules = {int(s.input_starts[i]): s.seen(i) for i in s.visible}
+        for first, rule in rules.items():
+            behind[first : first + len(rule)] = 0
+        used = np.unique(batch.adapters[batch.adapters >= 0])
+        owners = None
+        if used.size:
+            places = np.searchsorted(used, batch.adapters)
+            owners = np.repeat(np.where(batch.adapters < 0, -1, places), inputs).astype(np.int64)
         return StepRows(
             slots=s.input_slots,
             starts=np.repeat(table.starts[:-1], inputs).astype(np.int64),
-            keys=np.repeat(table.keys, inputs) - last,
+            keys=np.repeat(table.keys, inputs) - behind,
             entries=table.entries,
             page_size=table.page_size,
             positions=self._cache.positions,
             wanted=outputs,
             most_alone=sys.maxsize if self.prompts else MOST_INPUTS,
+            rules=rules,
+            owners=owners,
+            adapters=[self._adapters.get(slot) for slot in used.tolist()],
         )
