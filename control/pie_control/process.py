@@ -31,7 +31,7 @@ _glibc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 def set_up_memory() -> None:
     """Call it before the threads start."""
-    if hasattr(_glibc, "mallopt"):  # another C library has its own ways
+    if _glibc is not None and hasattr(_glibc, "mallopt"):  # other C libraries have their own ways
         _glibc.mallopt(_M_ARENA_MAX, _ARENAS)
         _glibc.mallopt(_M_MMAP_MAX, 0)
         _glibc.mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES)

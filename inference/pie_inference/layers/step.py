@@ -233,11 +233,12 @@ class DecodeStep:
         return found
 
 
-def _rules(rows: StepRows) -> tuple[Int64 | None, list[object]]:
+def _rules(rows: StepRows) -> tuple[Int64 | None, list[NDArray[np.bool_]]]:
     """The address of each input's rule, 0 if it has none, and what holds the rules."""
     if not rows.rules:
         return None, []
-    addresses, held = np.zeros(rows.slots.size, np.int64), []
+    addresses = np.zeros(rows.slots.size, np.int64)
+    held = []
     for first, rule in rows.rules.items():
         bytes_of = np.zeros((len(rule), rule.shape[1] + LANES), np.bool_)
         bytes_of[:, : rule.shape[1]] = rule
