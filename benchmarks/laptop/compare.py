@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -64,6 +65,12 @@ class Settings:
     llama: str | None = options.option(
         "--llama", metavar="PYTHON", help="The Python of an environment that has llama_cpp."
     )
+    installed: str | None = options.option(
+        "--installed",
+        metavar="PYTHON",
+        help="The Python of an environment with pie_py's wheel, whose starts are measured; by"
+        " default this one's, which compiles kernels the first time.",
+    )
     transformers: bool = options.option(
         "--transformers", is_flag=True, help="Beside transformers, too, in this environment."
     )
@@ -97,7 +104,12 @@ def compare(settings: Settings, progress: Progress) -> list[Report]:
             notes.append("llama.cpp's kernels for repacked weights crash here: it runs without.")
     exact = _exactness(settings, llama, progress)
     start = first_token.table(
-        settings.model, settings.starts, llama, settings.transformers, progress
+        settings.model,
+        settings.starts,
+        settings.installed or sys.executable,
+        llama,
+        settings.transformers,
+        progress,
     )
     speed, memory, scores = _speed(settings, llama, progress)
     speed.notes += notes

@@ -25,13 +25,18 @@ NOT_KEPT = ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")  # a user's, l
 
 
 def table(
-    model: str, starts: int, llama: list[str] | None, transformers: bool, progress: Progress
+    model: str,
+    starts: int,
+    python: str,
+    llama: list[str] | None,
+    transformers: bool,
+    progress: Progress,
 ) -> Report:
-    """Measures each so many times, in turns; the least counts. `llama` is the command of llama.cpp,
-    if it is there.
+    """Measures each so many times, in turns; the least counts. `python` has pie_py; `llama` is the
+    command of llama.cpp, if it is there.
     """
     program = ["text_completion", "--prompt", PROMPT, "--max-tokens", "8"]
-    run = [sys.executable, "-m", "pie_py", "run"]
+    run = [python, "-m", "pie_py", "run"]
     own = [*run, "--model", model, *program]
     found: dict[str, dict[str, list[float]]] = {}
 
@@ -61,6 +66,8 @@ def table(
     ]
     report = Report("Seconds from the command to its first token", ["", *GOALS], rows)
     report.notes.append(f"The least of {starts}. The first time ever: with a new home.")
+    if python != sys.executable:
+        report.notes.append("pie_py: from its wheel.")
     report.goals = [
         Goal(f"seconds to the first token, {when}", figure, limit)
         for (when, limit), figure in zip(GOALS.items(), rows[0][1:], strict=True)
