@@ -36,6 +36,7 @@ TOOLBOX = {
 - send_mail with text "strazyrt".
 - pay_bill with rank 7.""",
 }
+BY_TURNS = TOOLBOX | {"mode": "one at a time"}
 GROWN = 32  # times as wide as pie-tiny
 STORY = {"prompt": "Once upon a time there was a small fox called Rena. She", "max_tokens": 64}
 COINS = {
@@ -114,6 +115,15 @@ PAIRS = {
         f"toolbox{name}": Pair("api_agent", TOOLBOX, flags, tools=True, grown=True)
         for name, flags in _OPTIMIZATIONS.items()
     },
+    # A call ends its turn: none is early.
+    **{
+        f"toolbox by turns{name}": Pair("api_agent", BY_TURNS, flags, tools=True, grown=True)
+        for name, flags in _OPTIMIZATIONS.items()
+        if "early" not in name
+    },
+    "toolbox by turns, cached, dropped": Pair(
+        "api_agent", BY_TURNS, ("--cache", "--drop"), tools=True, grown=True
+    ),
     "speculation, drafter": Pair(
         "speculative_decoding", STORY, ("--drafter", "pie-tiny-draft"), grown=True
     ),

@@ -43,6 +43,7 @@ async def main(
     apis: list[str],
     request: str,
     url: str,
+    mode: str = "in parallel",
     cache: bool = False,
     early: bool = False,
     drop: bool = False,
@@ -55,6 +56,7 @@ async def main(
         apis: a line for each: `name~NN(parameter, ...)`, NN hundredths of a second.
         request: what to do.
         url: a call `f(x=1)` is `GET URL/f?x=1`, whose body is the result.
+        mode: how calls are made: `in parallel`, or `one at a time`, each in a turn of its own.
         cache: keeps the keys and values of the documents for later launches.
         early: starts a call when it is written, not when the turn is over.
         drop: hides the document of an API once it was called.
@@ -64,7 +66,7 @@ async def main(
     model, began = Model.load(model_name), runtime.monotonic()
     if b"[CALL]" not in model.tokenizer.special_tokens()[1]:
         raise SystemExit(f"{model.name} was not trained on CML, as pie-tiny was: it has no [CALL]")
-    head = "<|begin|><|system|>\nCalls: in parallel.\n"
+    head = f"<|begin|><|system|>\nCalls: {mode}.\n"
     context, known = await documents(model, head, apis, cache)
     context.fill(f"<|end|>\n<|user|>\n{request}<|end|>\n<|assistant|>\n")
     text, calls, turns = "", list[str](), 0

@@ -6,12 +6,17 @@ import re
 
 from benchmarks.inferlets.endpoint import Endpoint, together
 
-HEAD = "<|system|>\nCalls: in parallel.\n"
 
-
-async def main(endpoint: Endpoint, apis: list[str], request: str, max_tokens: int = 200) -> object:
+async def main(
+    endpoint: Endpoint,
+    apis: list[str],
+    request: str,
+    mode: str = "in parallel",
+    max_tokens: int = 200,
+) -> object:
     """Does what is asked for, by calls."""
-    prompt = f"{HEAD}{chr(10).join(apis)}<|end|>\n<|user|>\n{request}<|end|>\n<|assistant|>\n"
+    head = "\n".join([f"<|system|>\nCalls: {mode}.", *apis])
+    prompt = f"{head}<|end|>\n<|user|>\n{request}<|end|>\n<|assistant|>\n"
     made: list[str] = []
     for _ in range(8):
         text = await endpoint.text(prompt, max_tokens)
