@@ -34,6 +34,12 @@ class Settings:
     """Asynchronous function calls against synchronous ones: latency, correctness, overheads."""
 
     model: ModelConfig = options.model()
+    adapter: str | None = options.option(
+        "--adapter",
+        type=click.Path(exists=True, file_okay=False),
+        metavar="FOLDER",
+        help="A LoRA for CML that the model gets, as inferlets/async_function_calling has.",
+    )
     parts: tuple[str, ...] = options.some_of(
         "--part",
         PARTS,
@@ -68,6 +74,12 @@ class Settings:
     )
     plot_file: str | None = plot_file()
     rounds: int = options.rounds(1)
+
+    @property
+    def served(self) -> ModelConfig:
+        """The model with its adapter."""
+        adapters = {"cml": self.adapter} if self.adapter is not None else {}
+        return self.model.model_copy(update={"adapters": adapters})
 
     @property
     def decided(self) -> list[Side]:
@@ -117,7 +129,7 @@ def compare(settings: Settings, progress: Progress) -> list[Report]:
 def _measured(
     settings: Settings, jobs: dict[str, list[Job]], sides: Sequence[Side], progress: Progress
 ) -> list[Report]:
-    runs = measure(settings.model, jobs, sides, settings.rounds, progress)
+    runs = measure(settings.served, jobs, sides, settings.rounds, progress)
     return reports(settings.model, runs)
 
 
