@@ -22,7 +22,7 @@ LIBRARY = {
     "sinks": attention.sinks(2, 3),
     "tova": attention.tova(3),
     "h2o": attention.h2o(2, 2),
-    "snapkv": attention.snapkv(2, window=2, kernel=3),
+    "snapkv": attention.snapkv(4, window=2, kernel=3),
 }
 SCORES = [[1.0, 4.0, 0.0, 0.5], [3.0, 0.0, 1.0, 2.0]]
 WEIGHTS = [[0.1, 0.4, 0.0, 0.05, 0.25, 0.2], [0.3, 0.0, 0.1, 0.1, 0.3, 0.2]]
@@ -60,8 +60,18 @@ def test_what_policies_keep() -> None:
     assert kept("quest") == [[0, 1, 2, 3]] * 2  # all, of the first layers
     assert kept("quest", layer=2) == [[0, 1], [0, 3]]
     assert kept("quest", layer=2, sharing=2) == [[0, 1], [0, 1]]
-    assert kept("snapkv") == [0, 1, 2, 3, 4, 5]  # it still watches
-    assert kept("snapkv", step=3, sums=[0.0, 0.0, 5.0, 0.0, 0.0, 0.0]) == [1, 2, 3, 4, 5]
+    # The sums before the last two, 0.4, 0.4, 0.1, 0.15, become 0.4, 0.4, 0.4, 0.15.
+    assert kept("snapkv", step=0) == [0, 1, 4, 5]
+    assert kept("snapkv") == [0, 1, 2, 3, 4, 5]  # what the prompt has dropped stays away
+
+
+def test_how_much_of_a_prompt_a_program_is_told() -> None:
+    windows = {name: read_program(policy.text).window for name, policy in LIBRARY.items()}
+    assert windows == {"quest": None, "sinks": None, "tova": 1, "h2o": 0, "snapkv": 2}
+    told = {name: policy.told for name, policy in LIBRARY.items()}
+    assert told == {"quest": 0, "sinks": 0, "tova": 1, "h2o": device.ALL, "snapkv": 2}
+    needed = {name: read_program(LIBRARY[name].text).prompt_bytes(100, 3, 64) for name in LIBRARY}
+    assert needed == {"quest": 0, "sinks": 0, "tova": 768, "h2o": 1200, "snapkv": 1536}
 
 
 # Mistakes
@@ -127,10 +137,22 @@ def test_a_sampler_has_no_layers() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"state":[],"nodes":[["weights",[],[]]],"token":0,"next":[]}', "stage `sample` has none"),
+        (
+            '{"state":[],"nodes":[["weights",[],[1]]],"token":0,"next":[]}',
+            "stage `sample` has none",
+        ),
         ('{"state":[],"nodes":[["logits",[],[]]],"keep":0,"next":[]}', "stage `attend` has none"),
         ('{"state":[],"nodes":[["iota",[],[-1]]],"keep":0,"next":[]}', "stage `attend` has none"),
         ('{"state":[],"nodes":[["iota",[],[-3]]],"keep":0,"next":[]}', "what is kept is int"),
+        (
+            '{"state":[],"nodes":[["weights",[],[0]],["weights",[],[1]],["lt",[0,1],[]],'
+            '["transpose",[2],[]],["any",[3],[]]],"keep":4,"next":[]}',
+            "weights of two windows",
+        ),
+        (
+            '{"state":[],"nodes":[["weights",[],[1025]]],"keep":0,"next":[]}',
+            r"last 1025 inputs: 0 \(all\) to 1024",
+        ),
         (
             '{"state":[["x",0,[-2]]],"nodes":[["iota",[],[-3]],["lt",[0,0],[]]],"keep":1,"next":[]}',
             r"x is float \[heads\]: one axis at most",

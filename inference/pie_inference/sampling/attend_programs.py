@@ -131,6 +131,7 @@ class _Attender:
         program = bound.program
         self.executable = _executable(program.text, device)
         self.versions: deque[_Version] = deque(maxlen=ATTEND_VERSIONS)
+        self.prompt: object | None = None  # what a prompt's next part needs of those before
         self.given: list[torch.Tensor] = []
         start = 0
         for _, of in program.names:
@@ -142,6 +143,8 @@ class _Attender:
 
     def before(self, step: int) -> _Version:
         """The newest version of the steps before one; those behind it are undone."""
+        if step:
+            self.prompt = None
         while self.versions and self.versions[-1].step >= step:
             self.versions.pop()
         return self.versions[-1] if self.versions else _Version(-1)
@@ -174,8 +177,10 @@ class AttendStep:
         self._same: list[Any] | None = None
         self.sizes = {HEADS: heads[0], TOKENS: tokens, PAGES: pages}
         program = attender.executable.program
-        self.wants_weights = program.uses("weights")
+        self.window = program.window
+        self.wants_weights = program.window is not None
         self.wants_scores = program.uses("scores")
+        self.so_far = attender.prompt
 
     # What its program is given
 
@@ -217,6 +222,10 @@ class AttendStep:
         self._after.kept[layer] = self._run(layer, weights) & read
         self._end(layer)
 
+    def go_on(self, so_far: object) -> None:
+        """Keeps what later parts of a prompt need, if this one comes to its end."""
+        self.so_far = so_far
+
     def _run(self, layer: int, given: torch.Tensor | None) -> torch.Tensor:
         self._layer = layer
         self._given = None if given is None else given[None]
@@ -235,6 +244,7 @@ class AttendStep:
         """After the last layer the step has taken place."""
         if layer == self._last and (self._after.kept or self._after.values):
             self._attender.versions.append(self._after)
+            self._attender.prompt = self.so_far
 
 
 def _of_size(
@@ -272,6 +282,10 @@ class AttendPrograms:
     def has(self, sampler: int) -> bool:
         """Whether a sampler has one."""
         return sampler in self._attenders
+
+    def is_told(self, sampler: int) -> bool:
+        """Whether it takes the weights, so that it is told of prompts."""
+        return self._attenders[sampler].executable.program.window is not None
 
     def begin(
         self, sampler: int, step: int, heads: tuple[int, int], pages: int, tokens: int, last: int
