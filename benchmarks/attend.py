@@ -73,7 +73,7 @@ def _policies(tokens: int, parts: int) -> dict[str, Attend]:
     kept = tokens // parts
     return {
         "Quest": attention.quest(pages=kept // PAGE),
-        "Quest by head": attention.quest(pages=kept // PAGE, by_head=True),
+        "Quest together": attention.quest(pages=kept // PAGE, together=True),
         "sinks": attention.sinks(first=4, window=kept - 4),
         "TOVA": attention.tova(budget=kept),
         "H2O": attention.h2o(heavy=kept // 2, recent=kept - kept // 2),

@@ -47,7 +47,7 @@ def by_layer(scores: Tensor) -> Tensor:
 POLICIES: dict[str, Callable[[], Attend]] = {
     "quest": lambda: attention.quest(pages=3, full_layers=1),
     "quest by layer": by_layer,
-    "quest by head": lambda: attention.quest(pages=2, full_layers=0, by_head=True),
+    "quest together": lambda: attention.quest(pages=2, full_layers=0, together=True),
     "quest, more than there are": lambda: attention.quest(pages=64, full_layers=0),
     "h2o": lambda: attention.h2o(heavy=12, recent=6),
     "snapkv": lambda: attention.snapkv(budget=14, window=4, kernel=5),

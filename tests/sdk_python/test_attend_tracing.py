@@ -19,6 +19,7 @@ from pie_py.device_programs.program import ProgramFault, program_for, read_progr
 VOCABULARY = 120
 LIBRARY = {
     "quest": attention.quest(2),
+    "quest together": attention.quest(2, together=True),
     "sinks": attention.sinks(2, 3),
     "tova": attention.tova(3),
     "h2o": attention.h2o(2, 2),
@@ -32,11 +33,11 @@ def kept(name: str, layer: int = 0, step: int = 1, sharing: int = 1, **state: An
     """What a policy of the library keeps, perhaps by head, by the reference."""
     policy = LIBRARY[name]
     program = read_program(policy.text)
-    given = SCORES if name == "quest" else WEIGHTS
+    given = SCORES if program.uses("scores") else WEIGHTS
     row = AttendRow(given, 6, 4, layer, step, sharing)
     names = {name: value * 6 for name, value in policy.given.items()} | state
     found: list[Any] = run_attend(program, row, names)[0]
-    if name == "quest":
+    if program.uses("scores"):
         return [[i for i, one in enumerate(own) if one] for own in found]
     return [i for i, one in enumerate(found) if one]
 
@@ -59,7 +60,8 @@ def test_what_policies_keep() -> None:
     assert kept("h2o", sums=[0.0, 0.0, 9.0, 9.0, 0.0, 0.0]) == [2, 3, 4, 5]
     assert kept("quest") == [[0, 1, 2, 3]] * 2  # all, of the first layers
     assert kept("quest", layer=2) == [[0, 1], [0, 3]]
-    assert kept("quest", layer=2, sharing=2) == [[0, 1], [0, 1]]
+    assert kept("quest", layer=2, sharing=2) == [[0, 1], [0, 3]]
+    assert kept("quest together", layer=2, sharing=2) == [[0, 1], [0, 1]]
     # The sums before the last two, 0.4, 0.4, 0.1, 0.15, become 0.4, 0.4, 0.4, 0.15.
     assert kept("snapkv", step=0) == [0, 1, 4, 5]
     assert kept("snapkv") == [0, 1, 2, 3, 4, 5]  # what the prompt has dropped stays away
@@ -67,11 +69,12 @@ def test_what_policies_keep() -> None:
 
 def test_how_much_of_a_prompt_a_program_is_told() -> None:
     windows = {name: read_program(policy.text).window for name, policy in LIBRARY.items()}
-    assert windows == {"quest": None, "sinks": None, "tova": 1, "h2o": 0, "snapkv": 2}
-    told = {name: policy.told for name, policy in LIBRARY.items()}
-    assert told == {"quest": 0, "sinks": 0, "tova": 1, "h2o": device.ALL, "snapkv": 2}
+    none = dict.fromkeys(("quest", "quest together", "sinks"))
+    assert windows == {**none, "tova": 1, "h2o": 0, "snapkv": 2}
+    told = {name: policy.told for name, policy in LIBRARY.items() if policy.told}
+    assert told == {"tova": 1, "h2o": device.ALL, "snapkv": 2}
     needed = {name: read_program(LIBRARY[name].text).prompt_bytes(100, 3, 64) for name in LIBRARY}
-    assert needed == {"quest": 0, "sinks": 0, "tova": 768, "h2o": 1200, "snapkv": 1536}
+    assert needed == {**dict.fromkeys(none, 0), "tova": 768, "h2o": 1200, "snapkv": 1536}
 
 
 # Mistakes

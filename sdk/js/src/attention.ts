@@ -37,13 +37,13 @@ export function sinks(first = 4, window = 1020): Attend {
 
 /**
  * In each layer but the first, for each head the pages that its query can have the largest weights in
- * (Tang et al., Quest, 2024). Heads that share keys choose together, what is likely for one of them;
- * or, `byHead`, each for itself, and they read what one of them reads.
+ * (Tang et al., Quest, 2024). Heads that share keys read what one of them chooses; or they choose
+ * `together`, what is likely for one of them, and read as many pages as one.
  */
-export function quest(pages: number, fullLayers = 2, { byHead = false } = {}): Attend {
+export function quest(pages: number, fullLayers = 2, { together = false } = {}): Attend {
   return attend(({ scores }) => {
     const behind = maximum(iota(PAGES).max().add(1).sub(pages), 0);
-    const likely = byHead ? scores : shared(scores.logSoftmax());
+    const likely = together ? shared(scores.logSoftmax()) : scores;
     const least = likely.sort().transpose().at(behind);
     return likely.ge(least.reshape(HEADS, 1)).or(layer().lt(fullLayers));
   })();

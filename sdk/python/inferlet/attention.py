@@ -41,16 +41,16 @@ def sinks(first: int = 4, window: int = 1020) -> Attend:
     return program()
 
 
-def quest(pages: int, full_layers: int = 2, *, by_head: bool = False) -> Attend:
+def quest(pages: int, full_layers: int = 2, *, together: bool = False) -> Attend:
     """In each layer but the first, for each head the pages that its query can have the largest
-    weights in (Tang et al., Quest, 2024). Heads that share keys choose together, what is likely for
-    one of them; or, `by_head`, each for itself, and they read what one of them reads.
+    weights in (Tang et al., Quest, 2024). Heads that share keys read what one of them chooses; or
+    they choose `together`, what is likely for one of them, and read as many pages as one.
     """
 
     @attend
     def program(scores: Tensor) -> Tensor:
         behind = maximum(iota(PAGES).max() + 1 - pages, 0)
-        likely = scores if by_head else shared(scores.log_softmax())
+        likely = shared(scores.log_softmax()) if together else scores
         least = likely.sort().transpose()[behind]
         return (likely >= least.reshape(HEADS, 1)) | (layer() < full_layers)
 

@@ -6,8 +6,8 @@
 //! that ask for it what they attend to.
 
 use crate::device::{
-    attend, iota, layer, maximum, per_token, scores, shared, step, tokens, weights, weights_of,
-    where_, Attend, Tensor, HEADS, PAGES, TOKENS,
+    attend, iota, layer, maximum, per_token, scores, step, tokens, weights, weights_of, where_,
+    Attend, Tensor, HEADS, PAGES, TOKENS,
 };
 use crate::error::Result;
 
@@ -22,12 +22,12 @@ pub fn sinks(first: i64, window: i64) -> Result<Attend> {
 }
 
 /// In each layer but the first, for each head the pages that its query can have the largest weights
-/// in (Tang et al., Quest, 2024, with 2 full layers). Heads that share keys choose together, what is
-/// likely for one of them.
+/// in (Tang et al., Quest, 2024, with 2 full layers). Heads that share keys read what one of them
+/// chooses.
 pub fn quest(pages: i64, full_layers: i64) -> Result<Attend> {
     let program = attend(|_| {
         let behind = maximum(iota(PAGES).max() + 1 - pages, 0);
-        let likely = shared(scores().log_softmax());
+        let likely = scores();
         let least = likely.sort().transpose().at(behind);
         likely.ge(least.reshape(&[HEADS, 1])) | layer().lt(full_layers)
     });
