@@ -47,6 +47,19 @@ class AttendExecutable(Executable):
             values[number] = action(rows, values)
         return values
 
+    def keeps_all(self, same: list[Any]) -> bool:
+        """Whether all is kept whatever a layer has: one side of an `or` is true in all layers."""
+        waiting = [self.program.token]
+        while waiting:
+            number = waiting.pop()
+            node = self.program.nodes[number]
+            if same[number] is not None:
+                if bool(same[number].all()):
+                    return True
+            elif node.operation == "or":
+                waiting += node.operands
+        return False
+
     def evaluate_layer(self, rows: Any, same: list[Any]) -> list[Any]:
         """The values of nodes in a layer."""
         values = same.copy()
@@ -175,12 +188,18 @@ class AttendStep:
         self._layer = 0
         self._given: torch.Tensor | None = None
         self._same: list[Any] | None = None
+        self._is_settled = False  # it reads what was left after the steps before
         self.sizes = {HEADS: heads[0], TOKENS: tokens, PAGES: pages}
         program = attender.executable.program
         self.window = program.window
         self.wants_weights = program.window is not None
         self.wants_scores = program.uses("scores")
         self.so_far = attender.prompt
+        if self.wants_weights and step and not program.next:
+            # Without state, and if nothing else goes, it need not be told (SnapKV).
+            self._same = self._executable.same(self)
+            self._is_settled = self._executable.keeps_all(self._same)
+            self.wants_weights = not self._is_settled
 
     # What its program is given
 
@@ -208,7 +227,7 @@ class AttendStep:
 
     def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
         """What a layer reads: tokens, or by scores `[heads, pages]` pages, perhaps by head."""
-        return self._run(layer, scores)
+        return self.left(layer) if self._is_settled else self._run(layer, scores)
 
     def left(self, layer: int) -> torch.Tensor:
         """Which tokens a layer still reads after the weights of the steps before: bool."""
