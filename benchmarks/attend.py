@@ -1,9 +1,9 @@
 """`attend`: what it saves, and costs the text, that layers read a part of a long context.
 
-One model in this process. A text is read; then the tokens that follow it are forced, one a step,
-by each policy in turn over a context of its own, so a busy machine slows all of them. Of each step
-the whole is timed, and the attention of all layers: choosing what is read, and reading it. Times
-are those of the CPU, of all threads together.
+One model in this process. A text is read, once for each policy that is told what it attends to;
+then the tokens that follow it are forced, one a step, by each policy in turn over a context of its
+own, so a busy machine slows all of them. Of each step the whole is timed, and the attention of all
+layers: choosing what is read, and reading it. Times are those of the CPU, of all threads together.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class _Side:
     sampler: int  # -1: it reads all
     pages: Int32
     fused: bool = False
+    prompt: float = 0.0  # seconds, if it has run one
     whole: list[float] = field(default_factory=list)  # ms of each step
     reading: list[float] = field(default_factory=list)  # of those, the attention's
     likely: list[float] = field(default_factory=list)  # log-probability of each token
@@ -72,11 +73,11 @@ def _policies(tokens: int, parts: int) -> dict[str, Attend]:
     kept = tokens // parts
     return {
         "Quest": attention.quest(pages=kept // PAGE),
-        "Quest by head": attention.quest(pages=kept // PAGE, by_head=True),
+        "Quest together": attention.quest(pages=kept // PAGE, together=True),
         "sinks": attention.sinks(first=4, window=kept - 4),
         "TOVA": attention.tova(budget=kept),
         "H2O": attention.h2o(heavy=kept // 2, recent=kept - kept // 2),
-        "SnapKV": attention.snapkv(budget=kept, window=8),
+        "SnapKV": attention.snapkv(budget=kept),
     }
 
 
@@ -100,13 +101,15 @@ def attend(settings: Settings, progress: Progress) -> Report:
         bind(program_for(one.text, vocabulary), one.given, vocabulary) for one in policies.values()
     ]
     handlers.set_sampler(model, _samplers(len(bound), packed([None] * len(bound), bound)))
-    progress.expect(settings.steps + 1)
-    for first in range(0, settings.tokens, CHUNK):
-        _forward(model, sides[0], text[first : min(first + CHUNK, settings.tokens)], first)
+    progress.expect(settings.steps + len(sides))
     places = np.arange(settings.tokens, dtype=np.int32)
-    for side in sides[1:]:
-        model.cache.copy(_slots(sides[0], places), _slots(side, places))
-    progress("prompt")
+    for side in sides:
+        told = side.sampler >= 0 and bound[side.sampler].program.window is not None
+        if told or side.sampler < 0:
+            _read(model, side, text[: settings.tokens])
+        else:
+            model.cache.copy(_slots(sides[0], places), _slots(side, places))
+        progress(f"prompt of {side.name}")
     for step in range(settings.steps):
         order = sides if step % 2 else sides[::-1]
         for side in order:
@@ -134,19 +137,34 @@ def _samplers(count: int, programs: dict[str, Any]) -> SetSampler:
     )
 
 
-def _step(model: ServedModel, side: _Side, text: list[int], at: int, step: int) -> None:
-    """Runs the token at a place, and looks how likely the one behind it is."""
-    reading = [0.0]
+def _read(model: ServedModel, side: _Side, tokens: list[int]) -> None:
+    """Runs a prompt in parts, of which the side's program is told."""
+    with _unfused(model, side):
+        begin = process_time()
+        for first in range(0, len(tokens), CHUNK):
+            _forward(model, side, tokens[first : first + CHUNK], first, side.sampler)
+        side.prompt = process_time() - begin
+
+
+@contextmanager
+def _unfused(model: ServedModel, side: _Side) -> Iterator[None]:
+    """Layer by layer, unless the side's steps are fused."""
     fused = model.fused_steps
     if not side.fused:
         object.__setattr__(model, "fused_steps", None)
     try:
-        with _timed(reading):
-            begin = process_time()
-            logits = _forward(model, side, text[at : at + 1], at, side.sampler, step + 1)
-            side.whole.append((process_time() - begin) * 1e3)
+        yield
     finally:
         object.__setattr__(model, "fused_steps", fused)
+
+
+def _step(model: ServedModel, side: _Side, text: list[int], at: int, step: int) -> None:
+    """Runs the token at a place, and looks how likely the one behind it is."""
+    reading = [0.0]
+    with _unfused(model, side), _timed(reading):
+        begin = process_time()
+        logits = _forward(model, side, text[at : at + 1], at, side.sampler, step + 1)
+        side.whole.append((process_time() - begin) * 1e3)
     side.reading.append(reading[0] * 1e3)
     side.likely.append(logits.float().log_softmax(-1)[text[at + 1]].item())
 
@@ -228,6 +246,8 @@ def _report(settings: Settings, model: ServedModel, sides: list[_Side]) -> Repor
                 _ratio(side.whole, whole.whole),
                 _mean(side),
                 _mean(side) - _mean(whole),
+                _error(side, whole),
+                side.prompt / whole.prompt if side.prompt else "",
             ]
         )
     quest = sides[2]
@@ -242,6 +262,8 @@ def _report(settings: Settings, model: ServedModel, sides: list[_Side]) -> Repor
             "step, ratio",
             "log-likelihood, nats a token",
             "more",
+            "standard error",
+            "prompt, ratio",
         ],
         rows,
         ["Ratios to `all`: the median of those of neighbouring steps, which are taken in turns."],
@@ -254,6 +276,12 @@ def _report(settings: Settings, model: ServedModel, sides: list[_Side]) -> Repor
 
 def _mean(side: _Side) -> float:
     return sum(side.likely) / len(side.likely)
+
+
+def _error(side: _Side, whole: _Side) -> float:
+    """Standard error of the mean difference of both, of a token."""
+    more = np.array(side.likely) - np.array(whole.likely)
+    return float(more.std(ddof=1) / len(more) ** 0.5)
 
 
 def _ratio(above: list[float], below: list[float]) -> float:

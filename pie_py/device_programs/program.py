@@ -123,6 +123,14 @@ class Program:
         numbers = [node.attributes[0] for node in self.nodes if node.operation == "beside"]
         return max(numbers, default=-1) + 1
 
+    @cached_property
+    def window(self) -> int | None:
+        """How many of a prompt's last inputs it is told the weights of, together: 0 for all of
+        them, None if it takes no weights.
+        """
+        windows = [node.attributes[0] for node in self.nodes if node.operation == "weights"]
+        return windows[0] if windows else None
+
     def given_sizes(self, vocabulary: int) -> Mapping[int, int]:
         """Sizes of what it is given by name."""
         return GIVEN if self.attends else {VOCABULARY: vocabulary}
@@ -143,6 +151,14 @@ class Program:
         changing = (self.names[i].type for i in self.next)
         found = sum(BYTES[of.kind] * elements(of.shape, sizes) for of in changing)
         return versions * (found + tokens * self.uses("weights"))
+
+    def prompt_bytes(self, tokens: int, heads: int, head_dim: int) -> int:
+        """Of what is kept in a layer until a prompt is over, of so many tokens at most: sums of all
+        its inputs' weights, or the queries of the last ones.
+        """
+        if self.window is None:
+            return 0
+        return BYTES[Kind.FLOAT] * heads * (self.window * head_dim or tokens)
 
     def cost(self, vocabulary: int) -> float:
         """Of a step of one row, in additions, with so many tokens; of one of the stage `attend` in
@@ -268,6 +284,8 @@ def _check_stage(
     axis = PAGES if "scores" in used else TOKENS
     if {"weights", "scores"} <= used:
         raise ProgramFault("weights and scores: a program takes one of them")
+    if sum(node.operation == "weights" for node in nodes) > 1:
+        raise ProgramFault("weights of two windows: a program takes one")
     by_head = Type(Kind.BOOL, (HEADS, PAGES))
     if of != Type(Kind.BOOL, (axis,)) and (axis == TOKENS or of != by_head):
         raise ProgramFault(f"what is kept is {of}, not {Type(Kind.BOOL, (axis,))}")

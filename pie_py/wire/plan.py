@@ -91,7 +91,8 @@ class Forward:
     observed: Int32 = field(default_factory=_nothing)
     detail: Int32 = field(default_factory=_nothing)
     # [n] samplers whose programs of the stage `attend` choose what a sequence reads, or -1, and how
-    # many tokens each has chosen before; empty if none has one
+    # many tokens each has chosen before: none, of a prompt, which reads all, and of whose weights
+    # the program is told; empty if none has one
     attends: Int32 = field(default_factory=_nothing)
     attend_steps: Int32 = field(default_factory=_nothing)
 
@@ -456,6 +457,7 @@ class ModelDescription:
     turns: bool = False  # whether keys can be turned to other positions
     layers: int = 0
     heads: int = 0  # of queries
+    head_dim: int = 0  # numbers of each
     most_steps: int = 1  # of the same sequences in one plan
     adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...
     quantized: str | None = None  # method of the checkpoint

@@ -28,6 +28,7 @@ def test_policies_alone_together_and_of_forks(server: Server, guests: Path) -> N
     assert alone["all pages"] == alone["whole"]
     assert found["drawn"][0] == found["drawn"][1]
     assert found["forked"] == [alone["tova"], alone["h2o"], alone["whole"]]
+    assert found["flushed"] == {name: alone[name] for name in ("h2o", "snapkv", "tova")}
     assert found["parts"] == alone["tova"][:7]
     texts = {tuple(tokens) for tokens in alone.values()}
     assert len(texts) == len(alone) - 1  # each policy makes a difference
@@ -58,6 +59,7 @@ def test_what_is_refused(server: Server, guests: Path) -> None:
             "attend: what is kept is bool [heads, tokens], not bool [tokens]",
             "at most, with 32 heads and 4096 tokens",
             "device program: it is one of the stage `attend`: give it as `attend`",
+            "20 of them have run before, and they can't run again",
             "needs `run_ahead`",
             "not with `choose`, a grammar",
         ),

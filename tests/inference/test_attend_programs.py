@@ -23,6 +23,7 @@ from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, 
 from inferlet import attention, device
 from inferlet.device import Attend, Tensor
 from pie_inference import handlers
+from pie_inference.attention import observed
 from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
 from pie_inference.attention.sequences import Sequences
 from pie_inference.errors import BadBatch
@@ -46,7 +47,7 @@ def by_layer(scores: Tensor) -> Tensor:
 POLICIES: dict[str, Callable[[], Attend]] = {
     "quest": lambda: attention.quest(pages=3, full_layers=1),
     "quest by layer": by_layer,
-    "quest by head": lambda: attention.quest(pages=2, full_layers=0, by_head=True),
+    "quest together": lambda: attention.quest(pages=2, full_layers=0, together=True),
     "quest, more than there are": lambda: attention.quest(pages=64, full_layers=0),
     "h2o": lambda: attention.h2o(heavy=12, recent=6),
     "snapkv": lambda: attention.snapkv(budget=14, window=4, kernel=5),
@@ -108,9 +109,8 @@ class PlainAttention(PreparedAttention):
 
     def __init__(self, rig: Rig, sequences: Sequences, inner: PreparedAttention, plain: Plain):
         self._rig, self._inner, self._plain = rig, inner, plain
-        self._slots = [*sequences.context_slots.tolist(), int(sequences.input_slots[0])]
-        self._position = int(sequences.positions[0])
-        plain.step += 1
+        self._slots = [*sequences.context_slots.tolist(), *sequences.input_slots.tolist()]
+        self._positions = sequences.positions.tolist()
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
         self._inner.store(layer, keys_values)
@@ -118,14 +118,12 @@ class PlainAttention(PreparedAttention):
     def attend(
         self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
     ) -> torch.Tensor:
-        plain, cache = self._plain, self._rig.model.cache
-        options: AttentionOptions = self._rig.model.network.shape.attention[layer]
+        plain = self._plain
+        plain.step += layer == 0
         query = queries[0].double()
         count, page = len(self._slots), self._rig.page_size
-        both = cache.split(cache.rows[layer][self._slots]).double()
-        keys, values = both.repeat_interleave(len(query) // both.shape[2], 2).unbind(1)
-        scale = options.scale or query.shape[-1] ** -0.5
-        scores = torch.einsum("hd,thd->ht", query, keys) * scale
+        keys, values, scale = self._keys_values(layer, queries)
+        kv_heads = self._rig.model.network.shape.kv_heads
         pages = -(-count // page)
         uses = plain.program.uses
         left = plain.left.get(layer, [])
@@ -139,25 +137,46 @@ class PlainAttention(PreparedAttention):
             bounds[-1] = torch.full_like(bounds[-1], -math.inf)
             kept = self._run(layer, torch.stack(bounds, 1).float().tolist(), count, pages)
             by_head = kept if uses("scores") and isinstance(kept[0], list) else [kept] * len(query)
-            shape = both.shape[2], -1, len(by_head[0])
+            shape = kv_heads, -1, len(by_head[0])
             groups: NDArray[np.bool_] = np.any(np.array(by_head).reshape(shape), axis=1)
             groups[:, -1] = True
             heads = groups.repeat(len(query) // len(groups), 0)
             left = [row[np.arange(count) // page] if uses("scores") else row for row in heads]
-        positions = cache.positions[self._slots]
-        seen = torch.tensor(np.array(left))
-        if options.window is not None:
-            seen &= torch.from_numpy(positions > self._position - options.window)
-        if options.softcap is not None:
-            scores = options.softcap * (scores / options.softcap).tanh()
-        scores = scores.masked_fill(~seen, -math.inf)
-        if sinks is not None:
-            scores = torch.cat((scores, sinks.double()[:, None]), 1)
-        weights = scores.softmax(-1)[:, :count]
+        seen = torch.tensor(np.array(left)).expand(len(query), count)
+        weights = self._weights(layer, queries, seen[:, None], sinks)[:, 0]
         if uses("weights"):
             kept = self._run(layer, weights.float().tolist(), count, pages)
             plain.left[layer] = [a and b for a, b in zip(kept, left, strict=True)]
         return torch.einsum("ht,thd->hd", weights, values).reshape(1, -1).to(queries.dtype)
+
+    def _keys_values(
+        self, layer: int, queries: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, float]:
+        """Of each query's head `[tokens, heads, head_dim]`, and the scale of scores."""
+        cache = self._rig.model.cache
+        options: AttentionOptions = self._rig.model.network.shape.attention[layer]
+        both = cache.split(cache.rows[layer][self._slots]).double()
+        keys, values = both.repeat_interleave(queries.shape[1] // both.shape[2], 2).unbind(1)
+        return keys, values, options.scale or queries.shape[-1] ** -0.5
+
+    def _weights(
+        self, layer: int, queries: torch.Tensor, seen: torch.Tensor, sinks: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Of queries that see `[heads, queries, tokens]`, of the same sizes."""
+        options: AttentionOptions = self._rig.model.network.shape.attention[layer]
+        keys, _, scale = self._keys_values(layer, queries)
+        scores = torch.einsum("qhd,thd->hqt", queries.double(), keys) * scale
+        if options.window is not None:
+            positions = self._rig.model.cache.positions[self._slots]
+            own = np.array(self._positions)[:, None]
+            seen = seen & torch.from_numpy(positions > own - options.window)
+        if options.softcap is not None:
+            scores = options.softcap * (scores / options.softcap).tanh()
+        scores = scores.masked_fill(~seen, -math.inf)
+        if sinks is not None:
+            beside = sinks.double()[:, None, None].expand(*scores.shape[:2], 1)
+            scores = torch.cat((scores, beside), 2)
+        return scores.softmax(-1)[:, :, : len(self._slots)]
 
     def _run(self, layer: int, given: list[list[float]], tokens: int, pages: int) -> list[Any]:
         plain = self._plain
@@ -173,6 +192,23 @@ class PlainAttention(PreparedAttention):
         return list(kept)
 
 
+class PlainPrompt(PlainAttention):
+    """Attention as ever, of which a policy is told in plain numbers, all inputs at once."""
+
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        window = self._plain.program.window
+        if window is not None:
+            inputs, count = len(queries), len(self._slots)
+            seen = torch.ones(inputs, count, dtype=torch.bool).tril(count - inputs)
+            weights = self._weights(layer, queries, seen.expand(queries.shape[1], -1, -1), sinks)
+            sums = weights[:, -window:].sum(1).float().tolist()
+            pages = -(-count // self._rig.page_size)
+            self._plain.left[layer] = self._run(layer, sums, count, pages)
+        return self._inner.attend(layer, queries, sinks)
+
+
 class PlainBackend(AttentionBackend):
     """Attention as ever for prompts, and plain for one input."""
 
@@ -182,9 +218,8 @@ class PlainBackend(AttentionBackend):
 
     def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
         inner = self._inner.prepare(sequences)
-        if sequences.input_slots.size > 1:
-            return inner
-        return PlainAttention(self._rig, sequences, inner, self._plain)
+        kind = PlainPrompt if sequences.input_slots.size > 1 else PlainAttention
+        return kind(self._rig, sequences, inner, self._plain)
 
 
 def plain_rig(folder: Path, policy: Attend) -> Rig:
@@ -194,15 +229,20 @@ def plain_rig(folder: Path, policy: Attend) -> Rig:
     return rig
 
 
-def begun(rig: Rig, length: int = 200) -> Stream:
-    text = rig.sequence(length)
-    rig.forward(Step(text, TOKENS[:PROMPT]))
+def begun(rig: Rig, told: int = 0, parts: tuple[int, ...] = (PROMPT,)) -> Stream:
+    """A prompt in parts, of which a sampler's program is told; of -1 none."""
+    text = rig.sequence(200)
+    for count in parts:
+        outputs = int(text.used + count == PROMPT)
+        rig.forward(
+            Step(text, TOKENS[text.used : text.used + count], attends=told, outputs=outputs)
+        )
     return text
 
 
 def decode_plainly(folder: Path, policy: Attend, count: int) -> list[torch.Tensor]:
     rig = plain_rig(folder, policy)
-    text = begun(rig)
+    text = begun(rig, told=-1)
     return [rig.forward(Step(text, [TOKENS[text.used]]))[0] for _ in range(count)]
 
 
@@ -244,13 +284,78 @@ def test_policies_change_what_is_read(checkpoint: Callable[[str], Path]) -> None
         assert (differs < 1e-4) is (name == "quest, more than there are"), name
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("parts", [(40, 60), (57, 40, 2, 1)], ids=str)
+@pytest.mark.parametrize("policy", ["h2o", "snapkv", "tova"])
+def test_a_prompt_that_comes_in_parts(
+    checkpoint: Callable[[str], Path],
+    family: str,
+    parts: tuple[int, ...],
+    policy: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a whole one, of whose inputs the last ones are in several parts; in blocks of queries."""
+    monkeypatch.setattr(observed, "MAX_SCORES", 4 * PROMPT * 7)
+    folder = checkpoint(family)
+    rig = Rig(folder)
+    set_samplers(rig, {0: POLICIES[policy]()})
+    found = decode(rig, begun(rig, parts=parts), 12)
+    for own, wanted in zip(found, decode_plainly(folder, POLICIES[policy](), 12), strict=True):
+        assert_close(own, wanted)
+
+
+def test_a_prompt_that_begins_again(checkpoint: Callable[[str], Path]) -> None:
+    """Nothing of what ran before counts: of another place, or of a sampler that has chosen."""
+    rig = Rig(checkpoint("llama"))
+    set_samplers(rig, {0: POLICIES["h2o"]()})
+    text = begun(rig)
+    wanted = decode(rig, text, 6)
+    for parts in ((30,), (70, 20), (PROMPT,)):
+        text = begun(rig, parts=parts)
+    for own, each in zip(decode(rig, text, 6), wanted, strict=True):
+        assert torch.equal(own, each)
+
+
+def test_a_prompt_reads_all(checkpoint: Callable[[str], Path]) -> None:
+    folder = checkpoint("mistral")
+    rig = Rig(folder)
+    set_samplers(rig, {0: POLICIES["h2o"]()})
+    text = rig.sequence(200)
+    for first in (0, 50):
+        step = Step(text, TOKENS[first : first + 50], outputs=50, attends=0)
+        assert_close(rig.forward(step)[0], expected_logits(folder, TOKENS[:PROMPT])[first:][:50])
+
+
+def test_what_hidden_tokens_are_given(checkpoint: Callable[[str], Path]) -> None:
+    """Nothing, of the inputs behind their being hidden; each input gives 1 in all."""
+    rig = Rig(checkpoint("llama"))
+    set_samplers(rig, {0: POLICIES["h2o"]()})
+    text = begun(rig, parts=(60,))
+    (before,) = sums_of(rig, 0)
+    hidden = [0, 7, 31]
+    rig.mask(text, hidden)
+    rig.forward(Step(text, TOKENS[60:PROMPT], attends=0, masked=True))
+    (after,) = sums_of(rig, 0)
+    heads = rig.model.network.shape.heads
+    assert torch.equal(after[hidden], before[hidden])
+    torch.testing.assert_close(before.sum(), torch.tensor(60.0 * heads))
+    torch.testing.assert_close(after.sum(), torch.tensor(float(PROMPT * heads)))
+
+
+def sums_of(rig: Rig, sampler: int) -> list[torch.Tensor]:
+    """The state of the first layer after a program's newest step."""
+    values = rig.model.samplers.attend_programs._attenders[sampler].versions[-1].values[0]
+    return [value[0].clone() for value in values.values()]
+
+
 def test_rows_beside_each_other(checkpoint: Callable[[str], Path]) -> None:
     """Rows with programs, with others, and with none, prompts among them, in one batch."""
     folder = checkpoint("mistral")
     rig = Rig(folder, pages=128)
     names = ["quest", "h2o", "sinks"]
-    set_samplers(rig, {7 + i: POLICIES[name]() for i, name in enumerate(names)})
-    texts, plain, other = [begun(rig) for _ in names], begun(rig), rig.sequence(80)
+    set_samplers(rig, {7 + i: POLICIES[name]() for i, name in enumerate([*names, "h2o"])})
+    texts = [begun(rig, told=7 + i) for i in range(3)]
+    plain, other, told = begun(rig, told=-1), rig.sequence(80), rig.sequence(200)
     wanted = [decode_plainly(folder, POLICIES[name](), 9) for name in names]
     of_plain = expected_logits(folder, TOKENS[: PROMPT + 9])
     of_other = expected_logits(folder, TOKENS[: 9 * 5])
@@ -260,11 +365,16 @@ def test_rows_beside_each_other(checkpoint: Callable[[str], Path]) -> None:
             Step(text, token, attends=7 + i, attend_step=1 + step) for i, text in enumerate(texts)
         ]
         prompt = Step(other, TOKENS[5 * step : 5 * step + 5], outputs=2)
-        found = rig.forward(rows[0], Step(plain, token), rows[1], prompt, rows[2])
+        end = PROMPT if step == 8 else 12 * step + 12
+        part = Step(told, TOKENS[told.used : end], attends=10)
+        found = rig.forward(part, rows[0], Step(plain, token), rows[1], prompt, rows[2])[1:]
         for own, each in zip((found[0], found[2], found[4]), wanted, strict=True):
             assert_close(own, each[step])
         assert_close(found[1][0], of_plain[PROMPT + step])
         assert_close(found[3], of_other[5 * step + 3 : 5 * step + 5])
+    of_told = decode(rig, told, 9, sampler=10)
+    for i in range(9):
+        assert_close(of_told[i], wanted[1][i])
 
 
 # What is not chosen is not read
@@ -296,7 +406,7 @@ def test_pages_that_are_not_chosen_are_not_read(checkpoint: Callable[[str], Path
     assert rig.forward(Step(text, [5], attends=0, attend_step=3))[0].isnan().any()
 
 
-@pytest.mark.parametrize("policy", ["sinks", "tova", "h2o"])
+@pytest.mark.parametrize("policy", ["sinks", "tova", "h2o", "snapkv"])
 def test_tokens_that_were_dropped_are_not_read(
     checkpoint: Callable[[str], Path], policy: str
 ) -> None:
@@ -311,7 +421,7 @@ def test_tokens_that_were_dropped_are_not_read(
             kept = rig.model.samplers.attend_programs._attenders[0].versions[-1].kept
             gone = ~(kept[0] | kept[1]).numpy()
             assert gone.sum() > 50
-            poison(rig, slots[gone].tolist())
+            poison(rig, slots[: len(gone)][gone].tolist())
         return decode(rig, text, 1, first=4)[0]
 
     folder = checkpoint("llama")
@@ -339,7 +449,7 @@ def test_a_context_that_moves(checkpoint: Callable[[str], Path], policy: str) ->
     set_samplers(rig, {0: POLICIES[policy](), 1: POLICIES[policy]()})
     text = begun(rig)
     wanted = decode(rig, text, 12)
-    text.used = PROMPT
+    text = begun(rig, told=1)
     decode(rig, text, 6, sampler=1)
     moved = rig.sequence(200)
     rig.copy(text.slots(0, text.used), moved.slots(0, text.used))
@@ -368,7 +478,7 @@ def test_bounds_follow_keys_that_are_written(checkpoint: Callable[[str], Path]) 
 @pytest.mark.parametrize("policy", ["quest", "h2o", "sinks"])
 def test_masked_slots_are_not_seen(checkpoint: Callable[[str], Path], policy: str) -> None:
     rig = Rig(checkpoint("llama"))
-    set_samplers(rig, {0: POLICIES[policy](), 1: POLICIES[policy]()})
+    set_samplers(rig, {0: POLICIES[policy]()})
     text = begun(rig)
     hidden = [0, 1, 90, 95, 98]
     rig.mask(text, hidden)
@@ -377,7 +487,7 @@ def test_masked_slots_are_not_seen(checkpoint: Callable[[str], Path], policy: st
     text.used -= 1
     with torch.inference_mode():
         rig.model.cache.data[:, [text.slots(i, i + 1)[0] for i in hidden], 1] = 1e3  # values
-    (found,) = rig.forward(Step(text, [7], attends=1, attend_step=1, masked=True))
+    (found,) = rig.forward(Step(text, [7], attends=0, attend_step=1, masked=True))
     assert torch.equal(found, wanted)
 
 
@@ -387,15 +497,25 @@ def test_masked_slots_are_not_seen(checkpoint: Callable[[str], Path], policy: st
 @pytest.mark.parametrize(
     "step",
     [
-        {"tokens": [1, 2], "attends": 0},
-        {"tokens": [1], "attends": 0, "keep": False},
+        {"tokens": [1, 2], "attends": 0, "attend_step": 1},
+        {"tokens": [1], "attends": 0, "attend_step": 1, "keep": False},
         {"tokens": [1], "attends": 3},
+        {"tokens": [1, 2], "attends": 1, "keep": False},
+        {"tokens": [1, 2], "attends": 1, "positions": [101, 100]},
+        {"tokens": [1], "attends": 1, "mask": [2, 1, 100]},
     ],
-    ids=["several inputs", "a key that is not kept", "a sampler without a program"],
+    ids=[
+        "several inputs",
+        "a key that is not kept",
+        "a sampler without a program",
+        "a prompt that is not kept",
+        "a prompt out of order",
+        "a prompt with a mask",
+    ],
 )
 def test_what_no_row_may_be(checkpoint: Callable[[str], Path], step: dict[str, Any]) -> None:
     rig = Rig(checkpoint("llama"))
-    set_samplers(rig, {0: POLICIES["sinks"]()})
+    set_samplers(rig, {0: POLICIES["sinks"](), 1: POLICIES["tova"]()})
     text = begun(rig)
     with pytest.raises(BadBatch, match="attend"):
         rig.forward(Step(text, **step))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from support import reference
 from support.library import Library
+from transformers import AutoTokenizer
 
 from inferlet import watermark
 
@@ -39,6 +40,55 @@ def test_beam_search_finds_what_transformers_finds(library: Library) -> None:
     assert [beam["score"] for beam in found] == pytest.approx(
         wanted.sequences_scores.tolist(), abs=1e-4
     )
+
+
+def in_grammar(library: Library, prompt: str, texts: list[str]) -> tuple[dict[str, float], float]:
+    """The chances of some texts among one another, by `transformers`, over all of their tokens; and
+    that of any of them.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(library.checkpoint)
+    pieces = {i: tokenizer.decode([i]) for i in range(len(tokenizer))}
+    stop = reference.load(library.checkpoint).config.eos_token_id
+    found = dict.fromkeys(texts, 0.0)
+
+    def follow(tokens: list[int], text: str, chance: float) -> None:
+        likely = reference.probabilities(library.checkpoint, tokens).tolist()
+        if text in found:
+            found[text] += chance * likely[stop]
+        for token, piece in pieces.items():
+            longer = text + piece
+            if piece and any(one.startswith(longer) for one in texts):
+                follow([*tokens, token], longer, chance * likely[token])
+
+    follow(library.encode(prompt), "", 1.0)
+    whole = sum(found.values())
+    return {text: chance / whole for text, chance in found.items()}, whole
+
+
+def test_aligned_texts_are_as_likely_as_among_all_of_the_grammar(library: Library) -> None:
+    texts = ["0000", *(f"1{i:03b}" for i in range(8))]
+    prompt, count = "The quick", 2400
+    wanted, share = in_grammar(library, prompt, texts)
+
+    def distance(*flags: str) -> tuple[float, float]:
+        options = {"prompt": prompt, "samples": count, "model_name": "test"}
+        found = json.loads(library.launch("grammar_aligned_decoding", flags, **options).result())
+        newest = found["texts"][count // 4 :]
+        away = sum(abs(newest.count(text) / len(newest) - wanted[text]) for text in texts) / 2
+        return away, found["share"]
+
+    away, learned = distance()
+    assert away < 0.05
+    assert learned == pytest.approx(share, rel=1e-3)
+    plain, unlearned = distance("--masked")
+    assert plain > 0.2
+    assert unlearned > 2 * share
+
+
+def test_texts_that_do_not_end_are_no_texts_of_a_grammar(library: Library) -> None:
+    options = {"ebnf": 'start: "0" | "1" start', "max_tokens": 3, "samples": 40}
+    found = library.run("grammar_aligned_decoding", model_name="test", **options)
+    assert set(found["texts"]) == {"0", "10"}
 
 
 def test_a_text_of_no_tokens_is_empty(library: Library) -> None:

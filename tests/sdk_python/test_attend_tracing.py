@@ -19,10 +19,11 @@ from pie_py.device_programs.program import ProgramFault, program_for, read_progr
 VOCABULARY = 120
 LIBRARY = {
     "quest": attention.quest(2),
+    "quest together": attention.quest(2, together=True),
     "sinks": attention.sinks(2, 3),
     "tova": attention.tova(3),
     "h2o": attention.h2o(2, 2),
-    "snapkv": attention.snapkv(2, window=2, kernel=3),
+    "snapkv": attention.snapkv(4, window=2, kernel=3),
 }
 SCORES = [[1.0, 4.0, 0.0, 0.5], [3.0, 0.0, 1.0, 2.0]]
 WEIGHTS = [[0.1, 0.4, 0.0, 0.05, 0.25, 0.2], [0.3, 0.0, 0.1, 0.1, 0.3, 0.2]]
@@ -32,11 +33,11 @@ def kept(name: str, layer: int = 0, step: int = 1, sharing: int = 1, **state: An
     """What a policy of the library keeps, perhaps by head, by the reference."""
     policy = LIBRARY[name]
     program = read_program(policy.text)
-    given = SCORES if name == "quest" else WEIGHTS
+    given = SCORES if program.uses("scores") else WEIGHTS
     row = AttendRow(given, 6, 4, layer, step, sharing)
     names = {name: value * 6 for name, value in policy.given.items()} | state
     found: list[Any] = run_attend(program, row, names)[0]
-    if name == "quest":
+    if program.uses("scores"):
         return [[i for i, one in enumerate(own) if one] for own in found]
     return [i for i, one in enumerate(found) if one]
 
@@ -59,9 +60,21 @@ def test_what_policies_keep() -> None:
     assert kept("h2o", sums=[0.0, 0.0, 9.0, 9.0, 0.0, 0.0]) == [2, 3, 4, 5]
     assert kept("quest") == [[0, 1, 2, 3]] * 2  # all, of the first layers
     assert kept("quest", layer=2) == [[0, 1], [0, 3]]
-    assert kept("quest", layer=2, sharing=2) == [[0, 1], [0, 1]]
-    assert kept("snapkv") == [0, 1, 2, 3, 4, 5]  # it still watches
-    assert kept("snapkv", step=3, sums=[0.0, 0.0, 5.0, 0.0, 0.0, 0.0]) == [1, 2, 3, 4, 5]
+    assert kept("quest", layer=2, sharing=2) == [[0, 1], [0, 3]]
+    assert kept("quest together", layer=2, sharing=2) == [[0, 1], [0, 1]]
+    # The sums before the last two, 0.4, 0.4, 0.1, 0.15, become 0.4, 0.4, 0.4, 0.15.
+    assert kept("snapkv", step=0) == [0, 1, 4, 5]
+    assert kept("snapkv") == [0, 1, 2, 3, 4, 5]  # what the prompt has dropped stays away
+
+
+def test_how_much_of_a_prompt_a_program_is_told() -> None:
+    windows = {name: read_program(policy.text).window for name, policy in LIBRARY.items()}
+    none = dict.fromkeys(("quest", "quest together", "sinks"))
+    assert windows == {**none, "tova": 1, "h2o": 0, "snapkv": 2}
+    told = {name: policy.told for name, policy in LIBRARY.items() if policy.told}
+    assert told == {"tova": 1, "h2o": device.ALL, "snapkv": 2}
+    needed = {name: read_program(LIBRARY[name].text).prompt_bytes(100, 3, 64) for name in LIBRARY}
+    assert needed == {**dict.fromkeys(none, 0), "tova": 768, "h2o": 1200, "snapkv": 1536}
 
 
 # Mistakes
@@ -127,10 +140,22 @@ def test_a_sampler_has_no_layers() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"state":[],"nodes":[["weights",[],[]]],"token":0,"next":[]}', "stage `sample` has none"),
+        (
+            '{"state":[],"nodes":[["weights",[],[1]]],"token":0,"next":[]}',
+            "stage `sample` has none",
+        ),
         ('{"state":[],"nodes":[["logits",[],[]]],"keep":0,"next":[]}', "stage `attend` has none"),
         ('{"state":[],"nodes":[["iota",[],[-1]]],"keep":0,"next":[]}', "stage `attend` has none"),
         ('{"state":[],"nodes":[["iota",[],[-3]]],"keep":0,"next":[]}', "what is kept is int"),
+        (
+            '{"state":[],"nodes":[["weights",[],[0]],["weights",[],[1]],["lt",[0,1],[]],'
+            '["transpose",[2],[]],["any",[3],[]]],"keep":4,"next":[]}',
+            "weights of two windows",
+        ),
+        (
+            '{"state":[],"nodes":[["weights",[],[1025]]],"keep":0,"next":[]}',
+            r"last 1025 inputs: 0 \(all\) to 1024",
+        ),
         (
             '{"state":[["x",0,[-2]]],"nodes":[["iota",[],[-3]],["lt",[0,0],[]]],"keep":1,"next":[]}',
             r"x is float \[heads\]: one axis at most",

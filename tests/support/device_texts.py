@@ -169,7 +169,7 @@ TEXTS: dict[str, str] = {
 
 def _own(scores: Tensor, state: State) -> Tensor:
     """Operations of the stage `attend` that the library has not."""
-    kept = scores.max() > device.iota(device.HEADS).to_float() * state.share
+    kept = device.shared(scores).max() > device.iota(device.HEADS).to_float() * state.share
     state.reached = state.reached & (device.step() < device.layer())
     pages = device.iota(device.PAGES)
     return (pages == device.tokens() // 16) | (kept.any() & (pages % 2 == 0))

@@ -328,7 +328,7 @@ def attack_programs(rule: str) -> None:
 
 def attack_layers() -> None:
     """Texts of which layers read what a program chooses, as many as there may be."""
-    policies = [attention.h2o(400, 100), attention.quest(8, 0), attention.snapkv(400, 4000)]
+    policies = [attention.h2o(400, 100), attention.quest(8, 0), attention.snapkv(1400, 1000)]
 
     async def text(number: int) -> None:
         context = Context(Model.load(), prefix_cache=False).append([5 + number] * 500)

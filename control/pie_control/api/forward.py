@@ -105,6 +105,7 @@ def enqueue_forward(
             cuts = without_last(cuts, inputs, outputs, observed)
         most = target.scheduler.most_at_once(context + count)
         check_pieces(cuts, count, most, is_kept=room is not None)
+    told = _find_told(target, spans, inputs)
     target.queue.check_room()
     observation = observe(count, context + count) if observe is not None else None
     # Nothing fails from here on.
@@ -113,6 +114,8 @@ def enqueue_forward(
     command = ForwardCommand(
         inputs, pages, used, False, None, [], outputs, rows, adapter, observation, cells, cuts
     )
+    if told is not None:
+        command.attends = told.slot
     target.queue.sees = spans.input_pages, spans.output_pages
     _queue(target, command, room)
     return observation
@@ -131,6 +134,26 @@ def _find_inputs(target: OpenQueue, spans: list[int]) -> list[int]:
         raise ApiError("invalid-argument", "a forward without inputs; give at least one embed")
     _check_written(target.space.embed_pool.written, inputs)
     return inputs
+
+
+def _find_told(target: OpenQueue, spans: ForwardSpans, inputs: list[int]) -> Sampler | None:
+    """The sampler whose program of the stage `attend` is told what the inputs attend to, if any."""
+    handle = target.queue.told
+    if handle is None:
+        return None
+    found = target.space.samplers.before_choice(handle)
+    if found is None:
+        target.queue.told = None  # what comes after its first choice is no prompt
+        return None
+    places = _places(target, inputs)
+    if spans.mask or not spans.output_pages or places != sorted(places):
+        raise ApiError(
+            "unsupported",
+            f"the `attend` program of sampler {handle}, which has yet to choose, is told what this"
+            " forward attends to: that takes output pages, no mask and positions that do not fall;"
+            " run it before the sampler is made",
+        )
+    return found
 
 
 def _find_outputs(target: OpenQueue, spans: ForwardSpans, inputs: list[int]) -> list[int]:

@@ -62,8 +62,9 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     program_bytes = 0 if program is None else program.given_bytes(vocabulary, VERSIONS)
     if attend is not None:
         longest = min(facts.max_position, facts.kv_pages * facts.page_size)
-        state = facts.layers * attend.program.state_bytes(longest, ATTEND_VERSIONS)
-        program_bytes += max(1, state + attend.program.given_bytes(vocabulary))
+        state = attend.program.state_bytes(longest, ATTEND_VERSIONS)
+        state += attend.program.prompt_bytes(longest, facts.heads, facts.head_dim)
+        program_bytes += max(1, facts.layers * state + attend.program.given_bytes(vocabulary))
     cost = FREE if program is None else step_cost(program, vocabulary)
     if attend is not None:
         more = attend_cost(attend.program, vocabulary, facts.layers)
@@ -84,6 +85,8 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         attend=None if attend is None else attend.program,
         cost=cost,
     )
+    if attend is not None and attend.program.window is not None:
+        target.queue.told = handle
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
     command = SetSamplerCommand(sampler, rule.numbers, rule.top_k, seed, bound, attend, pool.freed)
     target.scheduler.enqueue(target.queue, command)

@@ -268,6 +268,8 @@ class CommandQueue:
         self.failure: ApiError | None = None  # why commands fail until the next synchronize
         self.failure_reported = False
         self.failures = 0  # commands that have failed
+        # Handle of a sampler that is told, until it has chosen, what forwards attend to.
+        self.told: int | None = None
         # Spans of the pages of its newest forward or run, for people who look at an instance.
         self.sees: tuple[list[int], ...] = ()
 

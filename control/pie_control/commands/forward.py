@@ -69,7 +69,7 @@ class ForwardCommand(Command):
     sent_slots: Sequence[int] = ()  # of parts that have been sent
     sent_outputs: Sequence[int] = ()  # likewise
     attends: int = NO_SAMPLER  # slot of the sampler whose program chooses what is read
-    attend_step: int = 0  # tokens that it has chosen before
+    attend_step: int = 0  # tokens that it has chosen before; 0: it is told of a prompt
     part_of: ForwardCommand | None = None  # what is left of the forward, if this is a part
     # Seconds that an input took in the newest part of it, and the context of that; 0 before.
     pace: float = 0.0
@@ -146,7 +146,7 @@ class ForwardCommand(Command):
         influence.
         """
         is_plain = self.mask is None and not self.has_masked and self.observation is None
-        is_plain &= self.attends == NO_SAMPLER
+        is_plain &= self.attends == NO_SAMPLER or not self.attend_step  # prompts read all
         if not is_plain or self.output_slots is None:
             # It fills empty slots only: the text that a page is known to hold is still there, and
             # the slots behind it are never counted as part of it.
@@ -222,6 +222,8 @@ class ForwardCommand(Command):
             mask,
             self.adapter,
             cells=count * (columns - left) if columns else 0,
+            attends=self.attends,
+            attend_step=self.attend_step,
         )
         part.is_part, part.part_of = True, self
         part.queue, part.number = self.queue, self.number

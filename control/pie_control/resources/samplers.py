@@ -224,6 +224,11 @@ class Samplers:
                 " already?)",
             ) from None
 
+    def before_choice(self, handle: int) -> Sampler | None:
+        """The sampler behind a handle, unless it has chosen a token or is destroyed."""
+        sampler = self._live.get(handle)
+        return None if sampler is None or sampler.steps else sampler
+
     def free(self, handle: int, defer: Callable[[Callable[[], None]], None]) -> None:
         """Ends the handle at once; the slot comes back when `defer` calls back.
 

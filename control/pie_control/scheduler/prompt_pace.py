@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pie_control.commands.forward import ForwardCommand
+from pie_control.commands.forward import NO_SAMPLER, ForwardCommand
 from pie_control.scheduler.fair_share import Competition
 
 LEAST = 4  # prompts have one in so many of their milliseconds, or as long as the steps take
@@ -133,8 +133,11 @@ class PromptPace:
         whole.pace, whole.pace_at = cost, context
 
     def _costs(self, command: ForwardCommand) -> _Costs:
-        """Rows of a mask cost more, some models' many times as much."""
-        return self._plain if command.mask is None else self._masked
+        """Rows of a mask cost more, some models' many times as much; so do weights that a program
+        is told.
+        """
+        is_plain = command.mask is None and command.attends == NO_SAMPLER
+        return self._plain if is_plain else self._masked
 
 
 def _mean(before: float, new: float) -> float:

@@ -6,7 +6,7 @@ Key-value caches are pruned by it: Heavy-Hitter Oracle (Zhang et al. 2023), Pyra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,12 +124,7 @@ class ObservedAttention(PreparedAttention):
         rows = cache.rows[layer].index_select(0, watched.slots)
         keys = cache.split(rows)[:, 0].float()
         hidden = watched.hidden[options.window]
-        step = max(1, MAX_SCORES // (self._heads * keys.shape[0]))
-        found = torch.zeros(self._heads, keys.shape[0], device=keys.device)
-        for first in range(0, queries.shape[0], step):
-            part = slice(first, first + step)
-            own = queries[part].float()
-            found += probabilities_of(own, keys, hidden[part], options, sinks).sum(1)
+        found = summed_probabilities(queries, keys, hidden.__getitem__, options, sinks)
         match watched.detail:
             case "heads":
                 at = slice(layer * self._heads, (layer + 1) * self._heads)
@@ -139,6 +134,35 @@ class ObservedAttention(PreparedAttention):
             case _:
                 mean = found.mean(0) / len(self._layers)
                 watched.sums[0].index_add_(0, watched.columns, mean)
+
+
+def summed_probabilities(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    hidden: Callable[[slice], torch.Tensor],
+    options: AttentionOptions,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Softmax over the keys, added up over the queries, `[heads, keys]`: block by block, so that
+    memory is bounded.
+
+    Args:
+        queries: `[queries, heads, head_dim]`.
+        keys: `[keys, kv_heads, head_dim]`, float32; consecutive heads share one.
+        hidden: of some of the queries what they do not see, `[queries, keys]`, or of the first keys
+            only if they see none of the others.
+        options: of the layer.
+        sinks: as `probabilities_of` takes them.
+    """
+    count, heads = queries.shape[:2]
+    step = max(1, MAX_SCORES // (heads * len(keys)))
+    found = torch.zeros(heads, len(keys), device=keys.device)
+    for first in range(0, count, step):
+        part = slice(first, first + step)
+        unseen = hidden(part)
+        seen, own = unseen.shape[1], queries[part].float()
+        found[:, :seen] += probabilities_of(own, keys[:seen], unseen, options, sinks).sum(1)
+    return found
 
 
 def probabilities_of(

@@ -10,11 +10,12 @@ import structlog
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.attention.attended import AttendedAttention, Selection
+from pie_inference.attention.attended import AttendedAttention
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.attention.observed import ObservedAttention
 from pie_inference.attention.paging import offsets, ranges
 from pie_inference.attention.sequences import Sequences, describe
+from pie_inference.attention.told import ToldAttention
 from pie_inference.device import DeviceFuture, completed, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import (
@@ -25,6 +26,7 @@ from pie_inference.handlers.base import (
     require_offsets,
 )
 from pie_inference.handlers.pages import clear
+from pie_inference.sampling.attend_programs import AttendStep
 from pie_py.wire.plan import DETAILS, Attention, BatchResult, Clear, Forward, Int32
 
 log = structlog.get_logger("pie.worker")
@@ -165,7 +167,8 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
             attention, batch, sequences, model.cache, shape.heads, shape.attention
         )
     computed = outputs  # rows that the last layer computes to the end
-    if observed is not None and not outputs.size:  # without rows it would not attend at all
+    noted = observed is not None or isinstance(attention, ToldAttention)
+    if noted and not outputs.size:  # without rows it would not attend at all
         computed = np.zeros(1, np.int32)
     every_row = computed.size == batch.inputs.size  # then results are in the order of the layers
     inputs, targets = batch.inputs, batch.outputs
@@ -198,7 +201,9 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
 def _prepared(
     model: ServedModel, batch: Forward, sequences: Sequences, *, ordered: bool
 ) -> PreparedAttention:
-    """The attention of a batch; rows with programs of the stage `attend` have one of their own."""
+    """The attention of a batch; rows with programs of the stage `attend` have one of their own,
+    and before their first token these programs are told of prompts.
+    """
     choosing = batch.attends >= 0
     if not choosing.any():
         return model.attention.prepare(sequences, ordered=ordered)
@@ -209,27 +214,39 @@ def _prepared(
         raise BadBatch("forward: a sampler without a program of the stage `attend`")
     last, heads = len(shape.attention) - 1, (shape.heads, shape.kv_heads)
 
-    def begin(sampler: int, step: int) -> Callable[[int, int], Selection]:
+    def begin(i: int) -> Callable[[int, int], AttendStep]:
+        sampler, step = int(batch.attends[i]), int(batch.attend_steps[i])
         return lambda pages, tokens: programs.begin(sampler, step, heads, pages, tokens, last)
 
-    selections = {
-        i: begin(int(batch.attends[i]), int(batch.attend_steps[i]))
-        for i in np.flatnonzero(choosing).tolist()
-    }
-    inner = None
-    if not choosing.all():
+    is_prompt = choosing & (batch.attend_steps == 0)
+    choosing &= ~is_prompt
+    members = np.flatnonzero(choosing)
+    attention: PreparedAttention | None = None
+    if not members.size:
+        attention = model.attention.prepare(sequences)
+    elif not choosing.all():
         others = part(batch, np.flatnonzero(~choosing))
         positions = model.embeds.positions[others.inputs]
-        inner = model.attention.prepare(describe(others, positions, model.cache))
-    return AttendedAttention(
-        inner,
-        sequences,
-        selections,
-        model.cache,
-        model.key_bounds,
-        shape.attention,
-        model.row_attention,
-    )
+        attention = model.attention.prepare(describe(others, positions, model.cache))
+    if members.size:
+        attention = AttendedAttention(
+            attention,
+            sequences,
+            {i: begin(i) for i in members.tolist()},
+            model.cache,
+            model.key_bounds,
+            shape.attention,
+            model.row_attention,
+        )
+    assert attention is not None
+    prompts = {
+        i: begin(i)
+        for i in np.flatnonzero(is_prompt).tolist()
+        if programs.is_told(int(batch.attends[i]))
+    }
+    if not prompts:
+        return attention
+    return ToldAttention(attention, batch, sequences, prompts, model.cache, shape.attention)
 
 
 def _first_of_another_kind(model: ServedModel, batch: Forward) -> int | None:

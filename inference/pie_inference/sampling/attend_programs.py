@@ -47,6 +47,19 @@ class AttendExecutable(Executable):
             values[number] = action(rows, values)
         return values
 
+    def keeps_all(self, same: list[Any]) -> bool:
+        """Whether all is kept whatever a layer has: one side of an `or` is true in all layers."""
+        waiting = [self.program.token]
+        while waiting:
+            number = waiting.pop()
+            node = self.program.nodes[number]
+            if same[number] is not None:
+                if bool(same[number].all()):
+                    return True
+            elif node.operation == "or":
+                waiting += node.operands
+        return False
+
     def evaluate_layer(self, rows: Any, same: list[Any]) -> list[Any]:
         """The values of nodes in a layer."""
         values = same.copy()
@@ -131,6 +144,7 @@ class _Attender:
         program = bound.program
         self.executable = _executable(program.text, device)
         self.versions: deque[_Version] = deque(maxlen=ATTEND_VERSIONS)
+        self.prompt: object | None = None  # what a prompt's next part needs of those before
         self.given: list[torch.Tensor] = []
         start = 0
         for _, of in program.names:
@@ -142,6 +156,8 @@ class _Attender:
 
     def before(self, step: int) -> _Version:
         """The newest version of the steps before one; those behind it are undone."""
+        if step:
+            self.prompt = None
         while self.versions and self.versions[-1].step >= step:
             self.versions.pop()
         return self.versions[-1] if self.versions else _Version(-1)
@@ -172,10 +188,18 @@ class AttendStep:
         self._layer = 0
         self._given: torch.Tensor | None = None
         self._same: list[Any] | None = None
+        self._is_settled = False  # it reads what was left after the steps before
         self.sizes = {HEADS: heads[0], TOKENS: tokens, PAGES: pages}
         program = attender.executable.program
-        self.wants_weights = program.uses("weights")
+        self.window = program.window
+        self.wants_weights = program.window is not None
         self.wants_scores = program.uses("scores")
+        self.so_far = attender.prompt
+        if self.wants_weights and step and not program.next:
+            # Without state, and if nothing else goes, it need not be told (SnapKV).
+            self._same = self._executable.same(self)
+            self._is_settled = self._executable.keeps_all(self._same)
+            self.wants_weights = not self._is_settled
 
     # What its program is given
 
@@ -203,7 +227,7 @@ class AttendStep:
 
     def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
         """What a layer reads: tokens, or by scores `[heads, pages]` pages, perhaps by head."""
-        return self._run(layer, scores)
+        return self.left(layer) if self._is_settled else self._run(layer, scores)
 
     def left(self, layer: int) -> torch.Tensor:
         """Which tokens a layer still reads after the weights of the steps before: bool."""
@@ -216,6 +240,10 @@ class AttendStep:
         """Takes a layer's weights `[heads, tokens]`, and which tokens were read."""
         self._after.kept[layer] = self._run(layer, weights) & read
         self._end(layer)
+
+    def go_on(self, so_far: object) -> None:
+        """Keeps what later parts of a prompt need, if this one comes to its end."""
+        self.so_far = so_far
 
     def _run(self, layer: int, given: torch.Tensor | None) -> torch.Tensor:
         self._layer = layer
@@ -235,6 +263,7 @@ class AttendStep:
         """After the last layer the step has taken place."""
         if layer == self._last and (self._after.kept or self._after.values):
             self._attender.versions.append(self._after)
+            self._attender.prompt = self.so_far
 
 
 def _of_size(
@@ -272,6 +301,10 @@ class AttendPrograms:
     def has(self, sampler: int) -> bool:
         """Whether a sampler has one."""
         return sampler in self._attenders
+
+    def is_told(self, sampler: int) -> bool:
+        """Whether it takes the weights, so that it is told of prompts."""
+        return self._attenders[sampler].executable.program.window is not None
 
     def begin(
         self, sampler: int, step: int, heads: tuple[int, int], pages: int, tokens: int, last: int

@@ -171,6 +171,7 @@ export class DeviceChoice implements Chooser {
   #beside: Sequence[];
   #guessing: Guessing;
   #attend: Attend | undefined;
+  #told: number; // tokens that have to run for it
   #waiting: number[] = []; // forced tokens that the matcher has consumed
   #run: Run;
   #given: number; // tokens before the first choice
@@ -192,6 +193,7 @@ export class DeviceChoice implements Chooser {
     this.#beside = beside;
     this.#guessing = guessing;
     this.#attend = attend;
+    this.#told = attend?.told ?? 0;
     this.#run = new Run(sequence);
     this.#given = sequence.knownTokens().length;
     try {
@@ -274,7 +276,9 @@ export class DeviceChoice implements Chooser {
       this.#run.undone = false;
       if (this.#sampler.counts) this.#renew();
     }
-    return this.#sequence.outputEmbed();
+    const embed = await this.#sequence.outputEmbed(this.#told);
+    this.#told = 0;
+    return embed;
   }
 
   /** The future of the next token, after all that is pending has been queued. */

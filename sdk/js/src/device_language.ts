@@ -72,7 +72,7 @@ export const OPERATIONS: Record<string, Operation> = {
   matvec: { rule: "own", takes: "f", gives: "", operands: 2, attributes: 0 },
   random: { rule: "own", takes: "i", gives: "f", operands: 1, attributes: 1 },
   exponential: { rule: "own", takes: "i", gives: "f", operands: 1, attributes: 1 },
-  weights: { rule: "own", takes: "", gives: "f", operands: 0, attributes: 0 },
+  weights: { rule: "own", takes: "", gives: "f", operands: 0, attributes: 1 },
   scores: { rule: "own", takes: "", gives: "f", operands: 0, attributes: 0 },
   tokens: { rule: "own", takes: "", gives: "i", operands: 0, attributes: 0 },
   layer: { rule: "own", takes: "", gives: "i", operands: 0, attributes: 0 },

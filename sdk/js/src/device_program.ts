@@ -661,6 +661,8 @@ export class Attend {
   constructor(
     readonly text: string,
     readonly given: Readonly<Record<string, Given>>,
+    /** Last inputs of a prompt whose weights it takes. */
+    readonly told = 0,
   ) {}
 
   /** The parameter `attend` of `raw.createSampler`. */
@@ -701,11 +703,16 @@ export type AttendProgram = (given?: Record<string, Given | PerToken>) => Attend
  * which tokens the layer still reads in the steps that follow, bool `[tokens]`, and what it drops does
  * not come back. Neither: it returns which tokens a layer reads. Beside them, `state`. The newest
  * token is always read.
+ *
+ * A prompt reads all. With `weights` the program is called for it, too, once in each layer, as `step()`
+ * is 0: they are then those of the prompt's last `window` inputs, added up; with 0, of all. Tokens
+ * among these that have run before run again.
  */
-export function attend(make: (given: Attended) => Tensor): AttendProgram {
+export function attend(make: (given: Attended) => Tensor, { window = 1 } = {}): AttendProgram {
   return (values = {}) => {
     const types: Record<string, Type> = {};
     const sent: Record<string, Given> = {};
+    let told = 0;
     for (const [name, value] of Object.entries(values)) {
       const each = value instanceof PerToken;
       sent[name] = each ? [value.value] : value;
@@ -715,7 +722,8 @@ export function attend(make: (given: Attended) => Tensor): AttendProgram {
       let axis = TOKENS;
       const kept = make({
         get weights() {
-          return made.add("weights", [], []);
+          told = window || Infinity;
+          return made.add("weights", [], [window]);
         },
         get scores() {
           axis = PAGES;
@@ -727,7 +735,7 @@ export function attend(make: (given: Attended) => Tensor): AttendProgram {
       check(kept, { kind: BOOL, shape: byHead ? [HEADS, axis] : [axis] }, "what is kept is");
       return made.finish(kept, changed, "keep").text;
     });
-    return new Attend(text, sent);
+    return new Attend(text, sent, told);
   };
 }
 

@@ -71,15 +71,19 @@ export class Sequence {
     return this.tokens.length + this.pending.length;
   }
 
-  /** Runs what is pending; the embed of the hidden state after it. */
-  async outputEmbed(): Promise<number> {
+  /**
+   * Runs what is pending; the embed of the hidden state after it. As many of the last tokens as `told`
+   * are among that, for a program is told what they attend to.
+   */
+  async outputEmbed(told = 0): Promise<number> {
     this.retract();
+    if (told > this.pending.length) this.#runAgain(Math.max(0, this.length - told));
     if (!this.pending.length && !this.hasHidden) this.rerunLast(this.tokens.length);
     if (this.pending.length === 1) {
       this.forward(this.pending, true);
       this.pending = []; // only now: if that fails, the token still waits
     } else {
-      await this.submit();
+      await this.submit(told);
     }
     if (!this.hasHidden) {
       throw new RangeError("nothing to continue from: fill something into the context first");
@@ -93,10 +97,14 @@ export class Sequence {
     return new Distribution(...(await this.outcome(future, raw.takeDist)));
   }
 
-  /** Queues what is pending, in chunks that the model and the embed pool can take. */
-  async submit(): Promise<void> {
+  /**
+   * Queues what is pending, in chunks that the model and the embed pool can take. As many of the last
+   * tokens as `told` are not looked for in the prefix cache.
+   */
+  async submit(told = 0): Promise<void> {
     if (this.prefixCache && !this.shift && !this.pages.addresses.length && this.pending.length) {
-      await this.#findPrefix();
+      // The last token has to run in any case: that gives its hidden state.
+      await this.#findPrefix(Math.max(0, this.pending.length - Math.max(told, 1)));
     }
     let most = this.model.maxBatchTokens;
     while (this.pending.length) {
@@ -252,10 +260,11 @@ export class Sequence {
   }
 
   /** Begins the empty sequence with shared pages that hold the first of the pending tokens. */
-  async #findPrefix(): Promise<void> {
+  async #findPrefix(count: number): Promise<void> {
     if (this.#released) throw new Error("the context is released");
     for (;;) {
-      const [found, other] = raw.matchPrefix(this.queue, this.adapter ?? "", this.pending.slice(0, -1));
+      const wanted = this.pending.slice(0, count);
+      const [found, other] = raw.matchPrefix(this.queue, this.adapter ?? "", wanted);
       if (other) {
         await ready(other); // another inferlet computes more of it at this moment
         raw.take(other);
@@ -358,6 +367,22 @@ export class Sequence {
     if (!length || this.tokens[length - 1] === UNKNOWN) return;
     this.pending = [this.tokens[length - 1]];
     this.setLength(length - 1);
+  }
+
+  /** Has the tokens in the pages from place `first` on run again. */
+  #runAgain(first: number): void {
+    const again = this.tokens.slice(first);
+    const moved = this.shift !== 0 || [...this.hidden].some((place) => place >= first);
+    if (again.includes(UNKNOWN) || (again.length > 1 && moved)) {
+      throw new RangeError(
+        `\`attend\` is told what the last tokens of the context attend to, ${again.length} of them` +
+          " have run before, and they can't run again: there is an image among them, or a part that was" +
+          " opened, hidden or given up; generate before that",
+      );
+    }
+    if (!again.length) return;
+    this.setLength(first);
+    this.pending.unshift(...again);
   }
 
   /** Forgets the tokens in the pages from `length` on. */

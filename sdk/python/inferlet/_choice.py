@@ -261,6 +261,7 @@ class DeviceChoice:
         "_run",
         "_sampler",
         "_sequence",
+        "_told",
         "_waiting",
     )
 
@@ -289,6 +290,7 @@ class DeviceChoice:
         self._forced = forced
         self._guessing = guessing
         self._attend = attend
+        self._told = 0 if attend is None else attend.told  # tokens that have to run for it
         self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
         self._lost = False  # the matcher may have consumed a token that was not seen here
         self._run = Run(sequence, sampler.explain)
@@ -380,7 +382,9 @@ class DeviceChoice:
             self._run.undone = False
             if self._counts:
                 self._renew()
-        return await self._sequence.output_embed()
+        embed = await self._sequence.output_embed(self._told)
+        self._told = 0
+        return embed
 
     async def _queue_choice(self) -> int:
         """The future of the next token, after all that is pending has been queued."""

@@ -22,6 +22,7 @@ SIZES = {VOCABULARY: "vocabulary", HEADS: "heads", TOKENS: "tokens", PAGES: "pag
 MOST_AXES = 2
 MOST_NEWEST = 4096  # tokens that a program looks back at
 MOST_BESIDE = 2  # contexts beside its own whose logits a program reads
+MOST_WINDOW = 1024  # last inputs of a prompt whose weights are added, unless those of all are
 
 
 class Kind(IntEnum):
@@ -178,7 +179,8 @@ OPERATIONS: dict[str, Operation] = {
 # What a program of the stage `attend` is given, instead of what is about the text.
 ATTEND: dict[str, Operation] = {
     "weights": _own("", "f", 0, "What the layer has just given each token, `[heads, tokens]`: 0 for"
-                    " those that were not read.", 0),
+                    " those that were not read. Of a prompt what its last `window` inputs gave,"
+                    " added up; with 0, all of them.", 0, "window"),
     "scores": _own("", "f", 4, "The largest product of the query with a key that a page can have,"
                    " `[heads, pages]`, by the least and largest numbers of its keys; of the newest"
                    " page, which is read in any case, minus infinity.", 0),
@@ -274,8 +276,14 @@ def _own_type(name: str, kind: Kind, operands: Sequence[Type], attributes: tuple
     match name, operands, attributes:
         case "logits" | "counts" | "given", _, _:
             return Type(kind, (VOCABULARY,))
-        case "weights" | "scores", _, _:
-            return Type(kind, (HEADS, TOKENS if name == "weights" else PAGES))
+        case "scores", _, _:
+            return Type(kind, (HEADS, PAGES))
+        case "weights", _, [window]:
+            if not 0 <= window <= MOST_WINDOW:
+                raise Mistake(
+                    f"weights of a prompt's last {window} inputs: 0 (all) to {MOST_WINDOW}"
+                )
+            return Type(kind, (HEADS, TOKENS))
         case "shared", [value], _:
             if len(value.shape) != MOST_AXES or value.shape[0] != HEADS:
                 raise Mistake(f"shared takes heads as its first axis, not {value}")

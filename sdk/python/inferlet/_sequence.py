@@ -120,21 +120,28 @@ class Sequence:
 
     # Running tokens
 
-    async def output_embed(self) -> int:
+    async def output_embed(self, told: int = 0) -> int:
         """Runs what is pending; the embed of the hidden state after it.
 
+        Args:
+            told: how many of the last tokens have to be among that, for a program is told what they
+                attend to.
+
         Raises:
-            ValueError: there is nothing to continue from, or the context is released.
+            ValueError: there is nothing to continue from, the context is released, or those tokens
+                can't run again.
             PieError: `out-of-resources` and others of the server.
         """
         self.retract()
+        if told > len(self.pending):
+            self._run_again(max(0, len(self) - told))
         if not self.pending and not self.has_hidden:
             self.rerun_last(len(self.tokens))
         if len(self.pending) == 1:
             self.forward(self.pending, output=True)
             self.pending = []  # only now: if that fails, the token still waits
         else:
-            await self.submit()
+            await self.submit(told)
         if not self.has_hidden:
             raise ValueError("nothing to continue from: fill something into the context first")
         return self.embed[0]
@@ -144,14 +151,16 @@ class Sequence:
         future = raw.get_next_dist(self.queue, await self.output_embed(), k)
         return Distribution(*await self.outcome(future, raw.take_dist))
 
-    async def submit(self) -> None:
-        """Queues what is pending, in chunks that the model and the embed pool can take.
+    async def submit(self, told: int = 0) -> None:
+        """Queues what is pending, in chunks that the model and the embed pool can take. As many of
+        the last tokens as `told` are not looked for in the prefix cache.
 
         Raises:
             PieError: `out-of-resources` and others; what was not queued is still pending.
         """
         if self.prefix_cache and not (self.shift or self.pages.addresses) and self.pending:
-            await self._find_prefix()
+            # The last token has to run in any case: that gives its hidden state.
+            await self._find_prefix(max(0, len(self.pending) - max(told, 1)))
         most = self.model.max_batch_tokens
         while self.pending:
             chunk = self.pending[:most]
@@ -314,13 +323,14 @@ class Sequence:
 
     # The prefix cache
 
-    async def _find_prefix(self) -> None:
-        """Begins the empty sequence with shared pages that hold the first of the pending tokens."""
+    async def _find_prefix(self, count: int) -> None:
+        """Begins the empty sequence with shared pages that hold some of the first `count` pending
+        tokens.
+        """
         if self._released:
             raise ValueError("the context is released")
         adapter = self.adapter or ""
-        # The last token has to run in any case: that gives its hidden state.
-        while (found := raw.match_prefix(self.queue, adapter, self.pending[:-1]))[1]:
+        while (found := raw.match_prefix(self.queue, adapter, self.pending[:count]))[1]:
             # Another inferlet computes more of it at this moment.
             await ready(found[1])
             raw.take(found[1])
@@ -423,6 +433,24 @@ class Sequence:
         if length and self.tokens[length - 1] != UNKNOWN:
             self.pending = [self.tokens[length - 1]]
             self.set_length(length - 1)
+
+    def _run_again(self, first: int) -> None:
+        """Has the tokens in the pages from place `first` on run again.
+
+        Raises:
+            ValueError: one is not known, is hidden, or may stand at another position.
+        """
+        again = self.tokens[first:]
+        moved = self.shift or any(place >= first for place in self.hidden)
+        if UNKNOWN in again or (len(again) > 1 and moved):
+            raise ValueError(
+                f"`attend` is told what the last tokens of the context attend to, {len(again)} of"
+                " them have run before, and they can't run again: there is an image among them, or"
+                " a part that was opened, hidden or given up; generate before that"
+            )
+        if again:
+            self.set_length(first)
+            self.pending[:0] = again
 
     def set_length(self, length: int) -> None:
         """Forgets the tokens in the pages from `length` on."""

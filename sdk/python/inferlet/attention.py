@@ -2,7 +2,8 @@
 `context.generate(attend=attention.quest(pages=64))`.
 
 Each is a short program of `device.attend`, to be read, changed, or put together with others. What
-is not kept is not read. They act from the second generated token on: prompts are read in full.
+is not kept is not read. Prompts are read in full, and tell those that ask for it what they attend
+to.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ def sinks(first: int = 4, window: int = 1020) -> Attend:
     return program()
 
 
-def quest(pages: int, full_layers: int = 2, *, by_head: bool = False) -> Attend:
+def quest(pages: int, full_layers: int = 2, *, together: bool = False) -> Attend:
     """In each layer but the first, for each head the pages that its query can have the largest
-    weights in (Tang et al., Quest, 2024). Heads that share keys choose together, what is likely for
-    one of them; or, `by_head`, each for itself, and they read what one of them reads.
+    weights in (Tang et al., Quest, 2024). Heads that share keys read what one of them chooses; or
+    they choose `together`, what is likely for one of them, and read as many pages as one.
     """
 
     @attend
     def program(scores: Tensor) -> Tensor:
         behind = maximum(iota(PAGES).max() + 1 - pages, 0)
-        likely = scores if by_head else shared(scores.log_softmax())
+        likely = shared(scores.log_softmax()) if together else scores
         least = likely.sort().transpose()[behind]
         return (likely >= least.reshape(HEADS, 1)) | (layer() < full_layers)
 
@@ -69,11 +70,11 @@ def tova(budget: int) -> Attend:
 
 
 def h2o(heavy: int, recent: int) -> Attend:
-    """The newest tokens, and of the others those with the largest sums of weights (Zhang et al.,
-    Heavy-Hitter Oracle, 2023); sums begin with the generation.
+    """The newest tokens, and of the others those with the largest sums of weights, those that the
+    prompt's tokens give among them (Zhang et al., Heavy-Hitter Oracle, 2023).
     """
 
-    @attend
+    @attend(window=0)
     def program(weights: Tensor, state: State) -> Tensor:
         state.sums += weights.transpose().sum()
         place = iota(TOKENS)
@@ -84,23 +85,25 @@ def h2o(heavy: int, recent: int) -> Attend:
 
 
 def snapkv(budget: int, window: int = 32, kernel: int = 7) -> Attend:
-    """The tokens of the prompt that some generated ones give the largest weights, with those around
-    them, and all generated ones (Li et al., SnapKV, 2024, which takes the prompt's last tokens for
-    that). Until `window` tokens are generated all is read.
+    """The prompt's last tokens, `window` of them, the tokens before that these give the largest
+    weights, with those around them, `budget` of the prompt together, and all generated ones (Li et
+    al., SnapKV, 2024; for all heads of a layer the same).
     """
 
-    @attend
-    def program(weights: Tensor, state: State) -> Tensor:
-        state.sums += where(step() <= window, weights.transpose().sum(), 0.0)
-        place, pooled = iota(TOKENS), state.sums
+    @attend(window=window)
+    def program(weights: Tensor) -> Tensor:
+        place = iota(TOKENS)
+        newest = place >= tokens() - window
+        given = where(newest, 0.0, weights.transpose().sum())
+        pooled = given
         for distance in range(1, kernel // 2 + 1):
             for other in (place - distance, place + distance):
-                pooled = maximum(pooled, state.sums[other])
-        generated = place >= tokens() - step()
-        best = where(generated, -1.0, pooled).top(budget)
-        return generated | _at(place, best) | (step() < window)
+                pooled = maximum(pooled, given[other])
+        best = where(newest, -1.0, pooled).top(max(1, budget - window))
+        # Once the prompt is over, what it has dropped stays away, and nothing else goes.
+        return newest | _at(place, best) | (step() > 0)
 
-    return program(sums=per_token(0.0))
+    return program()
 
 
 def _at(place: Tensor, kept: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, NoReturn, TypeAlias, overload
 
 from inferlet._device_language import (
     ATTEND,
@@ -653,6 +654,8 @@ def program(function: Callable[..., Tensor]) -> DeviceProgram:
 
 # The stage `attend`
 
+ALL = 1 << 30  # tokens, more than a context has
+
 
 @dataclass(frozen=True, slots=True)
 class Attend:
@@ -660,6 +663,7 @@ class Attend:
 
     text: str
     given: dict[str, Any]
+    told: int = 0  # last inputs of a prompt whose weights it takes
 
     def to_dict(self) -> dict[str, Any]:
         """The parameter `attend` of `raw.create_sampler`."""
@@ -681,13 +685,14 @@ def per_token(value: float | bool) -> PerToken:
 class AttendProgram:
     """A function that chooses what layers read; made by `attend`."""
 
-    def __init__(self, function: Callable[..., Tensor]) -> None:
+    def __init__(self, function: Callable[..., Tensor], window: int = 1) -> None:
         """Nothing is recorded yet."""
         self.function = function
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", "program")
         code = function.__code__
         self._names = code.co_varnames[: code.co_argcount]
+        self._window = window
         wrong = set(self._names) - {"weights", "scores", "state"}
         if wrong or {"weights", "scores"} <= set(self._names):
             raise Mistake(
@@ -710,13 +715,16 @@ class AttendProgram:
                 )
             else:
                 types[name], sent[name] = _type_of(name, value), value
-        return Attend(self._record(types), sent)
+        told = (self._window or ALL) if "weights" in self._names else 0
+        return Attend(self._record(types), sent, told)
 
     def _record(self, types: dict[str, Type]) -> str:
         with _recorded(self.__name__, types, attends=True) as recording:
             state = State(recording)
+            numbers = {"weights": (self._window,)}
             inputs = [
-                state if name == "state" else recording.add(name, (), ()) for name in self._names
+                state if name == "state" else recording.add(name, (), numbers.get(name, ()))
+                for name in self._names
             ]
             kept = self.function(*inputs)
             axis = PAGES if "scores" in self._names else TOKENS
@@ -727,7 +735,17 @@ class AttendProgram:
             return recording.finish(kept, state._kept(), "keep").text
 
 
-def attend(function: Callable[..., Tensor]) -> AttendProgram:
+@overload
+def attend(function: Callable[..., Tensor], *, window: int = 1) -> AttendProgram: ...
+
+
+@overload
+def attend(*, window: int = 1) -> Callable[[Callable[..., Tensor]], AttendProgram]: ...
+
+
+def attend(
+    function: Callable[..., Tensor] | None = None, *, window: int = 1
+) -> AttendProgram | Callable[[Callable[..., Tensor]], AttendProgram]:
     """Makes a program of the stage `attend`: called once for each layer and generated token.
 
     Its parameters say what it is given. `scores`, float `[heads, pages]`: the largest product of
@@ -737,8 +755,14 @@ def attend(function: Callable[..., Tensor]) -> AttendProgram:
     tokens the layer still reads in the steps that follow, bool `[tokens]`, and what it drops does
     not come back. Neither: it returns which tokens a layer reads. Beside them, `state`. The newest
     token is always read.
+
+    A prompt reads all. With `weights` the program is called for it, too, once in each layer, as
+    `step()` is 0: they are then those of the prompt's last `window` inputs, added up; with 0, of
+    all. Tokens among these that have run before run again.
     """
-    return AttendProgram(function)
+    if function is None:
+        return partial(AttendProgram, window=window)
+    return AttendProgram(function, window)
 
 
 @contextmanager

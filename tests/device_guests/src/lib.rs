@@ -274,7 +274,8 @@ async fn undone() -> Result<String> {
 
 fn attend_texts() -> Result<String> {
     let own = device::attend(|state| {
-        let kept = device::scores().max().gt(device::iota(HEADS).to_float() * state.get("share"));
+        let most = device::shared(device::scores()).max();
+        let kept = most.gt(device::iota(HEADS).to_float() * state.get("share"));
         state.set("reached", state.get("reached") & device::step().lt(device::layer()));
         let pages = device::iota(PAGES);
         pages.eq(device::tokens().floordiv(16)) | kept.any() & (pages % 2).eq(0)

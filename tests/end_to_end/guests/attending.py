@@ -23,6 +23,18 @@ async def text(model, prompt, attend, sampler=None):
     return await ctx.generate(sampler, **options).collect_tokens()
 
 
+async def flushed(model, prompt):
+    """Texts of which the prompt has run before: what programs are told of it runs again."""
+    found = {}
+    for name in ("h2o", "snapkv", "tova"):
+        ctx = Context(model)
+        ctx.append(prompt)
+        await ctx.flush()
+        generator = ctx.generate(max_tokens=TOKENS, stop=[], attend=POLICIES[name])
+        found[name] = await generator.collect_tokens()
+    return found
+
+
 async def forked(model, prompt):
     """Two forks of one context, each with its own program, and the context that goes on."""
     ctx = Context(model)
@@ -59,7 +71,7 @@ def refusal(queue, attend):
     return "none"
 
 
-def refusals(model):
+async def refusals(model):
     ctx = Context(model)
     queue = ctx.queue
     sinks, quest = attention.sinks().to_dict(), attention.quest(2).to_dict()
@@ -76,12 +88,19 @@ def refusals(model):
         refusal(queue, {**sinks, "given": {"x": 1}}),
         refusal(queue, {"program": tokens.text}),
         refusal(queue, {**sinks, "seed": 1}),
-        refusal(queue, {"program": quest["program"].replace("scores", "weights")}),
+        refusal(queue, {"program": quest["program"].replace('"scores",[],[]', '"weights",[],[1]')}),
         refusal(queue, wide().to_dict()),
     ]
     try:
         raw.create_sampler(queue, json.dumps(sinks))
     except PieError as error:
+        found.append(str(error))
+    ctx.append(list(range(5, 25)))
+    await ctx.flush()
+    ctx.hide(6, 8)
+    try:
+        await ctx.generate(attend=POLICIES["h2o"], max_tokens=3).collect_tokens()
+    except ValueError as error:
         found.append(str(error))
     for options in ({"run_ahead": False}, {"choose": lambda tokens, chances: tokens[0]}):
         try:
@@ -95,7 +114,7 @@ async def main(args):
     mode, prompt = args[0], json.loads(args[1])
     model = Model.load()
     if mode == "refused":
-        return json.dumps(refusals(model))
+        return json.dumps(await refusals(model))
     alone = {name: await text(model, prompt, attend) for name, attend in POLICIES.items()}
     drawing = DeviceSampler(temperature=0.7, seed=3)
     drawn = [await text(model, prompt, POLICIES["quest"], drawing) for _ in range(2)]
@@ -110,6 +129,7 @@ async def main(args):
                 )
             ),
             "drawn": drawn,
+            "flushed": await flushed(model, prompt),
             "forked": await forked(model, prompt),
             "parts": await read_in_parts(model, prompt),
         }

@@ -124,7 +124,7 @@ const filters: Record<string, Rule> = {
   with_at: (logits, state) => logits.withAt(state.k, state.p).withAt(7, 0),
 };
 const own = device.attend(({ scores, state }) => {
-  const kept = scores.max().gt(device.iota(device.HEADS).toFloat().mul(state.share));
+  const kept = device.shared(scores).max().gt(device.iota(device.HEADS).toFloat().mul(state.share));
   state.reached = state.reached.and(device.step().lt(device.layer()));
   const pages = device.iota(device.PAGES);
   return pages.eq(device.tokens().floordiv(16)).or(kept.any().and(pages.mod(2).eq(0)));

@@ -1057,7 +1057,8 @@ def forward(
     Errors: `invalid-handle`, `invalid-argument`, `page-full` (too little room), `immutable`,
     `limit-exceeded` (more inputs than `max_batch_tokens`, or more than 512 by default that can
     only run at once, such as those of a forward without output pages; a mask of over 262144
-    numbers or 2^28 cells; too many queued commands).
+    numbers or 2^28 cells; too many queued commands), `unsupported` (a sampler's `attend` program
+    is told of it, and it has a mask, no output pages, or positions that fall).
     """
     try:
         _forward.forward(
@@ -1553,7 +1554,8 @@ def create_sampler(queue: int, parameters: str) -> int:
     Beside all of that, `attend` is a device program of the stage of this name, an object of
     `program` and `given`: it chooses, layer by layer, what the forwards of `step` and of runs of
     this sampler read of their context. It is `unsupported` by models without keys or weights of
-    heads.
+    heads. One that takes weights is also told those of its prompt: of the forwards of this queue
+    from here up to the sampler's first choice, which read all that they may.
     Errors: `invalid-handle`, `invalid-argument`, `unsupported`, `limit-exceeded`,
     `out-of-resources`.
     """

@@ -2,12 +2,12 @@
 //! `context.generate(sampler).attend(&attention::quest(64, 2)?)`.
 //!
 //! Each is a short program of [`device::attend`](crate::device::attend), to be read, changed, or
-//! put together with others. What is not kept is not read. They act from the second generated token
-//! on: prompts are read in full.
+//! put together with others. What is not kept is not read. Prompts are read in full, and tell those
+//! that ask for it what they attend to.
 
 use crate::device::{
-    attend, iota, layer, maximum, per_token, scores, shared, step, tokens, weights, where_, Attend,
-    Tensor, HEADS, PAGES, TOKENS,
+    attend, iota, layer, maximum, per_token, scores, step, tokens, weights, weights_of, where_,
+    Attend, Tensor, HEADS, PAGES, TOKENS,
 };
 use crate::error::Result;
 
@@ -22,12 +22,12 @@ pub fn sinks(first: i64, window: i64) -> Result<Attend> {
 }
 
 /// In each layer but the first, for each head the pages that its query can have the largest weights
-/// in (Tang et al., Quest, 2024, with 2 full layers). Heads that share keys choose together, what is
-/// likely for one of them.
+/// in (Tang et al., Quest, 2024, with 2 full layers). Heads that share keys read what one of them
+/// chooses.
 pub fn quest(pages: i64, full_layers: i64) -> Result<Attend> {
     let program = attend(|_| {
         let behind = maximum(iota(PAGES).max() + 1 - pages, 0);
-        let likely = shared(scores().log_softmax());
+        let likely = scores();
         let least = likely.sort().transpose().at(behind);
         likely.ge(least.reshape(&[HEADS, 1])) | layer().lt(full_layers)
     });
@@ -40,11 +40,11 @@ pub fn tova(budget: i64) -> Result<Attend> {
     attend(|_| at(iota(TOKENS), weights().transpose().sum().top(budget))).with(())
 }
 
-/// The newest tokens, and of the others those with the largest sums of weights (Zhang et al.,
-/// Heavy-Hitter Oracle, 2023); sums begin with the generation.
+/// The newest tokens, and of the others those with the largest sums of weights, those that the
+/// prompt's tokens give among them (Zhang et al., Heavy-Hitter Oracle, 2023).
 pub fn h2o(heavy: i64, recent: i64) -> Result<Attend> {
     let program = attend(|state| {
-        state.set("sums", state.get("sums") + weights().transpose().sum());
+        state.set("sums", state.get("sums") + weights_of(0).transpose().sum());
         let place = iota(TOKENS);
         let newest = place.ge(tokens() - recent);
         newest | at(place, where_(newest, -1.0, state.get("sums")).top(heavy))
@@ -52,27 +52,25 @@ pub fn h2o(heavy: i64, recent: i64) -> Result<Attend> {
     program.with([("sums", per_token(0.0))])
 }
 
-/// The tokens of the prompt that some generated ones give the largest weights, with those around
-/// them, and all generated ones (Li et al., SnapKV, 2024, which takes the prompt's last tokens for
-/// that); a window of 32 and a kernel of 7 are usual. Until `window` tokens are generated all is
-/// read.
+/// The prompt's last tokens, `window` of them, the tokens before that these give the largest weights,
+/// with those around them, `budget` of the prompt together, and all generated ones (Li et al., SnapKV,
+/// 2024; for all heads of a layer the same). A window of 32 and a kernel of 7 are usual.
 pub fn snapkv(budget: i64, window: i64, kernel: i64) -> Result<Attend> {
-    let program = attend(|state| {
-        let given = where_(step().le(window), weights().transpose().sum(), 0.0);
-        let sums = state.get("sums") + given;
-        state.set("sums", sums);
+    let program = attend(|_| {
         let place = iota(TOKENS);
-        let mut pooled = sums;
+        let newest = place.ge(tokens() - window);
+        let given = where_(newest, 0.0, weights_of(window).transpose().sum());
+        let mut pooled = given;
         for distance in 1..=kernel / 2 {
             for other in [place - distance, place + distance] {
-                pooled = maximum(pooled, sums.at(other));
+                pooled = maximum(pooled, given.at(other));
             }
         }
-        let generated = place.ge(tokens() - step());
-        let best = where_(generated, -1.0, pooled).top(budget);
-        generated | at(place, best) | step().lt(window)
+        let best = where_(newest, -1.0, pooled).top((budget - window).max(1));
+        // Once the prompt is over, what it has dropped stays away, and nothing else goes.
+        newest | at(place, best) | step().gt(0)
     });
-    program.with([("sums", per_token(0.0))])
+    program.with(())
 }
 
 /// True at some places.

@@ -85,6 +85,8 @@ pub(crate) struct Choice {
     pub forced: bool,
     /// A program that chooses what layers read, as the contract wants it.
     pub attend: Option<String>,
+    /// Last tokens that have to run for that program, which is told what they attend to.
+    pub told: usize,
     /// The run under way, or the last one.
     run: Option<RunHold>,
     made: Option<Made>,
@@ -116,6 +118,7 @@ impl Choice {
             grammar: None,
             forced: true,
             attend: None,
+            told: 0,
             run: None,
             made: None,
         }
@@ -134,6 +137,7 @@ impl Choice {
             grammar: None,
             forced: true,
             attend: None,
+            told: 0,
             run: None,
             made: None,
         }
@@ -193,7 +197,7 @@ impl Choice {
         let (sampler, embed) = self.queue_input(context).await?;
         for other in beside.iter_mut() {
             other.retract()?;
-            let hidden = other.output_embed().await?;
+            let hidden = other.output_embed(0).await?;
             sample::mix_logits(other.queue(), hidden, context.queue(), sampler)?;
         }
         let Some(made) = &self.made else {
@@ -231,7 +235,8 @@ impl Choice {
                 self.make(context, None, made.given)?;
             }
         }
-        let embed = context.output_embed().await?;
+        let embed = context.output_embed(self.told).await?;
+        self.told = 0;
         Ok((self.made.as_ref().map_or(0, |made| made.sampler), embed))
     }
 

@@ -187,7 +187,7 @@ impl Context {
     pub async fn flush(&mut self) -> Result {
         self.retract()?;
         self.render()?;
-        self.submit().await?;
+        self.submit(0).await?;
         self.synchronize().await
     }
 

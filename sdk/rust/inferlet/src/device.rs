@@ -320,7 +320,14 @@ pub fn shared(values: Tensor) -> Tensor {
 /// What the layer has just given each token, float `[heads, tokens]`; of the stage `attend`.
 #[track_caller]
 pub fn weights() -> Tensor {
-    record("weights", &[], &[])
+    weights_of(1)
+}
+
+/// As [`weights`]; of a prompt those of its last `window` inputs, added up, or of all with 0. Tokens
+/// among these that have run before run again.
+#[track_caller]
+pub fn weights_of(window: i64) -> Tensor {
+    record("weights", &[], &[window])
 }
 
 /// The largest product of the query with a key that each page can have, float `[heads, pages]`; of
@@ -478,6 +485,9 @@ pub struct AttendProgram<F>(F);
 /// reads, bool `[pages]`. After [`weights`] it returns which tokens the layer still reads in the
 /// steps that follow, bool `[tokens]`, and what it drops does not come back. Without either it
 /// returns which tokens a layer reads. The newest token is always read.
+///
+/// A prompt reads all. With weights the function is called for it, too, once in each layer, as
+/// [`step`] is 0: they are then those of the prompt's last input, or inputs, see [`weights_of`].
 pub fn attend<F: Fn(&mut State) -> Tensor>(function: F) -> AttendProgram<F> {
     AttendProgram(function)
 }
@@ -489,7 +499,7 @@ impl<F: Fn(&mut State) -> Tensor> AttendProgram<F> {
     pub fn with(&self, values: impl Into<Values>) -> Result<Attend> {
         let values = values.into();
         match recorded(values.types()?, Stage::Attend, || (self.0)(&mut State(()))) {
-            Ok(recorded) => Attend::new(recorded.text, &values),
+            Ok(recorded) => Attend::new(recorded.text, recorded.told, &values),
             Err(mistake) => invalid(mistake),
         }
     }

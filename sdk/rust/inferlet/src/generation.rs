@@ -120,6 +120,7 @@ impl<'a> Generator<'a> {
         self.choose_on_device();
         if let Some(device) = &mut self.device {
             device.attend = Some(attend.to_json().into());
+            device.told = attend.told();
         }
         self
     }
@@ -169,6 +170,7 @@ impl<'a> Generator<'a> {
             device.grammar = old.grammar;
             device.forced = old.forced;
             device.attend = old.attend;
+            device.told = old.told;
         }
         self.device = Some(device);
         self

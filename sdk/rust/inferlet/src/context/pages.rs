@@ -89,6 +89,28 @@ impl Context {
         Ok(())
     }
 
+    /// Has the tokens in the pages from place `first` on run again.
+    pub(super) fn run_again(&mut self, first: usize) -> Result {
+        let again = self.tokens[first..].to_vec();
+        let moved = self.shift != 0 || self.hidden.range(first..).next().is_some();
+        if again.contains(&UNKNOWN_TOKEN) || (again.len() > 1 && moved) {
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                format!(
+                    "`attend` is told what the last tokens of the context attend to, {} of them \
+                     have run before, and they can't run again: there is an image among them, or \
+                     a part that was opened, hidden or given up; generate before that",
+                    again.len()
+                ),
+            ));
+        }
+        if !again.is_empty() {
+            self.set_length(first)?;
+            self.pending.splice(0..0, again);
+        }
+        Ok(())
+    }
+
     /// Spans of the pages that hold tokens.
     pub(crate) fn filled_pages(&self) -> Vec<u32> {
         spans(&self.pages[..self.tokens.len().div_ceil(self.page_size())])

@@ -73,7 +73,7 @@ impl Forward<'_> {
         let first = context.tokens.is_empty() && context.prefix_cache; // finds what others have
         if !context.pending.is_empty() && (first || context.pending.len() + count > most && is_text)
         {
-            context.submit().await?;
+            context.submit(0).await?;
         }
         let mut found = Vec::with_capacity(count);
         for chunk in self.tokens.chunks(most) {
@@ -240,7 +240,7 @@ impl Context {
             return invalid("an empty continuation has no log-probability");
         }
         if self.pending.len() > 1 {
-            self.submit().await?;
+            self.submit(0).await?;
         }
         let mut forks = Vec::new();
         for _ in continuations {

@@ -8,11 +8,13 @@ use crate::text::Distribution;
 use crate::{adapter, allocate, forward, images, prefix_cache, runtime, text, HostFuture};
 
 impl Context {
-    /// Queues the pending tokens, in chunks that the model and the embed pool can take.
-    pub(super) async fn submit(&mut self) -> Result {
+    /// Queues the pending tokens, in chunks that the model and the embed pool can take. As many of
+    /// the last tokens as `told` are not looked for in the prefix cache.
+    pub(super) async fn submit(&mut self, told: usize) -> Result {
         if self.prefix_cache && self.shift == 0 && self.pages.is_empty() && !self.pending.is_empty()
         {
-            self.find_prefix().await?;
+            // The last token has to run in any case: that gives its hidden state.
+            self.find_prefix(self.pending.len().saturating_sub(told.max(1))).await?;
         }
         let mut most = self.model.max_batch_tokens() as usize;
         while !self.pending.is_empty() {
@@ -44,10 +46,8 @@ impl Context {
         Ok(())
     }
 
-    /// Begins the empty context with pages that hold the first of the pending tokens.
-    pub(super) async fn find_prefix(&mut self) -> Result {
-        // The last token has to run in any case: that gives its hidden state.
-        let wanted = self.pending.len() - 1;
+    /// Begins the empty context with pages that hold some of the first `wanted` pending tokens.
+    pub(super) async fn find_prefix(&mut self, wanted: usize) -> Result {
         let adapter = self.adapter.clone().unwrap_or_default();
         let found = loop {
             let tokens = &self.pending[..wanted];
@@ -213,13 +213,17 @@ impl Context {
 
     /// Runs what is pending and asks for the distribution after it.
     pub(crate) async fn next_distribution(&mut self, k: u32) -> Result<Distribution> {
-        let embed = self.output_embed().await?;
+        let embed = self.output_embed(0).await?;
         let asked: HostFuture<Distribution> = text::get_next_dist(self.queue, embed, k);
         self.outcome(asked).await
     }
 
-    /// Runs what is pending; the embed of the hidden state after it.
-    pub(crate) async fn output_embed(&mut self) -> Result<u32> {
+    /// Runs what is pending; the embed of the hidden state after it. As many of the last tokens as
+    /// `told` are among that, for a program is told what they attend to.
+    pub(crate) async fn output_embed(&mut self, told: usize) -> Result<u32> {
+        if told > self.pending.len() {
+            self.run_again((self.tokens.len() + self.pending.len()).saturating_sub(told))?;
+        }
         if self.pending.is_empty() && !self.has_hidden {
             self.rerun_last_token()?;
         }
@@ -227,7 +231,7 @@ impl Context {
             self.run(&[token], true, None)?;
             self.pending.clear();
         } else {
-            self.submit().await?;
+            self.submit(told).await?;
         }
         let (Some([embed, _]), true) = (self.embed, self.has_hidden) else {
             return Err(Error::new(

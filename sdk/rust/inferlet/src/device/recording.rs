@@ -36,6 +36,8 @@ pub(super) struct Recorded {
     pub(super) operations: BTreeSet<&'static str>,
     /// Contexts beside whose logits it reads.
     pub(super) beside: usize,
+    /// Last inputs of a prompt whose weights it takes.
+    pub(super) told: usize,
 }
 
 /// What a function returns: a token, or what is kept.
@@ -275,9 +277,15 @@ impl Recording {
             _ => None,
         });
         let beside = others.max().unwrap_or(0);
+        let told = order.iter().find_map(|&number| match &self.nodes[number].0 {
+            ("weights", _, attributes) if attributes[0] == 0 => Some(usize::MAX),
+            ("weights", _, attributes) => Some(attributes[0] as usize),
+            _ => None,
+        });
+        let told = told.unwrap_or(0);
         let text =
             format!("{{\"state\":{names},\"nodes\":{nodes},\"{key}\":{token},\"next\":{next}}}");
-        Ok(Recorded { text, operations, beside })
+        Ok(Recorded { text, operations, beside, told })
     }
 
     /// Operands first; with a stack, for recordings are deep.

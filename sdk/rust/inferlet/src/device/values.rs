@@ -217,7 +217,7 @@ pub struct ProgramSampler {
 
 impl ProgramSampler {
     pub(super) fn new(recorded: Recorded, values: Values) -> Result<ProgramSampler> {
-        let Recorded { text, operations, beside } = recorded;
+        let Recorded { text, operations, beside, .. } = recorded;
         let sent = format!("{{\"program\":{},\"given\":{}", quote(&text), values.to_json()?);
         let counts = operations.contains("counts") || operations.contains("given");
         let looks_back = REMEMBERED.iter().any(|name| operations.contains(name));
@@ -279,12 +279,18 @@ impl ProgramSampler {
 pub struct Attend {
     text: String,
     sent: String,
+    told: usize,
 }
 
 impl Attend {
-    pub(super) fn new(text: String, values: &Values) -> Result<Attend> {
+    pub(super) fn new(text: String, told: usize, values: &Values) -> Result<Attend> {
         let sent = format!("{{\"program\":{},\"given\":{}}}", quote(&text), values.to_json()?);
-        Ok(Attend { text, sent })
+        Ok(Attend { text, sent, told })
+    }
+
+    /// Last inputs of a prompt whose weights it takes.
+    pub(crate) fn told(&self) -> usize {
+        self.told
     }
 
     /// The program, as it is sent.

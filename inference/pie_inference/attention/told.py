@@ -1,0 +1,183 @@
+"""Attention of prompts whose weights a program of the stage `attend` is told.
+
+The prompt itself reads all that it may, by whatever backend. Beside that each layer gives the
+program the weights of the prompt's last inputs, added up (SnapKV, Li et al. 2024), or of all of
+them (H2O, Zhang et al. 2023), block by block. A prompt may come in parts: the program runs after
+each, as if the inputs so far had come together, and what it chooses counts from the first generated
+token on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.attention.observed import summed_probabilities
+from pie_inference.attention.sequences import Sequences, live_columns
+from pie_inference.device import upload
+from pie_inference.errors import BadBatch
+from pie_inference.memory.kv_cache import KvCache
+from pie_py.wire.plan import Forward
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSoFar:
+    """What later parts of a prompt need of its inputs that have run.
+
+    Attributes:
+        tokens: of the context, with these inputs.
+        places: of the last inputs in the context, `[queries]`; of none if all are wanted.
+        positions: of the same.
+        given: of each layer their queries `[queries, heads, head_dim]`; or if all are wanted the
+            sums of weights, `[heads, tokens]`.
+    """
+
+    tokens: int
+    places: torch.Tensor
+    positions: torch.Tensor
+    given: dict[int, torch.Tensor] = field(default_factory=dict)
+
+
+class Prompt(Protocol):
+    """A program in one forward of a prompt."""
+
+    window: int | None
+    so_far: object | None
+
+    def note(self, layer: int, weights: torch.Tensor, read: torch.Tensor) -> None:
+        """Takes a layer's weights `[heads, tokens]`, and which tokens were read."""
+
+    def go_on(self, so_far: object) -> None:
+        """Keeps what later parts need, if this one comes to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A prompt, and the inputs whose weights are wanted: perhaps some of a part before."""
+
+    prompt: Prompt
+    before: PromptSoFar | None
+    after: PromptSoFar
+    rows: slice  # of the forward's inputs: its own
+    slots: torch.Tensor  # [keys] that are live
+    columns: torch.Tensor  # [keys] where they are in the context
+    key_positions: torch.Tensor  # [keys]
+    places: torch.Tensor  # [queries] where they are in the context
+    positions: torch.Tensor  # [queries]
+    read: torch.Tensor  # [tokens], all true
+
+    def hidden(self, part: slice, window: int | None) -> torch.Tensor:
+        """What some queries do not see, `[queries, keys]`, up to the last key that one sees."""
+        places, positions = self.places[part, None], self.positions[part, None]
+        seen = int(torch.searchsorted(self.columns, places[-1], right=True))
+        hidden = self.columns[:seen] > places
+        if window is not None:
+            hidden |= self.key_positions[:seen] <= positions - window
+        return hidden
+
+
+class ToldAttention(PreparedAttention):
+    """Another prepared attention, some of whose sequences are prompts that programs are told of."""
+
+    def __init__(
+        self,
+        inner: PreparedAttention,
+        batch: Forward,
+        sequences: Sequences,
+        prompts: Mapping[int, Callable[[int, int], Prompt]],
+        cache: KvCache,
+        layers: Sequence[AttentionOptions],
+    ) -> None:
+        """Takes a checked batch, before the masks of its output slots change.
+
+        Args:
+            inner: of the whole batch.
+            batch: what runs.
+            sequences: all of the forward.
+            prompts: makes the prompt of a sequence, of so many pages and tokens.
+            cache: of keys and values.
+            layers: options of each.
+
+        Raises:
+            BadBatch: an input's key is not kept, or does not see just the inputs before it.
+        """
+        self._inner, self._cache, self._layers = inner, cache, layers
+        self.states = inner.states
+        self._told = [self._tell(batch, sequences, i, make) for i, make in prompts.items()]
+
+    def _tell(
+        self, batch: Forward, s: Sequences, i: int, make: Callable[[int, int], Prompt]
+    ) -> _Told:
+        cache, device = self._cache, self._cache.data.device
+        first, end = s.input_starts[i : i + 2].tolist()
+        own = s.input_slots[first:end]
+        if i in s.visible or (own >= cache.slots).any():
+            raise BadBatch("forward: an attend program is told of inputs in order, whose keys stay")
+        live, filled = live_columns(batch, cache, i)
+        tokens = filled + end - first
+        slots = np.concatenate([s.context_slots[slice(*s.context_starts[i : i + 2])], own])
+        prompt = make(len(np.unique(slots // cache.page_size)), tokens)
+        places = upload(np.arange(filled, tokens), device)
+        positions = upload(s.positions[first:end].astype(np.int64), device)
+        before = prompt.so_far
+        if not isinstance(before, PromptSoFar) or before.tokens != filled:
+            before = None  # another prompt, or this one again
+        last = 0
+        if window := prompt.window or 0:
+            if before is not None:
+                places = torch.cat((before.places, places))
+                positions = torch.cat((before.positions, positions))
+            places, positions = places[-window:], positions[-window:]
+            last = window
+        after = PromptSoFar(tokens, places[:last], positions[:last])
+        prompt.go_on(after)
+        return _Told(
+            prompt,
+            before,
+            after,
+            slice(first, end),
+            upload(slots, device),
+            upload(np.concatenate([live, np.arange(filled, tokens)]), device),
+            upload(cache.positions[slots].astype(np.int64), device),
+            places,
+            positions,
+            torch.ones(tokens, dtype=torch.bool, device=device),
+        )
+
+    def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        """See `PreparedAttention.store`."""
+        self._inner.store(layer, keys_values)
+
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `PreparedAttention.attend`."""
+        for told in self._told:
+            self._note(layer, queries[told.rows], sinks, told)
+        return self._inner.attend(layer, queries, sinks)
+
+    def _note(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None, told: _Told
+    ) -> None:
+        """Tells the program the weights of a part's queries `[inputs, heads, head_dim]`."""
+        options, before = self._layers[layer], told.before
+        window, heads = told.prompt.window, queries.shape[1]
+        if window:
+            if before is not None:
+                queries = torch.cat((before.given[layer], queries))
+            queries = queries[-window:].clone()
+        rows = self._cache.rows[layer].index_select(0, told.slots)
+        keys = self._cache.split(rows)[:, 0].float()
+        found = summed_probabilities(
+            queries, keys, lambda part: told.hidden(part, options.window), options, sinks
+        )
+        weights = found.new_zeros(heads, len(told.read)).index_copy_(1, told.columns, found)
+        if not window and before is not None:
+            weights[:, : before.tokens] += before.given[layer]
+        told.after.given[layer] = queries if window else weights
+        told.prompt.note(layer, weights, told.read)
