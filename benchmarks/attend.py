@@ -62,9 +62,9 @@ class _Side:
     name: str
     sampler: int  # -1: it reads all
     pages: Int32
-    fused: bool = False
     prompt: float = 0.0  # seconds, if it has run one
-    whole: list[float] = field(default_factory=list)  # ms of each step
+    fused: list[float] = field(default_factory=list)  # ms of each step, in one call or by halves
+    whole: list[float] = field(default_factory=list)  # the same, layer by layer
     reading: list[float] = field(default_factory=list)  # of those, the attention's
     likely: list[float] = field(default_factory=list)  # log-probability of each token
 
@@ -87,15 +87,14 @@ def attend(settings: Settings, progress: Progress) -> Report:
     torch.set_num_threads(settings.threads)
     policies = _policies(settings.tokens, settings.parts)
     each = -(-(settings.tokens + settings.steps + 1) // PAGE)
-    served = {"page_size": PAGE, "kv_pages": each * (len(policies) + 2), "embeds": 1024}
+    served = {"page_size": PAGE, "kv_pages": each * (len(policies) + 1), "embeds": 1024}
     model = load_models([settings.model.model_copy(update=served)])[0]
     vocabulary = model.network.shape.vocab_size
     text = _text(model, settings.tokens + settings.steps + 1)
-    pages = np.arange(each * (len(policies) + 2), dtype=np.int32).reshape(-1, each)
+    pages = np.arange(each * (len(policies) + 1), dtype=np.int32).reshape(-1, each)
     sides = [
-        _Side("all, fused", -1, pages[0], fused=True),
-        _Side("all", -1, pages[1]),
-        *(_Side(name, i, pages[2 + i]) for i, name in enumerate(policies)),
+        _Side("all", -1, pages[0]),
+        *(_Side(name, i, pages[1 + i]) for i, name in enumerate(policies)),
     ]
     bound = [
         bind(program_for(one.text, vocabulary), one.given, vocabulary) for one in policies.values()
@@ -139,7 +138,7 @@ def _samplers(count: int, programs: dict[str, Any]) -> SetSampler:
 
 def _read(model: ServedModel, side: _Side, tokens: list[int]) -> None:
     """Runs a prompt in parts, of which the side's program is told."""
-    with _unfused(model, side):
+    with _by_layers(model):
         begin = process_time()
         for first in range(0, len(tokens), CHUNK):
             _forward(model, side, tokens[first : first + CHUNK], first, side.sampler)
@@ -147,11 +146,9 @@ def _read(model: ServedModel, side: _Side, tokens: list[int]) -> None:
 
 
 @contextmanager
-def _unfused(model: ServedModel, side: _Side) -> Iterator[None]:
-    """Layer by layer, unless the side's steps are fused."""
+def _by_layers(model: ServedModel) -> Iterator[None]:
     fused = model.fused_steps
-    if not side.fused:
-        object.__setattr__(model, "fused_steps", None)
+    object.__setattr__(model, "fused_steps", None)
     try:
         yield
     finally:
@@ -159,9 +156,12 @@ def _unfused(model: ServedModel, side: _Side) -> Iterator[None]:
 
 
 def _step(model: ServedModel, side: _Side, text: list[int], at: int, step: int) -> None:
-    """Runs the token at a place, and looks how likely the one behind it is."""
+    """Runs the token at a place, both ways, and looks how likely the one behind it is."""
+    begin = process_time()
+    _forward(model, side, text[at : at + 1], at, side.sampler, step + 1)
+    side.fused.append((process_time() - begin) * 1e3)
     reading = [0.0]
-    with _unfused(model, side), _timed(reading):
+    with _by_layers(model), _timed(reading):
         begin = process_time()
         logits = _forward(model, side, text[at : at + 1], at, side.sampler, step + 1)
         side.whole.append((process_time() - begin) * 1e3)
@@ -234,39 +234,46 @@ def _timed(total: list[float]) -> Iterator[None]:
 
 def _report(settings: Settings, model: ServedModel, sides: list[_Side]) -> Report:
     rows: list[list[object]] = []
-    whole = sides[1]
+    whole = sides[0]
     for side in sides:
-        reading = _ratio(side.reading, whole.reading) if side is not sides[0] else ""
         rows.append(
             [
                 side.name,
+                median(side.fused[WARM_UP:]),
+                _ratio(side.fused, whole.fused),
                 median(side.whole[WARM_UP:]),
-                median(side.reading[WARM_UP:]),
-                reading,
                 _ratio(side.whole, whole.whole),
+                median(side.reading[WARM_UP:]),
+                _ratio(side.reading, whole.reading),
                 _mean(side),
                 _mean(side) - _mean(whole),
                 _error(side, whole),
                 side.prompt / whole.prompt if side.prompt else "",
             ]
         )
-    quest = sides[2]
+    quest = sides[1]
     return Report(
         f"Reading 1/{settings.parts} of {settings.tokens} tokens, {model.description.name},"
         f" {settings.threads} threads",
         [
             "policy",
             "step, ms",
+            "step, ratio",
+            "by layers, ms",
+            "by layers, ratio",
             "attention, ms",
             "attention, ratio",
-            "step, ratio",
             "log-likelihood, nats a token",
             "more",
             "standard error",
             "prompt, ratio",
         ],
         rows,
-        ["Ratios to `all`: the median of those of neighbouring steps, which are taken in turns."],
+        [
+            "Ratios to `all`: the median of those of neighbouring steps, which are taken in turns.",
+            "A step is one call, which programs interrupt in each layer; then the same by layers,"
+            " of which attention is a part.",
+        ],
         [
             Goal("Quest, attention, ratio", _ratio(quest.reading, whole.reading), TIME_GOAL),
             Goal("Quest, nats a token less likely", _mean(whole) - _mean(quest), TEXT_GOAL),

@@ -377,6 +377,30 @@ def test_rows_beside_each_other(checkpoint: Callable[[str], Path]) -> None:
         assert_close(of_told[i], wanted[1][i])
 
 
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen3"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_between_two_halves_of_each_layer(
+    checkpoint: Callable[[str], Path], family: str, policy: str
+) -> None:
+    """Steps in one call give what steps by layers do, with a row of another text beside it."""
+
+    def decoded(is_fused: bool) -> torch.Tensor:
+        rig = Rig(checkpoint(family), quantize="int8")
+        assert rig.model.fused_steps is not None
+        if not is_fused:
+            object.__setattr__(rig.model, "fused_steps", None)
+        set_samplers(rig, {0: POLICIES[policy]()})
+        text, other = begun(rig, parts=(57, 43)), begun(rig, told=-1)
+        found = []
+        for step in range(12):
+            token = [TOKENS[PROMPT + step]]
+            rows = Step(other, token), Step(text, token, attends=0, attend_step=1 + step)
+            found += rig.forward(*rows)
+        return torch.cat(found)
+
+    assert_close(decoded(True), decoded(False))
+
+
 # What is not chosen is not read
 
 

@@ -8,7 +8,7 @@ al. 2024). What is not chosen is not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,14 +63,13 @@ class _Row:
     is_plain: bool  # no slot is masked, and all other pages are full
 
 
-class AttendedAttention(PreparedAttention):
-    """Another prepared attention beside rows that a program chooses for."""
+class AttendedRows:
+    """Rows that a program chooses for, in the layers of one forward."""
 
     def __init__(
         self,
-        inner: PreparedAttention | None,
         sequences: Sequences,
-        selections: dict[int, Callable[[int, int], Selection]],
+        selections: Mapping[int, Callable[[int, int], Selection]],
         cache: KvCache,
         bounds: KeyBounds,
         layers: Sequence[AttentionOptions],
@@ -79,7 +78,6 @@ class AttendedAttention(PreparedAttention):
         """Prepares rows of one input each.
 
         Args:
-            inner: of all other sequences in their order, as they are; None if there is none.
             sequences: all of the forward.
             selections: makes the selection of a sequence, of so many pages and tokens.
             cache: of keys and values.
@@ -90,10 +88,10 @@ class AttendedAttention(PreparedAttention):
         Raises:
             BadBatch: a row has several inputs, or one whose key is not kept, or a mask.
         """
-        self._inner, self._cache, self._layers = inner, cache, layers
+        self._cache, self._layers = cache, layers
         self._rows_of_one = row_attention
         self._windows = {options.window for options in layers}
-        members = np.array(sorted(selections))
+        self.members = members = np.array(sorted(selections))
         firsts = sequences.input_starts[members]
         kept = sequences.input_slots[firsts] < cache.slots
         if (np.diff(sequences.input_starts)[members] != 1).any() or not kept.all():
@@ -101,10 +99,8 @@ class AttendedAttention(PreparedAttention):
         if not sequences.visible.keys().isdisjoint(selections):
             raise BadBatch("forward: an attend program and a mask")
         device = cache.data.device
-        own = np.zeros(sequences.input_slots.size, np.bool_)
-        own[firsts] = True
+        self.rows = firsts
         self._own = upload_index(firsts, device)
-        self._others = upload(np.flatnonzero(~own), device)
         slots = sequences.input_slots[firsts]
         self._own_slots = upload(slots, device)
         cache.stamp(slots)
@@ -157,25 +153,23 @@ class AttendedAttention(PreparedAttention):
         )
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
-        """See `PreparedAttention.store`."""
+        """Stores their keys and values, of those of all inputs."""
         packed = self._cache.pack(keys_values.index_select(0, self._own))
         self._cache.rows[layer].index_copy_(0, self._own_slots, packed)
-        if self._inner is not None:
-            self._inner.store(layer, keys_values.index_select(0, self._others))
 
-    def attend(
-        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """See `PreparedAttention.attend`."""
+    def see(
+        self,
+        layer: int,
+        queries: torch.Tensor,
+        found: torch.Tensor,
+        sinks: torch.Tensor | None = None,
+    ) -> None:
+        """Attends with their queries, of all inputs' `[t, heads, head_dim]`, and writes to their
+        rows of `found`, `[t, heads * head_dim]`.
+        """
         own = queries.index_select(0, self._own)
         each = [self._attend_row(layer, row, own[i], sinks) for i, row in enumerate(self._rows)]
-        found = torch.stack(each).to(queries.dtype)
-        if self._inner is None:
-            return found
-        result = found.new_empty((queries.shape[0], found.shape[1]))
-        result.index_copy_(0, self._own, found)
-        others = self._inner.attend(layer, queries.index_select(0, self._others), sinks)
-        return result.index_copy_(0, self._others, others)
+        found.index_copy_(0, self._own, torch.stack(each).to(found.dtype))
 
     def _attend_row(
         self, layer: int, row: _Row, query: torch.Tensor, sinks: torch.Tensor | None
@@ -287,6 +281,36 @@ class AttendedAttention(PreparedAttention):
         whole = weights.new_zeros(heads, len(row.slots)).index_copy_(1, places, weights)
         selection.note(layer, whole, read)
         return found.reshape(-1)
+
+
+class AttendedAttention(PreparedAttention):
+    """Another prepared attention beside rows that a program chooses for."""
+
+    def __init__(
+        self, inner: PreparedAttention | None, rows: AttendedRows, inputs: int, device: torch.device
+    ) -> None:
+        """Takes the attention of all other sequences in their order, if there are any, and how many
+        inputs there are in all.
+        """
+        self._inner, self._rows = inner, rows
+        self._others = upload(np.setdiff1d(np.arange(inputs), rows.rows), device)
+
+    def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        """See `PreparedAttention.store`."""
+        self._rows.store(layer, keys_values)
+        if self._inner is not None:
+            self._inner.store(layer, keys_values.index_select(0, self._others))
+
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `PreparedAttention.attend`."""
+        found = queries.new_empty(len(queries), queries[0].numel())
+        self._rows.see(layer, queries, found, sinks)
+        if self._inner is not None:
+            others = self._inner.attend(layer, queries.index_select(0, self._others), sinks)
+            found.index_copy_(0, self._others, others)
+        return found
 
 
 def _any_of_group(kept: torch.Tensor, kv_heads: int) -> torch.Tensor:

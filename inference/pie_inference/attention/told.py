@@ -81,12 +81,13 @@ class _Told:
         return hidden
 
 
-class ToldAttention(PreparedAttention):
-    """Another prepared attention, some of whose sequences are prompts that programs are told of."""
+class ToldPrompts:
+    """Prompts of one forward that programs are told of."""
+
+    rows = np.zeros(0, np.int64)  # they attend by themselves
 
     def __init__(
         self,
-        inner: PreparedAttention,
         batch: Forward,
         sequences: Sequences,
         prompts: Mapping[int, Callable[[int, int], Prompt]],
@@ -96,7 +97,6 @@ class ToldAttention(PreparedAttention):
         """Takes a checked batch, before the masks of its output slots change.
 
         Args:
-            inner: of the whole batch.
             batch: what runs.
             sequences: all of the forward.
             prompts: makes the prompt of a sequence, of so many pages and tokens.
@@ -106,8 +106,7 @@ class ToldAttention(PreparedAttention):
         Raises:
             BadBatch: an input's key is not kept, or does not see just the inputs before it.
         """
-        self._inner, self._cache, self._layers = inner, cache, layers
-        self.states = inner.states
+        self._cache, self._layers = cache, layers
         self._told = [self._tell(batch, sequences, i, make) for i, make in prompts.items()]
 
     def _tell(
@@ -149,17 +148,18 @@ class ToldAttention(PreparedAttention):
             torch.ones(tokens, dtype=torch.bool, device=device),
         )
 
-    def store(self, layer: int, keys_values: torch.Tensor) -> None:
-        """See `PreparedAttention.store`."""
-        self._inner.store(layer, keys_values)
-
-    def attend(
-        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """See `PreparedAttention.attend`."""
+    def see(
+        self,
+        layer: int,
+        queries: torch.Tensor,
+        found: torch.Tensor | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> None:
+        """Tells the programs what a layer's queries `[t, heads, head_dim]` give, whose keys are
+        stored. What they find is for others to write.
+        """
         for told in self._told:
             self._note(layer, queries[told.rows], sinks, told)
-        return self._inner.attend(layer, queries, sinks)
 
     def _note(
         self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None, told: _Told
@@ -181,3 +181,23 @@ class ToldAttention(PreparedAttention):
             weights[:, : before.tokens] += before.given[layer]
         told.after.given[layer] = queries if window else weights
         told.prompt.note(layer, weights, told.read)
+
+
+class ToldAttention(PreparedAttention):
+    """Another prepared attention, some of whose sequences are prompts that programs are told of."""
+
+    def __init__(self, inner: PreparedAttention, prompts: ToldPrompts) -> None:
+        """Takes the attention of the whole batch."""
+        self._inner, self._prompts = inner, prompts
+        self.states = inner.states
+
+    def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        """See `PreparedAttention.store`."""
+        self._inner.store(layer, keys_values)
+
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `PreparedAttention.attend`."""
+        self._prompts.see(layer, queries, sinks=sinks)
+        return self._inner.attend(layer, queries, sinks)

@@ -26,6 +26,7 @@ from pie_inference.attention.flashinfer import PLAN_BYTES, FlashInferAttention, 
 from pie_inference.attention.paging import PageTable
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import Fence, current, pinned
+from pie_inference.layers.step import LayerWatch
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.models.decoder import Decoder
 from pie_py.wire.plan import Forward
@@ -76,12 +77,20 @@ class DecodeGraphs:
         self.sizes = sorted(self.steps)
         self.seconds = time.perf_counter() - start
 
-    def run(self, batch: Forward, sequences: Sequences, positions: Int32) -> bool:
-        """Runs a checked forward and writes its outputs, if there is a graph for it."""
+    def run(
+        self,
+        batch: Forward,
+        sequences: Sequences,
+        positions: Int32,
+        watches: Sequence[LayerWatch] = (),
+    ) -> bool:
+        """Runs a checked forward and writes its outputs, if there is a graph for it: of one that
+        something watches there is none.
+        """
         count = batch.inputs.size
         if count > self.sizes[-1] or batch.observed.any() or (batch.adapters >= 0).any():
             return False
-        if (batch.attends >= 0).any():
+        if watches:
             return False
         table = self._attention.plain_decode(sequences)
         if table is None:

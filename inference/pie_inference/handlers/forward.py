@@ -10,12 +10,12 @@ import structlog
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.attention.attended import AttendedAttention
+from pie_inference.attention.attended import AttendedAttention, AttendedRows
 from pie_inference.attention.base import PreparedAttention
 from pie_inference.attention.observed import ObservedAttention
 from pie_inference.attention.paging import offsets, ranges
 from pie_inference.attention.sequences import Sequences, describe
-from pie_inference.attention.told import ToldAttention
+from pie_inference.attention.told import ToldAttention, ToldPrompts
 from pie_inference.device import DeviceFuture, completed, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import (
@@ -154,12 +154,14 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     outputs = _output_rows(batch)
     images = model.embeds.images(batch.inputs)
     steps = (model.graphs or model.fused_steps) if images is None else None
-    if steps is not None and steps.run(batch, sequences, positions):
+    attended, told = _programs(model, batch, sequences)
+    watches = [each for each in (attended, told) if each is not None]
+    if steps is not None and steps.run(batch, sequences, positions, watches):
         model.cache.masked[sequences.input_slots] = False
         model.embeds.place(batch.outputs, positions[outputs])
         return None
     observes = bool(batch.observed.any())
-    attention = _prepared(model, batch, sequences, ordered=not observes)
+    attention = _prepared(model, batch, sequences, attended, told, ordered=not observes)
     observed = None
     if observes:
         shape = model.network.shape
@@ -167,7 +169,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
             attention, batch, sequences, model.cache, shape.heads, shape.attention
         )
     computed = outputs  # rows that the last layer computes to the end
-    noted = observed is not None or isinstance(attention, ToldAttention)
+    noted = observed is not None or told is not None
     if noted and not outputs.size:  # without rows it would not attend at all
         computed = np.zeros(1, np.int32)
     every_row = computed.size == batch.inputs.size  # then results are in the order of the layers
@@ -198,15 +200,15 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     return None if observed is None else observed.result()
 
 
-def _prepared(
-    model: ServedModel, batch: Forward, sequences: Sequences, *, ordered: bool
-) -> PreparedAttention:
-    """The attention of a batch; rows with programs of the stage `attend` have one of their own,
-    and before their first token these programs are told of prompts.
+def _programs(
+    model: ServedModel, batch: Forward, sequences: Sequences
+) -> tuple[AttendedRows | None, ToldPrompts | None]:
+    """Rows that programs of the stage `attend` choose for, and the prompts that such programs are
+    told of before their first token.
     """
     choosing = batch.attends >= 0
     if not choosing.any():
-        return model.attention.prepare(sequences, ordered=ordered)
+        return None, None
     if model.key_bounds is None:
         raise BadBatch("forward: the model takes no programs of the stage `attend`")
     shape, programs = model.network.shape, model.samplers.attend_programs
@@ -218,35 +220,43 @@ def _prepared(
         sampler, step = int(batch.attends[i]), int(batch.attend_steps[i])
         return lambda pages, tokens: programs.begin(sampler, step, heads, pages, tokens, last)
 
-    is_prompt = choosing & (batch.attend_steps == 0)
-    choosing &= ~is_prompt
-    members = np.flatnonzero(choosing)
-    attention: PreparedAttention | None = None
-    if not members.size:
-        attention = model.attention.prepare(sequences)
-    elif not choosing.all():
-        others = part(batch, np.flatnonzero(~choosing))
-        positions = model.embeds.positions[others.inputs]
-        attention = model.attention.prepare(describe(others, positions, model.cache))
-    if members.size:
-        attention = AttendedAttention(
-            attention,
-            sequences,
-            {i: begin(i) for i in members.tolist()},
-            model.cache,
-            model.key_bounds,
-            shape.attention,
-            model.row_attention,
-        )
-    assert attention is not None
+    members = np.flatnonzero(choosing).tolist()
+    rows = {i: begin(i) for i in members if batch.attend_steps[i]}
     prompts = {
-        i: begin(i)
-        for i in np.flatnonzero(is_prompt).tolist()
-        if programs.is_told(int(batch.attends[i]))
+        i: begin(i) for i in members if i not in rows and programs.is_told(int(batch.attends[i]))
     }
-    if not prompts:
-        return attention
-    return ToldAttention(attention, batch, sequences, prompts, model.cache, shape.attention)
+    cache, layers = model.cache, shape.attention
+    attended = told = None
+    if rows:
+        bounds = model.key_bounds
+        attended = AttendedRows(sequences, rows, cache, bounds, layers, model.row_attention)
+    if prompts:
+        told = ToldPrompts(batch, sequences, prompts, cache, layers)
+    return attended, told
+
+
+def _prepared(
+    model: ServedModel,
+    batch: Forward,
+    sequences: Sequences,
+    attended: AttendedRows | None,
+    told: ToldPrompts | None,
+    *,
+    ordered: bool,
+) -> PreparedAttention:
+    """The attention of a batch, layer by layer."""
+    attention: PreparedAttention | None = None
+    if attended is None:
+        attention = model.attention.prepare(sequences, ordered=ordered and told is None)
+    else:
+        choosing = np.zeros(batch.has_masked.size, np.bool_)
+        choosing[attended.members] = True
+        if not choosing.all():
+            others = part(batch, np.flatnonzero(~choosing))
+            positions = model.embeds.positions[others.inputs]
+            attention = model.attention.prepare(describe(others, positions, model.cache))
+        attention = AttendedAttention(attention, attended, batch.inputs.size, model.device)
+    return attention if told is None else ToldAttention(attention, told)
 
 
 def _first_of_another_kind(model: ServedModel, batch: Forward) -> int | None:

@@ -106,8 +106,9 @@ def _loaded(file: Path) -> ctypes.CDLL:
     found.multiply.argtypes = (product, pointer, pointer, pointer, ctypes.c_long)
     found.widen.argtypes = (product, pointer, ctypes.c_long, pointer)
     found.pack.argtypes = (product, pointer, pointer, pointer, pointer)
-    found.step.argtypes = (pointer, pointer, ctypes.c_long, ctypes.c_long)
-    found.step_room.argtypes = found.attend_room.argtypes = found.step.argtypes[:2]
+    found.step.argtypes = (pointer, pointer, ctypes.c_long, ctypes.c_long, ctypes.c_int)
+    found.step_room.argtypes = (pointer,) * 4
+    found.attend_room.argtypes = (pointer, pointer)
     found.attend_row.argtypes = (pointer,) * 5
     found.widen.restype = found.pack.restype = found.step.restype = None
     found.attend_row.restype = None

@@ -866,8 +866,13 @@ static Room rooms(const Model *m, const Step *s) {
   return room;
 }
 
-/* Bytes that `step` needs as `room`. */
-long step_room(const Model *m, const Step *s) { return rooms(m, s).bytes; }
+/* Bytes that `step` needs as `room`; where in it the queries, keys and values are, and what the
+   queries find. */
+long step_room(const Model *m, const Step *s, long *qkv, long *mixed) {
+  const Room room = rooms(m, s);
+  *qkv = room.qkv - s->room, *mixed = room.mixed - s->room;
+  return room.bytes;
+}
 
 static int is_wanted(const Step *s, const Tile *t) {
   for (long i = 0; i < s->outputs; i++)
@@ -875,15 +880,11 @@ static int is_wanted(const Step *s, const Tile *t) {
   return 0;
 }
 
-/* One layer; if it is the `last`, from the attention on only for rows that are wanted. */
-static void layer(Team *team, const Model *m, const Layer *l, const Step *s, const Room *r,
-                  int last) {
-  const long each = m->bfloat16 ? 2 : 4;
-  long rows = s->rows;
-  const int fewer = last && s->outputs < rows;
-  const long size = m->heads / m->kv_heads * (m->dim + 2);
-  const long hidden = m->hidden * each, heads = m->heads * m->dim * each;
-  const long qkv = heads + 2 * m->kv_heads * m->dim * each, inner = m->inner * each;
+/* A layer up to its queries, keys and values. */
+static void before_attention(Team *team, const Model *m, const Layer *l, const Step *s,
+                             const Room *r) {
+  const long each = m->bfloat16 ? 2 : 4, rows = s->rows, hidden = m->hidden * each;
+  const long qkv = (m->heads + 2 * m->kv_heads) * m->dim * each;
   EACH_ROW(row, rows) {
     normalize((char *)s->x + row * hidden, r->normed + row * hidden, l->norms[ATTENTION],
               m->hidden, m->epsilon, m->bfloat16);
@@ -898,6 +899,17 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
     place(m, l, s, own, row);
   }
   meet(team);
+}
+
+/* The rest of it; if it is the `last`, only for rows that are wanted. */
+static void from_attention(Team *team, const Model *m, const Layer *l, const Step *s, const Room *r,
+                           int last) {
+  const long each = m->bfloat16 ? 2 : 4;
+  long rows = s->rows;
+  const int fewer = last && s->outputs < rows;
+  const long size = m->heads / m->kv_heads * (m->dim + 2);
+  const long hidden = m->hidden * each, heads = m->heads * m->dim * each;
+  const long qkv = heads + 2 * m->kv_heads * m->dim * each, inner = m->inner * each;
   if (r->tiled) {
     EACH(part, r->blocked * m->kv_heads) {
       const Block *b = r->blocks + part / m->kv_heads;
@@ -971,8 +983,10 @@ static void layer(Team *team, const Model *m, const Layer *l, const Step *s, con
   meet(team);
 }
 
-/* Runs some of the layers, and behind the last of them the norm. */
-void step(const Model *m, const Step *s, long first, long end) {
+/* Runs some of the layers, or the part of them before the attention or from it on, and behind the
+   last of them the norm. */
+enum { BEFORE = 1, FROM = 2 };
+void step(const Model *m, const Step *s, long first, long end, int parts) {
   Room room = rooms(m, s);
   const long hidden = m->hidden * (m->bfloat16 ? 2 : 4);
   Team whole = {0};
@@ -987,8 +1001,12 @@ void step(const Model *m, const Step *s, long first, long end) {
       team->threads = omp_get_num_threads();
       team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
     }
-    for (long i = first; i < end; i++) layer(team, m, m->layers + i, s, &room, i == m->count - 1);
-    if (end == m->count) EACH(row, s->outputs)
+    for (long i = first; i < end; i++) {
+      const Layer *l = m->layers + i;
+      if (parts & BEFORE) before_attention(team, m, l, s, &room);
+      if (parts & FROM) from_attention(team, m, l, s, &room, i == m->count - 1);
+    }
+    if (end == m->count && parts & FROM) EACH(row, s->outputs)
       normalize((char *)s->x + row * hidden, (char *)s->found + row * hidden, m->norm, m->hidden,
                 m->epsilon, m->bfloat16);
     finish(&before);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,6 +25,7 @@ MOST_HEADS, MOST_DIM = 128, 256  # of queries, and numbers of one: what `step.c`
 PRODUCTS = 4  # of a layer
 KEPT_ROOM = 8 << 20  # bytes of memory that is kept between steps; that of long prompts is not
 AT_ONCE = 8  # layers between two looks of `between_layers`
+BEFORE, FROM = 1, 2  # the attention: parts of a layer in `step.c`
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 
@@ -73,6 +75,18 @@ class _Step(ctypes.Structure):
         ("outputs", _LONG),
         ("room", _POINTER),
     ]
+
+
+class LayerWatch(Protocol):
+    """What sees a layer's queries before these attend, after the keys and values were stored."""
+
+    rows: Int64
+    """Inputs that do not attend themselves: `see` writes what they find."""
+
+    def see(self, layer: int, queries: torch.Tensor, found: torch.Tensor) -> None:
+        """Takes queries `[n, heads, head_dim]`, whose memory is used again; `found` is
+        `[n, heads * head_dim]`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +197,7 @@ class DecodeStep:
         angles: Sequence[Angles],
         rows: StepRows,
         between_layers: Callable[[], None],
+        watches: Sequence[LayerWatch] = (),
     ) -> torch.Tensor:
         """Runs over inputs, and stores their keys and values.
 
@@ -191,6 +206,7 @@ class DecodeStep:
             angles: of each rope, cosines and sines.
             rows: where the inputs are.
             between_layers: called now and then.
+            watches: see the queries of each layer before it attends.
 
         Returns:
             `[outputs, hidden]`, behind the last norm.
@@ -218,19 +234,46 @@ class DecodeStep:
             outputs=rows.wanted.size,
             **{name: getattr(rows, name).ctypes.data for name in (*_ARRAYS, "wanted")},
         )
-        model = ctypes.byref(self._model)
-        needed = self._library.step_room(model, ctypes.byref(step))
+        model, count = ctypes.byref(self._model), self._model.count
+        places = [ctypes.c_long(), ctypes.c_long()]
+        needed = self._library.step_room(model, ctypes.byref(step), *map(ctypes.byref, places))
         if len(self._room) < needed:
             self._room = torch.empty(needed + needed // 4, dtype=torch.uint8)
         step.room = self._room.data_ptr()
-        count = self._model.count
         for first in range(0, count, AT_ONCE):
-            self._library.step(model, ctypes.byref(step), first, min(first + AT_ONCE, count))
+            end = min(first + AT_ONCE, count)
+            if watches:
+                self._watched(step, first, end, [place.value for place in places], watches)
+            else:
+                self._library.step(model, ctypes.byref(step), first, end, BEFORE | FROM)
             between_layers()
         del held  # until here
         if needed > KEPT_ROOM:
             self._room = torch.empty(0, dtype=torch.uint8)
         return found
+
+    def _watched(
+        self,
+        step: _Step,
+        first: int,
+        end: int,
+        places: Sequence[int],
+        watches: Sequence[LayerWatch],
+    ) -> None:
+        """Runs layers of a step whose watches see the queries, and may write what these find."""
+        model, of = ctypes.byref(self._model), self._model
+        each = (of.heads + 2 * of.kv_heads, of.heads)
+        rows, mixed = (
+            self._room[place : place + step.rows * heads * of.dim * self._dtype.itemsize]
+            .view(self._dtype)
+            .view(step.rows, heads, of.dim)
+            for place, heads in zip(places, each, strict=True)
+        )
+        for layer in range(first, end):
+            self._library.step(model, ctypes.byref(step), layer, layer + 1, BEFORE)
+            for watch in watches:
+                watch.see(layer, rows[:, : of.heads], mixed.flatten(1))
+            self._library.step(model, ctypes.byref(step), layer, layer + 1, FROM)
 
 
 def _rules(rows: StepRows) -> tuple[Int64 | None, list[NDArray[np.bool_]]]:

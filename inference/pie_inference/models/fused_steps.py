@@ -3,13 +3,15 @@
 PyTorch starts its threads for each of some 25 operators of a layer, of which the products are a
 half of the time of a small model's step. This is for decoders of Llama's kind whose products are
 `GroupedLinear`: sequences with one new token or a few, as in speculative decoding, and prompts,
-with masks of a program's own and adapters. Other models run layer by layer, and so does what is
+with masks of a program's own and adapters. What a program chooses of the context, or is told of a
+prompt, comes between two halves of a layer. Other models run layer by layer, and so does what is
 observed.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,7 @@ from pie_inference.layers.step import (
     MOST_HEADS,
     PRODUCTS,
     DecodeStep,
+    LayerWatch,
     StepLayer,
     StepRows,
     StepSizes,
@@ -132,8 +135,14 @@ class FusedSteps:
         self.prompts = prompts
         self._cache, self._embeds = cache, embeds
 
-    def run(self, batch: Forward, sequences: Sequences, positions: Int32) -> bool:
-        """Runs a checked forward and writes its outputs, if it can.
+    def run(
+        self,
+        batch: Forward,
+        sequences: Sequences,
+        positions: Int32,
+        watches: Sequence[LayerWatch] = (),
+    ) -> bool:
+        """Runs a checked forward and writes its outputs, if it can. The watches see each layer.
 
         Raises:
             BadBatch: a sequence has an adapter that there is not.
@@ -146,8 +155,9 @@ class FusedSteps:
         found = self._step.run(
             self._embeds.read(batch.inputs),
             self._network.angles(upload_index(positions, self._cache.data.device)),
-            self._rows(batch, sequences, outputs),
+            self._rows(batch, sequences, outputs, watches),
             self._network.between_layers or (lambda: None),
+            watches,
         )
         self._embeds.write(batch.outputs, found, positions[outputs])
         return True
@@ -158,11 +168,15 @@ class FusedSteps:
         able = np.ones(batch.has_masked.size, np.bool_)
         if batch.observed.size:
             able &= batch.observed == 0
-        if batch.attends.size:
-            able &= batch.attends < 0
         return able
 
-    def _rows(self, batch: Forward, s: Sequences, outputs: NDArray[np.int64]) -> StepRows:
+    def _rows(
+        self,
+        batch: Forward,
+        s: Sequences,
+        outputs: NDArray[np.int64],
+        watches: Sequence[LayerWatch],
+    ) -> StepRows:
         """What each input sees: what is before it in its sequence, or what its rule says."""
         table, by_page = page_table(s, self._cache.page_size)
         if not by_page.all():
@@ -177,10 +191,13 @@ class FusedSteps:
         if used.size:
             places = np.searchsorted(used, batch.adapters)
             owners = np.repeat(np.where(batch.adapters < 0, -1, places), inputs).astype(np.int64)
+        keys = np.repeat(table.keys, inputs) - behind
+        for watch in watches:
+            keys[watch.rows] = 0
         return StepRows(
             slots=s.input_slots,
             starts=np.repeat(table.starts[:-1], inputs).astype(np.int64),
-            keys=np.repeat(table.keys, inputs) - behind,
+            keys=keys,
             entries=table.entries,
             page_size=table.page_size,
             positions=self._cache.positions,
