@@ -23,6 +23,7 @@ from pie_inference.device import upload_index
 from pie_inference.layers.feed_forward import GatedMlp
 from pie_inference.layers.grouped import LANES, GroupedLinear
 from pie_inference.layers.layer_norm import LayerNorm
+from pie_inference.layers.lora import Adapter
 from pie_inference.layers.rms_norm import RmsNorm
 from pie_inference.layers.step import (
     MOST_DIM,
@@ -186,11 +187,7 @@ class FusedSteps:
         rules = {int(s.input_starts[i]): s.seen(i) for i in s.visible}
         for first, rule in rules.items():
             behind[first : first + len(rule)] = 0
-        used = np.unique(batch.adapters[batch.adapters >= 0])
-        owners = None
-        if used.size:
-            places = np.searchsorted(used, batch.adapters)
-            owners = np.repeat(np.where(batch.adapters < 0, -1, places), inputs).astype(np.int64)
+        owners, adapters = self._adapters_of(batch, inputs)
         keys = np.repeat(table.keys, inputs) - behind
         for watch in watches:
             keys[watch.rows] = 0
@@ -205,5 +202,16 @@ class FusedSteps:
             most_alone=sys.maxsize if self.prompts else MOST_INPUTS,
             rules=rules,
             owners=owners,
-            adapters=[self._adapters.get(slot) for slot in used.tolist()],
+            adapters=adapters,
         )
+
+    def _adapters_of(
+        self, batch: Forward, inputs: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64] | None, list[Adapter]]:
+        """The adapter of each input, a place in the list or -1; None if no sequence has one."""
+        if not batch.adapters.size or (batch.adapters < 0).all():
+            return None, []
+        used = np.unique(batch.adapters[batch.adapters >= 0])
+        places = np.searchsorted(used, batch.adapters)
+        owners = np.repeat(np.where(batch.adapters < 0, -1, places), inputs).astype(np.int64)
+        return owners, [self._adapters.get(slot) for slot in used.tolist()]
