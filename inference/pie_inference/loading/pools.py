@@ -50,7 +50,7 @@ def with_pools(
         alike = loaded.config.deterministic
         steps = None
         if device.type == "cpu":
-            steps = fused_steps(network, cache, embeds, loaded.adapters, alike)
+            steps = fused_steps(network, cache, embeds, loaded.adapters.get, alike)
         if device.type == "cuda":
             from pie_inference.cuda.fused_sampling import fused_sampling_for
 

@@ -11,12 +11,11 @@ observed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_inference.adapters import AdapterTable
 from pie_inference.attention.paging import page_table, ranges, slot_table
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import upload_index
@@ -51,11 +50,11 @@ def fused_steps(
     network: Decoder,
     cache: KvCache,
     embeds: EmbedPool,
-    adapters: AdapterTable,
+    adapter_of: Callable[[int], Adapter],
     prompts: bool = False,
 ) -> FusedSteps | None:
-    """Steps of a network over its pools, with `prompts` if rows of these are computed as others;
-    None if it is none of those that can be fused.
+    """Steps of a network over its pools, with the adapters of slots, and with `prompts` if rows of
+    these are computed as others; None if it is none of those that can be fused.
     """
     if not _plain(network.spec) or cache.stored != cache.dtype:
         return None
@@ -74,7 +73,7 @@ def fused_steps(
         epsilon=network.spec.epsilon,
     )
     step = DecodeStep(sizes, whole, network.norm)
-    return FusedSteps(network, step, cache, embeds, adapters, prompts)
+    return FusedSteps(network, step, cache, embeds, adapter_of, prompts)
 
 
 def _plain(spec: DecoderSpec) -> bool:
@@ -126,13 +125,13 @@ class FusedSteps:
         step: DecodeStep,
         cache: KvCache,
         embeds: EmbedPool,
-        adapters: AdapterTable,
+        adapter_of: Callable[[int], Adapter],
         prompts: bool = False,
     ) -> None:
-        """Takes a network, its step, pools and adapters, and whether rows of prompts are as
-        others.
+        """Takes a network, its step and pools, what finds the adapter of a slot or raises
+        `BadBatch`, and whether rows of prompts are as others.
         """
-        self._network, self._step, self._adapters = network, step, adapters
+        self._network, self._step, self._adapter_of = network, step, adapter_of
         self.prompts = prompts
         self._cache, self._embeds = cache, embeds
 
@@ -214,4 +213,4 @@ class FusedSteps:
         used = np.unique(batch.adapters[batch.adapters >= 0])
         places = np.searchsorted(used, batch.adapters)
         owners = np.repeat(np.where(batch.adapters < 0, -1, places), inputs).astype(np.int64)
-        return owners, [self._adapters.get(slot) for slot in used.tolist()]
+        return owners, list(map(self._adapter_of, used.tolist()))
