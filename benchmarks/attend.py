@@ -51,7 +51,7 @@ class Settings:
     model: ModelConfig = options.model()
     tokens: int = options.count("--tokens", 4096, "Tokens of the context.", least=256)
     parts: int = options.count("--parts", 4, "Policies keep one of so many parts.", least=2)
-    steps: int = options.count("--steps", 64, "Tokens that are forced behind it.", least=8)
+    steps: int = options.count("--steps", 512, "Tokens that are forced behind it.", least=8)
     threads: int = options.count("--threads", 1, "PyTorch's threads.")
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from support.prompts import Decoder
 from support.rig import runtime
-from support.scheduler_fixtures import Guest, Server, refused
+from support.scheduler_fixtures import Guest, Server, refused, u32
 
 from inferlet import attention
 from inferlet.device import Attend
-from pie_control.api import allocate, sample
+from pie_control.api import allocate, prefix, sample
 from pie_py.wire.plan import Forward
 
 FACTS: dict[str, Any] = {"kv_pages": 64, "embeds": 400, "max_batch_tokens": 100, "head_dim": 4}
@@ -99,6 +99,19 @@ def test_parts_of_a_prompt_are_told_each() -> None:
     sent = Forwards(server)
     decoder.step()
     assert sorted(sent.sent()) == [(1, -1, 0), (15, 0, 0), (25, 0, 0)]  # beside a step; alone
+
+
+def test_what_a_told_prompt_leaves_is_plain_text() -> None:
+    """It has read all that it may: the prefix cache finds it."""
+    server = Server(**FACTS)
+    guest = Guest(server)
+    assert prefix.match_prefix(guest.instance, guest.queue, "", u32(*range(16))) == ([], 0)
+    sampler(guest)
+    first, *_ = prompt(guest, 16)
+    prefix.insert_prefix(guest.instance, guest.queue, [first, 2])
+    server.drain()
+    found, waits = prefix.match_prefix(guest.instance, guest.queue, "", u32(*range(16), 7))
+    assert (sum(found[1::2]), waits) == (2, 0)
 
 
 def test_what_gives_no_weights_is_unsupported() -> None:

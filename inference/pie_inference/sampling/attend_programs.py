@@ -49,15 +49,16 @@ class AttendExecutable(Executable):
 
     def keeps_all(self, same: list[Any]) -> bool:
         """Whether all is kept whatever a layer has: one side of an `or` is true in all layers."""
-        waiting = [self.program.token]
-        while waiting:
-            number = waiting.pop()
+        waiting = {self.program.token}
+        while waiting:  # from the last node on, so that each is looked at once
+            number = max(waiting)
+            waiting.remove(number)
             node = self.program.nodes[number]
             if same[number] is not None:
                 if bool(same[number].all()):
                     return True
             elif node.operation == "or":
-                waiting += node.operands
+                waiting.update(node.operands)
         return False
 
     def evaluate_layer(self, rows: Any, same: list[Any]) -> list[Any]:
