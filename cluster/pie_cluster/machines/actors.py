@@ -335,7 +335,7 @@ def main() -> int:
     exit_with_parent()
     folder = Path(sys.argv[1])
     token = Token.read(folder / "token.json")
-    machine = Machine.model_validate_json((folder / "machine.json").read_text())
+    machine = Machine.read(folder)
     gpus = token.local_ranks if machine.gpus else 0
     connect(token, machine.host, folder)
     if sys.argv[2:] == ["forget"]:

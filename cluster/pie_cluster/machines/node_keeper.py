@@ -62,7 +62,7 @@ class NodeKeeper:
         self._node = node
         self._folder = folder
         self._token = Token.read(folder / "token.json")
-        self._machine = Machine.model_validate_json((folder / "machine.json").read_text())
+        self._machine = Machine.read(folder)
         self._keys = member_keys_file(folder, self._token)
 
     def run(self) -> str:

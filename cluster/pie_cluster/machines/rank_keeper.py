@@ -31,7 +31,7 @@ class RankKeeper:
         self._node = node
         self._folder = folder
         self._token = Token.read(folder / "token.json")
-        self._machine = Machine.model_validate_json((folder / "machine.json").read_text())
+        self._machine = Machine.read(folder)
         Supervisor("ranks", self._start, self._on_lost, attend=self._attend)
 
     def _start(self) -> Child:

@@ -67,7 +67,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     folder = Path(sys.argv[1])
     token = Token.read(folder / "token.json")
-    machine = Machine.model_validate_json((folder / "machine.json").read_text())
+    machine = Machine.read(folder)
     assert machine.autoscale is not None, "its keeper has looked"
     connect(token, machine.host, folder)
     scaler = Scaler(machine.autoscale, directory_of(token), token.models)

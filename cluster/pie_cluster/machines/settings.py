@@ -70,6 +70,7 @@ class ClusterConfig(BaseModel):
     nodes: NonNegativeInt = 1  # on the head's machine, at first
     policy: str = "cached"
     folder: Path = Path(platformdirs.user_data_dir("pie_py")) / "cluster"
+    ray_address: str = ""  # of a Ray that is there already, or `auto`; empty: one of its own
     ray_port: int = Field(default=0, ge=0, le=65535)  # 0: a free one
     directory_port: int = Field(default=0, ge=0, le=65535)
     relay_port: int = Field(default=0, ge=0, le=65535)  # at the gateway's address
@@ -90,6 +91,7 @@ class Token(BaseModel):
     directory: str
     ray: str  # HOST:PORT
     ray_token: str
+    namespace: str = ""  # of the nodes in a Ray that was there before; empty in the cluster's own
     member_public: str = ""  # the members' pair; empty where all is on loopback
     member_secret: str = ""
     gateway_key: str = ""  # the gateway's public key; likewise
@@ -171,16 +173,27 @@ class Machine(BaseModel):
     shares_data: bool = True  # the head's data folder is this machine's
     gpus: int = 0
     gateway: GatewayConfig | None = None  # of the head, if HTTP is served
+    settings: str = ""  # of the head: what it was started with
+
+    @staticmethod
+    def read(folder: Path) -> Machine:
+        """The machine of a folder. Raises `OSError` or `ValidationError` if there is none."""
+        return Machine.model_validate_json((folder / STATE_FILE).read_text(encoding="utf-8"))
 
 
-def read_config(path: Path | None) -> ClusterConfig:
+def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
     """Reads `cluster.toml`, and checks what it says of servers.
+
+    Args:
+        path: of the file; None for what holds without one.
+        ray_address: instead of the file's, if it is not empty.
 
     Raises:
         WrongSettings: if something in it is wrong.
     """
     try:
         fields = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
+        fields |= {"ray_address": ray_address} if ray_address else {}
         config = ClusterConfig.model_validate(fields)
         for name in ("endpoint", "extension"):
             if name in config.server:
@@ -188,6 +201,7 @@ def read_config(path: Path | None) -> ClusterConfig:
         if "gateway" in config.server:
             raise WrongSettings(f"{path}: HTTP is the cluster's: write [gateway], without server.")
         _check_ranks(path, config, _check_server(path, config.server))
+        _check_ray(path, config)
         load_policy(config.policy)
     except OSError as error:
         raise WrongSettings(f"{path} cannot be read: {error.strerror}") from None
@@ -212,6 +226,19 @@ def _check_ranks(path: Path | None, config: ClusterConfig, server: ServerConfig)
             f"{path}: autoscale: nodes on {machines} machines each are not scaled: leave it out,"
             " or ranks.machines"
         )
+
+
+def _check_ray(path: Path | None, config: ClusterConfig) -> None:
+    """What needs a Ray of the cluster's own is not asked of another one."""
+    own = {
+        "ray_port": config.ray_port != 0,
+        "ray_autoscaling": config.ray_autoscaling is not None,
+        "autoscale": config.autoscale is not None,
+        "ranks.machines": config.ranks.machines > 1,
+    }
+    for name, is_set in own.items():
+        if config.ray_address and is_set:
+            raise WrongSettings(f"{path}: {name}: not with --address; leave one of them out")
 
 
 def _check_server(path: Path | None, server: dict[str, Any]) -> ServerConfig:
