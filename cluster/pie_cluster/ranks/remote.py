@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import suppress
 
+import psutil
 import zmq
 
 from pie_cluster.config import FurtherRanks, read_member_pair
-from pie_cluster.ranks.network import use_interface_of
 from pie_cluster.wire.ranks import (
     BEAT_SECONDS,
     Beat,
@@ -30,6 +31,20 @@ START_MS = 5000  # for a host to answer
 SILENT_SECONDS = 2.5  # without an answer, after which a machine is taken for lost
 STILL_SECONDS = 1.0  # between two looks: this process stood still, which is not the host's silence
 LINGER_MS = 1000  # for the last message
+
+
+def use_interface_of(address: str) -> None:
+    """Has this process, and those that it starts, reach other ranks by an address of this machine.
+    The host's name may lead elsewhere.
+
+    Raises:
+        LoadError: if the machine has no such address.
+    """
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address == address for each in addresses):
+            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = name
+            return
+    raise LoadError(f"ranks on several machines: {address} is no address of this machine")
 
 
 def start_remote(

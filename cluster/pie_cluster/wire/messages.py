@@ -13,6 +13,7 @@ Questions are asked of the gateway, by the protocol that clients speak.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
@@ -29,7 +30,7 @@ MOST_HINTS = 512  # keys that one message names, and that the directory keeps of
 Message = TypeVar("Message")
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
-Key: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # see `wire/keys.py`
+Key: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # see `program_key`
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"\A{NODE_NAME}\Z")]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
 Cached: TypeAlias = Annotated[list[tuple[Key, Count]], msgspec.Meta(max_length=MOST_HINTS)]
@@ -164,3 +165,28 @@ def _decode(decoder: msgspec.msgpack.Decoder[Message], frame: bytes, what: str) 
         return decoder.decode(frame)
     except Exception as error:  # hostile frames find more than msgspec's own errors
         raise NotOfCluster(f"no {what}: {error}") from None
+
+
+# What nodes report of their caches and exports, and launches are placed by
+
+
+def program_key(user: str, program: str) -> int:
+    """What a user has cached by a program, named by the hash of its content.
+
+    A key is a hash of 63 bits, so that tables and reports are small and tell no names. Two names
+    with the same key cost a prefill at most, for a hint may always be wrong.
+    """
+    return _key(b"program", user, program)
+
+
+def export_key(user: str, name: str) -> int:
+    """Pages that a user has exported under a name."""
+    return _key(b"export", user, name)
+
+
+def _key(kind: bytes, user: str, name: str) -> int:
+    who = user.encode("utf-8", "surrogatepass")
+    # The length keeps apart what would read alike: the user "a" and the name "bc", "ab" and "c".
+    text = b"%d:%b%b" % (len(who), who, name.encode("utf-8", "surrogatepass"))
+    digest = blake2b(text, digest_size=8, person=kind).digest()
+    return int.from_bytes(digest, "little") >> 1

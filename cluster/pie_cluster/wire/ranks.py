@@ -62,29 +62,7 @@ class Lost(_Message, tag="lost", frozen=True):
 ToHost: TypeAlias = Start | Pass | Beat | Leave
 ToFirst: TypeAlias = Lives | Lost
 
-_encoder = msgspec.msgpack.Encoder()
-_to_host: msgspec.msgpack.Decoder[ToHost] = msgspec.msgpack.Decoder(ToHost)
-_to_first: msgspec.msgpack.Decoder[ToFirst] = msgspec.msgpack.Decoder(ToFirst)
-
-
-def encode(message: ToHost | ToFirst) -> bytes:
-    """Turns a message into the bytes of its frame."""
-    return _encoder.encode(message)
-
-
-def decode_to_host(frame: bytes) -> ToHost:
-    """Reads what a first rank says.
-
-    Raises:
-        msgspec.DecodeError: if the bytes are no such message.
-    """
-    return _to_host.decode(frame)
-
-
-def decode_to_first(frame: bytes) -> ToFirst:
-    """Reads what a host says.
-
-    Raises:
-        msgspec.DecodeError: if the bytes are no such message.
-    """
-    return _to_first.decode(frame)
+encode = msgspec.msgpack.Encoder().encode
+# Those raise `msgspec.DecodeError` for bytes that are no such message.
+decode_to_host = msgspec.msgpack.Decoder[ToHost](ToHost).decode
+decode_to_first = msgspec.msgpack.Decoder[ToFirst](ToFirst).decode
