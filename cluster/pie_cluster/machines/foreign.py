@@ -29,6 +29,7 @@ from pie_py.config.child import exit_with_parent, report_error, report_ready
 from pie_py.config.endpoint import BadEndpoint, answers, parse_endpoint
 
 FIND_SECONDS = 3.0  # for Ray to tell which of its nodes is on this machine
+ROOM_SECONDS = 5.0  # for what has just ended to make room
 PLACE_SECONDS = 60.0  # for actors to begin
 LOOK_SECONDS = 1.0
 
@@ -84,29 +85,25 @@ def find_ray(address: str) -> str:
     return str(found)
 
 
-def missing(names: list[str], gpus: int, free: dict[str, float]) -> str:
-    """Which resource a node of Ray has too little of for our nodes; empty if it has enough."""
-    for resource, each in {"CPU": 1, "GPU": gpus}.items():
-        if free.get(resource, 0) < each * len(names):
-            return (
-                f"{len(names)} nodes need {each * len(names)} {resource} of Ray on this machine,"
-                f" and {free.get(resource, 0):g} are free: start Ray with more, or fewer nodes"
-            )
-    return ""
-
-
 def place(names: list[str], gpus: int, here: str) -> list[Any]:
     """Starts nodes on a node of Ray, which end when what this returns is gone.
 
     Raises:
-        LookupError: if Ray has no room for them.
+        LookupError: if it has no room for them.
         ValueError, RayError: if they live already, or cannot begin.
     """
-    if problem := missing(names, gpus, available_resources_per_node().get(here, {})):
-        raise LookupError(problem)
+    end = time.monotonic() + ROOM_SECONDS
+    for resource, needed in {"CPU": len(names), "GPU": gpus * len(names)}.items():
+        while (free := available_resources_per_node().get(here, {}).get(resource, 0)) < needed:
+            if time.monotonic() > end:
+                raise LookupError(
+                    f"the nodes need {needed} {resource} of Ray on this machine, which has {free:g}"
+                    " free: start Ray with more of it, or fewer nodes"
+                )
+            time.sleep(LOOK_SECONDS)
     where = NodeAffinitySchedulingStrategy(here, soft=False)
-    kind = ray.remote(NodeActor).options(
-        max_restarts=-1, num_cpus=1, num_gpus=gpus, scheduling_strategy=where
+    kind = ray.remote(max_restarts=-1, num_cpus=1, num_gpus=gpus, scheduling_strategy=where)(
+        NodeActor
     )
     actors = [kind.options(name=PREFIX + name).remote(name) for name in names]
     ray.get([actor.folder.remote() for actor in actors], timeout=PLACE_SECONDS)
@@ -133,7 +130,7 @@ def main() -> int:
         )
         here = ray.get_runtime_context().get_node_id()
         gpus = token.local_ranks if machine.gpus else 0
-        actors = place(Names(folder).read(), gpus, here)
+        _actors = place(Names(folder).read(), gpus, here)  # they end with this process
     except GetTimeoutError:
         report_error(f"Ray has not started the nodes within {PLACE_SECONDS:g} s; see its logs")
         return 1
@@ -143,7 +140,6 @@ def main() -> int:
     report_ready(machine.host)
     while any(known["Alive"] for known in ray.nodes() if known["NodeID"] == here):
         time.sleep(LOOK_SECONDS)
-    del actors  # which lived until here
     return 1
 
 

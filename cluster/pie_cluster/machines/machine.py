@@ -53,8 +53,7 @@ class MachineKeeper:
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
         for name, start in self._starts().items():
-            backoff = Backoff(first=FIRST_PAUSE, most=MOST_PAUSE)
-            self._kept[name] = Supervisor(name, start, partial(_on_lost, name), backoff=backoff)
+            self.keep(name, start)
         while not self._stopping:
             self._write_pids()
             time.sleep(LOOK_SECONDS)
@@ -66,6 +65,12 @@ class MachineKeeper:
             kept.ask_to_end()
         for kept in self._kept.values():
             kept.stop(max(0.1, end - time.monotonic()))
+
+    def keep(self, name: str, start: Callable[[], Child]) -> Supervisor[Child]:
+        """Keeps another process."""
+        backoff = Backoff(first=FIRST_PAUSE, most=MOST_PAUSE)
+        self._kept[name] = Supervisor(name, start, partial(_on_lost, name), backoff=backoff)
+        return self._kept[name]
 
     def _starts(self) -> dict[str, Callable[[], Child]]:
         """How each of its processes is started, Ray's first."""

@@ -80,6 +80,16 @@ class ClusterConfig(BaseModel):
     ranks: RankConfig = RankConfig()
     server: dict[str, Any] = {}  # each node's, as in a server's configuration
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        of_own_ray = self.ray_port or self.ray_autoscaling or self.autoscale
+        if self.ray_address and (of_own_ray or self.ranks.machines > 1):
+            raise ValueError(
+                "ray_port, autoscale, ray_autoscaling and nodes on several machines need a Ray of"
+                " the cluster's own: leave them out, or --address and ray_address"
+            )
+        return self
+
 
 class Token(BaseModel):
     """What a machine needs to join: it gives every right on the cluster, so it is kept secret."""
@@ -201,7 +211,6 @@ def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
         if "gateway" in config.server:
             raise WrongSettings(f"{path}: HTTP is the cluster's: write [gateway], without server.")
         _check_ranks(path, config, _check_server(path, config.server))
-        _check_ray(path, config)
         load_policy(config.policy)
     except OSError as error:
         raise WrongSettings(f"{path} cannot be read: {error.strerror}") from None
@@ -226,19 +235,6 @@ def _check_ranks(path: Path | None, config: ClusterConfig, server: ServerConfig)
             f"{path}: autoscale: nodes on {machines} machines each are not scaled: leave it out,"
             " or ranks.machines"
         )
-
-
-def _check_ray(path: Path | None, config: ClusterConfig) -> None:
-    """What needs a Ray of the cluster's own is not asked of another one."""
-    own = {
-        "ray_port": config.ray_port != 0,
-        "ray_autoscaling": config.ray_autoscaling is not None,
-        "autoscale": config.autoscale is not None,
-        "ranks.machines": config.ranks.machines > 1,
-    }
-    for name, is_set in own.items():
-        if config.ray_address and is_set:
-            raise WrongSettings(f"{path}: {name}: not with --address; leave one of them out")
 
 
 def _check_server(path: Path | None, server: dict[str, Any]) -> ServerConfig:
