@@ -71,19 +71,19 @@ class Foreign:
 
 @pytest.fixture(scope="module")
 def foreign() -> Iterator[Foreign]:
-    port, clients, agent = free_ports("127.0.0.1", 3)
+    port, agent = free_ports("127.0.0.1", 2)
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "tmp").mkdir()
         options = (
-            *(f"--port={port}", f"--ray-client-server-port={clients}", "--num-cpus=2"),
-            *(f"--dashboard-agent-listen-port={agent}", f"--temp-dir={folder / 'ray'}"),
+            *("-P", "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2"),
+            *(f"--port={port}", f"--dashboard-agent-listen-port={agent}"),
+            f"--temp-dir={folder / 'ray'}",
             *("--include-dashboard=false", "--disable-usage-stats", "--node-ip-address=127.0.0.1"),
             f"--object-store-memory={100 << 20}",
         )
         process = psutil.Popen(
-            [sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--head", "--block"]
-            + list(options),
+            [sys.executable, *options],
             env={**os.environ, "TMPDIR": str(folder / "tmp")},
             cwd=folder,
             stdout=subprocess.DEVNULL,
@@ -245,13 +245,14 @@ def config_of(folder: Path) -> Path:
 
 def test_addresses_where_no_ray_is(tmp_path: Path) -> None:
     port = free_ports("127.0.0.1", 1)[0]
-    assert f"no Ray answers at 127.0.0.1:{port}" in refused(tmp_path, f"127.0.0.1:{port}")
+    told = refused(tmp_path, f"127.0.0.1:{port}")
+    assert "no Ray answers at" in told and f":{port}" in told
     assert "name the head of Ray instead" in refused(tmp_path, f"ray://127.0.0.1:{port}")
     assert "is no address of Ray" in refused(tmp_path, "somewhere")
     with socket.create_server(("127.0.0.1", 0)) as other:
         threading.Thread(target=_ends_connections, args=(other,), daemon=True).start()
         taken = f"127.0.0.1:{other.getsockname()[1]}"
-        assert f"what listens at {taken} does not answer as Ray" in refused(tmp_path, taken)
+        assert "does not answer as Ray" in refused(tmp_path, taken)
 
 
 def _ends_connections(server: socket.socket) -> None:

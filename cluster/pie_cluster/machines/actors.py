@@ -36,7 +36,7 @@ from pie_cluster.machines.settings import (
     machine_resource,
     waiting,
 )
-from pie_py.config.child import exit_with_parent, report_ready
+from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_ready
 
 log = logging.getLogger("pie.actors")
 
@@ -72,8 +72,14 @@ class NodeActor:
         """That of the machine where it is."""
         return str(self._folder)
 
+    def leave(self) -> None:
+        """Ends the node in order, so that it can be killed."""
+        self._keeper.leave()
+
     def _keep(self) -> None:
         self._keeper.run()
+        if self._keeper.left:
+            return
         # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
         while not self._dropped():
             time.sleep(DROP_SECONDS)
@@ -272,10 +278,19 @@ def forget_nodes(names: list[str], folder: Path, machines: int) -> None:
     start them where there is room for others. Those that are elsewhere stay.
     """
     folders = _folders(names)
+    here = [name for name in names if folders.get(name) == str(folder)]
+    end_in_order([ray.get_actor(PREFIX + name, namespace=NAMESPACE) for name in here])
     for name in names:
-        if folders.get(name, str(folder)) == str(folder):  # or it is nowhere
+        if name in here or name not in folders:
             give_up_node(name)
             _end_others(name, machines)
+
+
+def end_in_order(actors: list[Any]) -> None:
+    """Has nodes end, as far as their actors answer, which are to be killed then."""
+    leaving = [actor.leave.remote() for actor in actors]
+    if leaving:
+        ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
 
 
 def _end_others(node: str, machines: int) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
+import select
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,9 +25,9 @@ from ray._raylet import GcsClient
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from pie_cluster.machines.actors import PREFIX, NodeActor
+from pie_cluster.machines.actors import PREFIX, NodeActor, end_in_order
 from pie_cluster.machines.settings import ClusterProblem, Machine, Names, Token, WrongSettings
-from pie_py.config.child import exit_with_parent, report_error, report_ready
+from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_error, report_ready
 from pie_py.config.endpoint import BadEndpoint, answers, parse_endpoint
 
 FIND_SECONDS = 3.0  # for Ray to tell which of its nodes is on this machine
@@ -112,7 +114,7 @@ def place(names: list[str], gpus: int, here: str) -> list[Any]:
 
 def main() -> int:
     """Keeps the nodes of a machine."""
-    exit_with_parent()
+    exit_with_parent(LEAVE_SECONDS + LOOK_SECONDS)
     folder = Path(sys.argv[1])
     token, machine = Token.read(folder / "token.json"), Machine.read(folder)
     os.chdir(folder)  # from which actors import
@@ -128,9 +130,10 @@ def main() -> int:
             configure_logging=False,
             logging_level=logging.ERROR,
         )
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # standard input ends as well
         here = ray.get_runtime_context().get_node_id()
         gpus = token.local_ranks if machine.gpus else 0
-        _actors = place(Names(folder).read(), gpus, here)  # they end with this process
+        actors = place(Names(folder).read(), gpus, here)
     except GetTimeoutError:
         report_error(f"Ray has not started the nodes within {PLACE_SECONDS:g} s; see its logs")
         return 1
@@ -138,9 +141,11 @@ def main() -> int:
         report_error(str(error))
         return 1
     report_ready(machine.host)
-    while any(known["Alive"] for known in ray.nodes() if known["NodeID"] == here):
-        time.sleep(LOOK_SECONDS)
-    return 1
+    while not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
+        if not any(known["Alive"] for known in ray.nodes() if known["NodeID"] == here):
+            return 1
+    end_in_order(actors)
+    return 0
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from pie_cluster.machines.settings import (
     waiting,
     without_ray,
 )
+from pie_py.config.child import LEAVE_SECONDS
 from pie_py.config.processes import LOAD_SECONDS, Backoff, Child
 from pie_py.config.server import ServerConfig
 
@@ -57,6 +58,8 @@ class NodeKeeper:
                 one is missing. A life ends with its hosts.
             reason: why another keeper of it has ended, if one has.
         """
+        self.left = False
+        self._child: Child | None = None
         self._find_hosts = find_hosts
         self._reason = reason
         self._node = node
@@ -66,7 +69,7 @@ class NodeKeeper:
         self._keys = member_keys_file(folder, self._token)
 
     def run(self) -> str:
-        """Keeps the node until it is drained; returns why it has ended."""
+        """Keeps the node until it is drained or leaves; returns why it has ended."""
         reason, backoff = self._reason, Backoff(first=FIRST_PAUSE)
         directory = directory_of(self._token)
         while True:
@@ -88,8 +91,16 @@ class NodeKeeper:
                 continue
             backoff.start()
             reason = self._live(incarnation, hosts)
+            if self.left:
+                return reason
             log.warning("%s.%s has ended: %s", self._node, incarnation, reason)
             time.sleep(backoff.pause())
+
+    def leave(self) -> None:
+        """Has the node end in order, with its temporary files; no other life follows."""
+        self.left = True
+        if self._child is not None:
+            self._child.stop(LEAVE_SECONDS)
 
     def _begin(self, directory: Directory, reason: str) -> int | None:
         try:
@@ -114,7 +125,7 @@ class NodeKeeper:
             log_file.parent.mkdir(parents=True, exist_ok=True)
             config = self._config(incarnation, hosts)
             options = ("--with-parent", "--config", config.model_dump_json())
-            child = Child("pie_control", *options, log=log_file, env=without_ray())
+            child = self._child = Child("pie_control", *options, log=log_file, env=without_ray())
         except OSError as error:
             return f"its control process cannot be started: {error}"
         with child:
