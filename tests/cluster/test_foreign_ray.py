@@ -23,7 +23,7 @@ from support.clusters import ECHO, SERVER, Cluster, echoes, processes_of, wait_f
 
 from pie_cluster.machines import operate
 from pie_cluster.machines.keepers import keeper
-from pie_cluster.machines.settings import ClusterConfig, ClusterProblem
+from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token
 from pie_cluster.machines.token import free_ports
 from pie_py.cli import main
 
@@ -135,6 +135,41 @@ def run(*args: str) -> Result:
     return CliRunner().invoke(main, ["cluster", *args])
 
 
+def cluster_client(cluster: Cluster) -> Any:
+    """A client of a cluster that a command has started."""
+    cluster.token = Token.read(cluster.folder / "token.json")
+    return cluster.client()
+
+
+def cluster_answers(cluster: Cluster) -> bool:
+    """Whether something listens at its address."""
+    host, port = cluster.endpoint.removeprefix("tcp://").split(":")
+    with suppress(OSError), socket.create_connection((host, int(port)), 1):
+        return True
+    return False
+
+
+def refused(tmp_path: Path, address: str) -> str:
+    """What `up` says, of which nothing is left."""
+    told = run("up", "--config", str(config_of(tmp_path)), "--address", address)
+    assert told.exit_code in (1, 2), told.output
+    assert not processes_of(tmp_path)
+    assert not (tmp_path / "cluster/token.json").exists()
+    return told.output.splitlines()[-1]
+
+
+def config_of(folder: Path) -> Path:
+    file = folder / "cluster.toml"
+    file.write_text(f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{folder / "cluster"}"\n')
+    return file
+
+
+def _ends_connections(server: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            server.accept()[0].close()
+
+
 def test_it_has_actors_of_one_namespace_there_and_leaves_nothing(
     foreign: Foreign, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,20 +184,13 @@ def test_it_has_actors_of_one_namespace_there_and_leaves_nothing(
     folder = ["--folder", str(cluster.folder)]
     told = run("status", *folder)
     assert f"on a Ray that was there before, {foreign.address}" in told.output
-    token = json.loads((cluster.folder / "token.json").read_text())
-    there = {"named": [[token["namespace"], "node-n1"]], "alive": 1, "free": 1}
+    assert cluster.token is not None
+    there = {"named": [[cluster.token.namespace, "node-n1"]], "alive": 1, "free": 1}
     wait_for(lambda: foreign.look() == there)
     assert run("down", *folder).output.strip() == "ended"
     assert not processes_of(cluster.folder)
     wait_for(foreign.has_nothing)
     assert not list(foreign.temporary.iterdir())
-
-
-def cluster_client(cluster: Cluster) -> Any:
-    """A client of a cluster that a command has started."""
-    operate_token = json.loads((cluster.folder / "token.json").read_text())
-    cluster.token = operate.Token.model_validate(operate_token)
-    return cluster.client()
 
 
 def test_a_second_start_keeps_what_a_killed_one_has_left(
@@ -202,14 +230,6 @@ def test_a_second_start_keeps_what_a_killed_one_has_left(
     assert cluster.control("n1").pid == life
 
 
-def cluster_answers(cluster: Cluster) -> bool:
-    """Whether something listens at its address."""
-    host, port = cluster.endpoint.removeprefix("tcp://").split(":")
-    with suppress(OSError), socket.create_connection((host, int(port)), 1):
-        return True
-    return False
-
-
 def test_machines_join_as_far_as_ray_has_room(foreign: Foreign, cluster: Cluster) -> None:
     with cluster:
         second, third = cluster.folder.parent / "second", cluster.folder.parent / "third"
@@ -228,37 +248,17 @@ def test_machines_join_as_far_as_ray_has_room(foreign: Foreign, cluster: Cluster
         assert cluster.serves("n1")
 
 
-def refused(tmp_path: Path, address: str) -> str:
-    """What `up` says, of which nothing is left."""
-    told = run("up", "--config", str(config_of(tmp_path)), "--address", address)
-    assert told.exit_code in (1, 2), told.output
-    assert not processes_of(tmp_path)
-    assert not (tmp_path / "cluster/token.json").exists()
-    return told.output.splitlines()[-1]
-
-
-def config_of(folder: Path) -> Path:
-    file = folder / "cluster.toml"
-    file.write_text(f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{folder / "cluster"}"\n')
-    return file
-
-
 def test_addresses_where_no_ray_is(tmp_path: Path) -> None:
     port = free_ports("127.0.0.1", 1)[0]
     told = refused(tmp_path, f"127.0.0.1:{port}")
-    assert "no Ray answers at" in told and f":{port}" in told
+    assert "no Ray answers at" in told
+    assert f":{port}" in told
     assert "name the head of Ray instead" in refused(tmp_path, f"ray://127.0.0.1:{port}")
     assert "is no address of Ray" in refused(tmp_path, "somewhere")
-    with socket.create_server(("127.0.0.1", 0)) as other:
+    with socket.create_server(("", 0)) as other:
         threading.Thread(target=_ends_connections, args=(other,), daemon=True).start()
         taken = f"127.0.0.1:{other.getsockname()[1]}"
         assert "does not answer as Ray" in refused(tmp_path, taken)
-
-
-def _ends_connections(server: socket.socket) -> None:
-    with suppress(OSError):
-        while True:
-            server.accept()[0].close()
 
 
 def test_other_versions_and_machines(

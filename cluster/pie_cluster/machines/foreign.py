@@ -96,7 +96,7 @@ def place(names: list[str], gpus: int, here: str) -> list[Any]:
     """
     end = time.monotonic() + ROOM_SECONDS
     for resource, needed in {"CPU": len(names), "GPU": gpus * len(names)}.items():
-        while (free := available_resources_per_node().get(here, {}).get(resource, 0)) < needed:
+        while (free := _free(here, resource)) < needed:
             if time.monotonic() > end:
                 raise LookupError(
                     f"the nodes need {needed} {resource} of Ray on this machine, which has {free:g}"
@@ -104,12 +104,24 @@ def place(names: list[str], gpus: int, here: str) -> list[Any]:
                 )
             time.sleep(LOOK_SECONDS)
     where = NodeAffinitySchedulingStrategy(here, soft=False)
-    kind = ray.remote(max_restarts=-1, num_cpus=1, num_gpus=gpus, scheduling_strategy=where)(
-        NodeActor
-    )
-    actors = [kind.options(name=PREFIX + name).remote(name) for name in names]
+    kind: Any = ray.remote(NodeActor)
+    actors = [
+        kind.options(
+            name=PREFIX + name,
+            max_restarts=-1,
+            num_cpus=1,
+            num_gpus=gpus,
+            scheduling_strategy=where,
+        ).remote(name)
+        for name in names
+    ]
     ray.get([actor.folder.remote() for actor in actors], timeout=PLACE_SECONDS)
     return actors
+
+
+def _free(here: str, resource: str) -> float:
+    free: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]
+    return free.get(here, {}).get(resource, 0)
 
 
 def main() -> int:
@@ -142,7 +154,8 @@ def main() -> int:
         return 1
     report_ready(machine.host)
     while not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
-        if not any(known["Alive"] for known in ray.nodes() if known["NodeID"] == here):
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        if not any(node["Alive"] for node in nodes if node["NodeID"] == here):
             return 1
     end_in_order(actors)
     return 0

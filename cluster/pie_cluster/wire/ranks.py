@@ -62,7 +62,9 @@ class Lost(_Message, tag="lost", frozen=True):
 ToHost: TypeAlias = Start | Pass | Beat | Leave
 ToFirst: TypeAlias = Lives | Lost
 
+_to_host: msgspec.msgpack.Decoder[ToHost] = msgspec.msgpack.Decoder(ToHost)
+_to_first: msgspec.msgpack.Decoder[ToFirst] = msgspec.msgpack.Decoder(ToFirst)
+
 encode = msgspec.msgpack.Encoder().encode
-# Those raise `msgspec.DecodeError` for bytes that are no such message.
-decode_to_host = msgspec.msgpack.Decoder[ToHost](ToHost).decode
-decode_to_first = msgspec.msgpack.Decoder[ToFirst](ToFirst).decode
+# They raise `msgspec.DecodeError` for bytes that are no such message.
+decode_to_host, decode_to_first = _to_host.decode, _to_first.decode
