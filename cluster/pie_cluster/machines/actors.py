@@ -189,7 +189,7 @@ def place_nodes(names: list[str], gpus: int, folder: Path, room: int) -> None:
     named = placed_nodes()
     for name in names:
         if name not in named:
-            _place(name, gpus, machine)
+            place_node(name, gpus, machine)
     end = time.monotonic() + ROOM_SECONDS
     while len(_folders(names)) < len(names):
         if time.monotonic() > end:
@@ -218,9 +218,8 @@ def _folders(names: list[str]) -> dict[str, str]:
 
 def placed_nodes() -> set[str]:
     """Names of the nodes that Ray keeps, with or without a machine."""
-    named = ray.util.list_named_actors(all_namespaces=True)
-    ours = [actor["name"] for actor in named if actor["namespace"] == NAMESPACE]
-    return {name.removeprefix(PREFIX) for name in ours if name.startswith(PREFIX)}
+    named = ray.util.list_named_actors()
+    return {name.removeprefix(PREFIX) for name in named if name.startswith(PREFIX)}
 
 
 def place_on_machines(names: list[str], gpus: int, machines: int) -> None:
@@ -244,7 +243,7 @@ def place_on_machines(names: list[str], gpus: int, machines: int) -> None:
         for number in range(machines):
             where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
             if number == 0:
-                _place(name, gpus, where)
+                place_node(name, gpus, where)
             else:
                 _start(RanksActor, _ranks_name(name, number), name, gpus, where)
 
@@ -259,13 +258,6 @@ def _group(node: str) -> PlacementGroup | None:
 
 def _ranks_name(node: str, number: int) -> str:
     return f"{RANKS_PREFIX}{node}-{number}"
-
-
-def ask_for_node(name: str, gpus: int) -> None:
-    """Has Ray place a node on whatever machine has room. Until one has, Ray's autoscaler sees what
-    is missing.
-    """
-    _place(name, gpus, "DEFAULT")
 
 
 def give_up_node(name: str) -> None:
@@ -306,7 +298,10 @@ def _end(name: str) -> None:
         ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
 
 
-def _place(name: str, gpus: int, where: Strategy) -> None:
+def place_node(name: str, gpus: int, where: Strategy = "DEFAULT") -> None:
+    """Has Ray place a node, on whatever machine has room if none is named. Until one has, Ray's
+    autoscaler sees what is missing.
+    """
     _start(NodeActor, PREFIX + name, name, gpus, where)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import socket
 
-from pie_cluster.machines.settings import ClusterProblem, Machine, Token, WrongSettings
-from pie_py.config.endpoint import BadEndpoint, parse_endpoint
-from pie_py.config.gateway import DEFAULT_HTTP, GatewayConfig
-from pie_py.config.server import ServerConfig
+from pie_cluster.machines.settings import ClusterProblem, WrongSettings
+from pie_py.config.gateway import DEFAULT_HTTP, GatewayConfig, parse_address
 
 
 def chosen(gateway: GatewayConfig | None) -> GatewayConfig | None:
@@ -17,7 +15,7 @@ def chosen(gateway: GatewayConfig | None) -> GatewayConfig | None:
     Without an address that is a server's default one, or another port if that is taken.
 
     Raises:
-        WrongSettings: if the address is none, or a file cannot be read.
+        WrongSettings: if a file cannot be read.
         ClusterProblem: if the address is in use.
     """
     if gateway is None or not gateway.enabled:
@@ -43,28 +41,9 @@ def chosen(gateway: GatewayConfig | None) -> GatewayConfig | None:
     return gateway.model_copy(update={"http": address, **files})
 
 
-def process_config(token: Token, machine: Machine) -> str:
-    """The configuration of its process, as JSON."""
-    server = ServerConfig.model_validate(token.server)
-    fields = {"endpoint": token.gateway, "gateway": machine.gateway}
-    return server.model_copy(update=fields).model_dump_json()
-
-
 def _free(address: str) -> str:
-    """HOST:PORT where nothing listens now; port 0 is any.
-
-    Raises:
-        WrongSettings: if it is no address.
-        OSError: if nothing can listen there.
-    """
-    try:
-        host = parse_endpoint(f"tcp://{address}").host
-    except BadEndpoint:
-        host = None
-    port = address.rpartition(":")[2]
-    if host is None or not port.isdecimal():
-        raise WrongSettings(f"gateway.http {address!r} is not HOST:PORT, as 127.0.0.1:8080")
-    name = host.strip("[]")
-    family = socket.getaddrinfo(name, int(port), type=socket.SOCK_STREAM)[0][0]
-    with socket.create_server((name, int(port)), family=family) as bound:
-        return f"{host}:{bound.getsockname()[1]}"
+    """HOST:PORT where nothing listens now; port 0 is any. Raises `OSError` if nothing can."""
+    host, port = parse_address(address)
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    with socket.create_server((host, port), family=family) as bound:
+        return f"{address.rpartition(':')[0]}:{bound.getsockname()[1]}"

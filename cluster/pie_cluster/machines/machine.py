@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FrameType
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.machines import http_gateway
 from pie_cluster.machines.settings import Machine, Token, machine_resource, member_keys_file
 from pie_py.config.processes import Backoff, Child, Supervisor
 from pie_py.config.server import ServerConfig
+from pie_py.config.whole_files import write_whole
 
 log = logging.getLogger("pie.machine")
 
@@ -117,10 +117,8 @@ class MachineKeeper:
         text = json.dumps(pids)
         path = self._folder / "pids.json"
         if not path.exists() or path.read_text() != text:
-            beside = path.with_name(".pids.json")
             with suppress(OSError):  # a full disk: it is written once there is room
-                beside.write_text(text)
-                os.replace(beside, path)
+                write_whole(path, text.encode())
 
     def _ray(self) -> Child:
         machine, host = self._machine, self._machine.host
@@ -169,8 +167,9 @@ class MachineKeeper:
         return self._module("gateway", "pie_cluster.gateway", config.model_dump_json())
 
     def _http(self) -> Child:
-        config = http_gateway.process_config(self._token, self._machine)
-        return self._module("http", "pie_gateway", config)
+        update = {"endpoint": self._token.gateway, "gateway": self._machine.gateway}
+        config = ServerConfig.model_validate(self._token.server).model_copy(update=update)
+        return self._module("http", "pie_gateway", config.model_dump_json())
 
     def _module(self, name: str, module: str, config: str) -> Child:
         return self._child(name, None, module, "--with-parent", "--config", config)

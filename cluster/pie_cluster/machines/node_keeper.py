@@ -6,13 +6,14 @@ Its actor runs it; nothing here knows of Ray.
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pie_cluster.config import FurtherRanks, MemberConfig
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.endings import how_ended, memory_kills
 from pie_cluster.machines.settings import (
     Machine,
     Token,
@@ -32,6 +33,8 @@ FIRST_PAUSE = 0.1
 LOOK_SECONDS = 0.25
 HOSTS_SECONDS = 10.0  # for hosts of ranks to start, before it is said that they are missing
 MOST_REASON = 250  # characters
+END_SECONDS = 2.0  # for a process to end that has closed its standard output
+COUNTS = Path("/proc/vmstat")
 
 
 def no_hosts() -> tuple[str, ...]:
@@ -181,3 +184,37 @@ class NodeKeeper:
         if not machine.shares_data:
             changes["data_folder"] = self._folder / "data"
         return config.model_copy(update=changes)
+
+
+def memory_kills(counts: Path = COUNTS) -> int:
+    """How many processes the kernel has killed on this machine because its memory, or that of a
+    container, was full; 0 if it does not tell.
+    """
+    with suppress(OSError, ValueError):
+        for line in counts.read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def how_ended(child: Child, kills: int, counts: Path = COUNTS) -> str:
+    """How a process has ended that said nothing of it.
+
+    Args:
+        child: it has closed its standard output, and is killed if it still runs.
+        kills: the `memory_kills` before.
+        counts: of the kernel.
+    """
+    end = time.monotonic() + END_SECONDS
+    while child.status is None and time.monotonic() < end:
+        time.sleep(0.01)
+    if child.status is None:
+        child.kill()
+        return "closed its standard output, and was ended"
+    status = child.kill()
+    if status >= 0:
+        return f"has ended with status {status}"
+    name = signal.Signals(-status).name
+    if status == -signal.SIGKILL and memory_kills(counts) > kills:
+        return f"was killed by {name}, as others or it by the kernel, whose memory was full"
+    return f"was killed by {name}"

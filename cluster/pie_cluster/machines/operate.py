@@ -302,14 +302,13 @@ def _write_head(
         also = " and what ranks compute" if token.rank_machines > 1 else ""
         say(f"Ray's own ports{also} are not encrypted: keep them among the cluster's machines")
     write_private(folder / TOKEN_FILE, token.model_dump_json(indent=1))
-    _write_machine(folder, head)
+    write_private(folder / STATE_FILE, head.model_dump_json(indent=1))
 
 
 def _add_nodes(
     folder: Path, token: Token, machine: Machine, say: Callable[[str], None]
 ) -> list[str]:
     """Starts this machine's part, and waits until its nodes serve."""
-    folder.mkdir(parents=True, exist_ok=True)
     with _directory(token) as directory:
         names = Names(folder).read()
         runs = keeper(folder) is not None
@@ -322,7 +321,7 @@ def _add_nodes(
         if runs:
             say(f"{', '.join(names) or 'an agent of Ray'} runs already")
         else:
-            _write_machine(folder, machine)
+            write_private(folder / STATE_FILE, machine.model_dump_json(indent=1))
             start_keeper(folder)
             say(f"starting {', '.join(names) or 'an agent of Ray'}")
         end = time.monotonic() + START_SECONDS
@@ -408,11 +407,6 @@ def _told(log: Path) -> dict[str, Any]:
             if line.startswith(('{"error"', '{"ready"')):
                 return dict(json.loads(line))
     return {}
-
-
-def _write_machine(folder: Path, machine: Machine) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_private(folder / STATE_FILE, machine.model_dump_json(indent=1))
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from pie_py.config.gateway import GatewayConfig
 from pie_py.config.keys import ClientKey
 from pie_py.config.plugins import UnknownPolicy
 from pie_py.config.server import ServerConfig
+from pie_py.config.whole_files import write_whole
 
 TOKEN_FILE = "token.json"
 STATE_FILE = "machine.json"
@@ -252,14 +253,8 @@ def _first(path: Path | None, error: ValidationError, within: tuple[str, ...]) -
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that its owner alone may read, in one step."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(handle)
-    os.replace(beside, path)
+    """Writes a file that its owner alone may read, in one step, and on the disk."""
+    write_whole(path, text.encode(), durable=True)
 
 
 def waiting(token: Token, machine: Machine) -> str:
