@@ -18,8 +18,7 @@ from pie_cluster.directory.directory import (
     Remove,
     Replace,
 )
-from pie_cluster.directory.names import Life
-from pie_cluster.directory.node import State
+from pie_cluster.directory.node import Life, State
 from pie_cluster.directory.policies import cached
 from pie_cluster.wire.messages import (
     NO_WORKER,

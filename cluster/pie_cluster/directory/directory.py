@@ -14,8 +14,7 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 from pie_cluster.directory.leases import SILENT_SECONDS, Leases
-from pie_cluster.directory.names import Life, life_of
-from pie_cluster.directory.node import Node, State
+from pie_cluster.directory.node import Life, Node, State, life_of
 from pie_cluster.directory.policies import Launch, Policy, choose
 from pie_cluster.directory.table import MOST_NODES, Table
 from pie_cluster.wire.messages import (

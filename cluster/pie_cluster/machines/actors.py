@@ -26,8 +26,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.node_keeper import NodeKeeper, no_hosts
-from pie_cluster.machines.rank_keeper import RankKeeper
+from pie_cluster.machines.node_keeper import NodeKeeper, RankKeeper, no_hosts
 from pie_cluster.machines.settings import (
     Machine,
     Names,
@@ -112,29 +111,23 @@ class _AskedHost:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._actor: Any = None  # found once: Ray's head may be away later
-        self._question: Any = None  # that is not answered yet
-        self._asked = 0.0
         self._answer, self._answered = "", 0.0
+        threading.Thread(target=self._ask, daemon=True).start()
 
     def endpoint(self) -> str:
         """Where its host listens; empty if it does not, or its machine is lost."""
-        try:
-            self._ask()
-        except (ValueError, RayError) as error:  # it is not placed, or its process has ended
-            log.info("%s does not answer: %s", self._name, error)
         return self._answer if time.monotonic() - self._answered < HOST_SECONDS else ""
 
     def _ask(self) -> None:
-        now = time.monotonic()
-        if self._question is None and now - self._asked > AGAIN_SECONDS:
-            self._asked = now
-            if self._actor is None:
-                self._actor = ray.get_actor(self._name, namespace=NAMESPACE)
-            self._question = self._actor.endpoint.remote()
-        if self._question is not None and ray.wait([self._question], timeout=0)[0]:
-            question, self._question = self._question, None
-            self._answer, self._answered = ray.get(question), now
+        actor: Any = None  # found once: Ray's head may be away later
+        while True:
+            try:
+                actor = actor or ray.get_actor(self._name, namespace=NAMESPACE)
+                self._answer = ray.get(actor.endpoint.remote(), timeout=HOST_SECONDS)
+                self._answered = time.monotonic()
+            except (ValueError, RayError) as error:  # not placed, or its process has ended
+                log.info("%s does not answer: %s", self._name, error)
+            time.sleep(AGAIN_SECONDS)
 
 
 def _endpoints(hosts: list[_AskedHost]) -> tuple[str, ...] | None:

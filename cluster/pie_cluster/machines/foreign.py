@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import shlex
 import signal
 import sys
 import time
@@ -29,6 +30,7 @@ from pie_cluster.machines.actors import PREFIX, NodeActor, end_in_order
 from pie_cluster.machines.settings import ClusterProblem, Machine, Names, Token, WrongSettings
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_error, report_ready
 from pie_py.config.endpoint import BadEndpoint, answers, parse_endpoint
+from pie_py.config.processes import python_command
 
 FIND_SECONDS = 3.0  # for Ray to tell which of its nodes is on this machine
 ROOM_SECONDS = 5.0  # for what has just ended to make room
@@ -135,7 +137,7 @@ def main() -> int:
             address=find_ray(token.ray),
             namespace=token.namespace,
             runtime_env={
-                "py_executable": sys.executable,
+                "py_executable": shlex.join(python_command()),
                 "env_vars": {"PIE_PY_CLUSTER_FOLDER": str(folder)},
             },
             log_to_driver=False,

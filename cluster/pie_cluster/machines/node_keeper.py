@@ -1,16 +1,19 @@
-"""Keeps one node alive: a control process, and another one under a new number when it has ended.
+"""Keeps one node alive: a control process, and another one under a new number when it has ended;
+and on machines where its first rank is not, the host of its ranks.
 
-Its actor runs it; nothing here knows of Ray.
+Actors run them; nothing here knows of Ray.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pie_cluster.config import FurtherRanks, MemberConfig
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
@@ -23,7 +26,7 @@ from pie_cluster.machines.settings import (
     without_ray,
 )
 from pie_py.config.child import LEAVE_SECONDS
-from pie_py.config.processes import LOAD_SECONDS, Backoff, Child
+from pie_py.config.processes import LOAD_SECONDS, Backoff, Child, Supervisor
 from pie_py.config.server import ServerConfig
 
 log = logging.getLogger("pie.node")
@@ -184,6 +187,54 @@ class NodeKeeper:
         if not machine.shares_data:
             changes["data_folder"] = self._folder / "data"
         return config.model_copy(update=changes)
+
+
+class RankKeeper:
+    """A host of ranks, and another one at its address when it has ended."""
+
+    def __init__(self, node: str, folder: Path) -> None:
+        """Starts the first one.
+
+        Args:
+            node: whose ranks they are.
+            folder: of the machine.
+        """
+        self.endpoint = ""  # where the host listens; empty until it does
+        self._node = node
+        self._folder = folder
+        self._token = Token.read(folder / "token.json")
+        self._machine = Machine.read(folder)
+        Supervisor("ranks", self._start, self._on_lost, attend=self._attend)
+
+    def _start(self) -> Child:
+        log_file = self._folder / "logs" / f"{self._node}-ranks.log"
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        options = ("--with-parent", "--config", self._config())
+        return Child("pie_cluster.ranks.host", *options, log=log_file, env=without_ray())
+
+    def _attend(self, child: Child) -> None:
+        with suppress(EOFError):
+            while (report := child.next_line()) is not None:
+                if "endpoint" in report:
+                    self.endpoint = report["endpoint"]
+                elif "error" in report:
+                    log.error("%s", report["error"])
+
+    def _on_lost(self, reason: str, pause: float) -> None:
+        log.error("the host of ranks of %s was lost: %s", self._node, reason)
+
+    def _config(self) -> str:
+        """Of `pie_cluster.ranks.host`, as JSON."""
+        keys = member_keys_file(self._folder, self._token)
+        config: dict[str, Any] = {
+            "endpoint": self.endpoint or f"tcp://{self._machine.host}:*",
+            "address": self._machine.host,
+            "folder": str(self._folder),
+            "node": self._node,
+            "keys": None if keys is None else str(keys),
+            "log": self._token.server.get("log", {}),
+        }
+        return json.dumps(config, separators=(",", ":"))
 
 
 def memory_kills(counts: Path = COUNTS) -> int:

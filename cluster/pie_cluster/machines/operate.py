@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,6 @@ from packaging.requirements import Requirement
 from pydantic import ValidationError
 
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
-from pie_cluster.machines import http_gateway
 from pie_cluster.machines.keepers import check_keeper, keeper, start_keeper
 from pie_cluster.machines.settings import (
     STATE_FILE,
@@ -28,12 +28,14 @@ from pie_cluster.machines.settings import (
     Machine,
     Names,
     Token,
+    WrongSettings,
     directory_of,
     write_private,
 )
 from pie_cluster.machines.token import check_room, check_versions, make_token, own_address
 from pie_cluster.wire.messages import WAITS, NodeFacts
 from pie_py.config.endpoint import answers, parse_endpoint
+from pie_py.config.gateway import DEFAULT_HTTP, GatewayConfig, parse_address
 
 START_SECONDS = 300.0  # of `up` and `join`, at most
 STOP_SECONDS = 60.0
@@ -267,6 +269,46 @@ def _gpus() -> int:
     return len(list(found.iterdir())) if found.is_dir() else 0
 
 
+def _chosen(gateway: GatewayConfig | None) -> GatewayConfig | None:
+    """The settings with the address where it will serve; None if there is to be none.
+
+    Without an address that is a server's default one, or another port if that is taken.
+
+    Raises:
+        WrongSettings: if a file cannot be read.
+        ClusterProblem: if the address is in use.
+    """
+    if gateway is None or not gateway.enabled:
+        return None
+    try:
+        address = _free(gateway.http or DEFAULT_HTTP)
+    except OSError as error:
+        if gateway.http is not None:
+            why = (error.strerror or str(error)).partition(" (")[0]
+            raise ClusterProblem(
+                f"HTTP cannot be served at {gateway.http}: {why}; choose another http in [gateway]"
+            ) from None
+        address = _free(f"{DEFAULT_HTTP.rpartition(':')[0]}:0")
+    files = {}
+    for name in ("tls_certificate", "tls_key"):
+        path = getattr(gateway, name)
+        if path is not None:
+            if not os.access(path, os.R_OK):
+                raise WrongSettings(f"gateway.{name}: {path} cannot be read")
+            files[name] = path.absolute()
+    if len(files) == 1:
+        raise WrongSettings("gateway.tls_certificate and gateway.tls_key go together")
+    return gateway.model_copy(update={"http": address, **files})
+
+
+def _free(address: str) -> str:
+    """HOST:PORT where nothing listens now; port 0 is any. Raises `OSError` if nothing can."""
+    host, port = parse_address(address)
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    with socket.create_server((host, port), family=family) as bound:
+        return f"{address.rpartition(':')[0]}:{bound.getsockname()[1]}"
+
+
 # Parts
 
 
@@ -292,7 +334,7 @@ def _write_head(
         role="head",
         host=config.host,
         policy=config.policy,
-        gateway=http_gateway.chosen(config.gateway),
+        gateway=_chosen(config.gateway),
         autoscale=config.autoscale,
         ray_autoscaling=config.ray_autoscaling and config.ray_autoscaling.absolute(),
         settings=settings,

@@ -13,6 +13,7 @@ Questions are asked of the gateway, by the protocol that clients speak.
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import blake2b
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -142,29 +143,16 @@ def encode(message: ToDirectory | ToNode) -> bytes:
     return _encoder.encode(message)
 
 
-def decode_to_directory(frame: bytes) -> ToDirectory:
-    """Reads what a node tells.
-
-    Raises:
-        NotOfCluster: if the bytes are not such a message, and nothing else, whatever they are.
-    """
-    return _decode(_of_node, frame, "message of a node")
-
-
-def decode_told(frame: bytes) -> ToNode:
-    """Reads what the directory says.
-
-    Raises:
-        NotOfCluster: as `decode_to_directory` does.
-    """
-    return _decode(_told, frame, "message of the directory")
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[Message], frame: bytes, what: str) -> Message:
+def _decode(decoder: msgspec.msgpack.Decoder[Message], what: str, frame: bytes) -> Message:
     try:
         return decoder.decode(frame)
     except Exception as error:  # hostile frames find more than msgspec's own errors
         raise NotOfCluster(f"no {what}: {error}") from None
+
+
+# They raise `NotOfCluster` for bytes that are no such message, and nothing else.
+decode_to_directory = partial(_decode, _of_node, "message of a node")
+decode_told = partial(_decode, _told, "message of the directory")
 
 
 # What nodes report of their caches and exports, and launches are placed by
