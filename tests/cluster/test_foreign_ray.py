@@ -274,7 +274,7 @@ def test_other_versions_and_machines(
     monkeypatch.setattr(ray, "__version__", "2.1.0")
     told = refused(tmp_path, foreign.address)
     assert f"is {version} with Python" in told
-    assert "this one 2.1.0 with Python" in told
+    assert "and here is 2.1.0 with Python" in told
 
 
 def test_a_ray_of_another_release_is_refused(

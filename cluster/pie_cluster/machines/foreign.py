@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import select
 import shlex
 import signal
@@ -21,18 +22,18 @@ import ray
 from ray._common.usage.usage_lib import get_cluster_metadata
 from ray._private import services
 from ray._private.state import available_resources_per_node
-from ray._private.utils import check_version_info, compute_version_info
-from ray._raylet import GcsClient
+from ray._private.utils import check_version_info
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pie_cluster.machines.actors import PREFIX, NodeActor, end_in_order
 from pie_cluster.machines.settings import ClusterProblem, Machine, Names, Token, WrongSettings
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_error, report_ready
-from pie_py.config.endpoint import BadEndpoint, answers, parse_endpoint
+from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.processes import python_command
 
-FIND_SECONDS = 3.0  # for Ray to tell which of its nodes is on this machine
+FIND_SECONDS = 3  # for Ray to tell which of its nodes is on this machine
 ROOM_SECONDS = 5.0  # for what has just ended to make room
 PLACE_SECONDS = 60.0  # for actors to begin
 LOOK_SECONDS = 1.0
@@ -57,7 +58,7 @@ def find_ray(address: str) -> str:
     try:
         found = services.canonicalize_bootstrap_address_or_die(address)
         listens = answers(parse_endpoint(f"tcp://{found}"))
-    except (ValueError, BadEndpoint):
+    except ValueError:
         raise WrongSettings(f"{address} is no address of Ray: give HOST:PORT or auto") from None
     except ConnectionError as error:
         raise ClusterProblem(f"no Ray is found: {error}") from None
@@ -73,11 +74,10 @@ def find_ray(address: str) -> str:
     try:
         check_version_info(metadata, "this machine")
     except RuntimeError:
-        ours = compute_version_info()
         raise ClusterProblem(
             f"the Ray at {found} is {metadata['ray_version']} with Python"
-            f" {metadata['python_version']}, this one {ours[0]} with Python {ours[1]}: they must"
-            " be the same"
+            f" {metadata['python_version']}, and here is {ray.__version__} with Python"
+            f" {platform.python_version()}: they must be the same"
         ) from None
     try:
         services.get_node_to_connect_for_driver(client, timeout_seconds=FIND_SECONDS)

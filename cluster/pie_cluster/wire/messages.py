@@ -38,11 +38,11 @@ Cached: TypeAlias = Annotated[list[tuple[Key, Count]], msgspec.Meta(max_length=M
 Keys: TypeAlias = Annotated[list[Key], msgspec.Meta(max_length=MOST_HINTS)]
 
 
-class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+class Frame(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
     """An array of the kind's name and the fields in their order."""
 
 
-class Load(_Message, frozen=True):
+class Load(Frame, frozen=True):
     """What a node has to do."""
 
     instances: Count = 0
@@ -53,7 +53,7 @@ class Load(_Message, frozen=True):
 # Node to directory
 
 
-class Join(_Message, tag="join", frozen=True):
+class Join(Frame, tag="join", frozen=True):
     """A node's life begins, or the directory has asked for all of it again."""
 
     node: Name
@@ -72,7 +72,7 @@ class Join(_Message, tag="join", frozen=True):
     again: bool = False  # after which another life of it is to begin
 
 
-class Report(_Message, tag="report", frozen=True):
+class Report(Frame, tag="report", frozen=True):
     """What has changed since the message before."""
 
     node: Name
@@ -88,7 +88,7 @@ class Report(_Message, tag="report", frozen=True):
 # Directory to node
 
 
-class Renewed(_Message, tag="renewed", frozen=True):
+class Renewed(Frame, tag="renewed", frozen=True):
     """The lease goes on."""
 
     number: Count  # of the report, 0 of a join
@@ -97,11 +97,11 @@ class Renewed(_Message, tag="renewed", frozen=True):
     again: bool = False  # another life is to begin after the drain
 
 
-class JoinAgain(_Message, tag="join-again", frozen=True):
+class JoinAgain(Frame, tag="join-again", frozen=True):
     """The directory does not know the node, or has missed a report."""
 
 
-class Fenced(_Message, tag="fenced", frozen=True):
+class Fenced(Frame, tag="fenced", frozen=True):
     """The node is to end: another life of it has begun, or it does not fit the cluster."""
 
     reason: str
