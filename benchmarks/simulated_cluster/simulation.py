@@ -21,7 +21,7 @@ from pie_cluster.directory.node import Node
 from pie_cluster.directory.policies import Launch as Placement
 from pie_cluster.directory.policies import Policy
 from pie_cluster.directory.table import Table
-from pie_cluster.wire.keys import program_key
+from pie_cluster.wire.messages import program_key
 
 ARRIVALS = {"poisson": 1.0, "bursty": 4.0}  # coefficients of variation of the gaps
 

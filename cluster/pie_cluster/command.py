@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = {
     "cluster": "pie-py cluster status",
-    "cluster up": "pie-py cluster up --config cluster.toml",
+    "cluster up": "pie-py cluster up --address auto    # on the Ray that runs here",
     "cluster join": "pie-py cluster join tcp://127.0.0.1:7743 --token token.json --nodes 2",
     "cluster status": "pie-py cluster status --json",
     "cluster drain": "pie-py cluster drain n2 --seconds 600",
@@ -61,13 +61,18 @@ folder_option = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="A TOML file; docs/cluster.md has its settings.",
 )
-def up(config_file: Path | None) -> None:
+@click.option(
+    "--address",
+    default="",
+    help="Of a Ray that is there already, HOST:PORT or auto.  [default: one of the cluster's own]",
+)
+def up(config_file: Path | None, address: str) -> None:
     """Start a cluster on this machine, with its first nodes; it stays until `down`."""
     from pie_cluster.machines import operate
     from pie_cluster.machines.settings import read_config
 
     with _problems_shown(), _terminated_in_order():
-        config = read_config(config_file)
+        config = read_config(config_file, address)
         token = operate.up(config, say)
     say(f"the token for machines that join: {config.folder.absolute() / 'token.json'}")
     if (url := operate.http_url(config.folder.absolute())) is not None:
@@ -146,6 +151,7 @@ def status(folder: Path | None, as_json: bool) -> None:
     say(f"clients connect to {token.gateway}, relayed ones to port {token.relay_port} as well")
     if (url := operate.http_url(folder)) is not None:
         say(f"HTTP at {url}")
+    say(f"on {'a Ray that was there before' if token.namespace else 'its own Ray'}, {token.ray}")
 
 
 seconds_option = click.option(

@@ -8,9 +8,15 @@ from pathlib import Path
 
 
 def write_whole(
-    path: Path, data: bytes | bytearray, mode: int = 0o600, *, replace: bool = True
+    path: Path,
+    data: bytes | bytearray,
+    mode: int = 0o600,
+    *,
+    replace: bool = True,
+    durable: bool = False,
 ) -> None:
-    """Writes a file in one step, and its folder if need be.
+    """Writes a file in one step, and its folder if need be; `durable` if it is to be on the disk
+    when this returns.
 
     Raises:
         FileExistsError: if it is there and `replace` is false.
@@ -23,6 +29,9 @@ def write_whole(
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             os.fchmod(handle, mode)
+            if durable:
+                file.flush()
+                os.fsync(handle)
         if replace:
             os.replace(name, path)
         else:

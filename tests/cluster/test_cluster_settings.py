@@ -38,6 +38,9 @@ CASES = {
     f'{FREE}host = "127.0.0.1"\n[gateway]\nhttp = "8080"': "'8080' is not HOST:PORT",
     f'{FREE}[gateway]\ntls_key = "/none"': "gateway.tls_key: /none cannot be read",
     'endpoint = "tcp://10.77.0.9:1"\nhost = "10.77.0.9"': "is none of this machine",
+    'ray_address = "auto"\nray_port = 6379': "need a Ray of the cluster's own",
+    'ray_address = "auto"\n[autoscale]\nmax = 2': "need a Ray of the cluster's own",
+    'ray_address = "ray://127.0.0.1:10001"': "name the head of Ray instead",
 }
 
 

@@ -18,11 +18,19 @@ from pie_cluster.directory.directory import (
     Remove,
     Replace,
 )
-from pie_cluster.directory.names import Life
-from pie_cluster.directory.node import State
+from pie_cluster.directory.node import Life, State
 from pie_cluster.directory.policies import cached
-from pie_cluster.wire.keys import export_key, program_key
-from pie_cluster.wire.messages import NO_WORKER, WAITS, Fenced, JoinAgain, Load, Renewed, Report
+from pie_cluster.wire.messages import (
+    NO_WORKER,
+    WAITS,
+    Fenced,
+    JoinAgain,
+    Load,
+    Renewed,
+    Report,
+    export_key,
+    program_key,
+)
 from pie_control.errors import Refusal
 
 CHAT = PlacementRequest("ann", "chat")

@@ -13,10 +13,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pie_cluster.directory.directory import Directory, PlacementRequest, Remove, Replace
-from pie_cluster.directory.names import Life
+from pie_cluster.directory.node import Life
 from pie_cluster.directory.policies import POLICIES
-from pie_cluster.wire.keys import export_key, program_key
-from pie_cluster.wire.messages import Fenced, JoinAgain, Renewed
+from pie_cluster.wire.messages import Fenced, JoinAgain, Renewed, export_key, program_key
 from pie_control.errors import Refusal
 
 NAMES = ("n1", "n2", "n3", "n4")

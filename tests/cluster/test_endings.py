@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pie_cluster.machines.endings import how_ended, memory_kills
+from pie_cluster.machines.node_keeper import how_ended, memory_kills
 from pie_py.config.processes import Child
 
 

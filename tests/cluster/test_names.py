@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pie_cluster.config import NODE_NAME
 from pie_cluster.directory.lives import Lives
-from pie_cluster.directory.names import Life, life_of
-from pie_cluster.wire.keys import export_key, program_key
+from pie_cluster.directory.node import Life, life_of
+from pie_cluster.wire.messages import export_key, program_key
 from pie_control.errors import Refusal
 
 lives = st.builds(Life, st.from_regex(NODE_NAME, fullmatch=True), st.integers(1, 1 << 53))

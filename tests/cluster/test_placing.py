@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from support.clusters import wait_for
 from pie_cluster.machines.machine import MachineKeeper
 from pie_cluster.machines.settings import ClusterConfig, Machine
 from pie_cluster.machines.token import make_token
+from pie_py.config.processes import Child
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 
@@ -22,18 +24,16 @@ def test_pauses_grow_while_nodes_cannot_be_placed(tmp_path: Path) -> None:
     (tmp_path / "machine.json").write_text(machine.model_dump_json())
     keeper = MachineKeeper(tmp_path)
     (tmp_path / "token.json").unlink()  # so that each try fails
+    ray = keeper.keep("ray", partial(Child, "json.tool", reports=False))  # waits for its input
+    placing = keeper.keep("placing", keeper._placer)
     pauses = []
-
-    def runs(wanted: bool) -> bool:
-        keeper._place_nodes(1)
-        return (keeper._placing is not None) is wanted
-
     for _ in range(2):
-        wait_for(lambda: runs(True))
-        wait_for(lambda: runs(False))
+        wait_for(lambda: placing.child is not None)
+        wait_for(lambda: placing.child is None)
         ended = time.monotonic()
-        wait_for(lambda: runs(True))
+        wait_for(lambda: placing.child is not None)
         pauses.append(time.monotonic() - ended)
+    assert ray.starts == 1
     assert pauses[1] > 0.1
-    assert keeper._placing is not None
-    keeper._placing.kill()
+    placing.stop(0)
+    ray.stop(0)

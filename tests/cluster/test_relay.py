@@ -26,8 +26,7 @@ from support.clusters import ECHO, echoes, launched_on, wait_for
 from support.nodes import Node, Nodes
 
 from pie_cluster.gateway.relay import MOST_PASSAGES, TICKET_SECONDS
-from pie_cluster.gateway.tickets import BadTicket, Tickets
-from pie_cluster.wire.relayed import NoTicket, parted
+from pie_cluster.gateway.tickets import BadTicket, NoTicket, Tickets, parted
 from pie_cluster.wire.requests import connected
 from pie_py.client import ClientError, RpcError
 from pie_py.client.connection import Connection, Relay

@@ -20,8 +20,7 @@ from pie_cluster.directory.policies import (
     load_policy,
     two_choices,
 )
-from pie_cluster.directory.random_set import RandomSet
-from pie_cluster.directory.table import BUCKETS, MOST_HOLDERS, Table, bucket_of
+from pie_cluster.directory.table import BUCKETS, MOST_HOLDERS, RandomSet, Table, bucket_of
 from pie_cluster.wire.messages import (
     MOST_HINTS,
     Load,

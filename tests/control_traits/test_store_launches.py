@@ -11,10 +11,8 @@ import psycopg
 import pytest
 from support.postgres import Postgres
 
-from pie_cluster.database.launches import Launch, Launches
-from pie_cluster.database.leases import Leases
 from pie_cluster.database.statements import Connection, DatabaseAway, Statements
-from pie_cluster.database.topics import Topics
+from pie_cluster.database.tables import Launch, Launches, Leases, Topics
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Fence
 from pie_control.store.entries import Commit, Get
@@ -208,7 +206,7 @@ def test_results_are_kept_if_they_are_to_be(address: str, monkeypatch: pytest.Mo
     lost = table.find("lost-1")
     assert lost is not None
     assert (lost.state, lost.text[:28]) == ("failed", "node-lost: node n1.1 has end")
-    monkeypatch.setattr("pie_cluster.database.launches.MOST_KEPT", 1)
+    monkeypatch.setattr("pie_cluster.database.tables.MOST_KEPT", 1)
     lease = leases.hold("n1.2")
     table.record(launch("new-1", lease, keep=True))
     assert table.finish(Fence("new-1", 1, lease), "killed", "")

@@ -14,11 +14,9 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 from pie_cluster.directory.leases import SILENT_SECONDS, Leases
-from pie_cluster.directory.names import Life, life_of
-from pie_cluster.directory.node import Node, State
+from pie_cluster.directory.node import Life, Node, State, life_of
 from pie_cluster.directory.policies import Launch, Policy, choose
 from pie_cluster.directory.table import MOST_NODES, Table
-from pie_cluster.wire.keys import export_key, program_key
 from pie_cluster.wire.messages import (
     ACCEPTED_PROTOCOLS,
     CLUSTER_PROTOCOL,
@@ -30,6 +28,8 @@ from pie_cluster.wire.messages import (
     Renewed,
     Report,
     ToNode,
+    export_key,
+    program_key,
 )
 from pie_control.errors import Refusal
 from pie_py.config.processes import LOAD_SECONDS

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
+
+from pie_py.config.whole_files import write_whole
 
 
 class LivesUnusable(Exception):
@@ -79,13 +80,9 @@ class Lives:
         return [f"n{number}" for number in range(first, first + count)]
 
     def _write(self, named: int, last: dict[str, int], drained: list[str]) -> None:
-        beside = self._path.with_name(f".{self._path.name}")
+        text = json.dumps({"named": named, "lives": last, "drained": drained})
         try:
-            with beside.open("w", encoding="utf-8") as file:
-                json.dump({"named": named, "lives": last, "drained": drained}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, self._path)
+            write_whole(self._path, text.encode(), durable=True)
         except OSError as error:
             raise LivesUnusable(
                 f"{self._path} cannot be written ({error.strerror}): make room on the disk"

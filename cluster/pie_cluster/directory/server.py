@@ -19,7 +19,7 @@ import zmq
 from pie_cluster.config import MemberConfig
 from pie_cluster.directory.directory import Directory, Location, PlacementRequest, Remove
 from pie_cluster.directory.lives import Lives, LivesUnusable
-from pie_cluster.directory.names import Life
+from pie_cluster.directory.node import Life
 from pie_cluster.directory.policies import load_policy
 from pie_cluster.wire.messages import (
     MOST_AVOIDED,

@@ -20,8 +20,14 @@ import trio
 
 from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.gateway.splicing import Splicing
-from pie_cluster.gateway.tickets import BadTicket, Tickets
-from pie_cluster.wire.relayed import SIGNATURE_BYTES, TICKET_BYTES, NoTicket, parted
+from pie_cluster.gateway.tickets import (
+    SIGNATURE_BYTES,
+    TICKET_BYTES,
+    BadTicket,
+    NoTicket,
+    Tickets,
+    parted,
+)
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.endpoint import EndpointRefused
 from pie_py.config.child import allow_open_files

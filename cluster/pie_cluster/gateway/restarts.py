@@ -15,9 +15,8 @@ from typing import Any
 import structlog
 import trio
 
-from pie_cluster.database.launches import Launch, Launches
-from pie_cluster.database.leases import Leases
 from pie_cluster.database.statements import Connection, DatabaseAway
+from pie_cluster.database.tables import Launch, Launches, Leases
 from pie_cluster.directory.directory import PlacementRequest
 from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.node.links import NodeLinks

@@ -6,6 +6,9 @@ import hmac
 from hashlib import blake2b
 
 MAC_BYTES = 16
+TICKET_BYTES = 255  # at most
+SIGNATURE_BYTES = 10
+SIGNATURE = b"\xff"  # its first byte, which no ticket has
 
 
 class BadTicket(Exception):
@@ -43,3 +46,26 @@ class Tickets:
         return blake2b(
             text, key=self._secret, digest_size=MAC_BYTES, person=b"relay ticket"
         ).hexdigest()
+
+
+class NoTicket(ValueError):
+    """Bytes that no ticket is in."""
+
+
+def parted(begun: bytes) -> tuple[str, bytes] | None:
+    """The ticket, and what is for the node, of a connection's first bytes; None if more must come.
+
+    ZeroMQ, whose connection it is, says its signature (ZMTP 3) and no more before it hears its
+    peer. The client writes the ticket, in a line, beside it, so either may come first; the ticket
+    ends at the gateway, all else is for the node.
+
+    Raises:
+        NoTicket: if no ticket can come any more.
+    """
+    signature, rest = b"", begun
+    if begun.startswith(SIGNATURE):
+        signature, rest = begun[:SIGNATURE_BYTES], begun[SIGNATURE_BYTES:]
+    ticket, end, rest = rest.partition(b"\n")
+    if len(ticket) > TICKET_BYTES or not ticket.isascii():
+        raise NoTicket("it begins with no ticket")
+    return (ticket.decode(), signature + rest) if end else None

@@ -26,8 +26,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.node_keeper import NodeKeeper, no_hosts
-from pie_cluster.machines.rank_keeper import RankKeeper
+from pie_cluster.machines.node_keeper import NodeKeeper, RankKeeper, no_hosts
 from pie_cluster.machines.settings import (
     Machine,
     Names,
@@ -36,7 +35,7 @@ from pie_cluster.machines.settings import (
     machine_resource,
     waiting,
 )
-from pie_py.config.child import exit_with_parent, report_ready
+from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_ready
 
 log = logging.getLogger("pie.actors")
 
@@ -72,8 +71,14 @@ class NodeActor:
         """That of the machine where it is."""
         return str(self._folder)
 
+    def leave(self) -> None:
+        """Ends the node in order, so that it can be killed."""
+        self._keeper.leave()
+
     def _keep(self) -> None:
         self._keeper.run()
+        if self._keeper.left:
+            return
         # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
         while not self._dropped():
             time.sleep(DROP_SECONDS)
@@ -106,29 +111,23 @@ class _AskedHost:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._actor: Any = None  # found once: Ray's head may be away later
-        self._question: Any = None  # that is not answered yet
-        self._asked = 0.0
         self._answer, self._answered = "", 0.0
+        threading.Thread(target=self._ask, daemon=True).start()
 
     def endpoint(self) -> str:
         """Where its host listens; empty if it does not, or its machine is lost."""
-        try:
-            self._ask()
-        except (ValueError, RayError) as error:  # it is not placed, or its process has ended
-            log.info("%s does not answer: %s", self._name, error)
         return self._answer if time.monotonic() - self._answered < HOST_SECONDS else ""
 
     def _ask(self) -> None:
-        now = time.monotonic()
-        if self._question is None and now - self._asked > AGAIN_SECONDS:
-            self._asked = now
-            if self._actor is None:
-                self._actor = ray.get_actor(self._name, namespace=NAMESPACE)
-            self._question = self._actor.endpoint.remote()
-        if self._question is not None and ray.wait([self._question], timeout=0)[0]:
-            question, self._question = self._question, None
-            self._answer, self._answered = ray.get(question), now
+        actor: Any = None  # found once: Ray's head may be away later
+        while True:
+            try:
+                actor = actor or ray.get_actor(self._name, namespace=NAMESPACE)
+                self._answer = ray.get(actor.endpoint.remote(), timeout=HOST_SECONDS)
+                self._answered = time.monotonic()
+            except (ValueError, RayError) as error:  # not placed, or its process has ended
+                log.info("%s does not answer: %s", self._name, error)
+            time.sleep(AGAIN_SECONDS)
 
 
 def _endpoints(hosts: list[_AskedHost]) -> tuple[str, ...] | None:
@@ -183,7 +182,7 @@ def place_nodes(names: list[str], gpus: int, folder: Path, room: int) -> None:
     named = placed_nodes()
     for name in names:
         if name not in named:
-            _place(name, gpus, machine)
+            place_node(name, gpus, machine)
     end = time.monotonic() + ROOM_SECONDS
     while len(_folders(names)) < len(names):
         if time.monotonic() > end:
@@ -212,9 +211,8 @@ def _folders(names: list[str]) -> dict[str, str]:
 
 def placed_nodes() -> set[str]:
     """Names of the nodes that Ray keeps, with or without a machine."""
-    named = ray.util.list_named_actors(all_namespaces=True)
-    ours = [actor["name"] for actor in named if actor["namespace"] == NAMESPACE]
-    return {name.removeprefix(PREFIX) for name in ours if name.startswith(PREFIX)}
+    named = ray.util.list_named_actors()
+    return {name.removeprefix(PREFIX) for name in named if name.startswith(PREFIX)}
 
 
 def place_on_machines(names: list[str], gpus: int, machines: int) -> None:
@@ -238,7 +236,7 @@ def place_on_machines(names: list[str], gpus: int, machines: int) -> None:
         for number in range(machines):
             where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
             if number == 0:
-                _place(name, gpus, where)
+                place_node(name, gpus, where)
             else:
                 _start(RanksActor, _ranks_name(name, number), name, gpus, where)
 
@@ -255,13 +253,6 @@ def _ranks_name(node: str, number: int) -> str:
     return f"{RANKS_PREFIX}{node}-{number}"
 
 
-def ask_for_node(name: str, gpus: int) -> None:
-    """Has Ray place a node on whatever machine has room. Until one has, Ray's autoscaler sees what
-    is missing.
-    """
-    _place(name, gpus, "DEFAULT")
-
-
 def give_up_node(name: str) -> None:
     """A node that was asked for is not wanted any more."""
     _end(PREFIX + name)
@@ -272,10 +263,19 @@ def forget_nodes(names: list[str], folder: Path, machines: int) -> None:
     start them where there is room for others. Those that are elsewhere stay.
     """
     folders = _folders(names)
+    here = [name for name in names if folders.get(name) == str(folder)]
+    end_in_order([ray.get_actor(PREFIX + name, namespace=NAMESPACE) for name in here])
     for name in names:
-        if folders.get(name, str(folder)) == str(folder):  # or it is nowhere
+        if name in here or name not in folders:
             give_up_node(name)
             _end_others(name, machines)
+
+
+def end_in_order(actors: list[Any]) -> None:
+    """Has nodes end, as far as their actors answer, which are to be killed then."""
+    leaving = [actor.leave.remote() for actor in actors]
+    if leaving:
+        ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
 
 
 def _end_others(node: str, machines: int) -> None:
@@ -291,7 +291,10 @@ def _end(name: str) -> None:
         ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
 
 
-def _place(name: str, gpus: int, where: Strategy) -> None:
+def place_node(name: str, gpus: int, where: Strategy = "DEFAULT") -> None:
+    """Has Ray place a node, on whatever machine has room if none is named. Until one has, Ray's
+    autoscaler sees what is missing.
+    """
     _start(NodeActor, PREFIX + name, name, gpus, where)
 
 
@@ -335,7 +338,7 @@ def main() -> int:
     exit_with_parent()
     folder = Path(sys.argv[1])
     token = Token.read(folder / "token.json")
-    machine = Machine.model_validate_json((folder / "machine.json").read_text())
+    machine = Machine.read(folder)
     gpus = token.local_ranks if machine.gpus else 0
     connect(token, machine.host, folder)
     if sys.argv[2:] == ["forget"]:

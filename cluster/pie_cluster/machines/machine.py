@@ -1,7 +1,8 @@
 """`python -m pie_cluster.machines.machine FOLDER`: keeps what a machine runs beside its nodes.
 
-On the head that is Ray's head and the gateway; elsewhere one Ray agent. What has
-ended is started again. Nodes are Ray's to start: see `actors.py`.
+On the head that is Ray's head and the gateway; elsewhere one Ray agent, or in a Ray that was there
+before what has it start nodes (`foreign.py`). What has ended is started again. Nodes are Ray's to
+start: see `actors.py`.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.machines import http_gateway
 from pie_cluster.machines.settings import Machine, Token, machine_resource, member_keys_file
 from pie_py.config.processes import Backoff, Child, Supervisor
 from pie_py.config.server import ServerConfig
+from pie_py.config.whole_files import write_whole
 
 log = logging.getLogger("pie.machine")
 
@@ -40,43 +41,45 @@ class MachineKeeper:
         """Reads the folder; starts nothing yet."""
         self._folder = folder
         self._token = Token.read(folder / "token.json")
-        self._machine = Machine.model_validate_json((folder / "machine.json").read_text())
+        self._machine = Machine.read(folder)
         self._keys = member_keys_file(folder, self._token)
         self._stopping = False
+        self._kept: dict[str, Supervisor[Child]] = {}
         self._placed = 0  # starts of Ray after which nodes were placed
         self._placing: Child | None = None
-        self._place_again, self._pauses = 0.0, _backoff()
 
     def run(self) -> None:
         """Keeps them until SIGTERM, then ends them all."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
-        ray, *others = supervisors = [
-            Supervisor(name, start, partial(_on_lost, name), backoff=_backoff())
-            for name, start in self._starts().items()
-        ]
+        for name, start in self._starts().items():
+            self.keep(name, start)
         while not self._stopping:
-            self._place_nodes(ray.starts)
-            self._write_pids(supervisors)
+            self._write_pids()
             time.sleep(LOOK_SECONDS)
         end = time.monotonic() + STOP_SECONDS
-        if self._placing is not None:
-            self._placing.kill()
-        if self._machine.role != "head":
-            self._forget_nodes()
-        for other in reversed(others):
-            other.ask_to_end()
-        if self._machine.role == "head":
-            ray.ask_to_end()
-        else:
-            ray.stop(0)  # its agent would wait for actors, and dies with it
-        for supervisor in supervisors:
-            supervisor.stop(max(0.1, end - time.monotonic()))
+        for name, kept in reversed(self._kept.items()):
+            if name == "ray" and self._machine.role != "head":
+                self._forget_nodes()
+                kept.stop(0)  # Ray's agent would wait for actors, and dies with it
+            kept.ask_to_end()
+        for kept in self._kept.values():
+            kept.stop(max(0.1, end - time.monotonic()))
+
+    def keep(self, name: str, start: Callable[[], Child]) -> Supervisor[Child]:
+        """Keeps another process."""
+        backoff = Backoff(first=FIRST_PAUSE, most=MOST_PAUSE)
+        self._kept[name] = Supervisor(name, start, partial(_on_lost, name), backoff=backoff)
+        return self._kept[name]
 
     def _starts(self) -> dict[str, Callable[[], Child]]:
         """How each of its processes is started, Ray's first."""
-        starts: dict[str, Callable[[], Child]] = {"ray": self._ray}
-        if self._machine.role == "head":
+        starts: dict[str, Callable[[], Child]] = {}
+        if not self._token.namespace:
+            starts["ray"] = self._ray
+        if self._machine.role != "head":
+            starts["placing"] = self._foreign if self._token.namespace else self._placer
+        else:
             starts["gateway"] = self._gateway
             if self._machine.autoscale is not None:
                 starts["scaler"] = self._scaler
@@ -87,23 +90,16 @@ class MachineKeeper:
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
 
-    def _place_nodes(self, starts: int) -> None:
-        """Has Ray place this machine's nodes, once per start of its agent."""
-        if self._machine.role == "head":
-            return
-        if self._placing is None:
-            if self._placed < starts and time.monotonic() >= self._place_again:
-                self._pauses.start()
-                with suppress(OSError):  # as of any other process: at the next look
-                    self._placing = self._placer()
-        elif (status := self._placing.status) is not None:
-            self._placing = None
-            self._place_again = time.monotonic() + self._pauses.pause()
-            if status == 0:
-                self._placed = starts
-
     def _placer(self) -> Child:
-        return self._of_ray("placing", "pie_cluster.machines.actors", str(self._folder))
+        """Has Ray place this machine's nodes, once per start of its agent."""
+        placed = self._placed if self._placing is not None and not self._placing.status else 0
+        while placed == self._kept["ray"].starts:
+            if self._stopping:
+                raise InterruptedError
+            time.sleep(LOOK_SECONDS)
+        self._placed = self._kept["ray"].starts
+        self._placing = self._of_ray("placing", "pie_cluster.machines.actors", str(self._folder))
+        return self._placing
 
     def _forget_nodes(self) -> None:
         """Has Ray end this machine's nodes, if its head is there."""
@@ -114,16 +110,15 @@ class MachineKeeper:
                 time.sleep(LOOK_SECONDS)
             leaving.kill()
 
-    def _write_pids(self, supervisors: Sequence[Supervisor[Child]]) -> None:
+    def _write_pids(self) -> None:
         """Writes which processes run, for `pie-py cluster` and for tests."""
-        pids = {each.name: child.pid for each in supervisors if (child := each.child) is not None}
+        kept = self._kept.values()
+        pids = {each.name: child.pid for each in kept if (child := each.child) is not None}
         text = json.dumps(pids)
         path = self._folder / "pids.json"
         if not path.exists() or path.read_text() != text:
-            beside = path.with_name(".pids.json")
             with suppress(OSError):  # a full disk: it is written once there is room
-                beside.write_text(text)
-                os.replace(beside, path)
+                write_whole(path, text.encode())
 
     def _ray(self) -> Child:
         machine, host = self._machine, self._machine.host
@@ -145,6 +140,9 @@ class MachineKeeper:
             options += [f"--resources={json.dumps(room)}"]
         options += [f"--object-store-memory={100 << 20}"]
         return self._of_ray("ray", "pie_cluster.machines.ray_start", "start", "--block", *options)
+
+    def _foreign(self) -> Child:
+        return self._child("placing", None, "pie_cluster.machines.foreign", str(self._folder))
 
     def _scaler(self) -> Child:
         return self._of_ray("scaler", "pie_cluster.machines.scaler", str(self._folder))
@@ -169,8 +167,9 @@ class MachineKeeper:
         return self._module("gateway", "pie_cluster.gateway", config.model_dump_json())
 
     def _http(self) -> Child:
-        config = http_gateway.process_config(self._token, self._machine)
-        return self._module("http", "pie_gateway", config)
+        update = {"endpoint": self._token.gateway, "gateway": self._machine.gateway}
+        config = ServerConfig.model_validate(self._token.server).model_copy(update=update)
+        return self._module("http", "pie_gateway", config.model_dump_json())
 
     def _module(self, name: str, module: str, config: str) -> Child:
         return self._child(name, None, module, "--with-parent", "--config", config)
@@ -184,12 +183,9 @@ class MachineKeeper:
         return Child(module, *arguments, log=logs / f"{name}.log", env=env, reports=False)
 
 
-def _backoff() -> Backoff:
-    return Backoff(first=FIRST_PAUSE, most=MOST_PAUSE)
-
-
 def _on_lost(name: str, reason: str, pause: float) -> None:
-    log.warning("%s was lost: %s; another starts in %g s", name, reason, pause)
+    if name != "placing":  # which ends when it has placed them
+        log.warning("%s was lost: %s; another starts in %g s", name, reason, pause)
 
 
 def ray_folder(folder: Path) -> Path:

@@ -1,18 +1,22 @@
-"""Keeps one node alive: a control process, and another one under a new number when it has ended.
+"""Keeps one node alive: a control process, and another one under a new number when it has ended;
+and on machines where its first rank is not, the host of its ranks.
 
-Its actor runs it; nothing here knows of Ray.
+Actors run them; nothing here knows of Ray.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pie_cluster.config import FurtherRanks, MemberConfig
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.endings import how_ended, memory_kills
 from pie_cluster.machines.settings import (
     Machine,
     Token,
@@ -21,7 +25,8 @@ from pie_cluster.machines.settings import (
     waiting,
     without_ray,
 )
-from pie_py.config.processes import LOAD_SECONDS, Backoff, Child
+from pie_py.config.child import LEAVE_SECONDS
+from pie_py.config.processes import LOAD_SECONDS, Backoff, Child, Supervisor
 from pie_py.config.server import ServerConfig
 
 log = logging.getLogger("pie.node")
@@ -31,6 +36,8 @@ FIRST_PAUSE = 0.1
 LOOK_SECONDS = 0.25
 HOSTS_SECONDS = 10.0  # for hosts of ranks to start, before it is said that they are missing
 MOST_REASON = 250  # characters
+END_SECONDS = 2.0  # for a process to end that has closed its standard output
+COUNTS = Path("/proc/vmstat")
 
 
 def no_hosts() -> tuple[str, ...]:
@@ -57,16 +64,18 @@ class NodeKeeper:
                 one is missing. A life ends with its hosts.
             reason: why another keeper of it has ended, if one has.
         """
+        self.left = False
+        self._child: Child | None = None
         self._find_hosts = find_hosts
         self._reason = reason
         self._node = node
         self._folder = folder
         self._token = Token.read(folder / "token.json")
-        self._machine = Machine.model_validate_json((folder / "machine.json").read_text())
+        self._machine = Machine.read(folder)
         self._keys = member_keys_file(folder, self._token)
 
     def run(self) -> str:
-        """Keeps the node until it is drained; returns why it has ended."""
+        """Keeps the node until it is drained or leaves; returns why it has ended."""
         reason, backoff = self._reason, Backoff(first=FIRST_PAUSE)
         directory = directory_of(self._token)
         while True:
@@ -88,8 +97,16 @@ class NodeKeeper:
                 continue
             backoff.start()
             reason = self._live(incarnation, hosts)
+            if self.left:
+                return reason
             log.warning("%s.%s has ended: %s", self._node, incarnation, reason)
             time.sleep(backoff.pause())
+
+    def leave(self) -> None:
+        """Has the node end in order, with its temporary files; no other life follows."""
+        self.left = True
+        if self._child is not None:
+            self._child.stop(LEAVE_SECONDS)
 
     def _begin(self, directory: Directory, reason: str) -> int | None:
         try:
@@ -114,7 +131,7 @@ class NodeKeeper:
             log_file.parent.mkdir(parents=True, exist_ok=True)
             config = self._config(incarnation, hosts)
             options = ("--with-parent", "--config", config.model_dump_json())
-            child = Child("pie_control", *options, log=log_file, env=without_ray())
+            child = self._child = Child("pie_control", *options, log=log_file, env=without_ray())
         except OSError as error:
             return f"its control process cannot be started: {error}"
         with child:
@@ -170,3 +187,85 @@ class NodeKeeper:
         if not machine.shares_data:
             changes["data_folder"] = self._folder / "data"
         return config.model_copy(update=changes)
+
+
+class RankKeeper:
+    """A host of ranks, and another one at its address when it has ended."""
+
+    def __init__(self, node: str, folder: Path) -> None:
+        """Starts the first one.
+
+        Args:
+            node: whose ranks they are.
+            folder: of the machine.
+        """
+        self.endpoint = ""  # where the host listens; empty until it does
+        self._node = node
+        self._folder = folder
+        self._token = Token.read(folder / "token.json")
+        self._machine = Machine.read(folder)
+        Supervisor("ranks", self._start, self._on_lost, attend=self._attend)
+
+    def _start(self) -> Child:
+        log_file = self._folder / "logs" / f"{self._node}-ranks.log"
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        options = ("--with-parent", "--config", self._config())
+        return Child("pie_cluster.ranks.host", *options, log=log_file, env=without_ray())
+
+    def _attend(self, child: Child) -> None:
+        with suppress(EOFError):
+            while (report := child.next_line()) is not None:
+                if "endpoint" in report:
+                    self.endpoint = report["endpoint"]
+                elif "error" in report:
+                    log.error("%s", report["error"])
+
+    def _on_lost(self, reason: str, pause: float) -> None:
+        log.error("the host of ranks of %s was lost: %s", self._node, reason)
+
+    def _config(self) -> str:
+        """Of `pie_cluster.ranks.host`, as JSON."""
+        keys = member_keys_file(self._folder, self._token)
+        config: dict[str, Any] = {
+            "endpoint": self.endpoint or f"tcp://{self._machine.host}:*",
+            "address": self._machine.host,
+            "folder": str(self._folder),
+            "node": self._node,
+            "keys": None if keys is None else str(keys),
+            "log": self._token.server.get("log", {}),
+        }
+        return json.dumps(config, separators=(",", ":"))
+
+
+def memory_kills(counts: Path = COUNTS) -> int:
+    """How many processes the kernel has killed on this machine because its memory, or that of a
+    container, was full; 0 if it does not tell.
+    """
+    with suppress(OSError, ValueError):
+        for line in counts.read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def how_ended(child: Child, kills: int, counts: Path = COUNTS) -> str:
+    """How a process has ended that said nothing of it.
+
+    Args:
+        child: it has closed its standard output, and is killed if it still runs.
+        kills: the `memory_kills` before.
+        counts: of the kernel.
+    """
+    end = time.monotonic() + END_SECONDS
+    while child.status is None and time.monotonic() < end:
+        time.sleep(0.01)
+    if child.status is None:
+        child.kill()
+        return "closed its standard output, and was ended"
+    status = child.kill()
+    if status >= 0:
+        return f"has ended with status {status}"
+    name = signal.Signals(-status).name
+    if status == -signal.SIGKILL and memory_kills(counts) > kills:
+        return f"was killed by {name}, as others or it by the kernel, whose memory was full"
+    return f"was killed by {name}"

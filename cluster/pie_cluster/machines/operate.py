@@ -6,18 +6,19 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
 import psutil
+from packaging.requirements import Requirement
 from pydantic import ValidationError
 
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
-from pie_cluster.machines import http_gateway
 from pie_cluster.machines.keepers import check_keeper, keeper, start_keeper
 from pie_cluster.machines.settings import (
     STATE_FILE,
@@ -27,12 +28,14 @@ from pie_cluster.machines.settings import (
     Machine,
     Names,
     Token,
+    WrongSettings,
     directory_of,
     write_private,
 )
 from pie_cluster.machines.token import check_room, check_versions, make_token, own_address
 from pie_cluster.wire.messages import WAITS, NodeFacts
 from pie_py.config.endpoint import answers, parse_endpoint
+from pie_py.config.gateway import DEFAULT_HTTP, GatewayConfig, parse_address
 
 START_SECONDS = 300.0  # of `up` and `join`, at most
 STOP_SECONDS = 60.0
@@ -51,37 +54,26 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
     _check_ray()
     folder = config.folder.absolute()
     with _locked(folder):
-        _check_none_runs(folder)
-        token = make_token(config, folder)
-        runs = keeper(folder / "nodes") is not None
-        if runs and Token.read(folder / "nodes" / TOKEN_FILE) != token:
+        nodes, settings = folder / "nodes", config.model_dump_json()
+        _check_none_runs(folder, settings)
+        new = [part for part in (nodes, folder) if keeper(part) is None]
+        token = make_token(config, folder) if folder in new else Token.read(folder / TOKEN_FILE)
+        if nodes not in new and Token.read(nodes / TOKEN_FILE) != token:
             raise ClusterProblem(
                 "nodes of the cluster that was here run still, and it had another address or other"
                 f" settings; `pie-py cluster down --folder {folder}` ends them"
             )
         machine = _first_machine(config, token)
-        http = http_gateway.chosen(config.gateway)
-        say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
-        if token.is_encrypted:
-            also = " and what ranks compute" if token.rank_machines > 1 else ""
-            say(f"Ray's own ports{also} are not encrypted: keep them among the cluster's machines")
-        write_private(folder / "token.json", token.model_dump_json(indent=1))
-        head = Machine(
-            role="head",
-            host=config.host,
-            policy=config.policy,
-            gateway=http,
-            autoscale=config.autoscale,
-            ray_autoscaling=config.ray_autoscaling and config.ray_autoscaling.absolute(),
-        )
-        _write_machine(folder, head)
+        if folder in new:
+            _write_head(config, folder, token, settings, say)
         try:
-            start_keeper(folder)
-            _wait_for_head(folder, token, {"http"} if http else set())
-            if config.nodes or runs:
-                _add_nodes(folder / "nodes", token, machine, say)
+            if folder in new:
+                start_keeper(folder)
+            _wait_for_head(folder, token)
+            if config.nodes or nodes not in new:
+                _add_nodes(nodes, token, machine, say)
         except BaseException:
-            down(folder, nodes=not runs)
+            _end(new)
             raise
     return token
 
@@ -121,7 +113,11 @@ def join(
         raise ClusterProblem(f"the token is for {token.gateway}, not for {address}")
     check_versions(token)
     host = own_address(token, host)
-    if not answers(parse_endpoint(f"tcp://{token.ray}")):
+    if token.namespace:
+        from pie_cluster.machines.foreign import find_ray  # imports Ray
+
+        find_ray(token.ray)
+    elif not answers(parse_endpoint(f"tcp://{token.ray}")):
         raise ClusterProblem(
             f"Ray's head does not answer at {token.ray}: does `pie-py cluster up` run there, and is"
             " the token the one that it has written last?"
@@ -168,15 +164,18 @@ def drain(token: Token, node: str, seconds: float, again: bool = False) -> None:
         directory.drain(node, seconds, again)
 
 
-def down(folder: Path, nodes: bool = True) -> bool:
-    """Ends what this machine runs of a cluster, a head's own `nodes` too. Returns whether anything
-    ran.
+def down(folder: Path) -> bool:
+    """Ends what this machine runs of a cluster. Returns whether anything ran.
 
     Raises:
         ClusterProblem: if something does not end.
     """
+    return _end([folder / "nodes", folder])
+
+
+def _end(parts: list[Path]) -> bool:
     ran = False
-    for each in (folder / "nodes", folder) if nodes else (folder,):
+    for each in parts:
         kept = keeper(each)
         if kept is None:
             continue
@@ -217,8 +216,7 @@ def _await_nodes(folder: Path) -> None:
 def http_url(folder: Path) -> str | None:
     """Where the cluster of a head's folder serves HTTP; None if it does not."""
     with suppress(OSError, ValidationError):
-        machine = Machine.model_validate_json((folder / STATE_FILE).read_text())
-        if machine.gateway is not None:
+        if Machine.read(folder).gateway is not None:
             url: str | None = _told(folder / "logs" / "http.log").get("endpoint")
             return url
     return None
@@ -246,25 +244,69 @@ def advice(node: NodeFacts) -> str:
 
 
 def _check_ray() -> None:
+    needed = next(each for each in map(Requirement, requires("pie-py") or ()) if each.name == "ray")
     try:
-        version("ray")
+        if needed.specifier.contains(here := version("ray")):
+            return
+        problem = f"Ray{needed.specifier}, and {here} is installed"
     except PackageNotFoundError:
-        raise ClusterProblem(
-            "clusters need Ray, which is not installed: pip install 'pie-py[cluster]'"
-        ) from None
+        problem = "Ray, which is not installed"
+    raise ClusterProblem(f"clusters need {problem}: pip install 'pie-py[cluster]'")
 
 
-def _check_none_runs(folder: Path) -> None:
-    if keeper(folder) is not None:
+def _check_none_runs(folder: Path, settings: str = "") -> None:
+    """Whether nothing runs, but for a head that was started with the same settings."""
+    if keeper(folder) is not None and not (settings and Machine.read(folder).settings == settings):
+        others = " with other settings" if settings else ""
         raise ClusterProblem(
-            f"this machine runs a part of a cluster in {folder} already; `pie-py cluster down"
-            f" --folder {folder}` ends it"
+            f"this machine runs a part of a cluster{others} in {folder} already; `pie-py cluster"
+            f" down --folder {folder}` ends it"
         )
 
 
 def _gpus() -> int:
     found = Path("/proc/driver/nvidia/gpus")
     return len(list(found.iterdir())) if found.is_dir() else 0
+
+
+def _chosen(gateway: GatewayConfig | None) -> GatewayConfig | None:
+    """The settings with the address where it will serve; None if there is to be none.
+
+    Without an address that is a server's default one, or another port if that is taken.
+
+    Raises:
+        WrongSettings: if a file cannot be read.
+        ClusterProblem: if the address is in use.
+    """
+    if gateway is None or not gateway.enabled:
+        return None
+    try:
+        address = _free(gateway.http or DEFAULT_HTTP)
+    except OSError as error:
+        if gateway.http is not None:
+            why = (error.strerror or str(error)).partition(" (")[0]
+            raise ClusterProblem(
+                f"HTTP cannot be served at {gateway.http}: {why}; choose another http in [gateway]"
+            ) from None
+        address = _free(f"{DEFAULT_HTTP.rpartition(':')[0]}:0")
+    files = {}
+    for name in ("tls_certificate", "tls_key"):
+        path = getattr(gateway, name)
+        if path is not None:
+            if not os.access(path, os.R_OK):
+                raise WrongSettings(f"gateway.{name}: {path} cannot be read")
+            files[name] = path.absolute()
+    if len(files) == 1:
+        raise WrongSettings("gateway.tls_certificate and gateway.tls_key go together")
+    return gateway.model_copy(update={"http": address, **files})
+
+
+def _free(address: str) -> str:
+    """HOST:PORT where nothing listens now; port 0 is any. Raises `OSError` if nothing can."""
+    host, port = parse_address(address)
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    with socket.create_server((host, port), family=family) as bound:
+        return f"{address.rpartition(':')[0]}:{bound.getsockname()[1]}"
 
 
 # Parts
@@ -277,17 +319,38 @@ def _first_machine(config: ClusterConfig, token: Token) -> Machine:
         ClusterProblem: if it has not what they need.
     """
     nodes, gpus = config.nodes, 0
-    if token.rank_machines > 1 and nodes:  # whose parts need the same of all their machines
+    # Their parts need the same of all their machines; or others share the GPUs by way of Ray.
+    if nodes and (token.rank_machines > 1 or token.namespace):
         gpus = _gpus()
         check_room(nodes, token.local_ranks, token.rank_machines, gpus)
     return Machine(role="nodes", host=config.host, nodes=nodes, room=nodes, gpus=gpus)
+
+
+def _write_head(
+    config: ClusterConfig, folder: Path, token: Token, settings: str, say: Callable[[str], None]
+) -> None:
+    """Writes what the head's keeper reads."""
+    head = Machine(
+        role="head",
+        host=config.host,
+        policy=config.policy,
+        gateway=_chosen(config.gateway),
+        autoscale=config.autoscale,
+        ray_autoscaling=config.ray_autoscaling and config.ray_autoscaling.absolute(),
+        settings=settings,
+    )
+    say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
+    if token.is_encrypted:
+        also = " and what ranks compute" if token.rank_machines > 1 else ""
+        say(f"Ray's own ports{also} are not encrypted: keep them among the cluster's machines")
+    write_private(folder / TOKEN_FILE, token.model_dump_json(indent=1))
+    write_private(folder / STATE_FILE, head.model_dump_json(indent=1))
 
 
 def _add_nodes(
     folder: Path, token: Token, machine: Machine, say: Callable[[str], None]
 ) -> list[str]:
     """Starts this machine's part, and waits until its nodes serve."""
-    folder.mkdir(parents=True, exist_ok=True)
     with _directory(token) as directory:
         names = Names(folder).read()
         runs = keeper(folder) is not None
@@ -300,7 +363,7 @@ def _add_nodes(
         if runs:
             say(f"{', '.join(names) or 'an agent of Ray'} runs already")
         else:
-            _write_machine(folder, machine)
+            write_private(folder / STATE_FILE, machine.model_dump_json(indent=1))
             start_keeper(folder)
             say(f"starting {', '.join(names) or 'an agent of Ray'}")
         end = time.monotonic() + START_SECONDS
@@ -308,11 +371,14 @@ def _add_nodes(
             time.sleep(LOOK_SECONDS)
             check_keeper(folder)
             _check_let_in(folder)
+            placing = _told(folder / "logs" / "placing.log")
+            if "error" in placing:
+                raise ClusterProblem(placing["error"])
             found = {node.node: node for node in directory.nodes()}
             for name in names:
                 if name in found and (reason := _failure(found[name])):
                     raise ClusterProblem(f"node {name} does not start: {reason}")
-            if not names and "ready" not in _told(folder / "logs" / "placing.log"):
+            if not names and "ready" not in placing:
                 continue
             if token.rank_machines > 1 and all(name in found for name in names):
                 for name in names:  # they start when there are machines
@@ -355,10 +421,10 @@ def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def _wait_for_head(folder: Path, token: Token, also: set[str]) -> None:
+def _wait_for_head(folder: Path, token: Token) -> None:
     end = time.monotonic() + START_SECONDS
     ray = parse_endpoint(f"tcp://{token.ray}")
-    waiting = {"gateway", "ray", *also}
+    waiting = {"gateway", "ray"} | ({"http"} if Machine.read(folder).gateway else set())
     while waiting and time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
         check_keeper(folder)
@@ -383,11 +449,6 @@ def _told(log: Path) -> dict[str, Any]:
             if line.startswith(('{"error"', '{"ready"')):
                 return dict(json.loads(line))
     return {}
-
-
-def _write_machine(folder: Path, machine: Machine) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_private(folder / STATE_FILE, machine.model_dump_json(indent=1))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.actors import ask_for_node, connect, give_up_node, placed_nodes
+from pie_cluster.machines.actors import connect, give_up_node, place_node, placed_nodes
 from pie_cluster.machines.autoscale import Autoscale, Autoscaler
 from pie_cluster.machines.settings import Machine, Token, directory_of
 from pie_py.config.child import exit_with_parent
@@ -58,7 +58,7 @@ class Scaler:
         for name in self._directory.allot(count, self._models):
             log.info("%s is asked for", name)
             self._asked.add(name)
-            ask_for_node(name, self._settings.gpus)
+            place_node(name, self._settings.gpus)
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     folder = Path(sys.argv[1])
     token = Token.read(folder / "token.json")
-    machine = Machine.model_validate_json((folder / "machine.json").read_text())
+    machine = Machine.read(folder)
     assert machine.autoscale is not None, "its keeper has looked"
     connect(token, machine.host, folder)
     scaler = Scaler(machine.autoscale, directory_of(token), token.models)

@@ -29,6 +29,7 @@ from pie_py.config.gateway import GatewayConfig
 from pie_py.config.keys import ClientKey
 from pie_py.config.plugins import UnknownPolicy
 from pie_py.config.server import ServerConfig
+from pie_py.config.whole_files import write_whole
 
 TOKEN_FILE = "token.json"
 STATE_FILE = "machine.json"
@@ -70,6 +71,7 @@ class ClusterConfig(BaseModel):
     nodes: NonNegativeInt = 1  # on the head's machine, at first
     policy: str = "cached"
     folder: Path = Path(platformdirs.user_data_dir("pie_py")) / "cluster"
+    ray_address: str = ""  # of a Ray that is there already, or `auto`; empty: one of its own
     ray_port: int = Field(default=0, ge=0, le=65535)  # 0: a free one
     directory_port: int = Field(default=0, ge=0, le=65535)
     relay_port: int = Field(default=0, ge=0, le=65535)  # at the gateway's address
@@ -78,6 +80,16 @@ class ClusterConfig(BaseModel):
     gateway: GatewayConfig | None = None  # HTTP is served beside it
     ranks: RankConfig = RankConfig()
     server: dict[str, Any] = {}  # each node's, as in a server's configuration
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        of_own_ray = self.ray_port or self.ray_autoscaling or self.autoscale
+        if self.ray_address and (of_own_ray or self.ranks.machines > 1):
+            raise ValueError(
+                "ray_port, autoscale, ray_autoscaling and nodes on several machines need a Ray of"
+                " the cluster's own: leave them out, or --address and ray_address"
+            )
+        return self
 
 
 class Token(BaseModel):
@@ -90,6 +102,7 @@ class Token(BaseModel):
     directory: str
     ray: str  # HOST:PORT
     ray_token: str
+    namespace: str = ""  # of the nodes in a Ray that was there before; empty in the cluster's own
     member_public: str = ""  # the members' pair; empty where all is on loopback
     member_secret: str = ""
     gateway_key: str = ""  # the gateway's public key; likewise
@@ -171,16 +184,27 @@ class Machine(BaseModel):
     shares_data: bool = True  # the head's data folder is this machine's
     gpus: int = 0
     gateway: GatewayConfig | None = None  # of the head, if HTTP is served
+    settings: str = ""  # of the head: what it was started with
+
+    @staticmethod
+    def read(folder: Path) -> Machine:
+        """The machine of a folder. Raises `OSError` or `ValidationError` if there is none."""
+        return Machine.model_validate_json((folder / STATE_FILE).read_text(encoding="utf-8"))
 
 
-def read_config(path: Path | None) -> ClusterConfig:
+def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
     """Reads `cluster.toml`, and checks what it says of servers.
+
+    Args:
+        path: of the file; None for what holds without one.
+        ray_address: instead of the file's, if it is not empty.
 
     Raises:
         WrongSettings: if something in it is wrong.
     """
     try:
         fields = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
+        fields |= {"ray_address": ray_address} if ray_address else {}
         config = ClusterConfig.model_validate(fields)
         for name in ("endpoint", "extension"):
             if name in config.server:
@@ -229,14 +253,8 @@ def _first(path: Path | None, error: ValidationError, within: tuple[str, ...]) -
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that its owner alone may read, in one step."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(handle)
-    os.replace(beside, path)
+    """Writes a file that its owner alone may read, in one step, and on the disk."""
+    write_whole(path, text.encode(), durable=True)
 
 
 def waiting(token: Token, machine: Machine) -> str:

@@ -49,8 +49,7 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
         gateway=gateway_text,
         relay_port=config.relay_port or next(ports),
         directory=f"tcp://{config.host}:{config.directory_port or next(ports)}",
-        ray=f"{config.host}:{config.ray_port or next(ports)}",
-        ray_token=os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),
+        **_ray(config, next(ports)),
         versions=versions(),
         server=json.loads(server.model_dump_json(exclude={"endpoint", "extension"})),
         rank_machines=config.ranks.machines,
@@ -58,14 +57,28 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
     if is_encrypted:
         token = token.model_copy(update=_keys(server.data_folder))
     token = token.model_copy(update=_kept(token, config, folder))
-    for name, text in (
+    used = [
         ("relay_port", f"tcp://{gateway.host}:{token.relay_port}"),
         ("directory_port", token.directory),
-        ("ray_port", f"tcp://{token.ray}"),
-    ):
+    ]
+    used += [] if token.namespace else [("ray_port", f"tcp://{token.ray}")]
+    for name, text in used:
         if answers(parse_endpoint(text)):
             raise ClusterProblem(f"{text.removeprefix('tcp://')} is in use; choose another {name}")
     return token
+
+
+def _ray(config: ClusterConfig, free_port: int) -> dict[str, str]:
+    """Where Ray's head is or will be, and what lets this cluster in."""
+    if config.ray_address:
+        from pie_cluster.machines.foreign import find_ray  # imports Ray
+
+        namespace = f"pie-{secrets.token_hex(4)}"
+        return {"ray": find_ray(config.ray_address), "ray_token": "", "namespace": namespace}
+    return {
+        "ray": f"{config.host}:{config.ray_port or free_port}",
+        "ray_token": os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),
+    }
 
 
 def versions() -> dict[str, str]:
@@ -207,18 +220,14 @@ def _kept(token: Token, config: ClusterConfig, folder: Path) -> dict[str, Any]:
     former = None
     with suppress(ClusterProblem):
         former = Token.read(folder / "token.json")
-    same = former is not None and (former.server, former.rank_machines) == (
-        token.server,
-        token.rank_machines,
-    )
-    if former is None or not same or config.endpoint.endswith(":*"):
+    if former is None or _stays(former) != _stays(token) or config.endpoint.endswith(":*"):
         return {}
-    kept: dict[str, Any] = {}
+    kept: dict[str, Any] = {"namespace": former.namespace}
     if "RAY_AUTH_TOKEN" not in os.environ:
         kept["ray_token"] = former.ray_token
     if not config.relay_port:
         kept["relay_port"] = former.relay_port
-    if not config.ray_port:
+    if not config.ray_port and not token.namespace:
         kept["ray"] = former.ray
     if not config.directory_port:
         kept["directory"] = former.directory
@@ -226,6 +235,11 @@ def _kept(token: Token, config: ClusterConfig, folder: Path) -> dict[str, Any]:
         kept["member_public"] = former.member_public
         kept["member_secret"] = former.member_secret
     return kept
+
+
+def _stays(token: Token) -> tuple[object, ...]:
+    """What is another cluster if it is another."""
+    return token.server, token.rank_machines, bool(token.namespace)
 
 
 def free_ports(host: str, count: int) -> list[int]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from pie_cluster.wire.keys import export_key, program_key
-from pie_cluster.wire.messages import MOST_HINTS, NO_WORKER, Load
+from pie_cluster.wire.messages import MOST_HINTS, NO_WORKER, Load, export_key, program_key
 from pie_control.instances.instance import Instance
 from pie_control.instances.registry import Registry
 from pie_control.models.model import ModelService

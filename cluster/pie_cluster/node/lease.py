@@ -14,8 +14,8 @@ from functools import partial
 import structlog
 import trio
 
-from pie_cluster.database.leases import LEASE_SECONDS, Leases
 from pie_cluster.database.statements import Connection, DatabaseAway
+from pie_cluster.database.tables import LEASE_SECONDS, Leases
 
 log = structlog.get_logger("pie.cluster")
 

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.wire.requests import PATIENCE_SECONDS, member_key, run_connection
+from pie_cluster.wire.requests import PATIENCE_SECONDS, member_key
 from pie_control.errors import ApiError, Refusal
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError
@@ -87,7 +87,7 @@ class NodeLinks:
     ) -> None:
         with trio.CancelScope() as scope:
             self._scopes[endpoint] = scope
-            await run_connection(connection, task_status=task_status)
+            await connection.run(task_status=task_status)
 
     def _drop(self, endpoint: str) -> None:
         del self._links[endpoint]

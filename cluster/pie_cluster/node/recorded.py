@@ -10,8 +10,8 @@ from typing import TypeVar
 import structlog
 import trio
 
-from pie_cluster.database.launches import Launch, Launches
 from pie_cluster.database.statements import Connection, DatabaseAway
+from pie_cluster.database.tables import Launch, Launches
 from pie_cluster.node.lease import NodeLease
 from pie_control.errors import ApiError, Refusal
 from pie_control.instances.instance import Fence, Instance, InstanceState

@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from pie_cluster.database.statements import Connection, DatabaseAway
-from pie_cluster.database.topics import Topics
+from pie_cluster.database.tables import Topics
 from pie_cluster.node.lease import NodeLease
 from pie_control.api.binder import implement
 from pie_control.api.session import check_size

@@ -19,7 +19,7 @@ import zmq
 from pydantic import BaseModel, ConfigDict
 
 from pie_cluster.config import read_member_pair
-from pie_cluster.ranks.network import use_interface_of
+from pie_cluster.ranks.remote import use_interface_of
 from pie_cluster.wire.ranks import (
     Beat,
     Leave,

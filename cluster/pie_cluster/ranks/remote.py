@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import suppress
 
+import psutil
 import zmq
 
 from pie_cluster.config import FurtherRanks, read_member_pair
-from pie_cluster.ranks.network import use_interface_of
 from pie_cluster.wire.ranks import (
     BEAT_SECONDS,
     Beat,
@@ -23,7 +24,9 @@ from pie_cluster.wire.ranks import (
 )
 from pie_cluster.wire.sockets import member_dealer
 from pie_inference.errors import LoadError
+from pie_inference.parallel.processes import RankProcesses
 from pie_inference.parallel.ranks import Meeting
+from pie_inference.parallel.team import Team
 from pie_py.config.keys import KeyPair
 
 START_MS = 5000  # for a host to answer
@@ -32,30 +35,44 @@ STILL_SECONDS = 1.0  # between two looks: this process stood still, which is not
 LINGER_MS = 1000  # for the last message
 
 
-def start_remote(
-    context: zmq.Context[zmq.Socket[bytes]], each: int, config: str, further: FurtherRanks
-) -> tuple[Meeting, list[RemoteRanks]]:
-    """Opens the meeting, and has hosts start the ranks of their machines.
-
-    Args:
-        context: of the sockets.
-        each: ranks on each machine.
-        config: the worker's own, as JSON.
-        further: where the hosts are.
+def use_interface_of(address: str) -> None:
+    """Has this process, and those that it starts, reach other ranks by an address of this machine.
+    The host's name may lead elsewhere.
 
     Raises:
-        LoadError: if one does not answer.
+        LoadError: if the machine has no such address.
+    """
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address == address for each in addresses):
+            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = name
+            return
+    raise LoadError(f"ranks on several machines: {address} is no address of this machine")
+
+
+def start_team(
+    further: FurtherRanks, context: zmq.Context[zmq.Socket[bytes]], size: int, config: str
+) -> Team:
+    """Opens the meeting, starts the ranks of this machine, and has hosts start those of theirs.
+
+    Args:
+        further: where the hosts are.
+        context: of the sockets.
+        size: ranks in all.
+        config: the worker's own, as JSON.
+
+    Raises:
+        LoadError: if a host does not answer.
         KeyProblem: if the members' keys cannot be read.
     """
+    each = size // further.machines
     use_interface_of(further.address)
     meeting = Meeting.open(further.address)
     pair = None if further.keys is None else read_member_pair(further.keys)
     remote = []
     for number, endpoint in enumerate(further.hosts, 1):
         ranks = list(range(number * each, (number + 1) * each))
-        start = Start(ranks, config, meeting.place)
-        remote.append(RemoteRanks(context, endpoint, pair, start))
-    return meeting, remote
+        remote.append(RemoteRanks(context, endpoint, pair, Start(ranks, config, meeting.place)))
+    return Team(RankProcesses(context, range(1, each), config, meeting.place), meeting, remote)
 
 
 class RemoteRanks:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-import zmq
-
 from pie_cluster.config import FurtherRanks
-from pie_cluster.ranks.remote import start_remote
+from pie_cluster.ranks.remote import start_team
 from pie_inference.__main__ import main
-from pie_inference.parallel.processes import RankProcesses
-from pie_inference.parallel.team import Team
 from pie_inference.serving.worker import WorkerConfig, run
 
 
@@ -19,16 +15,7 @@ def run_first(endpoint: str, config: WorkerConfig) -> int:
     """Runs the first rank. Where the others are is in the settings of the server's extension."""
     further = FurtherRanks.model_validate(config.extension["ranks"])
     config = config.model_copy(update={"machines": further.machines})
-    return run(endpoint, config, partial(_start_team, further))
-
-
-def _start_team(
-    further: FurtherRanks, context: zmq.Context[zmq.Socket[bytes]], size: int, config: str
-) -> Team:
-    each = size // further.machines
-    meeting, remote = start_remote(context, each, config, further)
-    here = RankProcesses(context, range(1, each), config, meeting.place)
-    return Team(here, meeting, remote)
+    return run(endpoint, config, partial(start_team, further))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ Questions are asked of the gateway, by the protocol that clients speak.
 
 from __future__ import annotations
 
+from functools import partial
+from hashlib import blake2b
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
@@ -29,18 +31,18 @@ MOST_HINTS = 512  # keys that one message names, and that the directory keeps of
 Message = TypeVar("Message")
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
-Key: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # see `wire/keys.py`
+Key: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # see `program_key`
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"\A{NODE_NAME}\Z")]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
 Cached: TypeAlias = Annotated[list[tuple[Key, Count]], msgspec.Meta(max_length=MOST_HINTS)]
 Keys: TypeAlias = Annotated[list[Key], msgspec.Meta(max_length=MOST_HINTS)]
 
 
-class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+class Frame(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
     """An array of the kind's name and the fields in their order."""
 
 
-class Load(_Message, frozen=True):
+class Load(Frame, frozen=True):
     """What a node has to do."""
 
     instances: Count = 0
@@ -51,7 +53,7 @@ class Load(_Message, frozen=True):
 # Node to directory
 
 
-class Join(_Message, tag="join", frozen=True):
+class Join(Frame, tag="join", frozen=True):
     """A node's life begins, or the directory has asked for all of it again."""
 
     node: Name
@@ -70,7 +72,7 @@ class Join(_Message, tag="join", frozen=True):
     again: bool = False  # after which another life of it is to begin
 
 
-class Report(_Message, tag="report", frozen=True):
+class Report(Frame, tag="report", frozen=True):
     """What has changed since the message before."""
 
     node: Name
@@ -86,7 +88,7 @@ class Report(_Message, tag="report", frozen=True):
 # Directory to node
 
 
-class Renewed(_Message, tag="renewed", frozen=True):
+class Renewed(Frame, tag="renewed", frozen=True):
     """The lease goes on."""
 
     number: Count  # of the report, 0 of a join
@@ -95,11 +97,11 @@ class Renewed(_Message, tag="renewed", frozen=True):
     again: bool = False  # another life is to begin after the drain
 
 
-class JoinAgain(_Message, tag="join-again", frozen=True):
+class JoinAgain(Frame, tag="join-again", frozen=True):
     """The directory does not know the node, or has missed a report."""
 
 
-class Fenced(_Message, tag="fenced", frozen=True):
+class Fenced(Frame, tag="fenced", frozen=True):
     """The node is to end: another life of it has begun, or it does not fit the cluster."""
 
     reason: str
@@ -141,26 +143,38 @@ def encode(message: ToDirectory | ToNode) -> bytes:
     return _encoder.encode(message)
 
 
-def decode_to_directory(frame: bytes) -> ToDirectory:
-    """Reads what a node tells.
-
-    Raises:
-        NotOfCluster: if the bytes are not such a message, and nothing else, whatever they are.
-    """
-    return _decode(_of_node, frame, "message of a node")
-
-
-def decode_told(frame: bytes) -> ToNode:
-    """Reads what the directory says.
-
-    Raises:
-        NotOfCluster: as `decode_to_directory` does.
-    """
-    return _decode(_told, frame, "message of the directory")
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[Message], frame: bytes, what: str) -> Message:
+def _decode(decoder: msgspec.msgpack.Decoder[Message], what: str, frame: bytes) -> Message:
     try:
         return decoder.decode(frame)
     except Exception as error:  # hostile frames find more than msgspec's own errors
         raise NotOfCluster(f"no {what}: {error}") from None
+
+
+# They raise `NotOfCluster` for bytes that are no such message, and nothing else.
+decode_to_directory = partial(_decode, _of_node, "message of a node")
+decode_told = partial(_decode, _told, "message of the directory")
+
+
+# What nodes report of their caches and exports, and launches are placed by
+
+
+def program_key(user: str, program: str) -> int:
+    """What a user has cached by a program, named by the hash of its content.
+
+    A key is a hash of 63 bits, so that tables and reports are small and tell no names. Two names
+    with the same key cost a prefill at most, for a hint may always be wrong.
+    """
+    return _key(b"program", user, program)
+
+
+def export_key(user: str, name: str) -> int:
+    """Pages that a user has exported under a name."""
+    return _key(b"export", user, name)
+
+
+def _key(kind: bytes, user: str, name: str) -> int:
+    who = user.encode("utf-8", "surrogatepass")
+    # The length keeps apart what would read alike: the user "a" and the name "bc", "ab" and "c".
+    text = b"%d:%b%b" % (len(who), who, name.encode("utf-8", "surrogatepass"))
+    digest = blake2b(text, digest_size=8, person=kind).digest()
+    return int.from_bytes(digest, "little") >> 1

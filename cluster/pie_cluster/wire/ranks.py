@@ -12,17 +12,15 @@ from typing import TypeAlias
 
 import msgspec
 
+from pie_cluster.wire.messages import Frame
+
 BEAT_SECONDS = 0.5
-
-
-class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
-    """An array of the kind's name and the fields in their order."""
 
 
 # First rank to host
 
 
-class Start(_Message, tag="start", frozen=True):
+class Start(Frame, tag="start", frozen=True):
     """Start these ranks, and end those of another worker. Answered as a `Beat` is."""
 
     ranks: list[int]
@@ -30,30 +28,30 @@ class Start(_Message, tag="start", frozen=True):
     meeting: str  # where all ranks meet
 
 
-class Pass(_Message, tag="pass", frozen=True):
+class Pass(Frame, tag="pass", frozen=True):
     """Tell the ranks what the first one was told."""
 
     frame: bytes
 
 
-class Beat(_Message, tag="beat", frozen=True):
+class Beat(Frame, tag="beat", frozen=True):
     """The first rank lives, and has passed on so many frames."""
 
     passed: int
 
 
-class Leave(_Message, tag="leave", frozen=True):
+class Leave(Frame, tag="leave", frozen=True):
     """The worker ends: so do its ranks."""
 
 
 # Host to first rank
 
 
-class Lives(_Message, tag="lives", frozen=True):
+class Lives(Frame, tag="lives", frozen=True):
     """The ranks live."""
 
 
-class Lost(_Message, tag="lost", frozen=True):
+class Lost(Frame, tag="lost", frozen=True):
     """They do not, or never did: the worker has to end."""
 
     reason: str
@@ -62,29 +60,9 @@ class Lost(_Message, tag="lost", frozen=True):
 ToHost: TypeAlias = Start | Pass | Beat | Leave
 ToFirst: TypeAlias = Lives | Lost
 
-_encoder = msgspec.msgpack.Encoder()
 _to_host: msgspec.msgpack.Decoder[ToHost] = msgspec.msgpack.Decoder(ToHost)
 _to_first: msgspec.msgpack.Decoder[ToFirst] = msgspec.msgpack.Decoder(ToFirst)
 
-
-def encode(message: ToHost | ToFirst) -> bytes:
-    """Turns a message into the bytes of its frame."""
-    return _encoder.encode(message)
-
-
-def decode_to_host(frame: bytes) -> ToHost:
-    """Reads what a first rank says.
-
-    Raises:
-        msgspec.DecodeError: if the bytes are no such message.
-    """
-    return _to_host.decode(frame)
-
-
-def decode_to_first(frame: bytes) -> ToFirst:
-    """Reads what a host says.
-
-    Raises:
-        msgspec.DecodeError: if the bytes are no such message.
-    """
-    return _to_first.decode(frame)
+encode = msgspec.msgpack.Encoder().encode
+# They raise `msgspec.DecodeError` for bytes that are no such message.
+decode_to_host, decode_to_first = _to_host.decode, _to_first.decode

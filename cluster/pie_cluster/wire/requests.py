@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import trio
 
@@ -28,7 +27,7 @@ async def connected(endpoint: str, key: ClientKey | None) -> AsyncIterator[Conne
     connection = Connection(parse_endpoint(endpoint), key, PATIENCE_SECONDS)
     raised: Exception | None = None
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(run_connection, connection))
+        await nursery.start(connection.run)
         try:
             problem = await connection.ready()
             if problem is not None:
@@ -60,10 +59,3 @@ def member_key(member: MemberConfig, server: str) -> ClientKey | None:
     """
     pair = member.pair()
     return None if pair is None else ClientKey(MEMBER, pair.public, pair.secret, server)
-
-
-async def run_connection(
-    connection: Connection, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    """Runs a connection until cancelled."""
-    await connection.run(task_status=task_status)

@@ -1,4 +1,4 @@
-"""Launches that outlive their node, in the PostgreSQL of the store.
+"""What nodes share in the PostgreSQL of the store: leases, launches that outlive them, topics.
 
 A launch is run under the lease of one node. A take-over of the lease leaves the launch without one,
 so that the former run can change nothing any more, and one other node may claim the next run.
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from pie_cluster.database.statements import Statements
+from pie_control.errors import ApiError
 from pie_control.instances.instance import Fence
 
+LEASE_SECONDS = 15.0  # more than a control loop that has stopped is left alive
 MOST_KEPT = 1000  # results of one user; the oldest go
 MOST_AT_ONCE = 64  # of one look
 
@@ -149,3 +152,78 @@ def _launch(row: Sequence[Any]) -> Launch:
     return Launch(
         name, user, program, arguments, runs, run, lease, life, keep, state, text.decode()
     )
+
+
+class Leases(Statements):
+    """The table of leases of nodes.
+
+    A lease's row ends by the database's clock; deleting it is the take-over: one statement, which
+    the last renewal decides. With the row goes what is held under it.
+    """
+
+    def hold(self, life: str, seconds: float = LEASE_SECONDS) -> int:
+        """A new lease; its number."""
+        row = self._one(
+            "INSERT INTO leases (life, until)"
+            " VALUES (%s, clock_timestamp() + make_interval(secs => %s)) RETURNING number",
+            (life, seconds),
+        )
+        assert row is not None
+        return int(row[0])
+
+    def renew(self, lease: int, seconds: float = LEASE_SECONDS) -> bool:
+        """Lets a lease go on from now; False if it has been taken over."""
+        return self._changes(
+            "UPDATE leases SET until = clock_timestamp() + make_interval(secs => %s)"
+            " WHERE number = %s",
+            (seconds, lease),
+        )
+
+    def give_back(self, lease: int) -> None:
+        """Ends a lease, of which nothing runs any more; what else it holds is free at once."""
+        self._changes("DELETE FROM bus_members WHERE lease = %s", (lease,))
+        self._changes("UPDATE leases SET until = clock_timestamp() WHERE number = %s", (lease,))
+
+    def expired(self) -> list[tuple[int, datetime]]:
+        """Leases that are over, with their ends."""
+        return self._all(
+            "SELECT number, until FROM leases WHERE until < clock_timestamp()"
+            " ORDER BY until LIMIT %s",
+            (MOST_AT_ONCE,),
+        )
+
+    def take_over(self, lease: int, until: datetime) -> bool:
+        """Takes what runs under a lease from its node, unless that has renewed it meanwhile."""
+        return self._changes(
+            "DELETE FROM leases WHERE number = %s AND until = %s AND until < clock_timestamp()",
+            (lease, until),
+        )
+
+
+class Topics(Statements):
+    """Topics and work queues, by the functions of the store's `topics.sql`."""
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """What a function gives.
+
+        Raises:
+            ApiError: the instance is refused.
+        """
+        marks = ", ".join(["%s"] * len(arguments))
+        row = self._one(f"SELECT * FROM bus_{name}({marks})", arguments)
+        assert row is not None
+        if len(row) == 1:
+            return row[0]
+        code, told, value = row
+        if code is not None:
+            raise ApiError(code, told)
+        return value
+
+    def waits(self, lease: int) -> dict[tuple[str, int], bool]:
+        """Open futures of a node, by instance and handle: whether a message was given to each."""
+        rows = self._all(
+            "SELECT instance, future, ready FROM bus_waits JOIN bus_members USING (instance)"
+            " WHERE lease = %s",
+            (lease,),
+        )
+        return {(instance, future): ready for instance, future, ready in rows}

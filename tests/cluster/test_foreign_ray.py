@@ -1,0 +1,285 @@
+"""A cluster on a Ray that was there before: what it has in it, what it leaves, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner, Result
+from support.clusters import ECHO, SERVER, Cluster, echoes, processes_of, wait_for
+
+from pie_cluster.machines import operate
+from pie_cluster.machines.keepers import keeper
+from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token
+from pie_cluster.machines.token import free_ports
+from pie_py.cli import main
+
+pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
+pytestmark = pytest.mark.slow
+
+LOOK = """
+import json, sys, ray
+from ray._private import state
+ray.init(address=sys.argv[1], log_to_driver=False)
+alive = [one for one in state.actors().values() if one["State"] != "DEAD"]
+print(json.dumps({
+    "named": [[one["namespace"], one["name"]] for one in ray.util.list_named_actors(True)],
+    "alive": len(alive),
+    "free": ray.available_resources().get("CPU", 0),
+}))
+"""
+
+
+@dataclass
+class Foreign:
+    """A Ray with two CPUs, which is nothing of ours."""
+
+    address: str
+    folder: Path
+    process: psutil.Popen
+
+    @property
+    def temporary(self) -> Path:
+        """Where its processes put temporary files."""
+        return self.folder / "tmp"
+
+    def look(self) -> dict[str, Any]:
+        """What it has in it, as another driver sees it."""
+        python = [sys.executable, "-P", "-c", LOOK, self.address]
+        found = subprocess.run(python, capture_output=True, check=True, text=True, cwd=self.folder)
+        told: dict[str, Any] = json.loads(found.stdout)
+        return told
+
+    def has_nothing(self) -> bool:
+        """Whether it runs, and is as it was before."""
+        assert self.process.is_running()
+        return self.look() == {"named": [], "alive": 0, "free": 2}
+
+
+@pytest.fixture(scope="module")
+def foreign() -> Iterator[Foreign]:
+    port, agent = free_ports("127.0.0.1", 2)
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / "tmp").mkdir()
+        options = (
+            *("-P", "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2"),
+            *(f"--port={port}", f"--dashboard-agent-listen-port={agent}"),
+            f"--temp-dir={folder / 'ray'}",
+            *("--include-dashboard=false", "--disable-usage-stats", "--node-ip-address=127.0.0.1"),
+            f"--object-store-memory={100 << 20}",
+        )
+        process = psutil.Popen(
+            [sys.executable, *options],
+            env={**os.environ, "TMPDIR": str(folder / "tmp")},
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            ray = Foreign(f"127.0.0.1:{port}", folder, process)
+            wait_for(lambda: (folder / "ray/ray_current_cluster").exists())
+            ray.address = (folder / "ray/ray_current_cluster").read_text().strip()
+            yield ray
+        finally:
+            process.terminate()
+            process.wait(30)
+            for left in processes_of(folder):
+                with suppress(psutil.NoSuchProcess):
+                    left.kill()
+
+
+@pytest.fixture
+def cluster(foreign: Foreign) -> Iterator[Cluster]:
+    """One that is not started yet, at an address that stays."""
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        cluster = Cluster(Path(name) / "head")
+        port = free_ports("127.0.0.1", 1)[0]
+        fields = {"endpoint": f"tcp://127.0.0.1:{port}", "nodes": 1, "ray_address": foreign.address}
+        cluster.config = cluster.config.model_copy(update=fields)
+        try:
+            yield cluster
+        finally:
+            cluster.__exit__()
+            left = processes_of(Path(name))
+            assert not left, left
+        wait_for(foreign.has_nothing)
+
+
+def up(cluster: Cluster, address: str) -> tuple[Path, list[str]]:
+    """A configuration without the address, and the arguments that start a cluster of it."""
+    fields = cluster.config.model_dump(mode="json", exclude={"ray_address"}, exclude_none=True)
+    lines = [f"{key} = {json.dumps(fields[key])}\n" for key in ("endpoint", "nodes", "folder")]
+    model, worker = SERVER["models"][0]["source"], SERVER["worker_module"]
+    file = cluster.folder.with_suffix(".toml")
+    file.write_text(
+        f"{''.join(lines)}[server]\nworker_module = {worker!r}\nspare_instances = 2\n"
+        f"[[server.models]]\nsource = {model!r}\n"
+    )
+    return file, ["cluster", "up", "--config", str(file), "--address", address]
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, ["cluster", *args])
+
+
+def cluster_client(cluster: Cluster) -> Any:
+    """A client of a cluster that a command has started."""
+    cluster.token = Token.read(cluster.folder / "token.json")
+    return cluster.client()
+
+
+def cluster_answers(cluster: Cluster) -> bool:
+    """Whether something listens at its address."""
+    host, port = cluster.endpoint.removeprefix("tcp://").split(":")
+    with suppress(OSError), socket.create_connection((host, int(port)), 1):
+        return True
+    return False
+
+
+def refused(tmp_path: Path, address: str) -> str:
+    """What `up` says, of which nothing is left."""
+    told = run("up", "--config", str(config_of(tmp_path)), "--address", address)
+    assert told.exit_code in (1, 2), told.output
+    assert not processes_of(tmp_path)
+    assert not (tmp_path / "cluster/token.json").exists()
+    return told.output.splitlines()[-1]
+
+
+def config_of(folder: Path) -> Path:
+    file = folder / "cluster.toml"
+    file.write_text(f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{folder / "cluster"}"\n')
+    return file
+
+
+def _ends_connections(server: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            server.accept()[0].close()
+
+
+def test_it_has_actors_of_one_namespace_there_and_leaves_nothing(
+    foreign: Foreign, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", foreign.address)  # as Ray finds what `auto` is
+    told = CliRunner().invoke(main, up(cluster, "auto")[1])
+    assert told.exit_code == 0, told.output
+    with cluster_client(cluster) as client:
+        client.upload(ECHO, name="echo")
+        instance = client.launch("echo")
+        assert instance.node == "n1.1"
+        assert echoes(instance)
+    folder = ["--folder", str(cluster.folder)]
+    told = run("status", *folder)
+    assert f"on a Ray that was there before, {foreign.address}" in told.output
+    assert cluster.token is not None
+    there = {"named": [[cluster.token.namespace, "node-n1"]], "alive": 1, "free": 1}
+    wait_for(lambda: foreign.look() == there)
+    assert run("down", *folder).output.strip() == "ended"
+    assert not processes_of(cluster.folder)
+    wait_for(foreign.has_nothing)
+    assert not list(foreign.temporary.iterdir())
+
+
+def test_a_second_start_keeps_what_a_killed_one_has_left(
+    foreign: Foreign, cluster: Cluster
+) -> None:
+    file, command = up(cluster, foreign.address)
+    first = subprocess.Popen([sys.executable, "-m", "pie_py", *command], stderr=subprocess.DEVNULL)
+    nodes = cluster.folder / "nodes"
+    wait_for(lambda: keeper(nodes) is not None)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    kept = [keeper(part) for part in (cluster.folder, nodes)]
+    for _ in range(2):
+        told = CliRunner().invoke(main, command)
+        assert told.exit_code == 0, told.output
+        assert "n1 runs already" in told.output
+        assert [keeper(part) for part in (cluster.folder, nodes)] == kept
+    with cluster_client(cluster):
+        assert cluster.nodes()["n1"].incarnation == 1
+    file.write_text(f"nodes = 2\n{file.read_text().replace('nodes = 1', '')}")
+    told = CliRunner().invoke(main, command)
+    assert told.exit_code == 1
+    assert "runs a part of a cluster with other settings" in told.output
+    actor = cluster.control("n1").parent()
+    assert actor is not None
+    actor.kill()  # Ray starts it again
+    cluster.lives_again("n1.1")
+    head = kept[0]
+    assert head is not None
+    head.kill()  # and what it keeps ends; the node goes on
+    head.wait()
+    wait_for(lambda: not cluster_answers(cluster))
+    life = cluster.control("n1").pid
+    file.write_text(file.read_text().replace("nodes = 2", "nodes = 1"))
+    told = CliRunner().invoke(main, command)
+    assert told.exit_code == 0, told.output
+    assert cluster.control("n1").pid == life
+
+
+def test_machines_join_as_far_as_ray_has_room(foreign: Foreign, cluster: Cluster) -> None:
+    with cluster:
+        second, third = cluster.folder.parent / "second", cluster.folder.parent / "third"
+        assert cluster.join(second) == ["n2"]
+        with pytest.raises(ClusterProblem, match=r"need 1 CPU of Ray .* has 0 free"):
+            cluster.join(third)
+        assert not processes_of(third)
+        assert {name for _, name in foreign.look()["named"]} == {"node-n1", "node-n2"}
+        kept = keeper(second)
+        assert kept is not None
+        kept.kill()  # Ray ends what it has placed
+        wait_for(lambda: foreign.look()["alive"] == 1)
+        assert cluster.join(second) == ["n2"]
+        cluster.leave(second)
+        wait_for(lambda: foreign.look()["free"] == 1)
+        assert cluster.serves("n1")
+
+
+def test_addresses_where_no_ray_is(tmp_path: Path) -> None:
+    port = free_ports("127.0.0.1", 1)[0]
+    told = refused(tmp_path, f"127.0.0.1:{port}")
+    assert "no Ray answers at" in told
+    assert f":{port}" in told
+    assert "name the head of Ray instead" in refused(tmp_path, f"ray://127.0.0.1:{port}")
+    assert "is no address of Ray" in refused(tmp_path, "somewhere")
+    with socket.create_server(("", 0)) as other:
+        threading.Thread(target=_ends_connections, args=(other,), daemon=True).start()
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        assert "does not answer as Ray" in refused(tmp_path, taken)
+
+
+def test_other_versions_and_machines(
+    foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+    from ray._private import services
+
+    with monkeypatch.context() as patch:
+        patch.setattr(services, "find_node_ids", frozenset)  # as where no node of Ray runs
+        assert "this machine is no node of the Ray at" in refused(tmp_path, foreign.address)
+    version = ray.__version__
+    monkeypatch.setattr(ray, "__version__", "2.1.0")
+    told = refused(tmp_path, foreign.address)
+    assert f"is {version} with Python" in told
+    assert "and here is 2.1.0 with Python" in told
+
+
+def test_a_ray_of_another_release_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operate, "version", lambda name: "2.1.0")
+    with pytest.raises(ClusterProblem, match=r"need Ray==.*, and 2\.1\.0 is installed"):
+        operate.up(ClusterConfig(folder=tmp_path), print)
