@@ -138,11 +138,10 @@ def _samplers(count: int, programs: dict[str, Any]) -> SetSampler:
 
 def _read(model: ServedModel, side: _Side, tokens: list[int]) -> None:
     """Runs a prompt in parts, of which the side's program is told."""
-    with _by_layers(model):
-        begin = process_time()
-        for first in range(0, len(tokens), CHUNK):
-            _forward(model, side, tokens[first : first + CHUNK], first, side.sampler)
-        side.prompt = process_time() - begin
+    begin = process_time()
+    for first in range(0, len(tokens), CHUNK):
+        _forward(model, side, tokens[first : first + CHUNK], first, side.sampler)
+    side.prompt = process_time() - begin
 
 
 @contextmanager
