@@ -1,5 +1,4 @@
-"""The memory that this process may have: the machine's, or less within control groups. And how it
-gives back what is free.
+"""The memory that this process may have: the machine's, or less within control groups.
 
 A container's limit may be set on its own group or on any group around it, by version 1 or 2 of the
 kernel's interface; the smallest one counts.
@@ -7,7 +6,6 @@ kernel's interface; the smallest one counts.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -32,15 +30,6 @@ _VERSIONS = (
     _Version("cgroup2", "memory.max", "memory.current", "inactive_file"),
     _Version("cgroup", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-
-
-def trim() -> None:
-    """Gives back what the C library holds and nothing uses, whole pages of it. Blocking: some
-    milliseconds a gigabyte.
-    """
-    library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):  # glibc's
-        library.malloc_trim(0)
 
 
 def total_memory() -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -23,7 +24,8 @@ Int32 = NDArray[np.int32]
 
 MOST_HEADS, MOST_DIM = 128, 256  # of queries, and numbers of one: what `step.c` has room for
 PRODUCTS = 4  # of a layer
-KEPT_ROOM = 8 << 20  # bytes of memory that is kept between steps; that of long prompts is not
+MOST_ROWS = 512  # of a prompt, at once: the memory that they take is the next ones'
+KEPT_ROOM = 32 << 20  # bytes of memory that is kept between steps
 AT_ONCE = 8  # layers between two looks of `between_layers`
 BEFORE, FROM = 1, 2  # the attention: parts of a layer in `step.c`
 
@@ -131,6 +133,18 @@ class StepRows:
     owners: Int64 | None  # [n] the adapter of each, or -1
     adapters: Sequence[Adapter]
 
+    def part(self, first: int, end: int) -> StepRows:
+        """Some of the inputs; those before have run. There are no rules."""
+        some = slice(first, end)
+        return replace(
+            self,
+            slots=self.slots[some],
+            starts=self.starts[some],
+            keys=self.keys[some],
+            wanted=self.wanted[(first <= self.wanted) & (self.wanted < end)] - first,
+            owners=None if self.owners is None else self.owners[some],
+        )
+
 
 class DecodeStep:
     """Runs the layers with PyTorch's threads, and the last norm."""
@@ -199,7 +213,7 @@ class DecodeStep:
         between_layers: Callable[[], None],
         watches: Sequence[LayerWatch] = (),
     ) -> torch.Tensor:
-        """Runs over inputs, and stores their keys and values.
+        """Runs over inputs, and stores their keys and values: many after each other.
 
         Args:
             x: the inputs `[n, hidden]`, which are overwritten.
@@ -211,6 +225,32 @@ class DecodeStep:
         Returns:
             `[outputs, hidden]`, behind the last norm.
         """
+        count = -(-len(x) // MOST_ROWS)
+        if count == 1 or rows.rules or watches:
+            return self._run(x, angles, rows, between_layers, watches)
+        ends = [len(x) * i // count for i in range(count + 1)]
+        return torch.cat(
+            [
+                self._run(
+                    x[first:end],
+                    [tuple(each[first:end] for each in of) for of in angles],
+                    rows.part(first, end),
+                    between_layers,
+                    (),
+                )
+                for first, end in pairwise(ends)
+            ]
+        )
+
+    def _run(
+        self,
+        x: torch.Tensor,
+        angles: Sequence[Angles],
+        rows: StepRows,
+        between_layers: Callable[[], None],
+        watches: Sequence[LayerWatch],
+    ) -> torch.Tensor:
+        """The same, at once."""
         turning = (_Angles * max(1, len(angles)))(
             *(
                 _Angles(cos.data_ptr(), sin.data_ptr(), cos.shape[-1], cos.stride(0))

@@ -26,7 +26,6 @@ from pie_inference.serving.flight import Flight
 from pie_py.config.child import exit_with_parent
 from pie_py.config.first_time import listeners
 from pie_py.config.logs import LogConfig, set_up_logs
-from pie_py.config.memory import trim
 from pie_py.config.model import ModelConfig
 from pie_py.config.plugins import ObserverConfig, observing
 from pie_py.wire.messages import decode, encode
@@ -48,7 +47,6 @@ log = structlog.get_logger("pie.worker")
 
 SPIN_SECONDS = 200e-6  # after a plan the next one is near: being woken costs more than looking
 LINGER_MS = 5000  # for the last message
-IDLE_MS = 3000  # without a message
 GRACE_SECONDS = 10
 STEPS_AHEAD = 2  # steps of plans that a GPU has been given: the one that it runs, and one more
 MOST_FLIGHTS = 3  # plans that a rank hands over before it waits for the first of them
@@ -295,15 +293,11 @@ def _obey(socket: zmq.Socket[bytes], engine: Engine, message: Message) -> None:
 
 
 def receive(socket: zmq.Socket[bytes]) -> bytes:
-    """The next message: looks for it for a moment, then sleeps until it comes. What is free of the
-    memory of long prompts goes back to the system if none comes for some seconds.
-    """
+    """The next message: looks for it for a moment, then sleeps until it comes."""
     end = time.perf_counter() + SPIN_SECONDS
     while time.perf_counter() < end:
         if socket.poll(0):
             break
-    if not socket.poll(IDLE_MS):
-        trim()
     return socket.recv()
 
 
