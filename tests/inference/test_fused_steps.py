@@ -133,6 +133,15 @@ def test_steps_are_those_of_the_layers(folder: Path) -> None:
     assert_as_by_layers(folder)
 
 
+def test_long_prompts_run_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts in which sequences begin and end, have outputs and have none."""
+    folder = make("window", tmp_path)
+    adapter = make_adapter(folder, tmp_path / "adapter")
+    monkeypatch.setattr("pie_inference.layers.step.MOST_ROWS", 50)
+    adapters = {"some": str(adapter), "again": str(adapter)}
+    assert_as_by_layers(folder, with_adapters, adapters=adapters)
+
+
 def with_masks(steps: list[Step]) -> list[Step]:
     """A program's own: of keys that come later, of a block that no input sees, of a blind input."""
     for i in (1, 2, 3):
