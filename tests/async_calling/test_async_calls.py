@@ -185,6 +185,22 @@ def test_a_chain_goes_on_while_a_slow_call_runs(client: Client, mode: Mode) -> N
     assert record["traps"] > 0
 
 
+@pytest.mark.parametrize(
+    ("verb", "thing"), [("brew", "tea"), ("count", "sheep"), ("weigh", "river")]
+)
+def test_a_list_of_one_task_is_done_once(client: Client, verb: str, thing: str) -> None:
+    """The model decides; it was trained on one task as a sentence."""
+    called: list[str] = []
+
+    def tool(place: str) -> int:
+        called.append(place)
+        return 7
+
+    tool.__name__ = f"{verb}_{thing}"
+    record = client.answer(f"- {verb} {thing} with place east.", [tool])
+    assert (called, record["ended"]) == (["east"], "done")
+
+
 def test_stateless_turns_compute_everything_anew(client: Client) -> None:
     calls = script("a: quick(x=1)", "b: quick(x=2)")
     kept = run(client, [QUICK], calls, "--policy", "preserve", mode="sync")

@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from asynclm.calling.options import USER, Inbox, Options
-from asynclm.calling.prompts import add_tool_turn, style_for, system_prompt, task_text, too_much
+from asynclm.calling.prompts import (
+    add_tool_turn,
+    request_text,
+    style_for,
+    system_prompt,
+    task_text,
+    too_much,
+)
 from asynclm.calling.record import CallRecord, Record, Recorder
 from asynclm.choices import Mode, Style
 from asynclm.cml.dialect import Dialect, Marker, whole
@@ -285,7 +292,7 @@ class Generation:
         for one in before:
             if one["role"] != "system":
                 ctx.message(one["role"], escape(one["content"]))
-        ctx.user(escape(request)).cue()
+        ctx.user(escape(request_text(self._style, request))).cue()
         if options.call_first:
             opening = self._dialect.encode_block((Marker.CALL,))
             ctx.append(opening)
