@@ -70,6 +70,7 @@ ELSEWHERE = (
     ("docs/rust-sdk.md", "join_all", "tests/test_documents.py::in_the_crate"),
     ("docs/cuda.md", "simulated_gpu", "tests/inference/test_on_simulated_gpu.py::test_"),
     ("docs/cluster.md", "pie-py[cluster]", "tests/cluster/test_cluster.py::test_the_commands_of_"),
+    ("docs/cluster.md", "up --address auto", "tests/cluster/test_foreign_ray.py::test_it_has_"),
     ("docs/cluster.md", "restart=2", "tests/cluster/test_cluster.py::test_restartable_launches_"),
     ("client/README.md", "pie-py-client", "tests/test_packaging.py::test_the_client_alone"),
     ("tests/conformance/README.md", "pytest", "tests/conformance/test_coverage.py::test_"),

@@ -62,6 +62,11 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
     ("contrastive_decoding", SHORT, keys("text")),
     ("custom_samplers", SHORT, keys("text")),
     ("evaluation", [], lambda found: found["accuracy"] >= 0.5),
+    (
+        "grammar_aligned_decoding",
+        ["--samples", "4"],
+        lambda f: f["texts"] and all(len(text) == 4 and 0 < f["share"] <= 1 for text in f["texts"]),
+    ),
     ("graph_of_thought", ["--numbers", "17", "25"], lambda f: isinstance(f["answer"], int)),
     ("guidance", SHORT, keys("text")),
     (

@@ -206,9 +206,9 @@ def _programs(
     """Rows that programs of the stage `attend` choose for, and the prompts that such programs are
     told of before their first token.
     """
-    if not batch.attends.size:
-        return None, None
     choosing = batch.attends >= 0
+    if not choosing.any():
+        return None, None
     if model.key_bounds is None:
         raise BadBatch("forward: the model takes no programs of the stage `attend`")
     shape, programs = model.network.shape, model.samplers.attend_programs
