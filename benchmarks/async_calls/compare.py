@@ -78,8 +78,9 @@ class Settings:
     @property
     def served(self) -> ModelConfig:
         """The model with its adapter."""
-        adapters = {"cml": self.adapter} if self.adapter is not None else {}
-        return self.model.model_copy(update={"adapters": adapters})
+        if self.adapter is None:
+            return self.model
+        return self.model.model_copy(update={"adapters": {"cml": Path(self.adapter)}})
 
     @property
     def decided(self) -> list[Side]:

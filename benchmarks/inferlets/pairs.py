@@ -69,6 +69,8 @@ _OPTIMIZATIONS = {
     ", cached, early": ("--cache", "--early"),
     ", cached, early, dropped": ("--cache", "--early", "--drop"),
 }
+# A call ends its turn: none is early.
+_OF_TURNS = {"": (), ", cached": ("--cache",), ", cached, dropped": ("--cache", "--drop")}
 PAIRS = {
     "text completion": Pair("text_completion", {"prompt": "Once upon a time", "max_tokens": 64}),
     "prefix caching": Pair(
@@ -115,15 +117,10 @@ PAIRS = {
         f"toolbox{name}": Pair("api_agent", TOOLBOX, flags, tools=True, grown=True)
         for name, flags in _OPTIMIZATIONS.items()
     },
-    # A call ends its turn: none is early.
     **{
         f"toolbox by turns{name}": Pair("api_agent", BY_TURNS, flags, tools=True, grown=True)
-        for name, flags in _OPTIMIZATIONS.items()
-        if "early" not in name
+        for name, flags in _OF_TURNS.items()
     },
-    "toolbox by turns, cached, dropped": Pair(
-        "api_agent", BY_TURNS, ("--cache", "--drop"), tools=True, grown=True
-    ),
     "speculation, drafter": Pair(
         "speculative_decoding", STORY, ("--drafter", "pie-tiny-draft"), grown=True
     ),

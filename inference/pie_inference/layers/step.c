@@ -983,9 +983,8 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
   meet(team);
 }
 
-/* Runs some of the layers, or the part of them before the attention or from it on, and behind the
-   last of them the norm. */
-enum { BEFORE = 1, FROM = 2 };
+enum { BEFORE = 1, FROM = 2 }; /* the attention: parts of a layer */
+/* Runs some of the layers, or parts of them, and behind the last of them the norm. */
 void step(const Model *m, const Step *s, long first, long end, int parts) {
   Room room = rooms(m, s);
   const long hidden = m->hidden * (m->bfloat16 ? 2 : 4);
