@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -25,7 +26,7 @@ from pie_control.wasm import (
     HostFunction,
     Linker,
 )
-from pie_control.wasm.cache import Cache
+from pie_control.wasm.cache import Cache, is_in_memory, load_in_large_pages
 from pie_control.wasm.engine import fingerprint
 
 HERE = Path(__file__).parent
@@ -147,6 +148,18 @@ def test_compiled_code_is_kept(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     assert load_and_run(folder)
     assert not load_and_run(folder)
+
+
+def test_code_is_in_memory_before_it_is_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "code"
+    path.write_bytes(b"x" * (4 << 20))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if is_in_memory(file.fileno()):
+            pytest.skip("this file system keeps its files in memory")
+        load_in_large_pages(path)
+        assert is_in_memory(file.fileno())
 
 
 @pytest.mark.parametrize("where", [0, 100, -100, -1])
