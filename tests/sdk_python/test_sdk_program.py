@@ -26,6 +26,7 @@ from pie_py.wire.modules import pack
         ("import sys\ndef main(): sys.exit()", ""),
         ("def main(): return __name__ == '__main__'", "false"),
         ("import functools\nmain = functools.partial(lambda x, args: x, 7)", "7"),
+        ("def f(x: int): ...\ndef main(): return f.__annotations__['x'] is int", "true"),
         ("def main(): return '\\ud800'", "\\ud800"),
     ],
 )

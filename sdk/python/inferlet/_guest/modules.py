@@ -68,7 +68,8 @@ class Program:
         found = cls(file, text, dict.fromkeys(_split(file, text), slice(0)))
         with warnings.catch_warnings(record=True) as warned:
             for path in found.paths:
-                found._code[path] = compile(found.source(path), found.file_of(path), "exec")
+                code = compile(found.source(path), found.file_of(path), "exec", dont_inherit=True)
+                found._code[path] = code
         for one in warned:
             warnings.showwarning(one.message, one.category, one.filename, one.lineno)
         return found, not warned
