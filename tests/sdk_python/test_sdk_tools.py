@@ -172,6 +172,9 @@ def test_options_that_are_asked_for_or_wrong(rig: Rig, args: list[str], told: li
         ("texts: tuple[str, ...] = ('a',)", ["--texts", "cd", "e"], ["cd", "e"]),
         ("text='a', n=3", ["--text", "b", "--n", "4"], ["b", 4]),
         ("text", ["--text", "b"], ["b"]),
+        ("*words", ["--a", "b"], ["--a", "b"]),
+        ("n: int, *words: int", ["--n", "1", "2", "3"], [1, [2, 3]]),
+        ("n: int = 1, /, *, m: 'int', **rest", ["--m", "2"], [1, 2, {}]),
     ],
 )
 def test_a_list_of_words_or_an_option(
@@ -182,6 +185,75 @@ def test_a_list_of_words_or_an_option(
     assert outcome.ok, outcome.text
     told = json.loads(outcome.text)
     assert told in (answer, [answer])
+
+
+TYPES = """
+import datetime, decimal, enum, pathlib, typing
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, TypedDict
+if TYPE_CHECKING:
+    from elsewhere import Unknown
+class Colour(enum.Enum):
+    red = 1
+    blue = 2
+Count = NewType("Count", int)
+class Point(TypedDict):
+    x: int
+def main(it: KIND) -> "Unknown": return repr(it)
+"""
+
+
+@pytest.mark.parametrize("early", ["", "from __future__ import annotations\n"])
+@pytest.mark.parametrize(
+    ("kind", "words", "value"),
+    [
+        ("dict", ['{"a": 1}'], "{'a': 1}"),
+        ("dict[str, int] | None", ['{"a": 1}'], "{'a': 1}"),
+        ("Point", ['{"x": 1}'], "{'x': 1}"),
+        ("list[dict]", ['{"a": 1}', "{}"], "[{'a': 1}, {}]"),
+        ("list[list[int]]", ["[1, 2]"], "[[1, 2]]"),
+        ("Any", ["5"], "'5'"),
+        ("object", ["5"], "'5'"),
+        ("Unknown", ["5"], "'5'"),
+        ("int | str", ["5"], "5"),
+        ("str | int", ["x"], "'x'"),
+        ("tuple[int, str]", ["1", "b"], "(1, 'b')"),
+        ("Literal[1, 'a']", ["1"], "1"),
+        ("Colour", ["blue"], "<Colour.blue: 2>"),
+        ("list[Colour]", ["red", "blue"], "[<Colour.red: 1>, <Colour.blue: 2>]"),
+        ("list[bool]", ["true", "false"], "[True, False]"),
+        ("Count", ["5"], "5"),
+        ("'int'", ["5"], "5"),
+        ("Annotated[int, 'how many']", ["5"], "5"),
+        ("bytes", ["a"], "b'a'"),
+        ("datetime.date", ["2026-01-02"], "datetime.date(2026, 1, 2)"),
+        ("pathlib.Path", ["a/b"], "PosixPath('a/b')"),
+        ("decimal.Decimal", ["1.5"], "Decimal('1.5')"),
+    ],
+)
+def test_words_become_values_of_many_types(
+    rig: Rig, early: str, kind: str, words: list[str], value: str
+) -> None:
+    outcome = rig.run(early + TYPES.replace("KIND", kind), "--it", *words)
+    assert (outcome.ok, outcome.text) == (True, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "told"),
+    [
+        ("dict", "[1]", "invalid JSON object value: '[1]'"),
+        ("dict", "{", "invalid JSON object value: '{'"),
+        ("int | float", "x", "invalid int or float value: 'x'"),
+        ("Literal[1, 2]", "3", "invalid choice (one of 1, 2) value: '3'"),
+        ("Colour", "green", "invalid choice (one of red, blue) value: 'green'"),
+        ("decimal.Decimal", "x", "invalid Decimal value: 'x'"),
+        ("typing.Callable[[], int]", "x", "invalid Callable value: 'x'"),
+    ],
+)
+def test_words_that_are_no_value_of_their_type(rig: Rig, kind: str, word: str, told: str) -> None:
+    outcome = rig.run(TYPES.replace("KIND", kind), "--it", word)
+    assert not outcome.ok
+    assert outcome.text.startswith("usage: ")
+    assert outcome.text.endswith(told)
 
 
 def test_options_of_a_list_have_help(rig: Rig) -> None:

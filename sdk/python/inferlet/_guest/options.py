@@ -11,26 +11,47 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from argparse import (
     SUPPRESS,
     ArgumentParser,
     BooleanOptionalAction,
     RawDescriptionHelpFormatter,
 )
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, get_args, get_origin
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, get_args
+
+from annotationlib import Format  # type: ignore[import-not-found]  # of CPython 3.14
+
+from inferlet._guest.words import choices, collection, item, plain, reader
 
 EMPTY = inspect.Parameter.empty
+SEVERAL, NAMED = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 SIMPLE = (str, int, float, bool)
-# Types that take several words, and how they are made of a list.
-COLLECTIONS: dict[Any, Callable[[list[Any]], Any]] = {
-    list: list,
-    Sequence: list,
-    Iterable: list,
-    tuple: tuple,
-    set: set,
-    frozenset: frozenset,
-}
+
+
+def signature(main: Callable[..., Any]) -> inspect.Signature:
+    """Of a program's `main`, with types as far as they are there when it runs: names that only a
+    type checker imports are not.
+    """
+    try:
+        found = inspect.signature(main)
+    except NameError:
+        found = inspect.signature(main, annotation_format=Format.FORWARDREF)  # type: ignore[call-arg]
+    named = [_with_its_type(one, main) for one in found.parameters.values()]
+    return found.replace(parameters=named, return_annotation=EMPTY)
+
+
+def _with_its_type(one: inspect.Parameter, main: Callable[..., Any]) -> inspect.Parameter:
+    kind = one.annotation
+    while isinstance(kind, str):  # of `from __future__ import annotations`, or in quotes
+        try:
+            kind = eval(kind, _module(main))
+        except Exception:
+            kind = Any
+    return one.replace(annotation=kind)
 
 
 def wants_options(parameters: Sequence[inspect.Parameter]) -> bool:
@@ -39,20 +60,24 @@ def wants_options(parameters: Sequence[inspect.Parameter]) -> bool:
     That list is a single parameter `args` without a default; by any other name, it is an option.
     """
     first = parameters[0]
+    if len(parameters) == 1 and first.kind is SEVERAL:
+        return False
     if len(parameters) > 1 or first.name != "args" or first.default is not EMPTY:
         return True
     return first.annotation in SIMPLE or get_args(first.annotation) not in ((), (str,))
 
 
-def parse(main: Callable[..., Any], args: Sequence[str]) -> dict[str, Any]:
-    """The arguments of `main` that are given, by name.
+def parse(main: Callable[..., Any], args: Sequence[str]) -> inspect.BoundArguments:
+    """The arguments of `main` that are given.
 
     `--help` and wrong options leave by SystemExit, as in argparse. What it says of them comes from
     the docstring of the module, and from the `Args:` of that of `main`.
     """
-    text = main.__globals__.get("__doc__") or main.__doc__ or ""
-    name = main.__globals__.get("__file__", "").removesuffix(".py")
-    parameters = list(inspect.signature(main, eval_str=True).parameters.values())
+    module = _module(main)
+    text = module.get("__doc__") or main.__doc__ or ""
+    name = module.get("__file__", "").removesuffix(".py")
+    takes = signature(main)
+    parameters = [one for one in takes.parameters.values() if one.kind is not NAMED]
     parser = ArgumentParser(
         name,
         description=text.strip(),
@@ -68,7 +93,13 @@ def parse(main: Callable[..., Any], args: Sequence[str]) -> dict[str, Any]:
     for one in parameters:
         if one.name in given and (made := _collection(one)):
             given[one.name] = made(given[one.name])
-    return given
+    ordered = {name: given[name] for name in takes.parameters if name in given}
+    return inspect.BoundArguments(takes, OrderedDict(ordered))
+
+
+def _module(main: Callable[..., Any]) -> dict[str, Any]:
+    """The names of the module that `main` is in: of the program's, where `main` is no function."""
+    return getattr(main, "__globals__", None) or sys.modules["__main__"].__dict__
 
 
 def listed(main: Callable[..., Any]) -> dict[str, Any]:
@@ -76,20 +107,20 @@ def listed(main: Callable[..., Any]) -> dict[str, Any]:
 
     The options are None of a `main` that takes no options; such a form has one line of words.
     """
-    text = main.__globals__.get("__doc__") or main.__doc__ or ""
-    parameters = list(inspect.signature(main, eval_str=True).parameters.values())
+    text = _module(main).get("__doc__") or main.__doc__ or ""
+    parameters = list(signature(main).parameters.values())
     takes = not parameters or (parameters[0].name != "input" and wants_options(parameters))
     texts = described(main.__doc__ or "")
-    options = [_listed(one, texts.get(one.name, "")) for one in parameters] if takes else None
+    named = [one for one in parameters if one.kind not in (SEVERAL, NAMED)]
+    options = [_listed(one, texts.get(one.name, "")) for one in named] if takes else None
     return {"description": inspect.cleandoc(text), "options": options}
 
 
 def _listed(one: inspect.Parameter, help_text: str) -> dict[str, Any]:
-    choices = get_args(_kind(one)) if get_origin(_kind(one)) is Literal else ()
     return {
         "option": _option(one),
         "type": getattr(_item_type(one), "__name__", "str"),
-        "choices": [str(each) for each in choices],
+        "choices": list(choices(_item_type(one))),
         "many": _collection(one) is not None,
         "required": one.default is EMPTY,
         "default": None if one.default in (EMPTY, None) else str(one.default),
@@ -129,12 +160,15 @@ def _add(parser: ArgumentParser, one: inspect.Parameter, help_text: str) -> None
         help_text += f" (default: {one.default})"
     options: dict[str, Any] = {"required": required, "help": help_text.replace("%", "%%") or None}
     kind = _item_type(one)
-    if get_origin(_kind(one)) is Literal:
-        options["choices"] = get_args(_kind(one))
-    elif kind is bool:
+    if one.kind is SEVERAL:
+        parser.add_argument(one.name, nargs="*", type=reader(kind), help=options["help"])
+        return
+    if kind is bool and not _collection(one):
         options["action"] = BooleanOptionalAction
     else:
-        options["type"] = kind
+        options["type"] = reader(kind)
+        if names := choices(kind):
+            options["metavar"] = f"{{{','.join(names)}}}"
         if _collection(one):
             options |= {"nargs": "*", "action": "extend"}
     parser.add_argument(_option(one), **options)
@@ -150,9 +184,10 @@ def _example(name: str, parameters: Sequence[inspect.Parameter]) -> str:
     shown = shown or [one for one in parameters if type(one.default) in (str, int, float)][:1]
     words = ["pie-py run", name]
     for one in shown:
-        kind = get_args(_kind(one)) if get_origin(_kind(one)) is Literal else ()
-        value = (kind or (_SAMPLES.get(_item_type(one), ""),))[0]
-        value = value if one.default is EMPTY else one.default
+        value = one.default
+        if value is EMPTY:
+            kind = _item_type(one)
+            value = next(iter(choices(kind)), _SAMPLES.get(kind, "") if kind in SIMPLE else "")
         text = str(value)
         quoted = f'"{text}"' if re.search(r"[^\w.-]", text) or not text else text
         words += [_option(one)] if _item_type(one) is bool else [_option(one), quoted]
@@ -163,27 +198,23 @@ _SAMPLES: dict[type, object] = {str: "Once upon a time", int: 4, float: 0.5}
 
 
 def _takes_one_word(one: inspect.Parameter) -> bool:
-    return not _collection(one) and _item_type(one) is not bool
+    return one.kind is not SEVERAL and not _collection(one) and _item_type(one) is not bool
 
 
 def _collection(one: inspect.Parameter) -> Callable[[list[Any]], Any] | None:
-    """What makes a parameter of a list; None if it takes one value."""
-    return COLLECTIONS.get(get_origin(_kind(one)) or _kind(one))
+    """What makes a parameter of several words; None if it takes one."""
+    return list if one.kind is SEVERAL else collection(_kind(one))
 
 
-def _item_type(one: inspect.Parameter) -> type:
-    """The type of a value: of `list[int]` and `int | None` it is int."""
-    kind = _kind(one)
-    if get_origin(kind) is Literal or kind in COLLECTIONS:
-        return str
-    found: type = get_args(kind)[0] if get_args(kind) else kind
-    return found
+def _item_type(one: inspect.Parameter) -> Any:
+    """The type of a word: of `list[int]` and `int | None` it is int."""
+    return item(_kind(one)) if collection(_kind(one)) else plain(_kind(one))
 
 
 def _kind(one: inspect.Parameter) -> Any:
-    """What a parameter is beside `| None`; without an annotation, what its default is, or text."""
-    if one.annotation is EMPTY:
-        kind = type(one.default)
-        return kind if kind in SIMPLE or kind in COLLECTIONS else str
-    kinds = [kind for kind in get_args(one.annotation) if kind is not type(None)]
-    return kinds[0] if type(None) in get_args(one.annotation) else one.annotation
+    """The type of a parameter; without an annotation, what its default is, or text."""
+    if one.annotation is not EMPTY:
+        return plain(one.annotation)
+    kind = type(one.default)
+    known = kind in SIMPLE or kind is dict or collection(kind) or issubclass(kind, Enum)
+    return kind if known else str

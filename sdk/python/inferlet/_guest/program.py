@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from inferlet._guest.modules import ModuleFinder, Program, own_files
-from inferlet._guest.options import listed, parse, wants_options
+from inferlet._guest.options import SEVERAL, listed, parse, signature, wants_options
 from inferlet._guest.returned import returned
 from inferlet._guest.sandbox import Finished
 from inferlet._loop import HostLoop
@@ -74,13 +74,16 @@ def run(program: Program, args: list[str]) -> str:
 
 def _call(main: Callable[..., Any], args: list[str]) -> Any:
     """Calls `main` with what it wants: nothing, a dict if it says `input`, options, or a list."""
-    parameters = list(inspect.signature(main, eval_str=True).parameters.values())
+    parameters = list(signature(main).parameters.values())
     if not parameters:
         answer = main()
     elif parameters[0].name == "input":
         answer = main(as_input(args))
     elif wants_options(parameters):
-        answer = main(**parse(main, args))
+        given = parse(main, args)
+        answer = main(*given.args, **given.kwargs)
+    elif parameters[0].kind is SEVERAL:
+        answer = main(*args)
     else:
         answer = main(list(args))
     if not inspect.isawaitable(answer):
