@@ -44,7 +44,8 @@ def test_a_part_takes_no_longer_than_the_operator_says() -> None:
     assert took[0] < 4 + 0.05 * 128 + 1, "nothing is known of prompts yet"
     assert max(took) < 100, "the second one tells how the cost grows with the context"
     assert max(took[2:]) < 60
-    assert sum(took[2:-1]) > 0.8 * 50 * len(took[2:-1]), "and what it may take is used"
+    assert max(took[3:]) < 45
+    assert sum(took[2:-1]) > 0.7 * 50 * len(took[2:-1]), "and what it may take is used"
 
 
 def test_without_a_time_parts_are_as_long_as_their_inputs_take() -> None:

@@ -71,9 +71,6 @@ class ForwardCommand(Command):
     attends: int = NO_SAMPLER  # slot of the sampler whose program chooses what is read
     attend_step: int = 0  # tokens that it has chosen before; 0: it is told of a prompt
     part_of: ForwardCommand | None = None  # what is left of the forward, if this is a part
-    # Seconds that an input took in the newest part of it, and the context of that; 0 before.
-    pace: float = 0.0
-    pace_at: int = 0
 
     def read(self) -> Touched:
         """Input pages and inputs."""

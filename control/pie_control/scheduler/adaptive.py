@@ -165,7 +165,7 @@ class Adaptive:
         for is_long, command in self._in_order(forwards):
             if command.queue in stopped:
                 continue
-            user, cost = command.queue.owner.user, self._pace.cost(command)
+            user = command.queue.owner.user
             room = limits.tokens - tokens
             is_next = is_long and self._shares.start_of(user) == next_at
             if is_long:
@@ -190,7 +190,7 @@ class Adaptive:
             tokens += count
             if is_long:
                 budget -= count
-                seconds -= cost * count
+                seconds -= self._pace.cost(piece, count)
             if is_next:
                 least = 0  # one prompt has some inputs in any case
         if not chosen:

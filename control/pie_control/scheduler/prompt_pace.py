@@ -1,33 +1,24 @@
 """The length of prompts' parts. Beside other users' work a part takes no longer than the operator
 says; beside steps of the same user, as long as so many inputs without a context, within limits.
 
-What an input costs depends on the model, the machine and its other work, and grows with the context
-that it attends to. So nothing is assumed: what a part took says how long the next one of the same
-prompt may be, and how costs have grown from part to part says what is to be added. A forward's
-first part goes by other forwards' first parts.
+What a part costs depends on the model, the machine and its other work, and grows with the context
+that it attends to. So it is learned, from what parts have taken (`part_costs.py`). Some take longer
+than was expected, so all aim at less than the bound.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pie_control.commands.forward import NO_SAMPLER, ForwardCommand
 from pie_control.scheduler.fair_share import Competition
+from pie_control.scheduler.part_costs import PartCosts
 
 LEAST = 4  # prompts have one in so many of their milliseconds, or as long as the steps take
 APART = 4  # so many times the bound, for prompts where no other user takes steps
-FASTER = 2  # inputs of the next part cost no less than one in so many of what those before did
+AIM = 0.8  # of the bound: one part in a hundred takes a quarter longer than it should
 UNKNOWN = 8  # so many times the inputs of a step take all the time, until any have been measured
-
-
-@dataclass(slots=True)
-class _Costs:
-    """The costs of inputs of one kind of forwards, in seconds."""
-
-    first: float = 0.0  # of a first part without context; 0 if none has been measured
-    growth: float = 0.0  # with each input that one attends to
 
 
 class PromptPace:
@@ -48,7 +39,7 @@ class PromptPace:
         self._few = 0.0  # so few steps that their number makes no difference
         self._each = 0.0  # an input of steps, beside that
         self._unknown = (seconds or 0.0) / (UNKNOWN * short)
-        self._plain, self._masked = _Costs(), _Costs()
+        self._plain, self._masked = PartCosts(), PartCosts()
 
     def of_steps(self, steps: int) -> float:
         """Seconds of a batch with so many steps of one input, and nothing else."""
@@ -66,13 +57,13 @@ class PromptPace:
         if self._seconds is None or others is Competition.NONE:
             return math.inf
         if others is Competition.OWN_STEPS:
-            whole = min(self._tokens * self._plain.first, APART * self._seconds)
+            whole = min(self._plain.of(self._tokens, 0), APART * self._seconds)
             return max(self._seconds, self._step, whole)
         if others is Competition.QUEUES:
             return APART * max(self._seconds, self._step)
         if not steps:
             return max(self._seconds, self._step)  # they come too late for it
-        left = self._seconds - self._step
+        left = AIM * self._seconds - self._step
         return left if left >= self._seconds / LEAST else self._step
 
     def steps_in_time(self, inputs: int, prompts: bool) -> int:
@@ -88,20 +79,19 @@ class PromptPace:
         left = left if left >= self._seconds / LEAST else self._few
         return min(inputs, int(left / (self._each or self._unknown)))
 
-    def cost(self, command: ForwardCommand) -> float:
-        """Seconds of an input of the next part."""
+    def cost(self, command: ForwardCommand, inputs: int) -> float:
+        """Seconds of so many inputs of the next part."""
         costs = self._costs(command)
-        if command.pace:
-            return command.pace + costs.growth * (_context(command) - command.pace_at)
-        return (costs.first or self._unknown) + costs.growth * _context(command)
+        return costs.of(inputs, _context(command)) or self._unknown * inputs
 
     def fitting(self, command: ForwardCommand, seconds: float) -> int:
         """How many of a forward's next inputs take no longer."""
         count = len(command.inputs)
         if seconds == math.inf:
             return count
-        cost = self.cost(command)
-        return count if cost * count <= seconds else int(seconds / cost)
+        costs = self._costs(command)
+        most = costs.fitting(seconds, _context(command)) if costs else int(seconds / self._unknown)
+        return min(count, most)
 
     def took(self, commands: Sequence[ForwardCommand], steps: int, seconds: float) -> None:
         """Learns what a batch of forwards has taken, with so many steps of runs."""
@@ -116,23 +106,13 @@ class PromptPace:
                 self._each = _mean(self._each, taken / steps)
         elif steps or any(command.part_of or command.sent_slots for command in prompts):
             # Those that have a batch for themselves are computed whole.
-            count = sum([len(command.inputs) for command in prompts])
             taken = seconds - self._step if steps else seconds
-            cost = max(taken, seconds / LEAST) / count
-            for command in prompts:
-                self._learn(command, cost)
+            masked = [command for command in prompts if self._costs(command) is self._masked]
+            costs = self._masked if masked else self._plain
+            parts = [(len(command.inputs), _context(command)) for command in prompts]
+            costs.took(parts, max(taken, seconds / LEAST))
 
-    def _learn(self, part: ForwardCommand, cost: float) -> None:
-        whole, context, costs = part.part_of or part, _context(part), self._costs(part)
-        if whole.pace:
-            grown = max(0.0, cost - whole.pace) / max(1, context - whole.pace_at)
-            costs.growth = _mean(costs.growth, grown)
-            cost = max(cost, whole.pace / FASTER)
-        else:
-            costs.first = max(cost - costs.growth * context, cost / FASTER)
-        whole.pace, whole.pace_at = cost, context
-
-    def _costs(self, command: ForwardCommand) -> _Costs:
+    def _costs(self, command: ForwardCommand) -> PartCosts:
         """Rows of a mask cost more, some models' many times as much; so do weights that a program
         is told.
         """
