@@ -260,9 +260,10 @@ INLINE void fetch(const char *from, long bytes) {
 }
 
 /* What the query heads of some key heads find in a chunk of keys: for each key head the sums, then
-   for each query head the largest score and the sum of weights. */
+   for each query head the largest score and the sum of weights. Into `given`, if there is one, go
+   the weights, `[query heads, KEYS]`. */
 static void attend(const Model *m, const Layer *l, const Step *s, const char *queries, long row,
-                   long chunk, long first_head, long end_head, float *found) {
+                   long chunk, long first_head, long end_head, float *found, float *given) {
   const long group = m->heads / m->kv_heads, dim = m->dim, each = m->bfloat16 ? 2 : 4;
   const long size = dim * each, half = m->kv_heads * size, some = end_head - first_head;
   const long first = chunk * KEYS, left = s->keys[row] - first, keys = left < KEYS ? left : KEYS;
@@ -306,6 +307,7 @@ static void attend(const Model *m, const Layer *l, const Step *s, const char *qu
       }
       most[group + h] = total(sum);
     }
+    if (given) memcpy(given + kv * group * KEYS, mine, group * sizeof *mine);
     for (long k = 0; k < keys; k++) at[k] = slots[k] + half + kv * size;
     for (long h = 0; h < group;)
       h += found_by(group - h, at, mine + h, keys, found + h * dim, dim, m->bfloat16);
@@ -934,7 +936,7 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
     const long row = which % rows, chunk = which / rows, at = r->chunks[row] + chunk;
     if (at < r->chunks[row + 1])
       attend(m, l, s, r->qkv + row * qkv, row, chunk, head, head + split,
-             r->parts + (at * m->kv_heads + head) * size);
+             r->parts + (at * m->kv_heads + head) * size, 0);
   }
   meet(team);
   EACH_ROW(row, rows) {
@@ -983,9 +985,9 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
   meet(team);
 }
 
-enum { BEFORE = 1, FROM = 2 }; /* the attention: parts of a layer */
-/* Runs some of the layers, or parts of them, and behind the last of them the norm. */
-void step(const Model *m, const Step *s, long first, long end, int parts) {
+/* Runs some halves of layers, of which the second begin with the attention; behind the last one the
+   norm. */
+void step(const Model *m, const Step *s, long first, long end) {
   Room room = rooms(m, s);
   const long hidden = m->hidden * (m->bfloat16 ? 2 : 4);
   Team whole = {0};
@@ -1001,53 +1003,171 @@ void step(const Model *m, const Step *s, long first, long end, int parts) {
       team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
     }
     for (long i = first; i < end; i++) {
-      const Layer *l = m->layers + i;
-      if (parts & BEFORE) before_attention(team, m, l, s, &room);
-      if (parts & FROM) from_attention(team, m, l, s, &room, i == m->count - 1);
+      const Layer *l = m->layers + i / 2;
+      if (i % 2) from_attention(team, m, l, s, &room, i / 2 == m->count - 1);
+      else before_attention(team, m, l, s, &room);
     }
-    if (end == m->count && parts & FROM) EACH(row, s->outputs)
+    if (end == 2 * m->count) EACH(row, s->outputs)
       normalize((char *)s->x + row * hidden, (char *)s->found + row * hidden, m->norm, m->hidden,
                 m->epsilon, m->bfloat16);
     finish(&before);
   }
 }
 
-/* The most chunks of a key head. */
-static long longest_of(const Model *m, const Step *s) {
-  long longest = 0;
-  for (long head = 0; head < m->kv_heads; head++)
-    if (chunks_of(s, head) > longest) longest = chunks_of(s, head);
-  return longest;
+/* A single row's context, of which a program chooses. */
+typedef struct {
+  const int32_t *entries; /* pages of `page_size` slots, all full but for the last of `last` */
+  const int32_t *positions;
+  long count, page_size, last, slot; /* its own slot is in the last entry */
+  const void *queries;               /* [heads, dim] */
+  const uint8_t *kept;               /* [kept_heads, count]; the last entry is read in any case */
+  long kept_heads;                   /* 1, key heads or query heads */
+  void *found;                       /* [heads, dim] */
+  float *weights;                    /* [heads, count], of entries of one slot; or none */
+  char *room;
+} Chosen;
+
+typedef struct {
+  int64_t *slots, *starts, *keys; /* [lists] */
+  int32_t *entries, *places;      /* [lists, count]: what is read, and where it was in the context */
+  float *parts, *given;
+  long bytes;
+} ChosenRoom;
+
+static ChosenRoom chosen_room(const Model *m, const Chosen *c) {
+  const long lists = m->kv_heads, chunks = (c->count * c->page_size + KEYS - 1) / KEYS;
+  ChosenRoom room = {0};
+  long at = 0;
+#define PLACE_CHOSEN(NAME, SIZE)                                                                   \
+  room.NAME = (void *)(c->room + at), at += ((SIZE) + 63) / 64 * 64
+  PLACE_CHOSEN(slots, lists * 8);
+  PLACE_CHOSEN(starts, lists * 8);
+  PLACE_CHOSEN(keys, lists * 8);
+  PLACE_CHOSEN(entries, lists * c->count * 4);
+  PLACE_CHOSEN(places, lists * c->count * 4);
+  PLACE_CHOSEN(parts, chunks * m->heads * (m->dim + 2) * 4);
+  if (c->weights) PLACE_CHOSEN(given, chunks * m->heads * KEYS * 4);
+  room.bytes = at;
+  return room;
 }
 
 /* Bytes that `attend_row` needs as `room`. */
-long attend_room(const Model *m, const Step *s) {
-  return longest_of(m, s) * m->heads * (m->dim + 2) * 4;
+long attend_room(const Model *m, const Chosen *c) { return chosen_room(m, c).bytes; }
+
+/* What is kept for one of some `[rows, count]`, and the last: how many. */
+static long listed(const Chosen *c, const uint8_t *kept, long rows, int32_t *entries,
+                   int32_t *places) {
+  long found = 0;
+  for (long i = 0; i < c->count; i++) {
+    uint8_t any = i == c->count - 1;
+    for (long row = 0; row < rows; row++) any |= kept[row * c->count + i];
+    entries[found] = c->entries[i], places[found] = i;
+    found += any != 0;
+  }
+  return found;
 }
 
-/* What the queries `[heads, dim]` of a single row find in the keys of its entries. In the place of
-   rows the step has the key heads, each with entries of its own. */
-void attend_row(const Model *m, const Layer *l, const Step *s, const void *queries, void *found) {
-  const long chunks = longest_of(m, s), group = m->heads / m->kv_heads;
-  const long size = group * (m->dim + 2);
-  float *parts = (float *)s->room;
+/* What the queries of a single row find in what is kept for them. Query heads that share a key head
+   read what one of them keeps. */
+void attend_row(const Model *m, const Layer *l, const Chosen *c) {
+  const ChosenRoom r = chosen_room(m, c);
+  const long lists = c->kept_heads > 1 ? m->kv_heads : 1, group = m->heads / m->kv_heads;
+  const long size = group * (m->dim + 2), rows = c->kept_heads / lists;
+  const Step s = {.slots = r.slots,
+                  .starts = r.starts,
+                  .keys = r.keys,
+                  .entries = r.entries,
+                  .positions = c->positions,
+                  .page_size = c->page_size};
+  long chunks = 0;
+  for (long i = 0; i < lists; i++) {
+    r.slots[i] = c->slot, r.starts[i] = i * c->count;
+    const long own = listed(c, c->kept + i * rows * c->count, rows, r.entries + i * c->count,
+                            r.places + i * c->count);
+    r.keys[i] = (own - 1) * c->page_size + c->last;
+    if (chunks_of(&s, i) > chunks) chunks = chunks_of(&s, i);
+  }
   Team whole = {0};
 #pragma omp parallel
   {
     Team *team = &whole;
     Before before;
     begin(&before);
-    EACH(part, chunks * m->kv_heads) {
-      const long head = part % m->kv_heads, chunk = part / m->kv_heads;
-      float *own = parts + part * size;
-      if (chunk < chunks_of(s, head)) {
-        attend(m, l, s, queries, head, chunk, head, head + 1, own);
+#pragma omp single
+    {
+      team->threads = omp_get_num_threads();
+      team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
+    }
+    /* All key heads at once if they read the same, and there is enough for all threads. */
+    const long at_once = lists > 1 || chunks < 4 * team->threads ? 1 : m->kv_heads;
+    EACH(part, chunks * m->kv_heads / at_once) {
+      const long first = part * at_once, head = first % m->kv_heads, chunk = first / m->kv_heads;
+      const long list = lists > 1 ? head : 0;
+      float *own = r.parts + first * size;
+      if (chunk < chunks_of(&s, list)) {
+        attend(m, l, &s, c->queries, list, chunk, head, head + at_once, own,
+               c->weights ? r.given + first * group * KEYS : 0);
       } else {
         for (long i = 0; i < size; i++) own[i] = 0;
         for (long h = 0; h < group; h++) own[group * m->dim + h] = -INFINITY;
       }
     }
+    meet(team);
+    if (c->weights) EACH(head, m->heads) {
+      const long kv = head / group, list = lists > 1 ? kv : 0;
+      const long own = chunks_of(&s, list), h = head % group;
+      float most = -INFINITY, sum = 0, *weights = c->weights + head * c->count;
+      const float *parts = r.parts + kv * size + group * m->dim + h;
+      const long next = m->kv_heads * size;
+      for (long i = 0; i < own; i++) most = fmaxf(most, parts[i * next]);
+      for (long i = 0; i < own && most > -INFINITY; i++)
+        sum += exponential((floats){0} + (parts[i * next] - most))[0] * parts[i * next + group];
+      memset(weights, 0, c->count * 4);
+      for (long i = 0; i < own && sum > 0; i++) {
+        const float share = exponential((floats){0} + (parts[i * next] - most))[0] / sum;
+        const float *given = r.given + ((i * m->kv_heads + kv) * group + h) * KEYS;
+        const int32_t *places = r.places + list * c->count + i * KEYS;
+        for (long k = 0; k < KEYS && i * KEYS + k < r.keys[list]; k++)
+          weights[places[k]] = share * given[k];
+      }
+    }
     finish(&before);
   }
-  join(m, parts, chunks, found, 0);
+  join(m, r.parts, chunks, c->found, 0);
+}
+
+/* The most that scaled products with the keys of pages can be, `[heads, pages + 1]`, the last one
+   minus infinity, of bounds `[pages of the pool, kv_heads, 2, dim]`: the least and the largest of
+   each number. `room` is for two queries. */
+void score_pages(const Model *m, const void *bounds, const int32_t *pages, long count,
+                 const void *queries, float scale, float *found, void *room) {
+  const long dim = m->dim, each = m->bfloat16 ? 2 : 4, group = m->heads / m->kv_heads;
+  for (long h = 0; h < m->heads; h++) {
+    /* A number that is negative has its largest product with the least of the keys. */
+    for (long d = 0; d < dim; d += LANES) {
+      const floats own = load(queries, h * dim + d, m->bfloat16);
+      save(room, 2 * h * dim + d, smaller(own, (floats){0}), m->bfloat16);
+      save(room, (2 * h + 1) * dim + d, larger(own, (floats){0}), m->bfloat16);
+    }
+    found[h * (count + 1) + count] = -INFINITY;
+  }
+#pragma omp parallel
+  {
+    Before before;
+    begin(&before);
+#pragma omp for
+    for (long first = 0; first < count; first += LANES) {
+      const long some = count - first < LANES ? count - first : LANES;
+      for (long h = 0; h < m->heads; h++) {
+        const char *own[LANES], *query = (const char *)room + 2 * h * dim * each;
+        for (long i = 0; i < LANES; i++)
+          own[i] = (const char *)bounds +
+                   (pages[first + (i < some ? i : 0)] * m->kv_heads + h / group) * 2 * dim * each;
+        const floats score =
+          scale * (m->bfloat16 ? scores_of(query, own, 2 * dim, 1) : scores_of(query, own, 2 * dim, 0));
+        memcpy(found + h * (count + 1) + first, &score, some * 4);
+      }
+    }
+    finish(&before);
+  }
 }
