@@ -13,6 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 
+LINE = 64  # bytes of a CPU's cache
+
+
 def current(device: torch.device) -> AbstractContextManager[object]:
     """Within it a GPU is the current one.
 
@@ -25,12 +28,15 @@ def current(device: torch.device) -> AbstractContextManager[object]:
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A tensor of zeros. On a CPU its memory is taken page by page, when it is first written.
 
-    `torch.zeros` would write all of it at once: gigabytes for a pool that may never fill.
+    `torch.zeros` would write all of it at once: gigabytes for a pool that may never fill. It begins
+    with a cache line, so that a head's keys take no line more than they fill.
     """
     if device.type != "cpu" or 0 in shape:
         return torch.zeros(shape, dtype=dtype, device=device)
-    memory = np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)
-    return torch.from_numpy(memory).view(dtype).view(shape)
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(size + LINE, np.uint8)
+    first = -memory.ctypes.data % LINE
+    return torch.from_numpy(memory[first : first + size]).view(dtype).view(shape)
 
 
 def upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:

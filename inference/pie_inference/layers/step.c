@@ -15,6 +15,7 @@
 extern int omp_get_num_threads(void), omp_get_num_procs(void);
 
 #define KEYS 128 /* of a chunk, at most */
+#define AHEAD 64 /* keys that are put into a cache ahead */
 #define HEADS 128 /* query heads, at most */
 #define RANKS 512 /* of an adapter, at once */
 
@@ -270,19 +271,22 @@ static void attend(const Model *m, const Layer *l, const Step *s, const char *qu
   const int32_t *entries = s->entries + s->starts[row];
   const long oldest = l->window ? s->positions[s->slots[row]] - l->window : LONG_MIN;
   const uint8_t *rule = s->rules ? s->rules[row] : 0;
-  const char *slots[KEYS + LANES], *at[KEYS + LANES];
+  const char *slots[KEYS + AHEAD], *at[KEYS];
   float weights[HEADS][KEYS], past[KEYS];
-  for (long k = 0; k < keys; k++) {
+  /* The first keys of the next chunk are read ahead, too. */
+  const long known = left < KEYS + AHEAD ? left : KEYS + AHEAD;
+  for (long k = 0; k < known; k++) {
     const long n = first + k, slot = entries[n / s->page_size] * s->page_size + n % s->page_size;
     slots[k] = (const char *)l->pool + slot * 2 * half + first_head * size;
+    if (k < AHEAD) fetch(slots[k], some * size), fetch(slots[k] + half, some * size);
+    if (k >= keys) continue;
     const int hidden = (l->window && s->positions[slot] <= oldest) || (rule && !rule[n]);
     past[k] = hidden ? -INFINITY : 0;
-    if (k < 2 * LANES) fetch(slots[k], some * size), fetch(slots[k] + half, some * size);
   }
-  for (long k = keys; k < (keys + LANES - 1) / LANES * LANES; k++)
+  for (long k = known; k < (keys + LANES - 1) / LANES * LANES; k++)
     slots[k] = slots[keys - 1], past[k] = -INFINITY;
   for (long k = 0; k < keys; k += LANES) {
-    for (long i = k + 2 * LANES; i < k + 3 * LANES && i < keys; i++)
+    for (long i = k + AHEAD; i < k + AHEAD + LANES && i < known; i++)
       fetch(slots[i], some * size), fetch(slots[i] + half, some * size);
     for (long h = 0; h < some * group; h++) {
       const char *query = queries + (first_head * group + h) * size;
@@ -1142,6 +1146,7 @@ void attend_row(const Model *m, const Layer *l, const Chosen *c) {
 void score_pages(const Model *m, const void *bounds, const int32_t *pages, long count,
                  const void *queries, float scale, float *found, void *room) {
   const long dim = m->dim, each = m->bfloat16 ? 2 : 4, group = m->heads / m->kv_heads;
+  const long page = m->kv_heads * 2 * dim * each;
   for (long h = 0; h < m->heads; h++) {
     /* A number that is negative has its largest product with the least of the keys. */
     for (long d = 0; d < dim; d += LANES) {
@@ -1161,8 +1166,8 @@ void score_pages(const Model *m, const void *bounds, const int32_t *pages, long 
       for (long h = 0; h < m->heads; h++) {
         const char *own[LANES], *query = (const char *)room + 2 * h * dim * each;
         for (long i = 0; i < LANES; i++)
-          own[i] = (const char *)bounds +
-                   (pages[first + (i < some ? i : 0)] * m->kv_heads + h / group) * 2 * dim * each;
+          own[i] = (const char *)bounds + pages[first + (i < some ? i : 0)] * page +
+                   h / group * 2 * dim * each;
         const floats score =
           scale * (m->bfloat16 ? scores_of(query, own, 2 * dim, 1) : scores_of(query, own, 2 * dim, 0));
         memcpy(found + h * (count + 1) + first, &score, some * 4);

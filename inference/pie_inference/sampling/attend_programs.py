@@ -215,7 +215,7 @@ class AttendStep:
             assert self._given is not None
             return self._given
         number = self._layer if name == "layer" else self.sizes[TOKENS]
-        return torch.tensor([number], device=self._device)
+        return whole_numbers(number + 1, self._device)[number:]
 
     def state(self, number: int) -> torch.Tensor:
         """The value of a name in this layer `[1, *sizes]`: new tokens have what it was given."""
