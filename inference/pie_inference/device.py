@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-
 LINE = 64  # bytes of a CPU's cache
 
 
