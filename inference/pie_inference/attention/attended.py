@@ -22,7 +22,7 @@ from pie_inference.attention.groups import Visibility
 from pie_inference.attention.observed import probabilities_of
 from pie_inference.attention.scores import scored_attention
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device import upload, upload_index
+from pie_inference.device import one_of_each, upload, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.layers.step import RowAttention, RowKeys
 from pie_inference.memory.key_bounds import BoundsOfPages, KeyBounds
@@ -217,7 +217,7 @@ class AttendedRows:
 
     def _by_key_head(self, kept: torch.Tensor) -> torch.Tensor:
         """What is read, `[kv_heads or 1, entries]`."""
-        by_head = kept[None] if kept.ndim == 1 else any_of_group(kept, self._cache.kv_heads)
+        by_head = kept[None] if kept.ndim == 1 else one_of_each(kept, self._cache.kv_heads)
         by_head = by_head.clone()
         by_head[:, -1] = True
         return by_head
@@ -286,11 +286,6 @@ class AttendedAttention(PreparedAttention):
             others = self._inner.attend(layer, queries.index_select(0, self._others), sinks)
             found.index_copy_(0, self._others, others)
         return found
-
-
-def any_of_group(kept: torch.Tensor, kv_heads: int) -> torch.Tensor:
-    """What one of the heads keeps that share a key head: `[kv_heads, n]` of `[heads, n]`."""
-    return kept.view(kv_heads, -1, kept.shape[1]).any(1)
 
 
 def _weighed(
