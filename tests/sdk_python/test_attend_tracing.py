@@ -83,11 +83,11 @@ def test_snapkv_pools_as_far_as_its_kernel(kernel: int) -> None:
     reach, count = kernel // 2, 24
     program = read_program(attention.snapkv(7, window=2, kernel=kernel).text)
     given = [[(7 * i * i + 3 * i) % 31 / 31 for i in range(count)]]
-    (found,) = run_attend(program, AttendRow(given, count, 2, step=0), {})[0]
+    found: list[Any] = run_attend(program, AttendRow(given, count, 2, step=0), {})[0]
     rest = [*given[0][:-2], 0.0, 0.0]
     pooled = [max(rest[max(0, i - reach) : i + reach + 1]) for i in range(count - 2)]
     least = sorted(pooled)[-5]
-    assert found == [*(one >= least for one in pooled), True, True]
+    assert found == [[*(one >= least for one in pooled), True, True]]
 
 
 def test_what_the_worker_keeps_is_counted_by_head() -> None:
