@@ -5,8 +5,8 @@
    system has put aside holds up only what it has claimed.
 
    A row's result depends on neither the other rows nor the threads: what is summed is summed in one
-   order. Keys are attended to in chunks of a fixed number, which are joined in order. Only rows of
-   a prompt that attend in tiles have sums in another order than rows alone. */
+   order. Keys are attended to in chunks of a fixed number, which are joined in order. Only rows that
+   attend in tiles, of a prompt or a shared prefix, have sums in another order than rows alone. */
 #include "grouped.c"
 #include <limits.h>
 #include <math.h>
@@ -18,6 +18,8 @@ extern int omp_get_num_threads(void), omp_get_num_procs(void);
 #define AHEAD 64 /* keys that are put into a cache ahead */
 #define HEADS 128 /* query heads, at most */
 #define RANKS 512 /* of an adapter, at once */
+/* Rows that attend to what they share together: a tile of fewer takes as long as they do alone. */
+enum { FEWEST_SHARING = 4, MOST_SHARING = 256 };
 
 typedef struct {
   const Product *parts; /* outputs side by side; `y` is where theirs begin, in bytes */
@@ -66,6 +68,9 @@ typedef struct {
   /* Which of its keys a row sees, a byte each, and LANES more: [rows], 0 of one that sees all; none
      if all do. */
   const uint8_t *const *rules;
+  /* Of rows that begin with the same keys as others: how many of these, in whole chunks, and the
+     first such row, [rows]; 0 keys of others; none if there are none. */
+  const int64_t *shared, *leaders;
   const int64_t *owners;    /* [rows]: the adapter of each, or -1; none if no row has one */
   const LowRank *low_ranks; /* [adapters, layers, PRODUCTS] */
   const int64_t *wanted;    /* [outputs] rows, from the first to the last */
@@ -260,6 +265,14 @@ INLINE void fetch(const char *from, long bytes) {
   for (long i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
 }
 
+static long shared_of(const Step *s, long row) { return s->shared ? s->shared[row] : 0; }
+
+/* Chunks of a row's keys; those that it shares are one. */
+static long chunks_of(const Step *s, long row) {
+  const long shared = shared_of(s, row);
+  return (shared > 0) + (s->keys[row] - shared + KEYS - 1) / KEYS;
+}
+
 /* What the query heads of some key heads find in a chunk of keys: for each key head the sums, then
    for each query head the largest score and the sum of weights. Into `given`, if there is one, go
    the weights, `[query heads, KEYS]`. */
@@ -267,7 +280,8 @@ static void attend(const Model *m, const Layer *l, const Step *s, const char *qu
                    long chunk, long first_head, long end_head, float *found, float *given) {
   const long group = m->heads / m->kv_heads, dim = m->dim, each = m->bfloat16 ? 2 : 4;
   const long size = dim * each, half = m->kv_heads * size, some = end_head - first_head;
-  const long first = chunk * KEYS, left = s->keys[row] - first, keys = left < KEYS ? left : KEYS;
+  const long shared = shared_of(s, row), first = shared + (chunk - (shared > 0)) * KEYS;
+  const long left = s->keys[row] - first, keys = left < KEYS ? left : KEYS;
   const int32_t *entries = s->entries + s->starts[row];
   const long oldest = l->window ? s->positions[s->slots[row]] - l->window : LONG_MIN;
   const uint8_t *rule = s->rules ? s->rules[row] : 0;
@@ -354,9 +368,14 @@ enum { CORNER_ROWS = 6, CORNER_LANES = 2 };
 enum { CORNER_ROWS = 4, CORNER_LANES = 1 };
 #endif
 typedef struct {
-  long row, rows; /* of the tile */
-  long packed;    /* bytes before its sequence's packed keys */
+  const long *members; /* [rows]: of several sequences, which attend to what they share */
+  long row, rows;      /* of the tile; the first, where they lie side by side */
+  long keys;           /* that they attend to, the last of them to all */
+  long packed;         /* bytes before these, packed */
 } Tile;
+
+static long row_of(const Tile *t, long r) { return t->members ? t->members[r] : t->row + r; }
+
 typedef struct {
   long row, first, packed; /* a row of the sequence; the first key; bytes before it */
 } Block;
@@ -581,7 +600,7 @@ INLINE void weigh(const int pairs, float (*scores)[KEYS], long rows, long keys, 
 
 /* Whether rules hide a block from all rows of a tile. */
 static int is_hidden(const Step *s, const Tile *t, long first, long keys) {
-  if (!s->rules || !s->rules[t->row]) return 0;
+  if (t->members || !s->rules || !s->rules[t->row]) return 0;
   for (long r = 0; r < t->rows; r++)
     if (memchr(s->rules[t->row + r] + first, 1, keys)) return 0;
   return 1;
@@ -590,17 +609,18 @@ static int is_hidden(const Step *s, const Tile *t, long first, long keys) {
 /* Hides what rows do not see of a block. */
 static void hide(const Layer *l, const Step *s, const Tile *t, long first, long keys,
                  float (*scores)[KEYS]) {
-  const int32_t *entries = s->entries + s->starts[t->row];
+  const int32_t *entries = s->entries + s->starts[row_of(t, 0)];
   int32_t places[KEYS], numbers[KEYS];
   for (long k = 0; k < keys; k++) {
-    const long n = first + k < s->keys[t->row + t->rows - 1] ? first + k : first;
+    const long n = first + k < t->keys ? first + k : first;
     numbers[k] = first + k;
     places[k] = s->positions[entries[n / s->page_size] * s->page_size + n % s->page_size];
   }
   for (long r = 0; r < t->rows; r++) {
-    const int32_t count = s->keys[t->row + r], own = s->positions[s->slots[t->row + r]];
+    const long row = row_of(t, r);
+    const int32_t count = s->keys[row], own = s->positions[s->slots[row]];
     const int32_t oldest = l->window && l->window <= own ? own - l->window : -1;
-    const uint8_t *rule = s->rules ? s->rules[t->row + r] : 0;
+    const uint8_t *rule = s->rules ? s->rules[row] : 0;
     for (long k = 0; k < keys; k += LANES) {
       ints hidden = (*(ints *)(numbers + k) >= count) | (*(ints *)(places + k) <= oldest);
       if (rule && first + k < count)
@@ -611,14 +631,15 @@ static void hide(const Layer *l, const Step *s, const Tile *t, long first, long 
   }
 }
 
-/* What a query head of a tile's rows finds. */
+/* What a query head of a tile's rows finds: into `found`, or, where they have more keys than those
+   of the tile, as the first of their chunks. */
 INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Step *s,
                         const Tile *t, const char *queries, long stride, long head,
-                        const char *packed, void *found) {
+                        const char *packed, void *found, float *parts, const long *chunks) {
   const int pairs = how != FLOATS, tall = how == TILES ? 16 : CORNER_ROWS;
   const long dim = m->dim, each = m->bfloat16 ? 2 : 4, words_of = pairs ? dim / 2 : dim;
   const long rows = (t->rows + tall - 1) / tall * tall;
-  const long all = s->keys[t->row + t->rows - 1], size = block_size(m);
+  const long all = t->keys, size = block_size(m);
   _Alignas(64) uint32_t own[TILE_ROWS * 256];
   _Alignas(64) float scores[TILE_ROWS][KEYS], values[TILE_ROWS * 256];
   Seen seen;
@@ -627,7 +648,7 @@ INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Ste
 #endif
   packed += t->packed + head / (m->heads / m->kv_heads) * 2 * size;
   for (long r = 0; r < rows; r++) {
-    const char *from = queries + (t->row + (r < t->rows ? r : 0)) * stride + head * dim * each;
+    const char *from = queries + row_of(t, r < t->rows ? r : 0) * stride + head * dim * each;
     for (long w = 0; w < words_of; w++)
       own[r * words_of + w] = pairs ? ((const uint32_t *)from)[w] : number_at(m, from, w);
     for (long d = 0; d < dim; d++) values[r * dim + d] = 0;
@@ -639,15 +660,24 @@ INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Ste
     if (is_hidden(s, t, first, left)) continue;
     corners(how, rows, keys / LANES, (const char *)own, words_of * 4, (const words *)packed,
             words_of, words_of, scores[0], KEYS, 0);
-    const int ruled = s->rules && s->rules[t->row];
-    if (l->window || ruled || first + keys > s->keys[t->row]) hide(l, s, t, first, keys, scores);
+    const long first_row = row_of(t, 0);
+    const int ruled = s->rules && s->rules[first_row];
+    if (l->window || ruled || first + keys > s->keys[first_row]) hide(l, s, t, first, keys, scores);
     weigh(pairs, scores, rows, keys, l->scale, &seen);
     const long count = pairs ? KEYS / 2 : KEYS;
     corners(how, rows, dim / LANES, (const char *)scores, KEYS * 4, (const words *)(packed + size),
             count, pairs ? keys / 2 : keys, values, dim, seen.shares);
   }
+  const long group = m->heads / m->kv_heads, part = group * (dim + 2);
   for (long r = 0; r < t->rows; r++) {
     const float sum = total(seen.sums[r]);
+    if (t->members) {
+      float *own = parts + (chunks[t->members[r]] * m->kv_heads + head / group) * part;
+      memcpy(own + head % group * dim, values + r * dim, dim * 4);
+      own += group * dim + head % group;
+      own[0] = seen.most[r], own[group] = sum;
+      continue;
+    }
     for (long d = 0; d < dim; d += LANES)
       save(found, (t->row + r) * m->heads * dim + head * dim + d,
            sum > 0 ? *(floats *)(values + r * dim + d) / sum : (floats){0}, m->bfloat16);
@@ -794,6 +824,7 @@ typedef struct {
   Block *blocks;
   char *packed;
   long tiled, blocked; /* how many there are */
+  long *members;       /* rows that share keys, tile by tile */
   Inputs inputs;
   long bytes;
 } Room;
@@ -804,8 +835,6 @@ static long groups_of(const Products *w) {
   return found;
 }
 
-static long chunks_of(const Step *s, long row) { return (s->keys[row] + KEYS - 1) / KEYS; }
-
 /* Rows of a sequence from one on; all lie side by side. */
 static long rows_of(const Step *s, long row) {
   long count = 1;
@@ -813,10 +842,34 @@ static long rows_of(const Step *s, long row) {
   return count;
 }
 
-/* Chunks and tiles of all rows, written where there is room, and how many tiles and blocks of keys
-   there are. */
+/* Rows that have a leader, in tiles with the packed keys that they share. */
+static void lay_out_shared(const Model *m, const Step *s, Room *r) {
+  const long block = m->kv_heads * 2 * block_size(m);
+  long placed = 0;
+  for (long row = 0; s->shared && row < s->rows; row++) {
+    if (!s->shared[row] || s->leaders[row] != row) continue;
+    const long packed = r->blocked * block;
+    for (long k = 0; k < s->shared[row]; k += KEYS, r->blocked++)
+      if (r->blocks) r->blocks[r->blocked] = (Block){row, k, r->blocked * block};
+    for (long i = row, rows = 0; i < s->rows; i++) {
+      if (!s->shared[i] || s->leaders[i] != row) continue;
+      if (rows++ % TILE_ROWS == 0) {
+        if (r->tiles)
+          r->tiles[r->tiled] = (Tile){r->members + placed, 0, 0, s->shared[row], packed};
+        r->tiled++;
+      }
+      if (r->tiles) r->tiles[r->tiled - 1].rows++, r->members[placed] = i;
+      placed++;
+    }
+  }
+}
+
+/* Chunks, tiles and blocks of keys of all rows, written where there is room, and how many tiles and
+   blocks there are. */
 static long laid_out(const Model *m, const Step *s, Room *r) {
-  long chunks = 0, blocks = 0, tiles = 0;
+  long chunks = 0;
+  const long block = m->kv_heads * 2 * block_size(m);
+  r->tiled = r->blocked = 0;
   for (long row = 0, count; row < s->rows; row += count) {
     count = rows_of(s, row);
     if (count <= s->most_alone) {
@@ -828,17 +881,58 @@ static long laid_out(const Model *m, const Step *s, Room *r) {
       }
       continue;
     }
-    const long packed = blocks * m->kv_heads * 2 * block_size(m), end = row + count;
-    for (long i = row; i < end; i += TILE_ROWS, tiles++)
-      if (r->tiles) r->tiles[tiles] = (Tile){i, end - i < TILE_ROWS ? end - i : TILE_ROWS, packed};
+    const long packed = r->blocked * block, end = row + count;
+    for (long i = row; i < end; i += TILE_ROWS, r->tiled++) {
+      const long last = end - i < TILE_ROWS ? end : i + TILE_ROWS;
+      if (r->tiles) r->tiles[r->tiled] = (Tile){0, i, last - i, s->keys[last - 1], packed};
+    }
     for (long i = row; r->chunks && i < end; i++) r->chunks[i] = chunks;
-    for (long k = 0; k < s->keys[end - 1]; k += KEYS, blocks++)
-      if (r->blocks)
-        r->blocks[blocks] = (Block){end - 1, k, blocks * m->kv_heads * 2 * block_size(m)};
+    for (long k = 0; k < s->keys[end - 1]; k += KEYS, r->blocked++)
+      if (r->blocks) r->blocks[r->blocked] = (Block){end - 1, k, r->blocked * block};
   }
   if (r->chunks) r->chunks[s->rows] = chunks;
-  r->tiled = tiles, r->blocked = blocks;
+  lay_out_shared(m, s, r);
   return chunks;
+}
+
+/* How many of the first keys of two rows are the same, in chunks. */
+static long common(const Step *s, long one, long other) {
+  const int32_t *a = s->entries + s->starts[one], *b = s->entries + s->starts[other];
+  const long keys = s->keys[one] < s->keys[other] ? s->keys[one] : s->keys[other];
+  long same = 0;
+  while (same * s->page_size < keys && a[same] == b[same]) same++;
+  return (same * s->page_size < keys ? same * s->page_size : keys) / KEYS;
+}
+
+/* Finds rows that attend alone, to all their keys, and begin with the same ones: writes `shared`
+   and `leaders` of a step, and returns whether there are any. Each group is the one of which most
+   keys need not be read again. */
+int find_shared(const Step *s, int64_t *shared, int64_t *leaders) {
+  long chunks[MOST_SHARING], rows[MOST_SHARING];
+  int any = 0;
+  for (long row = 0, count; row < s->rows; row += count) { /* -1: it may share */
+    count = rows_of(s, row);
+    for (long i = row; i < row + count; i++)
+      shared[i] = count <= s->most_alone && s->keys[i] >= KEYS && !(s->rules && s->rules[i]) ? -1
+                                                                                             : 0;
+  }
+  for (long row = 0; row < s->rows; row++) {
+    if (shared[row] >= 0) continue;
+    long some = 0, best = 0, most = 0;
+    for (long i = row; i < s->rows && some < MOST_SHARING; i++) { /* most in common first */
+      const long own = shared[i] < 0 ? common(s, row, i) : 0;
+      if (!own) continue;
+      long at = some++;
+      for (; at && chunks[at - 1] < own; at--) chunks[at] = chunks[at - 1], rows[at] = rows[at - 1];
+      chunks[at] = own, rows[at] = i;
+    }
+    for (long i = FEWEST_SHARING - 1; i < some; i++)
+      if (i * chunks[i] > most) most = i * chunks[i], best = i + 1;
+    shared[row] = 0;
+    for (long i = 0; i < best; i++)
+      shared[rows[i]] = chunks[best - 1] * KEYS, leaders[rows[i]] = row, any = 1;
+  }
+  return any;
 }
 
 static Room rooms(const Model *m, const Step *s) {
@@ -864,6 +958,7 @@ static Room rooms(const Model *m, const Step *s) {
   PLACE(parts, chunks * m->kv_heads * (m->heads / m->kv_heads) * (m->dim + 2) * 4);
   PLACE(chunks, (rows + 1) * sizeof(long));
   PLACE(tiles, room.tiled * sizeof(Tile));
+  if (s->shared) PLACE(members, rows * sizeof(long));
   PLACE(blocks, room.blocked * sizeof(Block));
   PLACE(packed, room.blocked * m->kv_heads * 2 * block_size(m));
   PLACE(inputs.sums, rows * groups * 4);
@@ -881,6 +976,7 @@ long step_room(const Model *m, const Step *s, long *qkv, long *mixed) {
 }
 
 static int is_wanted(const Step *s, const Tile *t) {
+  if (t->members) return 1;
   for (long i = 0; i < s->outputs; i++)
     if (s->wanted[i] >= t->row && s->wanted[i] < t->row + t->rows) return 1;
   return 0;
@@ -928,17 +1024,18 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
       const long head = part % m->heads;
       if (fewer && !is_wanted(s, t)) continue;
 #define ATTEND_BY(HOW)                                                                             \
-  if (how(m) == HOW) attend_tile(HOW, m, l, s, t, r->qkv, qkv, head, r->packed, r->mixed);
+  if (how(m) == HOW)                                                                               \
+    attend_tile(HOW, m, l, s, t, r->qkv, qkv, head, r->packed, r->mixed, r->parts, r->chunks);
       ATTEND_BY(FLOATS) ATTEND_BY(PAIRS) ATTEND_BY(TILES)
     }
     meet(team);
   }
-  /* The first chunks of all rows first: those of a prefix that they share are in a cache then. */
+  /* The first chunks of all rows first: those that some share are in a cache then. */
   const long split = r->chunks[rows] < 4 * team->threads ? 1 : m->kv_heads;
   EACH(part, r->longest * rows * (m->kv_heads / split)) {
     const long head = part * split % m->kv_heads, which = part * split / m->kv_heads;
     const long row = which % rows, chunk = which / rows, at = r->chunks[row] + chunk;
-    if (at < r->chunks[row + 1])
+    if (at < r->chunks[row + 1] && (chunk || !shared_of(s, row)))
       attend(m, l, s, r->qkv + row * qkv, row, chunk, head, head + split,
              r->parts + (at * m->kv_heads + head) * size, 0);
   }

@@ -72,7 +72,8 @@ class _Step(ctypes.Structure):
     _fields_ = [
         *((name, _POINTER) for name in ("x", "found", "angles", *_ARRAYS)),
         *((name, _LONG) for name in ("rows", "page_size", "most_alone")),
-        *((name, _POINTER) for name in ("rules", "owners", "low_ranks", "wanted")),
+        *((name, _POINTER) for name in ("rules", "shared", "leaders")),
+        *((name, _POINTER) for name in ("owners", "low_ranks", "wanted")),
         ("outputs", _LONG),
         ("room", _POINTER),
     ]
@@ -129,6 +130,7 @@ class StepRows:
     wanted: Int64  # [outputs] inputs whose result is wanted, in their order
     # Of a sequence that does not see all: its first row, and which of its keys each sees [m, keys]
     rules: Mapping[int, NDArray[np.bool_]]
+    may_share: bool  # rows that begin with the same keys may attend to these in tiles
     owners: Int64 | None  # [n] the adapter of each, or -1
     adapters: Sequence[Adapter]
 
@@ -273,6 +275,10 @@ class DecodeStep:
             outputs=rows.wanted.size,
             **{name: getattr(rows, name).ctypes.data for name in (*_ARRAYS, "wanted")},
         )
+        shared = np.empty((2, len(x)), np.int64)  # and leaders
+        of_rows = [shared[i].ctypes.data for i in range(2)]
+        if rows.may_share and self._library.find_shared(ctypes.byref(step), *of_rows):
+            step.shared, step.leaders = of_rows
         model, count = ctypes.byref(self._model), self._model.count
         places = [ctypes.c_long(), ctypes.c_long()]
         needed = self._library.step_room(model, ctypes.byref(step), *map(ctypes.byref, places))
@@ -286,7 +292,7 @@ class DecodeStep:
             else:
                 self._library.step(model, ctypes.byref(step), 2 * first, 2 * end)
             between_layers()
-        del held  # until here
+        del held, shared  # until here
         if needed > KEPT_ROOM:
             self._room = torch.empty(0, dtype=torch.uint8)
         return found
