@@ -153,11 +153,11 @@ def forks(rig: Rig) -> list[Stream]:
     alone = rig.sequence(280)
     rig.forward(Step(alone, tokens_of(260, 7)))
     found = [alone]
-    for number, (trunk, shared) in enumerate(
+    for number, (begun, shared) in enumerate(
         [(0, 18), (1, 9), (0, 8), (0, 18), (1, 9), (0, 17), (1, 10), (0, 9), (0, 18), (1, 9)]
     ):
         own = rig.sequence(96)
-        fork = Stream(rig, trunks[trunk].pages[:shared] + own.pages)
+        fork = Stream(rig, trunks[begun].pages[:shared] + own.pages)
         fork.used = shared * rig.page_size
         rig.forward(Step(fork, tokens_of(1 + number, number)))
         found.append(fork)
@@ -189,8 +189,8 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     assert library is not None
     find = library.find_shared
 
-    def noted(step: Any, shared: int, leaders: int) -> int:
-        any_of_them = int(find(step, shared, leaders))
+    def noted(model: Any, step: Any, shared: int, leaders: int) -> int:
+        any_of_them = int(find(model, step, shared, leaders))
         rows = step._obj.rows
         found.append((ctypes.c_int64 * rows).from_address(shared)[:] if any_of_them else [0] * rows)
         return any_of_them

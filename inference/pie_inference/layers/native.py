@@ -108,7 +108,7 @@ def _loaded(file: Path) -> ctypes.CDLL:
     found.pack.argtypes = (product, pointer, pointer, pointer, pointer)
     found.step.argtypes = (pointer, pointer, ctypes.c_long, ctypes.c_long)
     found.step_room.argtypes = (pointer,) * 4
-    found.find_shared.argtypes = (pointer,) * 3
+    found.find_shared.argtypes = (pointer,) * 4
     found.attend_room.argtypes = (pointer, pointer)
     found.attend_row.argtypes = (pointer,) * 3
     numbers = (ctypes.c_long, pointer, ctypes.c_float)

@@ -368,13 +368,16 @@ enum { CORNER_ROWS = 6, CORNER_LANES = 2 };
 enum { CORNER_ROWS = 4, CORNER_LANES = 1 };
 #endif
 typedef struct {
-  const long *members; /* [rows]: of several sequences, which attend to what they share */
-  long row, rows;      /* of the tile; the first, where they lie side by side */
+  const long *members; /* of several sequences, which attend to what they share, or none */
+  long heads;          /* of each, side by side: 1 but for members */
+  long row, rows;      /* the first, where they lie side by side; of the tile, one for each head */
   long keys;           /* that they attend to, the last of them to all */
   long packed;         /* bytes before these, packed */
 } Tile;
 
-static long row_of(const Tile *t, long r) { return t->members ? t->members[r] : t->row + r; }
+static long row_of(const Tile *t, long r) {
+  return t->members ? t->members[r / t->heads] : t->row + r;
+}
 
 typedef struct {
   long row, first, packed; /* a row of the sequence; the first key; bytes before it */
@@ -631,8 +634,8 @@ static void hide(const Layer *l, const Step *s, const Tile *t, long first, long 
   }
 }
 
-/* What a query head of a tile's rows finds: into `found`, or, where they have more keys than those
-   of the tile, as the first of their chunks. */
+/* What one or some query heads of a tile's rows find: into `found`, or, where they have more keys
+   than those of the tile, as the first of their chunks. */
 INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Step *s,
                         const Tile *t, const char *queries, long stride, long head,
                         const char *packed, void *found, float *parts, const long *chunks) {
@@ -648,7 +651,8 @@ INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Ste
 #endif
   packed += t->packed + head / (m->heads / m->kv_heads) * 2 * size;
   for (long r = 0; r < rows; r++) {
-    const char *from = queries + row_of(t, r < t->rows ? r : 0) * stride + head * dim * each;
+    const long own_head = head + r % t->heads;
+    const char *from = queries + row_of(t, r < t->rows ? r : 0) * stride + own_head * dim * each;
     for (long w = 0; w < words_of; w++)
       own[r * words_of + w] = pairs ? ((const uint32_t *)from)[w] : number_at(m, from, w);
     for (long d = 0; d < dim; d++) values[r * dim + d] = 0;
@@ -672,9 +676,9 @@ INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Ste
   for (long r = 0; r < t->rows; r++) {
     const float sum = total(seen.sums[r]);
     if (t->members) {
-      float *own = parts + (chunks[t->members[r]] * m->kv_heads + head / group) * part;
-      memcpy(own + head % group * dim, values + r * dim, dim * 4);
-      own += group * dim + head % group;
+      float *own = parts + (chunks[row_of(t, r)] * m->kv_heads + head / group) * part;
+      memcpy(own + r % group * dim, values + r * dim, dim * 4);
+      own += group * dim + r % group;
       own[0] = seen.most[r], own[group] = sum;
       continue;
     }
@@ -844,7 +848,7 @@ static long rows_of(const Step *s, long row) {
 
 /* Rows that have a leader, in tiles with the packed keys that they share. */
 static void lay_out_shared(const Model *m, const Step *s, Room *r) {
-  const long block = m->kv_heads * 2 * block_size(m);
+  const long block = m->kv_heads * 2 * block_size(m), heads = m->heads / m->kv_heads;
   long placed = 0;
   for (long row = 0; s->shared && row < s->rows; row++) {
     if (!s->shared[row] || s->leaders[row] != row) continue;
@@ -853,12 +857,12 @@ static void lay_out_shared(const Model *m, const Step *s, Room *r) {
       if (r->blocks) r->blocks[r->blocked] = (Block){row, k, r->blocked * block};
     for (long i = row, rows = 0; i < s->rows; i++) {
       if (!s->shared[i] || s->leaders[i] != row) continue;
-      if (rows++ % TILE_ROWS == 0) {
+      if (rows++ % (TILE_ROWS / heads) == 0) {
         if (r->tiles)
-          r->tiles[r->tiled] = (Tile){r->members + placed, 0, 0, s->shared[row], packed};
+          r->tiles[r->tiled] = (Tile){r->members + placed, heads, 0, 0, s->shared[row], packed};
         r->tiled++;
       }
-      if (r->tiles) r->tiles[r->tiled - 1].rows++, r->members[placed] = i;
+      if (r->tiles) r->tiles[r->tiled - 1].rows += heads, r->members[placed] = i;
       placed++;
     }
   }
@@ -884,7 +888,7 @@ static long laid_out(const Model *m, const Step *s, Room *r) {
     const long packed = r->blocked * block, end = row + count;
     for (long i = row; i < end; i += TILE_ROWS, r->tiled++) {
       const long last = end - i < TILE_ROWS ? end : i + TILE_ROWS;
-      if (r->tiles) r->tiles[r->tiled] = (Tile){0, i, last - i, s->keys[last - 1], packed};
+      if (r->tiles) r->tiles[r->tiled] = (Tile){0, 1, i, last - i, s->keys[last - 1], packed};
     }
     for (long i = row; r->chunks && i < end; i++) r->chunks[i] = chunks;
     for (long k = 0; k < s->keys[end - 1]; k += KEYS, r->blocked++)
@@ -907,9 +911,10 @@ static long common(const Step *s, long one, long other) {
 /* Finds rows that attend alone, to all their keys, and begin with the same ones: writes `shared`
    and `leaders` of a step, and returns whether there are any. Each group is the one of which most
    keys need not be read again. */
-int find_shared(const Step *s, int64_t *shared, int64_t *leaders) {
+int find_shared(const Model *m, const Step *s, int64_t *shared, int64_t *leaders) {
   long chunks[MOST_SHARING], rows[MOST_SHARING];
   int any = 0;
+  if (m->heads / m->kv_heads > TILE_ROWS) return 0;
   for (long row = 0, count; row < s->rows; row += count) { /* -1: it may share */
     count = rows_of(s, row);
     for (long i = row; i < row + count; i++)
@@ -1022,7 +1027,7 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
     EACH(part, r->tiled * m->heads) { /* the last first, which see most */
       const Tile *t = r->tiles + r->tiled - 1 - part / m->heads;
       const long head = part % m->heads;
-      if (fewer && !is_wanted(s, t)) continue;
+      if (head % t->heads || (fewer && !is_wanted(s, t))) continue;
 #define ATTEND_BY(HOW)                                                                             \
   if (how(m) == HOW)                                                                               \
     attend_tile(HOW, m, l, s, t, r->qkv, qkv, head, r->packed, r->mixed, r->parts, r->chunks);

@@ -277,9 +277,9 @@ class DecodeStep:
         )
         shared = np.empty((2, len(x)), np.int64)  # and leaders
         of_rows = [shared[i].ctypes.data for i in range(2)]
-        if rows.may_share and self._library.find_shared(ctypes.byref(step), *of_rows):
-            step.shared, step.leaders = of_rows
         model, count = ctypes.byref(self._model), self._model.count
+        if rows.may_share and self._library.find_shared(model, ctypes.byref(step), *of_rows):
+            step.shared, step.leaders = of_rows
         places = [ctypes.c_long(), ctypes.c_long()]
         needed = self._library.step_room(model, ctypes.byref(step), *map(ctypes.byref, places))
         if len(self._room) < needed:
