@@ -55,9 +55,9 @@ LEAST_COST = 1 << 22  # additions that are left aside: those of short values
 
 _LIKELIEST = [("logits", (), ()), ("argmax", (0,), ())]
 # Sizes for which the cost of a program of the stage `attend` is told, and what a value of one that
-# it was given has: an axis of tokens is given as one number, for all of them.
+# it was given has: axes of heads and tokens are given as one number, for all of them.
 NOMINAL = {HEADS: 32, TOKENS: 4096, PAGES: 256}
-GIVEN = {TOKENS: 1}
+GIVEN = {HEADS: 1, TOKENS: 1}
 
 
 class ProgramFault(ValueError):
@@ -143,14 +143,16 @@ class Program:
             for i, (_, of) in enumerate(self.names)
         )
 
-    def state_bytes(self, tokens: int, versions: int) -> int:
+    def state_bytes(self, tokens: int, versions: int, heads: int, kv_heads: int) -> int:
         """Of what one of the stage `attend` keeps in a layer, of so many tokens at most: all that
-        changes, and after weights which tokens are kept.
+        changes, and after weights which tokens are kept, perhaps by key head.
         """
-        sizes = {TOKENS: tokens}
+        sizes = {TOKENS: tokens, HEADS: heads}
         changing = (self.names[i].type for i in self.next)
         found = sum(BYTES[of.kind] * elements(of.shape, sizes) for of in changing)
-        return versions * (found + tokens * self.uses("weights"))
+        by_head = len(self.nodes[self.token].type.shape) > 1
+        kept = tokens * (kv_heads if by_head else 1) * self.uses("weights")
+        return versions * (found + kept)
 
     def prompt_bytes(self, tokens: int, heads: int, head_dim: int) -> int:
         """Of what is kept in a layer until a prompt is over, of so many tokens at most: sums of all
@@ -286,12 +288,15 @@ def _check_stage(
         raise ProgramFault("weights and scores: a program takes one of them")
     if sum(node.operation == "weights" for node in nodes) > 1:
         raise ProgramFault("weights of two windows: a program takes one")
-    by_head = Type(Kind.BOOL, (HEADS, PAGES))
-    if of != Type(Kind.BOOL, (axis,)) and (axis == TOKENS or of != by_head):
-        raise ProgramFault(f"what is kept is {of}, not {Type(Kind.BOOL, (axis,))}")
+    if of.kind is not Kind.BOOL or of.shape not in ((axis,), (HEADS, axis)):
+        raise ProgramFault(f"what is kept is {of}, not {Type(Kind.BOOL, (axis,))}, or by head")
     for name, kind in names:
-        if any(size in SIZES and size != TOKENS for size in kind.shape) or len(kind.shape) > 1:
-            raise ProgramFault(f"{name} is {kind}: one axis at most, of tokens or of a known size")
+        fits = kind.shape in ((), (TOKENS,), (HEADS, TOKENS))
+        if not fits and (len(kind.shape) > 1 or kind.shape[0] in SIZES):
+            raise ProgramFault(
+                f"{name} is {kind}: one axis at most, of tokens or of a known size, or heads and"
+                " tokens"
+            )
 
 
 def _names(given: Any) -> tuple[Name, ...]:

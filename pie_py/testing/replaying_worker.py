@@ -244,6 +244,7 @@ def describe(config: ModelConfig, folder: Path) -> ModelDescription:
         turns=True,
         layers=1,
         heads=1,
+        kv_heads=1,
     )
 
 

@@ -457,6 +457,7 @@ class ModelDescription:
     turns: bool = False  # whether keys can be turned to other positions
     layers: int = 0
     heads: int = 0  # of queries
+    kv_heads: int = 0  # of keys and values
     head_dim: int = 0  # numbers of each
     most_steps: int = 1  # of the same sequences in one plan
     adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from support.device_reference import AttendRow, run_attend
 from support.families import make_family
 from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, ints, tokens_of
 
 from inferlet import attention, device
-from inferlet.device import Attend, Tensor
+from inferlet.device import Attend, State, Tensor
 from pie_inference import handlers
 from pie_inference.attention import observed
 from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
@@ -44,15 +43,36 @@ def by_layer(scores: Tensor) -> Tensor:
     return (device.iota(device.PAGES) < 0).scatter_max(best, True)
 
 
+@device.attend
+def by_place_and_head() -> Tensor:
+    """Each head has another part of the tokens."""
+    head = device.iota(device.HEADS).reshape(device.HEADS, 1)
+    place = device.iota(device.TOKENS)
+    return (place % 4 == head % 4) | (place >= device.tokens() - 5)
+
+
+@device.attend(window=8)
+def heads_forget(weights: Tensor, state: State) -> Tensor:
+    """State of both kinds, by head and for all of them."""
+    state.faded = state.faded * 0.5 + weights
+    state.seen += 1
+    return (state.faded > 0.004) | (state.seen < 4)
+
+
 POLICIES: dict[str, Callable[[], Attend]] = {
     "quest": lambda: attention.quest(pages=3, full_layers=1),
     "quest by layer": by_layer,
     "quest together": lambda: attention.quest(pages=2, full_layers=0, together=True),
     "quest, more than there are": lambda: attention.quest(pages=64, full_layers=0),
     "h2o": lambda: attention.h2o(heavy=12, recent=6),
+    "h2o together": lambda: attention.h2o(heavy=12, recent=6, together=True),
     "snapkv": lambda: attention.snapkv(budget=14, window=4, kernel=5),
     "tova": lambda: attention.tova(budget=20),
     "sinks": lambda: attention.sinks(first=3, window=21),
+    "by place and head": by_place_and_head,
+    "heads forget": lambda: heads_forget(
+        faded=device.per_token(0.0, by_head=True), seen=device.per_token(0)
+    ),
 }
 FAMILIES = ["llama", "mistral", "gemma2", "qwen3", "gptoss"]  # windows, caps, sinks
 
@@ -99,7 +119,7 @@ class Plain:
 
     program: Program
     given: dict[str, Any]
-    left: dict[int, list[bool]] = field(default_factory=dict)
+    left: dict[int, list[list[bool]]] = field(default_factory=dict)  # of each head
     state: dict[int, dict[str, Any]] = field(default_factory=dict)
     step: int = 0
 
@@ -123,11 +143,11 @@ class PlainAttention(PreparedAttention):
         query = queries[0].double()
         count, page = len(self._slots), self._rig.page_size
         keys, values, scale = self._keys_values(layer, queries)
-        kv_heads = self._rig.model.network.shape.kv_heads
         pages = -(-count // page)
         uses = plain.program.uses
-        left = plain.left.get(layer, [])
-        left = left + [True] * (count - len(left))
+        left = [
+            row + [True] * (count - len(row)) for row in plain.left.get(layer, [[]] * len(query))
+        ]
         if not uses("weights"):
             parts = [keys[i * page : (i + 1) * page] for i in range(pages)]
             bounds = [
@@ -136,17 +156,14 @@ class PlainAttention(PreparedAttention):
             ]
             bounds[-1] = torch.full_like(bounds[-1], -math.inf)
             kept = self._run(layer, torch.stack(bounds, 1).float().tolist(), count, pages)
-            by_head = kept if uses("scores") and isinstance(kept[0], list) else [kept] * len(query)
-            shape = kv_heads, -1, len(by_head[0])
-            groups: NDArray[np.bool_] = np.any(np.array(by_head).reshape(shape), axis=1)
-            groups[:, -1] = True
-            heads = groups.repeat(len(query) // len(groups), 0)
+            heads = np.array(kept)
+            heads[:, -1] = True
             left = [row[np.arange(count) // page] if uses("scores") else row for row in heads]
-        seen = torch.tensor(np.array(left)).expand(len(query), count)
+        seen = torch.tensor(np.array(left))
         weights = self._weights(layer, queries, seen[:, None], sinks)[:, 0]
         if uses("weights"):
             kept = self._run(layer, weights.float().tolist(), count, pages)
-            plain.left[layer] = [a and b for a, b in zip(kept, left, strict=True)]
+            plain.left[layer] = (np.array(kept) & left).tolist()
         return torch.einsum("ht,thd->hd", weights, values).reshape(1, -1).to(queries.dtype)
 
     def _keys_values(
@@ -178,18 +195,32 @@ class PlainAttention(PreparedAttention):
             scores = torch.cat((scores, beside), 2)
         return scores.softmax(-1)[:, :, : len(self._slots)]
 
-    def _run(self, layer: int, given: list[list[float]], tokens: int, pages: int) -> list[Any]:
+    def _run(
+        self, layer: int, given: list[list[float]], tokens: int, pages: int
+    ) -> list[list[bool]]:
+        """What each head keeps, or one of those that share its keys."""
         plain = self._plain
         sharing = len(given) // self._rig.model.network.shape.kv_heads
         row = AttendRow(given, tokens, pages, layer, plain.step, sharing)
         fresh = dict(plain.given)
         state = plain.state.get(layer, fresh)
         whole = {
-            name: (value + fresh[name] * tokens)[:tokens] if isinstance(value, list) else value
-            for name, value in state.items()
+            name: _of_size(value, fresh[name], tokens, len(given)) for name, value in state.items()
         }
-        kept, plain.state[layer] = run_attend(plain.program, row, whole)
-        return list(kept)
+        found, plain.state[layer] = run_attend(plain.program, row, whole)
+        by_head = found if isinstance(found[0], list) else [found] * len(given)
+        groups = [by_head[i - i % sharing :][:sharing] for i in range(len(by_head))]
+        return [[any(column) for column in zip(*group, strict=True)] for group in groups]
+
+
+def _of_size(value: Any, fresh: Any, tokens: int, heads: int) -> Any:
+    """State of so many tokens, perhaps of each head, of which new ones have what was given."""
+    if not isinstance(value, list):
+        return value
+    if isinstance(value[0], list):
+        rows = value * heads if len(value) == 1 else value
+        return [_of_size(row, fresh[0], tokens, heads) for row in rows]
+    return (value + fresh * tokens)[:tokens]
 
 
 class PlainPrompt(PlainAttention):
@@ -259,7 +290,7 @@ def test_a_policy_is_as_in_plain_numbers(
         assert_close(own, wanted)
 
 
-@pytest.mark.parametrize("policy", ["quest", "sinks"])
+@pytest.mark.parametrize("policy", ["quest", "sinks", "h2o", "tova", "by place and head"])
 def test_a_policy_without_the_compiled_kernel(
     checkpoint: Callable[[str], Path], policy: str
 ) -> None:
@@ -286,7 +317,7 @@ def test_policies_change_what_is_read(checkpoint: Callable[[str], Path]) -> None
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("parts", [(40, 60), (57, 40, 2, 1)], ids=str)
-@pytest.mark.parametrize("policy", ["h2o", "snapkv", "tova"])
+@pytest.mark.parametrize("policy", ["h2o", "h2o together", "snapkv", "tova", "heads forget"])
 def test_a_prompt_that_comes_in_parts(
     checkpoint: Callable[[str], Path],
     family: str,
@@ -343,9 +374,9 @@ def test_what_hidden_tokens_are_given(checkpoint: Callable[[str], Path]) -> None
 
 
 def sums_of(rig: Rig, sampler: int) -> list[torch.Tensor]:
-    """The state of the first layer after a program's newest step."""
+    """The state of the first layer after a program's newest step, of all heads together."""
     values = rig.model.samplers.attend_programs._attenders[sampler].versions[-1].values[0]
-    return [value[0].clone() for value in values.values()]
+    return [value[0].sum(0) for value in values.values()]
 
 
 def test_rows_beside_each_other(checkpoint: Callable[[str], Path]) -> None:
@@ -430,7 +461,7 @@ def test_pages_that_are_not_chosen_are_not_read(checkpoint: Callable[[str], Path
     assert rig.forward(Step(text, [5], attends=0, attend_step=3))[0].isnan().any()
 
 
-@pytest.mark.parametrize("policy", ["sinks", "tova", "h2o", "snapkv"])
+@pytest.mark.parametrize("policy", ["sinks", "tova", "h2o", "h2o together", "snapkv"])
 def test_tokens_that_were_dropped_are_not_read(
     checkpoint: Callable[[str], Path], policy: str
 ) -> None:
@@ -442,10 +473,16 @@ def test_tokens_that_were_dropped_are_not_read(
         if poisoned and policy == "sinks":
             poison(rig, slots[3:-20].tolist())
         elif poisoned:
-            kept = rig.model.samplers.attend_programs._attenders[0].versions[-1].kept
-            gone = ~(kept[0] | kept[1]).numpy()
-            assert gone.sum() > 50
-            poison(rig, slots[: len(gone)][gone].tolist())
+            kv_heads = rig.model.network.shape.kv_heads
+            for layer, kept in (
+                rig.model.samplers.attend_programs._attenders[0].versions[-1].kept.items()
+            ):
+                for head, gone in enumerate(
+                    (~kept.view(-1, kept.shape[-1])).expand(kv_heads, -1).numpy()
+                ):
+                    assert gone.sum() > 50
+                    with torch.inference_mode():
+                        rig.model.cache.data[layer, slots[: len(gone)][gone], :, head] = math.nan
         return decode(rig, text, 1, first=4)[0]
 
     folder = checkpoint("llama")

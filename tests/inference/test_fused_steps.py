@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -140,6 +141,81 @@ def test_long_prompts_run_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("pie_inference.layers.step.MOST_ROWS", 50)
     adapters = {"some": str(adapter), "again": str(adapter)}
     assert_as_by_layers(folder, with_adapters, adapters=adapters)
+
+
+def forks(rig: Rig) -> list[Stream]:
+    """Sequences of which many begin alike: some with 300 tokens, some with 130 of these, some with
+    others; and one that begins as no other does.
+    """
+    trunks = [rig.sequence(320), rig.sequence(200)]
+    for seed, trunk in enumerate(trunks):
+        rig.forward(Step(trunk, tokens_of(len(trunk.pages) * rig.page_size - 20, seed)))
+    alone = rig.sequence(280)
+    rig.forward(Step(alone, tokens_of(260, 7)))
+    found = [alone]
+    for number, (begun, shared) in enumerate(
+        [(0, 18), (1, 9), (0, 8), (0, 18), (1, 9), (0, 17), (1, 10), (0, 9), (0, 18), (1, 9)]
+    ):
+        own = rig.sequence(96)
+        fork = Stream(rig, trunks[begun].pages[:shared] + own.pages)
+        fork.used = shared * rig.page_size
+        rig.forward(Step(fork, tokens_of(1 + number, number)))
+        found.append(fork)
+    return found
+
+
+def forked(rig: Rig) -> torch.Tensor:
+    """Logits of some steps of these, with guesses, a mask, and a prompt that attends in tiles."""
+    sequences = forks(rig)
+    found = []
+    for seed in range(3):
+        counts = [1, 1, 1, 2, 1, 1, 5, 1, 1, 1, 60 if seed == 2 else 1]
+        steps = [
+            Step(s, tokens_of(n, seed + i), outputs=n)
+            for i, (s, n) in enumerate(zip(sequences, counts, strict=True))
+        ]
+        if seed == 1:
+            keys = steps[4].sequence.used + 1
+            steps[4].mask = runs_of(np.random.default_rng(0).random((1, keys)) < 0.6)
+        found += rig.forward(*steps)
+    return torch.cat(found)
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Of each step, how many keys its rows share."""
+    found: list[list[int]] = []
+    library = native.library()
+    assert library is not None
+    find = library.find_shared
+
+    def noted(model: Any, step: Any, shared: int, leaders: int) -> int:
+        any_of_them = int(find(model, step, shared, leaders))
+        rows = step._obj.rows
+        found.append((ctypes.c_int64 * rows).from_address(shared)[:] if any_of_them else [0] * rows)
+        return any_of_them
+
+    monkeypatch.setattr(library, "find_shared", noted)
+    return found
+
+
+def test_rows_attend_together_to_what_they_share(folder: Path, groups: list[list[int]]) -> None:
+    exact = forked(by_layers(served(folder)))
+    torch.testing.assert_close(forked(served(folder)), exact, rtol=1e-4, atol=5e-4)
+    first, masked, prompt = groups[-3:]
+    # Two rows are the third fork's, five the sixth's; three that share 128 keys are too few.
+    assert first == [0, 256, 128, 0, 0, 256, 128, *[256] * 5, 128, 0, 256, 128]
+    assert masked == [*first[:5], 0, *first[6:]]
+    assert prompt[-60:] == [0] * 60
+    error = (forked(by_layers(served(folder, "bfloat16"))) - exact).norm()
+    assert (forked(served(folder, "bfloat16")) - exact).norm() < 1.25 * error
+
+
+def test_rows_of_a_deterministic_model_attend_alone(
+    tmp_path: Path, groups: list[list[int]]
+) -> None:
+    forked(served(make("groups of 3", tmp_path), deterministic=True))
+    assert not groups
 
 
 def with_masks(steps: list[Step]) -> list[Step]:

@@ -23,6 +23,7 @@ LIBRARY = {
     "sinks": attention.sinks(2, 3),
     "tova": attention.tova(3),
     "h2o": attention.h2o(2, 2),
+    "h2o together": attention.h2o(2, 2, together=True),
     "snapkv": attention.snapkv(4, window=2, kernel=3),
 }
 SCORES = [[1.0, 4.0, 0.0, 0.5], [3.0, 0.0, 1.0, 2.0]]
@@ -35,11 +36,16 @@ def kept(name: str, layer: int = 0, step: int = 1, sharing: int = 1, **state: An
     program = read_program(policy.text)
     given = SCORES if program.uses("scores") else WEIGHTS
     row = AttendRow(given, 6, 4, layer, step, sharing)
-    names = {name: value * 6 for name, value in policy.given.items()} | state
+    names = {name: _grown(value) for name, value in policy.given.items()} | state
     found: list[Any] = run_attend(program, row, names)[0]
-    if program.uses("scores"):
+    if isinstance(found[0], list):
         return [[i for i, one in enumerate(own) if one] for own in found]
     return [i for i, one in enumerate(found) if one]
+
+
+def _grown(value: list[Any]) -> list[Any]:
+    """State of six tokens, or of two heads' six tokens."""
+    return [value[0] * 6] * 2 if isinstance(value[0], list) else value * 6
 
 
 @pytest.mark.parametrize("name", LIBRARY)
@@ -48,33 +54,67 @@ def test_the_library_is_within_bounds_and_canonical(name: str) -> None:
     program = program_for(policy.text, VOCABULARY)
     assert program.attends
     assert list(json.loads(policy.text)) == ["state", "nodes", "keep", "next"]
-    shape = (HEADS, PAGES) if program.uses("scores") else (TOKENS,)
-    assert program.nodes[program.token].type.shape == shape
+    axis = PAGES if program.uses("scores") else TOKENS
+    by_head = name in ("quest", "quest together", "h2o", "snapkv")
+    assert program.nodes[program.token].type.shape == ((HEADS, axis) if by_head else (axis,))
     bind(program, policy.to_dict()["given"], VOCABULARY)
 
 
 def test_what_policies_keep() -> None:
     assert kept("sinks") == [0, 1, 3, 4, 5]
     assert kept("tova") == [0, 1, 4]  # of sums 0.4, 0.4, 0.1, 0.15, 0.55, 0.4 the first equal ones
-    assert kept("h2o") == [0, 1, 4, 5]
-    assert kept("h2o", sums=[0.0, 0.0, 9.0, 9.0, 0.0, 0.0]) == [2, 3, 4, 5]
+    assert kept("h2o together") == [0, 1, 4, 5]
+    assert kept("h2o together", sums=[0.0, 0.0, 9.0, 9.0, 0.0, 0.0]) == [2, 3, 4, 5]
+    assert kept("h2o") == [[0, 1, 4, 5], [0, 2, 3, 4, 5]]  # of 0.3, 0, 0.1, 0.1 both equal ones
+    sums = [[0.0, 0.0, 9.0, 9.0, 0.0, 0.0], [9.0, 0.0, 9.0, 0.0, 0.0, 0.0]]
+    assert kept("h2o", sums=sums) == [[2, 3, 4, 5], [0, 2, 4, 5]]
     assert kept("quest") == [[0, 1, 2, 3]] * 2  # all, of the first layers
     assert kept("quest", layer=2) == [[0, 1], [0, 3]]
     assert kept("quest", layer=2, sharing=2) == [[0, 1], [0, 3]]
     assert kept("quest together", layer=2, sharing=2) == [[0, 1], [0, 1]]
-    # The sums before the last two, 0.4, 0.4, 0.1, 0.15, become 0.4, 0.4, 0.4, 0.15.
-    assert kept("snapkv", step=0) == [0, 1, 4, 5]
-    assert kept("snapkv") == [0, 1, 2, 3, 4, 5]  # what the prompt has dropped stays away
+    # What is before the last two becomes 0.4, 0.4, 0.4, 0.05 and 0.3, 0.3, 0.1, 0.1.
+    assert kept("snapkv", step=0) == [[0, 1, 2, 4, 5], [0, 1, 4, 5]]
+    assert kept("snapkv") == [[0, 1, 2, 3, 4, 5]] * 2  # what the prompt has dropped stays away
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3, 5, 7, 9, 13])
+def test_snapkv_pools_as_far_as_its_kernel(kernel: int) -> None:
+    """The largest of as many tokens on both sides, at the ends of those that there are."""
+    reach, count = kernel // 2, 24
+    program = read_program(attention.snapkv(7, window=2, kernel=kernel).text)
+    given = [[(7 * i * i + 3 * i) % 31 / 31 for i in range(count)]]
+    found: list[Any] = run_attend(program, AttendRow(given, count, 2, step=0), {})[0]
+    rest = [*given[0][:-2], 0.0, 0.0]
+    pooled = [max(rest[max(0, i - reach) : i + reach + 1]) for i in range(count - 2)]
+    least = sorted(pooled)[-5]
+    assert found == [[*(one >= least for one in pooled), True, True]]
+
+
+def test_what_the_worker_keeps_is_counted_by_head() -> None:
+    needed = {
+        name: read_program(LIBRARY[name].text).state_bytes(100, 3, heads=6, kv_heads=2)
+        for name in LIBRARY
+    }
+    assert needed == {
+        "quest": 0,
+        "quest together": 0,
+        "sinks": 0,
+        "tova": 3 * 100,
+        "h2o": 3 * (6 * 400 + 2 * 100),
+        "h2o together": 3 * (400 + 100),
+        "snapkv": 3 * 2 * 100,
+    }
 
 
 def test_how_much_of_a_prompt_a_program_is_told() -> None:
     windows = {name: read_program(policy.text).window for name, policy in LIBRARY.items()}
     none = dict.fromkeys(("quest", "quest together", "sinks"))
-    assert windows == {**none, "tova": 1, "h2o": 0, "snapkv": 2}
+    assert windows == {**none, "tova": 1, "h2o": 0, "h2o together": 0, "snapkv": 2}
     told = {name: policy.told for name, policy in LIBRARY.items() if policy.told}
-    assert told == {"tova": 1, "h2o": device.ALL, "snapkv": 2}
+    assert told == {"tova": 1, "h2o": device.ALL, "h2o together": device.ALL, "snapkv": 2}
     needed = {name: read_program(LIBRARY[name].text).prompt_bytes(100, 3, 64) for name in LIBRARY}
-    assert needed == {**dict.fromkeys(none, 0), "tova": 768, "h2o": 1200, "snapkv": 1536}
+    sums = dict.fromkeys(("h2o", "h2o together"), 1200)
+    assert needed == {**dict.fromkeys(none, 0), **sums, "tova": 768, "snapkv": 1536}
 
 
 # Mistakes
@@ -159,6 +199,10 @@ def test_a_sampler_has_no_layers() -> None:
         (
             '{"state":[["x",0,[-2]]],"nodes":[["iota",[],[-3]],["lt",[0,0],[]]],"keep":1,"next":[]}',
             r"x is float \[heads\]: one axis at most",
+        ),
+        (
+            '{"state":[["x",0,[-3,-2]]],"nodes":[["iota",[],[-3]],["lt",[0,0],[]]],"keep":1,"next":[]}',
+            r"x is float \[tokens, heads\]: one axis at most",
         ),
     ],
 )

@@ -181,6 +181,7 @@ ATTEND_TEXTS: dict[str, str] = {
     "quest": attention.quest(8).text,
     "tova": attention.tova(256).text,
     "h2o": attention.h2o(32, 64).text,
+    "h2o together": attention.h2o(32, 64, together=True).text,
     "snapkv": attention.snapkv(128).text,
     "own": device.attend(_own)(share=0.5, reached=device.per_token(True)).text,
 }

@@ -62,7 +62,8 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
     program_bytes = 0 if program is None else program.given_bytes(vocabulary, VERSIONS)
     if attend is not None:
         longest = min(facts.max_position, facts.kv_pages * facts.page_size)
-        state = attend.program.state_bytes(longest, ATTEND_VERSIONS)
+        heads = facts.heads, facts.kv_heads
+        state = attend.program.state_bytes(longest, ATTEND_VERSIONS, *heads)
         state += attend.program.prompt_bytes(longest, facts.heads, facts.head_dim)
         program_bytes += max(1, facts.layers * state + attend.program.given_bytes(vocabulary))
     cost = FREE if program is None else step_cost(program, vocabulary)

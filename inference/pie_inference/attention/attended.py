@@ -22,9 +22,9 @@ from pie_inference.attention.groups import Visibility
 from pie_inference.attention.observed import probabilities_of
 from pie_inference.attention.scores import scored_attention
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device import upload, upload_index
+from pie_inference.device import one_of_each, upload, upload_index
 from pie_inference.errors import BadBatch
-from pie_inference.layers.step import RowAttention
+from pie_inference.layers.step import RowAttention, RowKeys
 from pie_inference.memory.key_bounds import BoundsOfPages, KeyBounds
 from pie_inference.memory.kv_cache import KvCache
 
@@ -38,10 +38,12 @@ class Selection(Protocol):
     wants_scores: bool
 
     def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
-        """What a layer reads: tokens, or by scores `[heads, pages]` pages, perhaps by head."""
+        """What a layer reads, perhaps by head: tokens, or by scores `[heads, pages]` pages."""
 
     def left(self, layer: int) -> torch.Tensor:
-        """Which tokens a layer still reads after the weights of the steps before: bool."""
+        """Which tokens a layer still reads after the weights of the steps before: bool `[tokens]`,
+        or of key heads `[kv_heads, tokens]`.
+        """
 
     def note(self, layer: int, weights: torch.Tensor, read: torch.Tensor) -> None:
         """Takes a layer's weights `[heads, tokens]`, and which tokens were read."""
@@ -49,18 +51,15 @@ class Selection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row's context, its input as the last token, in pages and token by token."""
+    """A row's context, its input as the last token: in pages if scores are wanted, or by token."""
 
     selection: Selection
-    pages: torch.Tensor  # [pages]
-    slots: torch.Tensor  # [tokens]
-    # What is not seen, by a layer's window; None if all is: [tokens], and of pages [pages, size]
+    input: int  # of the forward
+    entries: torch.Tensor  # [entries] pages, or slots
+    # What is not seen, by a layer's window; None if all is: [entries, slots of one]
     hidden: dict[int | None, torch.Tensor | None]
-    hidden_in_pages: dict[int | None, torch.Tensor | None]
     bounds: BoundsOfPages | None
-    slot: int  # of the input
-    last: int  # filled slots of the last page
-    is_plain: bool  # no slot is masked, and all other pages are full
+    keys: RowKeys | None  # if they can be read where they are
 
 
 class AttendedRows:
@@ -130,26 +129,28 @@ class AttendedRows:
         position = int(s.positions[s.input_starts[i]])
         unseen = cache.masked[grid] if s.pages.masked[i] else np.zeros(grid.shape, np.bool_)
         unseen.flat[np.flatnonzero(grid == last)] = False  # the input is seen, whatever was there
+        selection = make(pages.size, int(filled.sum()))
+        by_page = selection.wants_scores
         hidden: dict[int | None, torch.Tensor | None] = {}
-        in_pages: dict[int | None, torch.Tensor | None] = {}
         for window in self._windows:
             here = unseen
             if window is not None:
                 here = unseen | (cache.positions[grid] <= position - window)
-            tokens, outside = here[filled], here | ~filled
-            hidden[window] = upload(tokens, device) if tokens.any() else None
-            in_pages[window] = upload(outside, device) if outside.any() else None
-        selection = make(pages.size, int(filled.sum()))
+            here = here | ~filled if by_page else here[filled][:, None]
+            hidden[window] = upload(here, device) if here.any() else None
+        entries = (pages if by_page else grid[filled]).astype(np.int32)
+        keys = None
+        is_whole = (goes_on or last % size == 0) and (used[:-1] == size).all()
+        if self._rows_of_one is not None and not unseen.any() and (is_whole or not by_page):
+            of = (size, int(used[-1])) if by_page else (1, 1)
+            keys = RowKeys(entries, *of, last, cache.positions)
         return _Row(
             selection,
-            upload(pages.astype(np.int32), device),
-            upload(grid[filled].astype(np.int32), device),
+            int(s.input_starts[i]),
+            upload(entries, device),
             hidden,
-            in_pages,
-            bounds.open(pages[:-1], used[:-1]) if selection.wants_scores else None,
-            last,
-            int(used[-1]),
-            bool(goes_on or last % size == 0) and not unseen.any() and (used[:-1] == size).all(),
+            bounds.open(pages[:-1], used[:-1]) if by_page else None,
+            keys,
         )
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
@@ -167,41 +168,59 @@ class AttendedRows:
         """Attends with their queries, of all inputs' `[t, heads, head_dim]`, and writes to their
         rows of `found`, `[t, heads * head_dim]`.
         """
-        own = queries.index_select(0, self._own)
-        each = [self._attend_row(layer, row, own[i], sinks) for i, row in enumerate(self._rows)]
-        found.index_copy_(0, self._own, torch.stack(each).to(found.dtype))
+        for row in self._rows:
+            self._attend_row(layer, row, queries[row.input], found[row.input], sinks)
 
     def _attend_row(
-        self, layer: int, row: _Row, query: torch.Tensor, sinks: torch.Tensor | None
-    ) -> torch.Tensor:
-        """What a query `[heads, head_dim]` finds, `[heads * head_dim]`."""
+        self,
+        layer: int,
+        row: _Row,
+        query: torch.Tensor,
+        found: torch.Tensor,
+        sinks: torch.Tensor | None,
+    ) -> None:
+        """Writes what a query `[heads, head_dim]` finds, `[heads * head_dim]`."""
         options, selection = self._layers[layer], row.selection
-        hidden = row.hidden[options.window]
+        scale = query.shape[1] ** -0.5 if options.scale is None else options.scale
+        weights = None
         if selection.wants_weights:
-            return self._weighed(layer, row, query, hidden, sinks)
-        if row.bounds is None:
-            kept = selection.keep(layer, None).clone()
-            kept[-1] = True  # the newest token reads itself
-            places = kept.nonzero().squeeze(1)
-            slots = row.slots.index_select(0, places)
-            if self._rows_of_one is not None and row.is_plain:
-                return self._read(layer, row, query, slots, np.array([len(slots)]), 1, 1)
-            rows = self._cache.rows[layer].index_select(0, slots)
-            return _attend(query, self._cache.split(rows), _part(hidden, places), options, sinks)
-        scale = query.shape[-1] ** -0.5 if options.scale is None else options.scale
-        # The newest page is read in any case: its bounds would change with each token.
-        scores = F.pad(row.bounds.scores(layer, query, scale), (0, 1), value=-torch.inf)
-        kept = selection.keep(layer, scores)
-        # Query heads that share a key head read what one of them reads.
-        by_head = kept[None] if kept.ndim == 1 else _any_of_group(kept, self._cache.kv_heads)
+            kept = selection.left(layer)
+            weights = torch.empty(len(query), kept.shape[-1], device=query.device)
+        elif row.bounds is None:
+            kept = selection.keep(layer, None)
+        else:
+            kept = selection.keep(layer, self._scores(layer, row.bounds, query, scale))
+        if row.keys is not None and self._rows_of_one is not None:
+            self._rows_of_one.run(
+                row.keys,
+                query,
+                self._cache.rows[layer],
+                kept,
+                scale=scale,
+                window=options.window,
+                found=found,
+                weights=weights,
+            )
+        else:
+            found.copy_(self._gathered(layer, row, query, self._by_key_head(kept), sinks, weights))
+        if weights is not None:
+            selection.note(layer, weights, kept)
+
+    def _scores(
+        self, layer: int, bounds: BoundsOfPages, query: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        """Of all pages. The newest is read in any case: its bounds would change with each token."""
+        of_layer = bounds.of(layer)
+        if self._rows_of_one is not None:
+            return self._rows_of_one.scores(of_layer, bounds.pages, query, scale)
+        return F.pad(bounds.scores(of_layer, query, scale), (0, 1), value=-torch.inf)
+
+    def _by_key_head(self, kept: torch.Tensor) -> torch.Tensor:
+        """What is read, `[kv_heads or 1, entries]`."""
+        by_head = kept[None] if kept.ndim == 1 else one_of_each(kept, self._cache.kv_heads)
         by_head = by_head.clone()
         by_head[:, -1] = True
-        if self._rows_of_one is not None and row.is_plain:
-            head_and_page = by_head.nonzero()
-            pages = row.pages.index_select(0, head_and_page[:, 1])
-            counts = by_head.sum(1).numpy()
-            return self._read(layer, row, query, pages, counts, self._cache.page_size, row.last)
-        return self._gathered(layer, row, query, by_head, sinks)
+        return by_head
 
     def _gathered(
         self,
@@ -210,77 +229,33 @@ class AttendedRows:
         query: torch.Tensor,
         by_head: torch.Tensor,
         sinks: torch.Tensor | None,
+        weights: torch.Tensor | None,
     ) -> torch.Tensor:
-        """What a query finds in pages `[kv_heads or 1, pages]`, a key head or all at once."""
+        """What a query finds in entries `[kv_heads or 1, entries]`, a key head or all at once, and
+        the weights that it gives, if these are to be written.
+        """
         options, pool = self._layers[layer], self._cache.rows[layer]
-        by_page = pool.view(-1, self._cache.page_size * pool.shape[1])
+        size = self._cache.page_size if row.bounds is not None else 1
+        by_entry = pool.view(-1, size * pool.shape[1])
         queries = query.view(len(by_head), -1, query.shape[1])
         own_sinks = [None] * len(by_head) if sinks is None else sinks.view(len(by_head), -1)
-        found = []
+        own_weights = (
+            None if weights is None else weights.zero_().view(len(by_head), -1, by_head.shape[1])
+        )
+        hidden, found = row.hidden[options.window], []
         for i, kept in enumerate(by_head):
             places = kept.nonzero().squeeze(1)
-            rows = by_page.index_select(0, row.pages[places]).view(-1, pool.shape[1])
+            rows = by_entry.index_select(0, row.entries[places]).view(-1, pool.shape[1])
             both = self._cache.split(rows)
             both = both if len(by_head) == 1 else both[:, :, i : i + 1]
-            unseen = _part(row.hidden_in_pages[options.window], places)
-            unseen = None if unseen is None else unseen.flatten()
-            found.append(_attend(queries[i], both, unseen, options, own_sinks[i]))
+            unseen = None if hidden is None else hidden[places].flatten()
+            if own_weights is None:
+                found.append(_attend(queries[i], both, unseen, options, own_sinks[i]))
+                continue
+            of, given = _weighed(queries[i], both, unseen, options, own_sinks[i])
+            own_weights[i].index_copy_(1, places, given)
+            found.append(of)
         return torch.cat(found)
-
-    def _read(
-        self,
-        layer: int,
-        row: _Row,
-        query: torch.Tensor,
-        entries: torch.Tensor,
-        counts: Int64,
-        size: int,
-        last: int,
-    ) -> torch.Tensor:
-        """What a query finds in keys that are read where they are: entries of `size` slots, the
-        last one of `last`; so many for each key head, or for all of them.
-        """
-        options, cache = self._layers[layer], self._cache
-        assert self._rows_of_one is not None
-        starts = np.cumsum(counts) - counts
-        if len(counts) < cache.kv_heads:
-            starts, counts = starts.repeat(cache.kv_heads), counts.repeat(cache.kv_heads)
-        return self._rows_of_one.run(
-            query,
-            cache.rows[layer],
-            entries,
-            starts,
-            (counts - 1) * size + last,
-            size,
-            scale=query.shape[-1] ** -0.5 if options.scale is None else options.scale,
-            window=options.window,
-            slot=row.slot,
-            positions=cache.positions,
-        )
-
-    def _weighed(
-        self,
-        layer: int,
-        row: _Row,
-        query: torch.Tensor,
-        hidden: torch.Tensor | None,
-        sinks: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """As `_attend_row`, of a program that is told the weights."""
-        options, selection = self._layers[layer], row.selection
-        read = selection.left(layer)
-        places = read.nonzero().squeeze(1)
-        both = self._cache.split(self._cache.rows[layer].index_select(0, row.slots[places]))
-        unseen = _part(hidden, places)
-        if unseen is None:
-            unseen = torch.zeros(len(places), dtype=torch.bool, device=query.device)
-        keys, values = both.float().unbind(1)  # [tokens, kv_heads, dim]
-        weights = probabilities_of(query[None].float(), keys, unseen[None], options, sinks)[:, 0]
-        heads, kv_heads = len(query), keys.shape[1]
-        found = torch.matmul(weights.view(kv_heads, -1, len(places)), values.transpose(0, 1))
-        whole = weights.new_zeros(heads, len(row.slots)).index_copy_(1, places, weights)
-        selection.note(layer, whole, read)
-        return found.reshape(-1)
 
 
 class AttendedAttention(PreparedAttention):
@@ -313,12 +288,20 @@ class AttendedAttention(PreparedAttention):
         return found
 
 
-def _any_of_group(kept: torch.Tensor, kv_heads: int) -> torch.Tensor:
-    return kept.view(kv_heads, -1, kept.shape[1]).any(1)
-
-
-def _part(hidden: torch.Tensor | None, places: torch.Tensor) -> torch.Tensor | None:
-    return None if hidden is None else hidden.index_select(0, places)
+def _weighed(
+    query: torch.Tensor,
+    keys_values: torch.Tensor,
+    hidden: torch.Tensor | None,
+    options: AttentionOptions,
+    sinks: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `_attend`, and the weights that it gave, float32 `[heads, keys]`."""
+    if hidden is None:
+        hidden = torch.zeros(len(keys_values), dtype=torch.bool, device=query.device)
+    keys, values = keys_values.float().unbind(1)  # [keys, kv_heads, dim]
+    weights = probabilities_of(query[None].float(), keys, hidden[None], options, sinks)[:, 0]
+    found = torch.matmul(weights.view(keys.shape[1], -1, len(keys)), values.transpose(0, 1))
+    return found.reshape(-1), weights
 
 
 def _attend(

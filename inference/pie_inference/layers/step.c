@@ -5,8 +5,8 @@
    system has put aside holds up only what it has claimed.
 
    A row's result depends on neither the other rows nor the threads: what is summed is summed in one
-   order. Keys are attended to in chunks of a fixed number, which are joined in order. Only rows of
-   a prompt that attend in tiles have sums in another order than rows alone. */
+   order. Keys are attended to in chunks of a fixed number, which are joined in order. Only rows that
+   attend in tiles, of a prompt or a shared prefix, have sums in another order than rows alone. */
 #include "grouped.c"
 #include <limits.h>
 #include <math.h>
@@ -15,8 +15,11 @@
 extern int omp_get_num_threads(void), omp_get_num_procs(void);
 
 #define KEYS 128 /* of a chunk, at most */
+#define AHEAD 64 /* keys that are put into a cache ahead */
 #define HEADS 128 /* query heads, at most */
 #define RANKS 512 /* of an adapter, at once */
+/* Rows that attend to what they share together: a tile of fewer takes as long as they do alone. */
+enum { FEWEST_SHARING = 4, MOST_SHARING = 256 };
 
 typedef struct {
   const Product *parts; /* outputs side by side; `y` is where theirs begin, in bytes */
@@ -65,6 +68,9 @@ typedef struct {
   /* Which of its keys a row sees, a byte each, and LANES more: [rows], 0 of one that sees all; none
      if all do. */
   const uint8_t *const *rules;
+  /* Of rows that begin with the same keys as others: how many of these, in whole chunks, and the
+     first such row, [rows]; 0 keys of others; none if there are none. */
+  const int64_t *shared, *leaders;
   const int64_t *owners;    /* [rows]: the adapter of each, or -1; none if no row has one */
   const LowRank *low_ranks; /* [adapters, layers, PRODUCTS] */
   const int64_t *wanted;    /* [outputs] rows, from the first to the last */
@@ -259,29 +265,42 @@ INLINE void fetch(const char *from, long bytes) {
   for (long i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
 }
 
+static long shared_of(const Step *s, long row) { return s->shared ? s->shared[row] : 0; }
+
+/* Chunks of a row's keys; those that it shares are one. */
+static long chunks_of(const Step *s, long row) {
+  const long shared = shared_of(s, row);
+  return (shared > 0) + (s->keys[row] - shared + KEYS - 1) / KEYS;
+}
+
 /* What the query heads of some key heads find in a chunk of keys: for each key head the sums, then
-   for each query head the largest score and the sum of weights. */
+   for each query head the largest score and the sum of weights. Into `given`, if there is one, go
+   the weights, `[query heads, KEYS]`. */
 static void attend(const Model *m, const Layer *l, const Step *s, const char *queries, long row,
-                   long chunk, long first_head, long end_head, float *found) {
+                   long chunk, long first_head, long end_head, float *found, float *given) {
   const long group = m->heads / m->kv_heads, dim = m->dim, each = m->bfloat16 ? 2 : 4;
   const long size = dim * each, half = m->kv_heads * size, some = end_head - first_head;
-  const long first = chunk * KEYS, left = s->keys[row] - first, keys = left < KEYS ? left : KEYS;
+  const long shared = shared_of(s, row), first = shared + (chunk - (shared > 0)) * KEYS;
+  const long left = s->keys[row] - first, keys = left < KEYS ? left : KEYS;
   const int32_t *entries = s->entries + s->starts[row];
   const long oldest = l->window ? s->positions[s->slots[row]] - l->window : LONG_MIN;
   const uint8_t *rule = s->rules ? s->rules[row] : 0;
-  const char *slots[KEYS + LANES], *at[KEYS + LANES];
+  const char *slots[KEYS + AHEAD], *at[KEYS];
   float weights[HEADS][KEYS], past[KEYS];
-  for (long k = 0; k < keys; k++) {
+  /* The first keys of the next chunk are read ahead, too. */
+  const long known = left < KEYS + AHEAD ? left : KEYS + AHEAD;
+  for (long k = 0; k < known; k++) {
     const long n = first + k, slot = entries[n / s->page_size] * s->page_size + n % s->page_size;
     slots[k] = (const char *)l->pool + slot * 2 * half + first_head * size;
+    if (k < AHEAD) fetch(slots[k], some * size), fetch(slots[k] + half, some * size);
+    if (k >= keys) continue;
     const int hidden = (l->window && s->positions[slot] <= oldest) || (rule && !rule[n]);
     past[k] = hidden ? -INFINITY : 0;
-    if (k < 2 * LANES) fetch(slots[k], some * size), fetch(slots[k] + half, some * size);
   }
-  for (long k = keys; k < (keys + LANES - 1) / LANES * LANES; k++)
+  for (long k = known; k < (keys + LANES - 1) / LANES * LANES; k++)
     slots[k] = slots[keys - 1], past[k] = -INFINITY;
   for (long k = 0; k < keys; k += LANES) {
-    for (long i = k + 2 * LANES; i < k + 3 * LANES && i < keys; i++)
+    for (long i = k + AHEAD; i < k + AHEAD + LANES && i < known; i++)
       fetch(slots[i], some * size), fetch(slots[i] + half, some * size);
     for (long h = 0; h < some * group; h++) {
       const char *query = queries + (first_head * group + h) * size;
@@ -306,6 +325,7 @@ static void attend(const Model *m, const Layer *l, const Step *s, const char *qu
       }
       most[group + h] = total(sum);
     }
+    if (given) memcpy(given + kv * group * KEYS, mine, group * sizeof *mine);
     for (long k = 0; k < keys; k++) at[k] = slots[k] + half + kv * size;
     for (long h = 0; h < group;)
       h += found_by(group - h, at, mine + h, keys, found + h * dim, dim, m->bfloat16);
@@ -348,9 +368,17 @@ enum { CORNER_ROWS = 6, CORNER_LANES = 2 };
 enum { CORNER_ROWS = 4, CORNER_LANES = 1 };
 #endif
 typedef struct {
-  long row, rows; /* of the tile */
-  long packed;    /* bytes before its sequence's packed keys */
+  const long *members; /* of several sequences, which attend to what they share, or none */
+  long heads;          /* of each, side by side: 1 but for members */
+  long row, rows;      /* the first, where they lie side by side; of the tile, one for each head */
+  long keys;           /* that they attend to, the last of them to all */
+  long packed;         /* bytes before these, packed */
 } Tile;
+
+static long row_of(const Tile *t, long r) {
+  return t->members ? t->members[r / t->heads] : t->row + r;
+}
+
 typedef struct {
   long row, first, packed; /* a row of the sequence; the first key; bytes before it */
 } Block;
@@ -575,7 +603,7 @@ INLINE void weigh(const int pairs, float (*scores)[KEYS], long rows, long keys, 
 
 /* Whether rules hide a block from all rows of a tile. */
 static int is_hidden(const Step *s, const Tile *t, long first, long keys) {
-  if (!s->rules || !s->rules[t->row]) return 0;
+  if (t->members || !s->rules || !s->rules[t->row]) return 0;
   for (long r = 0; r < t->rows; r++)
     if (memchr(s->rules[t->row + r] + first, 1, keys)) return 0;
   return 1;
@@ -584,17 +612,18 @@ static int is_hidden(const Step *s, const Tile *t, long first, long keys) {
 /* Hides what rows do not see of a block. */
 static void hide(const Layer *l, const Step *s, const Tile *t, long first, long keys,
                  float (*scores)[KEYS]) {
-  const int32_t *entries = s->entries + s->starts[t->row];
+  const int32_t *entries = s->entries + s->starts[row_of(t, 0)];
   int32_t places[KEYS], numbers[KEYS];
   for (long k = 0; k < keys; k++) {
-    const long n = first + k < s->keys[t->row + t->rows - 1] ? first + k : first;
+    const long n = first + k < t->keys ? first + k : first;
     numbers[k] = first + k;
     places[k] = s->positions[entries[n / s->page_size] * s->page_size + n % s->page_size];
   }
   for (long r = 0; r < t->rows; r++) {
-    const int32_t count = s->keys[t->row + r], own = s->positions[s->slots[t->row + r]];
+    const long row = row_of(t, r);
+    const int32_t count = s->keys[row], own = s->positions[s->slots[row]];
     const int32_t oldest = l->window && l->window <= own ? own - l->window : -1;
-    const uint8_t *rule = s->rules ? s->rules[t->row + r] : 0;
+    const uint8_t *rule = s->rules ? s->rules[row] : 0;
     for (long k = 0; k < keys; k += LANES) {
       ints hidden = (*(ints *)(numbers + k) >= count) | (*(ints *)(places + k) <= oldest);
       if (rule && first + k < count)
@@ -605,14 +634,15 @@ static void hide(const Layer *l, const Step *s, const Tile *t, long first, long 
   }
 }
 
-/* What a query head of a tile's rows finds. */
+/* What one or some query heads of a tile's rows find: into `found`, or, where they have more keys
+   than those of the tile, as the first of their chunks. */
 INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Step *s,
                         const Tile *t, const char *queries, long stride, long head,
-                        const char *packed, void *found) {
+                        const char *packed, void *found, float *parts, const long *chunks) {
   const int pairs = how != FLOATS, tall = how == TILES ? 16 : CORNER_ROWS;
   const long dim = m->dim, each = m->bfloat16 ? 2 : 4, words_of = pairs ? dim / 2 : dim;
   const long rows = (t->rows + tall - 1) / tall * tall;
-  const long all = s->keys[t->row + t->rows - 1], size = block_size(m);
+  const long all = t->keys, size = block_size(m);
   _Alignas(64) uint32_t own[TILE_ROWS * 256];
   _Alignas(64) float scores[TILE_ROWS][KEYS], values[TILE_ROWS * 256];
   Seen seen;
@@ -621,7 +651,8 @@ INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Ste
 #endif
   packed += t->packed + head / (m->heads / m->kv_heads) * 2 * size;
   for (long r = 0; r < rows; r++) {
-    const char *from = queries + (t->row + (r < t->rows ? r : 0)) * stride + head * dim * each;
+    const long own_head = head + r % t->heads;
+    const char *from = queries + row_of(t, r < t->rows ? r : 0) * stride + own_head * dim * each;
     for (long w = 0; w < words_of; w++)
       own[r * words_of + w] = pairs ? ((const uint32_t *)from)[w] : number_at(m, from, w);
     for (long d = 0; d < dim; d++) values[r * dim + d] = 0;
@@ -633,15 +664,24 @@ INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Ste
     if (is_hidden(s, t, first, left)) continue;
     corners(how, rows, keys / LANES, (const char *)own, words_of * 4, (const words *)packed,
             words_of, words_of, scores[0], KEYS, 0);
-    const int ruled = s->rules && s->rules[t->row];
-    if (l->window || ruled || first + keys > s->keys[t->row]) hide(l, s, t, first, keys, scores);
+    const long first_row = row_of(t, 0);
+    const int ruled = s->rules && s->rules[first_row];
+    if (l->window || ruled || first + keys > s->keys[first_row]) hide(l, s, t, first, keys, scores);
     weigh(pairs, scores, rows, keys, l->scale, &seen);
     const long count = pairs ? KEYS / 2 : KEYS;
     corners(how, rows, dim / LANES, (const char *)scores, KEYS * 4, (const words *)(packed + size),
             count, pairs ? keys / 2 : keys, values, dim, seen.shares);
   }
+  const long group = m->heads / m->kv_heads, part = group * (dim + 2);
   for (long r = 0; r < t->rows; r++) {
     const float sum = total(seen.sums[r]);
+    if (t->members) {
+      float *own = parts + (chunks[row_of(t, r)] * m->kv_heads + head / group) * part;
+      memcpy(own + r % group * dim, values + r * dim, dim * 4);
+      own += group * dim + r % group;
+      own[0] = seen.most[r], own[group] = sum;
+      continue;
+    }
     for (long d = 0; d < dim; d += LANES)
       save(found, (t->row + r) * m->heads * dim + head * dim + d,
            sum > 0 ? *(floats *)(values + r * dim + d) / sum : (floats){0}, m->bfloat16);
@@ -788,6 +828,7 @@ typedef struct {
   Block *blocks;
   char *packed;
   long tiled, blocked; /* how many there are */
+  long *members;       /* rows that share keys, tile by tile */
   Inputs inputs;
   long bytes;
 } Room;
@@ -798,8 +839,6 @@ static long groups_of(const Products *w) {
   return found;
 }
 
-static long chunks_of(const Step *s, long row) { return (s->keys[row] + KEYS - 1) / KEYS; }
-
 /* Rows of a sequence from one on; all lie side by side. */
 static long rows_of(const Step *s, long row) {
   long count = 1;
@@ -807,10 +846,34 @@ static long rows_of(const Step *s, long row) {
   return count;
 }
 
-/* Chunks and tiles of all rows, written where there is room, and how many tiles and blocks of keys
-   there are. */
+/* Rows that have a leader, in tiles with the packed keys that they share. */
+static void lay_out_shared(const Model *m, const Step *s, Room *r) {
+  const long block = m->kv_heads * 2 * block_size(m), heads = m->heads / m->kv_heads;
+  long placed = 0;
+  for (long row = 0; s->shared && row < s->rows; row++) {
+    if (!s->shared[row] || s->leaders[row] != row) continue;
+    const long packed = r->blocked * block;
+    for (long k = 0; k < s->shared[row]; k += KEYS, r->blocked++)
+      if (r->blocks) r->blocks[r->blocked] = (Block){row, k, r->blocked * block};
+    for (long i = row, rows = 0; i < s->rows; i++) {
+      if (!s->shared[i] || s->leaders[i] != row) continue;
+      if (rows++ % (TILE_ROWS / heads) == 0) {
+        if (r->tiles)
+          r->tiles[r->tiled] = (Tile){r->members + placed, heads, 0, 0, s->shared[row], packed};
+        r->tiled++;
+      }
+      if (r->tiles) r->tiles[r->tiled - 1].rows += heads, r->members[placed] = i;
+      placed++;
+    }
+  }
+}
+
+/* Chunks, tiles and blocks of keys of all rows, written where there is room, and how many tiles and
+   blocks there are. */
 static long laid_out(const Model *m, const Step *s, Room *r) {
-  long chunks = 0, blocks = 0, tiles = 0;
+  long chunks = 0;
+  const long block = m->kv_heads * 2 * block_size(m);
+  r->tiled = r->blocked = 0;
   for (long row = 0, count; row < s->rows; row += count) {
     count = rows_of(s, row);
     if (count <= s->most_alone) {
@@ -822,17 +885,59 @@ static long laid_out(const Model *m, const Step *s, Room *r) {
       }
       continue;
     }
-    const long packed = blocks * m->kv_heads * 2 * block_size(m), end = row + count;
-    for (long i = row; i < end; i += TILE_ROWS, tiles++)
-      if (r->tiles) r->tiles[tiles] = (Tile){i, end - i < TILE_ROWS ? end - i : TILE_ROWS, packed};
+    const long packed = r->blocked * block, end = row + count;
+    for (long i = row; i < end; i += TILE_ROWS, r->tiled++) {
+      const long last = end - i < TILE_ROWS ? end : i + TILE_ROWS;
+      if (r->tiles) r->tiles[r->tiled] = (Tile){0, 1, i, last - i, s->keys[last - 1], packed};
+    }
     for (long i = row; r->chunks && i < end; i++) r->chunks[i] = chunks;
-    for (long k = 0; k < s->keys[end - 1]; k += KEYS, blocks++)
-      if (r->blocks)
-        r->blocks[blocks] = (Block){end - 1, k, blocks * m->kv_heads * 2 * block_size(m)};
+    for (long k = 0; k < s->keys[end - 1]; k += KEYS, r->blocked++)
+      if (r->blocks) r->blocks[r->blocked] = (Block){end - 1, k, r->blocked * block};
   }
   if (r->chunks) r->chunks[s->rows] = chunks;
-  r->tiled = tiles, r->blocked = blocks;
+  lay_out_shared(m, s, r);
   return chunks;
+}
+
+/* How many of the first keys of two rows are the same, in chunks. */
+static long common(const Step *s, long one, long other) {
+  const int32_t *a = s->entries + s->starts[one], *b = s->entries + s->starts[other];
+  const long keys = s->keys[one] < s->keys[other] ? s->keys[one] : s->keys[other];
+  long same = 0;
+  while (same * s->page_size < keys && a[same] == b[same]) same++;
+  return (same * s->page_size < keys ? same * s->page_size : keys) / KEYS;
+}
+
+/* Finds rows that attend alone, to all their keys, and begin with the same ones: writes `shared`
+   and `leaders` of a step, and returns whether there are any. Each group is the one of which most
+   keys need not be read again. */
+int find_shared(const Model *m, const Step *s, int64_t *shared, int64_t *leaders) {
+  long chunks[MOST_SHARING], rows[MOST_SHARING];
+  int any = 0;
+  if (m->heads / m->kv_heads > TILE_ROWS) return 0;
+  for (long row = 0, count; row < s->rows; row += count) { /* -1: it may share */
+    count = rows_of(s, row);
+    for (long i = row; i < row + count; i++)
+      shared[i] = count <= s->most_alone && s->keys[i] >= KEYS && !(s->rules && s->rules[i]) ? -1
+                                                                                             : 0;
+  }
+  for (long row = 0; row < s->rows; row++) {
+    if (shared[row] >= 0) continue;
+    long some = 0, best = 0, most = 0;
+    for (long i = row; i < s->rows && some < MOST_SHARING; i++) { /* most in common first */
+      const long own = shared[i] < 0 ? common(s, row, i) : 0;
+      if (!own) continue;
+      long at = some++;
+      for (; at && chunks[at - 1] < own; at--) chunks[at] = chunks[at - 1], rows[at] = rows[at - 1];
+      chunks[at] = own, rows[at] = i;
+    }
+    for (long i = FEWEST_SHARING - 1; i < some; i++)
+      if (i * chunks[i] > most) most = i * chunks[i], best = i + 1;
+    shared[row] = 0;
+    for (long i = 0; i < best; i++)
+      shared[rows[i]] = chunks[best - 1] * KEYS, leaders[rows[i]] = row, any = 1;
+  }
+  return any;
 }
 
 static Room rooms(const Model *m, const Step *s) {
@@ -858,6 +963,7 @@ static Room rooms(const Model *m, const Step *s) {
   PLACE(parts, chunks * m->kv_heads * (m->heads / m->kv_heads) * (m->dim + 2) * 4);
   PLACE(chunks, (rows + 1) * sizeof(long));
   PLACE(tiles, room.tiled * sizeof(Tile));
+  if (s->shared) PLACE(members, rows * sizeof(long));
   PLACE(blocks, room.blocked * sizeof(Block));
   PLACE(packed, room.blocked * m->kv_heads * 2 * block_size(m));
   PLACE(inputs.sums, rows * groups * 4);
@@ -875,6 +981,7 @@ long step_room(const Model *m, const Step *s, long *qkv, long *mixed) {
 }
 
 static int is_wanted(const Step *s, const Tile *t) {
+  if (t->members) return 1;
   for (long i = 0; i < s->outputs; i++)
     if (s->wanted[i] >= t->row && s->wanted[i] < t->row + t->rows) return 1;
   return 0;
@@ -920,21 +1027,22 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
     EACH(part, r->tiled * m->heads) { /* the last first, which see most */
       const Tile *t = r->tiles + r->tiled - 1 - part / m->heads;
       const long head = part % m->heads;
-      if (fewer && !is_wanted(s, t)) continue;
+      if (head % t->heads || (fewer && !is_wanted(s, t))) continue;
 #define ATTEND_BY(HOW)                                                                             \
-  if (how(m) == HOW) attend_tile(HOW, m, l, s, t, r->qkv, qkv, head, r->packed, r->mixed);
+  if (how(m) == HOW)                                                                               \
+    attend_tile(HOW, m, l, s, t, r->qkv, qkv, head, r->packed, r->mixed, r->parts, r->chunks);
       ATTEND_BY(FLOATS) ATTEND_BY(PAIRS) ATTEND_BY(TILES)
     }
     meet(team);
   }
-  /* The first chunks of all rows first: those of a prefix that they share are in a cache then. */
+  /* The first chunks of all rows first: those that some share are in a cache then. */
   const long split = r->chunks[rows] < 4 * team->threads ? 1 : m->kv_heads;
   EACH(part, r->longest * rows * (m->kv_heads / split)) {
     const long head = part * split % m->kv_heads, which = part * split / m->kv_heads;
     const long row = which % rows, chunk = which / rows, at = r->chunks[row] + chunk;
-    if (at < r->chunks[row + 1])
+    if (at < r->chunks[row + 1] && (chunk || !shared_of(s, row)))
       attend(m, l, s, r->qkv + row * qkv, row, chunk, head, head + split,
-             r->parts + (at * m->kv_heads + head) * size);
+             r->parts + (at * m->kv_heads + head) * size, 0);
   }
   meet(team);
   EACH_ROW(row, rows) {
@@ -983,9 +1091,9 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
   meet(team);
 }
 
-enum { BEFORE = 1, FROM = 2 }; /* the attention: parts of a layer */
-/* Runs some of the layers, or parts of them, and behind the last of them the norm. */
-void step(const Model *m, const Step *s, long first, long end, int parts) {
+/* Runs some halves of layers, of which the second begin with the attention; behind the last one the
+   norm. */
+void step(const Model *m, const Step *s, long first, long end) {
   Room room = rooms(m, s);
   const long hidden = m->hidden * (m->bfloat16 ? 2 : 4);
   Team whole = {0};
@@ -1001,53 +1109,172 @@ void step(const Model *m, const Step *s, long first, long end, int parts) {
       team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
     }
     for (long i = first; i < end; i++) {
-      const Layer *l = m->layers + i;
-      if (parts & BEFORE) before_attention(team, m, l, s, &room);
-      if (parts & FROM) from_attention(team, m, l, s, &room, i == m->count - 1);
+      const Layer *l = m->layers + i / 2;
+      if (i % 2) from_attention(team, m, l, s, &room, i / 2 == m->count - 1);
+      else before_attention(team, m, l, s, &room);
     }
-    if (end == m->count && parts & FROM) EACH(row, s->outputs)
+    if (end == 2 * m->count) EACH(row, s->outputs)
       normalize((char *)s->x + row * hidden, (char *)s->found + row * hidden, m->norm, m->hidden,
                 m->epsilon, m->bfloat16);
     finish(&before);
   }
 }
 
-/* The most chunks of a key head. */
-static long longest_of(const Model *m, const Step *s) {
-  long longest = 0;
-  for (long head = 0; head < m->kv_heads; head++)
-    if (chunks_of(s, head) > longest) longest = chunks_of(s, head);
-  return longest;
+/* A single row's context, of which a program chooses. */
+typedef struct {
+  const int32_t *entries; /* pages of `page_size` slots, all full but for the last of `last` */
+  const int32_t *positions;
+  long count, page_size, last, slot; /* its own slot is in the last entry */
+  const void *queries;               /* [heads, dim] */
+  const uint8_t *kept;               /* [kept_heads, count]; the last entry is read in any case */
+  long kept_heads;                   /* 1, key heads or query heads */
+  void *found;                       /* [heads, dim] */
+  float *weights;                    /* [heads, count], of entries of one slot; or none */
+  char *room;
+} Chosen;
+
+typedef struct {
+  int64_t *slots, *starts, *keys; /* [lists] */
+  int32_t *entries, *places;      /* [lists, count]: what is read, and where it was in the context */
+  float *parts, *given;
+  long bytes;
+} ChosenRoom;
+
+static ChosenRoom chosen_room(const Model *m, const Chosen *c) {
+  const long lists = m->kv_heads, chunks = (c->count * c->page_size + KEYS - 1) / KEYS;
+  ChosenRoom room = {0};
+  long at = 0;
+#define PLACE_CHOSEN(NAME, SIZE)                                                                   \
+  room.NAME = (void *)(c->room + at), at += ((SIZE) + 63) / 64 * 64
+  PLACE_CHOSEN(slots, lists * 8);
+  PLACE_CHOSEN(starts, lists * 8);
+  PLACE_CHOSEN(keys, lists * 8);
+  PLACE_CHOSEN(entries, lists * c->count * 4);
+  PLACE_CHOSEN(places, lists * c->count * 4);
+  PLACE_CHOSEN(parts, chunks * m->heads * (m->dim + 2) * 4);
+  if (c->weights) PLACE_CHOSEN(given, chunks * m->heads * KEYS * 4);
+  room.bytes = at;
+  return room;
 }
 
 /* Bytes that `attend_row` needs as `room`. */
-long attend_room(const Model *m, const Step *s) {
-  return longest_of(m, s) * m->heads * (m->dim + 2) * 4;
+long attend_room(const Model *m, const Chosen *c) { return chosen_room(m, c).bytes; }
+
+/* What is kept for one of some `[rows, count]`, and the last: how many. */
+static long listed(const Chosen *c, const uint8_t *kept, long rows, int32_t *entries,
+                   int32_t *places) {
+  long found = 0;
+  for (long i = 0; i < c->count; i++) {
+    uint8_t any = i == c->count - 1;
+    for (long row = 0; row < rows; row++) any |= kept[row * c->count + i];
+    entries[found] = c->entries[i], places[found] = i;
+    found += any != 0;
+  }
+  return found;
 }
 
-/* What the queries `[heads, dim]` of a single row find in the keys of its entries. In the place of
-   rows the step has the key heads, each with entries of its own. */
-void attend_row(const Model *m, const Layer *l, const Step *s, const void *queries, void *found) {
-  const long chunks = longest_of(m, s), group = m->heads / m->kv_heads;
-  const long size = group * (m->dim + 2);
-  float *parts = (float *)s->room;
+/* What the queries of a single row find in what is kept for them. Query heads that share a key head
+   read what one of them keeps. */
+void attend_row(const Model *m, const Layer *l, const Chosen *c) {
+  const ChosenRoom r = chosen_room(m, c);
+  const long lists = c->kept_heads > 1 ? m->kv_heads : 1, group = m->heads / m->kv_heads;
+  const long size = group * (m->dim + 2), rows = c->kept_heads / lists;
+  const Step s = {.slots = r.slots,
+                  .starts = r.starts,
+                  .keys = r.keys,
+                  .entries = r.entries,
+                  .positions = c->positions,
+                  .page_size = c->page_size};
+  long chunks = 0;
+  for (long i = 0; i < lists; i++) {
+    r.slots[i] = c->slot, r.starts[i] = i * c->count;
+    const long own = listed(c, c->kept + i * rows * c->count, rows, r.entries + i * c->count,
+                            r.places + i * c->count);
+    r.keys[i] = (own - 1) * c->page_size + c->last;
+    if (chunks_of(&s, i) > chunks) chunks = chunks_of(&s, i);
+  }
   Team whole = {0};
 #pragma omp parallel
   {
     Team *team = &whole;
     Before before;
     begin(&before);
-    EACH(part, chunks * m->kv_heads) {
-      const long head = part % m->kv_heads, chunk = part / m->kv_heads;
-      float *own = parts + part * size;
-      if (chunk < chunks_of(s, head)) {
-        attend(m, l, s, queries, head, chunk, head, head + 1, own);
+#pragma omp single
+    {
+      team->threads = omp_get_num_threads();
+      team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
+    }
+    /* All key heads at once if they read the same, and there is enough for all threads. */
+    const long at_once = lists > 1 || chunks < 4 * team->threads ? 1 : m->kv_heads;
+    EACH(part, chunks * m->kv_heads / at_once) {
+      const long first = part * at_once, head = first % m->kv_heads, chunk = first / m->kv_heads;
+      const long list = lists > 1 ? head : 0;
+      float *own = r.parts + first * size;
+      if (chunk < chunks_of(&s, list)) {
+        attend(m, l, &s, c->queries, list, chunk, head, head + at_once, own,
+               c->weights ? r.given + first * group * KEYS : 0);
       } else {
         for (long i = 0; i < size; i++) own[i] = 0;
         for (long h = 0; h < group; h++) own[group * m->dim + h] = -INFINITY;
       }
     }
+    meet(team);
+    if (c->weights) EACH(head, m->heads) {
+      const long kv = head / group, list = lists > 1 ? kv : 0;
+      const long own = chunks_of(&s, list), h = head % group;
+      float most = -INFINITY, sum = 0, *weights = c->weights + head * c->count;
+      const float *parts = r.parts + kv * size + group * m->dim + h;
+      const long next = m->kv_heads * size;
+      for (long i = 0; i < own; i++) most = fmaxf(most, parts[i * next]);
+      for (long i = 0; i < own && most > -INFINITY; i++)
+        sum += exponential((floats){0} + (parts[i * next] - most))[0] * parts[i * next + group];
+      memset(weights, 0, c->count * 4);
+      for (long i = 0; i < own && sum > 0; i++) {
+        const float share = exponential((floats){0} + (parts[i * next] - most))[0] / sum;
+        const float *given = r.given + ((i * m->kv_heads + kv) * group + h) * KEYS;
+        const int32_t *places = r.places + list * c->count + i * KEYS;
+        for (long k = 0; k < KEYS && i * KEYS + k < r.keys[list]; k++)
+          weights[places[k]] = share * given[k];
+      }
+    }
     finish(&before);
   }
-  join(m, parts, chunks, found, 0);
+  join(m, r.parts, chunks, c->found, 0);
+}
+
+/* The most that scaled products with the keys of pages can be, `[heads, pages + 1]`, the last one
+   minus infinity, of bounds `[pages of the pool, kv_heads, 2, dim]`: the least and the largest of
+   each number. `room` is for two queries. */
+void score_pages(const Model *m, const void *bounds, const int32_t *pages, long count,
+                 const void *queries, float scale, float *found, void *room) {
+  const long dim = m->dim, each = m->bfloat16 ? 2 : 4, group = m->heads / m->kv_heads;
+  const long page = m->kv_heads * 2 * dim * each;
+  for (long h = 0; h < m->heads; h++) {
+    /* A number that is negative has its largest product with the least of the keys. */
+    for (long d = 0; d < dim; d += LANES) {
+      const floats own = load(queries, h * dim + d, m->bfloat16);
+      save(room, 2 * h * dim + d, smaller(own, (floats){0}), m->bfloat16);
+      save(room, (2 * h + 1) * dim + d, larger(own, (floats){0}), m->bfloat16);
+    }
+    found[h * (count + 1) + count] = -INFINITY;
+  }
+#pragma omp parallel
+  {
+    Before before;
+    begin(&before);
+#pragma omp for
+    for (long first = 0; first < count; first += LANES) {
+      const long some = count - first < LANES ? count - first : LANES;
+      for (long h = 0; h < m->heads; h++) {
+        const char *own[LANES], *query = (const char *)room + 2 * h * dim * each;
+        for (long i = 0; i < LANES; i++)
+          own[i] = (const char *)bounds + pages[first + (i < some ? i : 0)] * page +
+                   h / group * 2 * dim * each;
+        const floats score =
+          scale * (m->bfloat16 ? scores_of(query, own, 2 * dim, 1) : scores_of(query, own, 2 * dim, 0));
+        memcpy(found + h * (count + 1) + first, &score, some * 4);
+      }
+    }
+    finish(&before);
+  }
 }

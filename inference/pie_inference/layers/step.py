@@ -27,7 +27,6 @@ PRODUCTS = 4  # of a layer
 MOST_ROWS = 512  # of a prompt, at once: the memory that they take is the next ones'
 KEPT_ROOM = 32 << 20  # bytes of memory that is kept between steps
 AT_ONCE = 8  # layers between two looks of `between_layers`
-BEFORE, FROM = 1, 2  # the attention: parts of a layer in `step.c`
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 
@@ -73,7 +72,8 @@ class _Step(ctypes.Structure):
     _fields_ = [
         *((name, _POINTER) for name in ("x", "found", "angles", *_ARRAYS)),
         *((name, _LONG) for name in ("rows", "page_size", "most_alone")),
-        *((name, _POINTER) for name in ("rules", "owners", "low_ranks", "wanted")),
+        *((name, _POINTER) for name in ("rules", "shared", "leaders")),
+        *((name, _POINTER) for name in ("owners", "low_ranks", "wanted")),
         ("outputs", _LONG),
         ("room", _POINTER),
     ]
@@ -130,6 +130,7 @@ class StepRows:
     wanted: Int64  # [outputs] inputs whose result is wanted, in their order
     # Of a sequence that does not see all: its first row, and which of its keys each sees [m, keys]
     rules: Mapping[int, NDArray[np.bool_]]
+    may_share: bool  # rows that begin with the same keys may attend to these in tiles
     owners: Int64 | None  # [n] the adapter of each, or -1
     adapters: Sequence[Adapter]
 
@@ -274,7 +275,11 @@ class DecodeStep:
             outputs=rows.wanted.size,
             **{name: getattr(rows, name).ctypes.data for name in (*_ARRAYS, "wanted")},
         )
+        shared = np.empty((2, len(x)), np.int64)  # and leaders
+        of_rows = [shared[i].ctypes.data for i in range(2)]
         model, count = ctypes.byref(self._model), self._model.count
+        if rows.may_share and self._library.find_shared(model, ctypes.byref(step), *of_rows):
+            step.shared, step.leaders = of_rows
         places = [ctypes.c_long(), ctypes.c_long()]
         needed = self._library.step_room(model, ctypes.byref(step), *map(ctypes.byref, places))
         if len(self._room) < needed:
@@ -285,9 +290,9 @@ class DecodeStep:
             if watches:
                 self._watched(step, first, end, [place.value for place in places], watches)
             else:
-                self._library.step(model, ctypes.byref(step), first, end, BEFORE | FROM)
+                self._library.step(model, ctypes.byref(step), 2 * first, 2 * end)
             between_layers()
-        del held  # until here
+        del held, shared  # until here
         if needed > KEPT_ROOM:
             self._room = torch.empty(0, dtype=torch.uint8)
         return found
@@ -301,7 +306,7 @@ class DecodeStep:
         watches: Sequence[LayerWatch],
     ) -> None:
         """Runs layers of a step whose watches see the queries, and may write what these find."""
-        model, of = ctypes.byref(self._model), self._model
+        model, own, of = ctypes.byref(self._model), ctypes.byref(step), self._model
         each = (of.heads + 2 * of.kv_heads, of.heads)
         rows, mixed = (
             self._room[place : place + step.rows * heads * of.dim * self._dtype.itemsize]
@@ -309,11 +314,13 @@ class DecodeStep:
             .view(step.rows, heads, of.dim)
             for place, heads in zip(places, each, strict=True)
         )
+        queries, found = rows[:, : of.heads], mixed.flatten(1)
+        done = 2 * first  # halves of layers
         for layer in range(first, end):
-            self._library.step(model, ctypes.byref(step), layer, layer + 1, BEFORE)
+            self._library.step(model, own, done, done := 2 * layer + 1)
             for watch in watches:
-                watch.see(layer, rows[:, : of.heads], mixed.flatten(1))
-            self._library.step(model, ctypes.byref(step), layer, layer + 1, FROM)
+                watch.see(layer, queries, found)
+        self._library.step(model, own, done, 2 * end)
 
 
 def _rules(rows: StepRows) -> tuple[Int64 | None, list[NDArray[np.bool_]]]:
@@ -336,72 +343,114 @@ def _address(array: Int64 | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
+class _Chosen(ctypes.Structure):
+    _fields_ = [
+        *((name, _POINTER) for name in ("entries", "positions")),
+        *((name, _LONG) for name in ("count", "page_size", "last", "slot")),
+        *((name, _POINTER) for name in ("queries", "kept")),
+        ("kept_heads", _LONG),
+        *((name, _POINTER) for name in ("found", "weights", "room")),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class RowKeys:
+    """The context of one row, of which layers read parts."""
+
+    entries: Int32  # pages of `page_size` slots, all full but for the last
+    page_size: int
+    last: int  # filled slots of the last entry, where the row's own is
+    slot: int  # its own
+    positions: Int32  # of all slots of the pool
+
+
 class RowAttention:
-    """Attention of one query over keys that a list names, read where they are."""
+    """Attention of one query over the keys that are chosen, read where they are."""
 
     def __init__(self, heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> None:
         """Takes the sizes of a pool's keys, which `can_attend` allows."""
         found = library()
         assert found is not None
-        self._library = found
-        self._layer, self._step = _Layer(), _Step(rows=kv_heads)
+        self._library, self._heads = found, heads
+        self._layer, self._chosen = _Layer(), _Chosen()
         self._model = _Model(
             heads=heads, kv_heads=kv_heads, dim=dim, bfloat16=dtype == torch.bfloat16
         )
-        self._room = torch.empty(0, dtype=torch.uint8)
-        self._own = np.zeros(kv_heads, np.int64)
+        self._pointers = [ctypes.byref(s) for s in (self._model, self._layer, self._chosen)]
+        self._room = torch.empty(2 * heads * dim * dtype.itemsize, dtype=torch.uint8)
+        self._keys: RowKeys | None = None  # of the newest call
 
     def run(
         self,
+        keys: RowKeys,
         query: torch.Tensor,
         pool: torch.Tensor,
-        entries: torch.Tensor,
-        starts: Int64,
-        keys: Int64,
-        page_size: int,
+        kept: torch.Tensor,
         *,
         scale: float,
         window: int | None,
-        slot: int,
-        positions: Int32,
-    ) -> torch.Tensor:
-        """What a query finds.
+        found: torch.Tensor,
+        weights: torch.Tensor | None = None,
+    ) -> None:
+        """Writes what a query finds.
 
         Args:
+            keys: of the row.
             query: `[heads, dim]`, side by side.
             pool: keys and values of slots, `[slots, 2 * kv_heads * dim]`.
-            entries: int32, pages of `page_size` slots, full but for the last of a key head.
-            starts: of each key head's entries, `[kv_heads]`.
-            keys: how many they have, `[kv_heads]`.
-            page_size: slots of an entry.
+            kept: which entries are read, bool `[entries]`, or `[heads, entries]` of key heads or
+                query heads, of which those that share keys read what one of them keeps. The last
+                one is read in any case.
             scale: of scores.
             window: in positions, looking back from the query's; None: all.
-            slot: of the query's own key.
-            positions: of all slots.
-
-        Returns:
-            `[heads * dim]`.
+            found: `[heads * dim]`, to be written.
+            weights: float32 `[heads, entries]`, of entries of one slot: what each was given, to be
+                written; 0 if it was not read.
         """
-        self._own[:] = slot
-        layer, step = self._layer, self._step
+        layer, chosen = self._layer, self._chosen
+        if keys is not self._keys or weights is not None:
+            self._open(keys, weights)
+        kept = kept.contiguous()
         layer.pool, layer.window, layer.scale = pool.data_ptr(), window or 0, scale
-        step.entries, step.page_size = entries.data_ptr(), page_size
-        step.slots, step.keys = self._own.ctypes.data, keys.ctypes.data
-        step.starts, step.positions = starts.ctypes.data, positions.ctypes.data
-        model = ctypes.byref(self._model)
-        needed = self._library.attend_room(model, ctypes.byref(step))
+        chosen.queries, chosen.found = query.data_ptr(), found.data_ptr()
+        chosen.kept, chosen.kept_heads = kept.data_ptr(), len(kept) if kept.ndim == 2 else 1
+        self._library.attend_row(*self._pointers)
+
+    def _open(self, keys: RowKeys, weights: torch.Tensor | None) -> None:
+        chosen, self._keys = self._chosen, keys if weights is None else None
+        chosen.entries, chosen.count = keys.entries.ctypes.data, keys.entries.size
+        chosen.page_size, chosen.last, chosen.slot = keys.page_size, keys.last, keys.slot
+        chosen.positions = keys.positions.ctypes.data
+        chosen.weights = None if weights is None else weights.data_ptr()
+        needed = self._library.attend_room(self._pointers[0], self._pointers[2])
         if len(self._room) < needed:
             self._room = torch.empty(needed + needed // 4, dtype=torch.uint8)
-        step.room = self._room.data_ptr()
-        found = torch.empty_like(query)
-        self._library.attend_row(
-            model,
-            ctypes.byref(layer),
-            ctypes.byref(step),
-            ctypes.c_void_p(query.data_ptr()),
-            ctypes.c_void_p(found.data_ptr()),
+        chosen.room = self._room.data_ptr()
+
+    def scores(
+        self, bounds: torch.Tensor, pages: Int32, query: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        """The largest that `scale * q·k` can be in each page, float32 `[heads, pages + 1]`; of one
+        more, behind them, minus infinity.
+
+        Args:
+            bounds: least and largest numbers of keys, `[pages of the pool, kv_heads, 2, dim]`.
+            pages: whose bounds are meant.
+            query: `[heads, dim]`, side by side.
+            scale: of scores.
+        """
+        found = torch.empty(self._heads, pages.size + 1)
+        self._library.score_pages(
+            self._pointers[0],
+            bounds.data_ptr(),
+            pages.ctypes.data,
+            pages.size,
+            query.data_ptr(),
+            scale,
+            found.data_ptr(),
+            self._room.data_ptr(),
         )
-        return found.view(-1)
+        return found
 
 
 def can_attend(heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> bool:

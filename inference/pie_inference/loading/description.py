@@ -70,6 +70,7 @@ def describe_model(
         turns=loaded.network.turns() is not None,
         layers=shape.layers,
         heads=shape.heads * loaded.ranks.size,
+        kv_heads=shape.kv_heads * loaded.ranks.size,
         head_dim=shape.head_dim,
         most_steps=MOST_STEPS if loaded.ranks.size == 1 else 1,
         adapters=list(config.adapters),

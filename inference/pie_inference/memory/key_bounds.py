@@ -55,10 +55,10 @@ class KeyBounds:
         """All layers of pages have their bounds."""
         self._made[pages], self._used[pages] = self._cache.clock, used
 
-    def read(self, layer: int, pages: torch.Tensor) -> torch.Tensor:
-        """`[pages, kv_heads, 2, head_dim]`."""
+    def of(self, layer: int) -> torch.Tensor:
+        """Of all pages of the pool, `[pages, kv_heads, 2, head_dim]`."""
         assert self._data is not None
-        found: torch.Tensor = self._data[layer].index_select(0, pages)
+        found: torch.Tensor = self._data[layer]
         return found
 
 
@@ -69,25 +69,30 @@ class BoundsOfPages:
         self._bounds, self._stale, self._used = bounds, stale, used
         cache = bounds._cache
         device = cache.data.device
-        self._pages = upload(pages, device)
+        self.pages = pages.astype(np.int32)
+        self._pages = upload(self.pages, device)
         # In the place of an empty slot stands the page's first one.
         offsets = np.arange(cache.page_size)
         slots = stale[:, None] * cache.page_size + np.where(offsets < used[:, None], offsets, 0)
         self._stale_pages, self._slots = upload(stale, device), upload(slots, device)
         self._last = len(cache.rows) - 1
 
-    def scores(self, layer: int, queries: torch.Tensor, scale: float) -> torch.Tensor:
-        """The largest that `scale * q·k` can be in each page, float32 `[heads, pages]`, of queries
-        `[heads, head_dim]`; consecutive heads share a key head.
-        """
+    def of(self, layer: int) -> torch.Tensor:
+        """A layer's, of all pages of the pool: `[pages, kv_heads, 2, head_dim]`."""
         if self._stale.size:
             self._bounds.update(layer, self._stale_pages, self._slots)
             if layer == self._last:
                 self._bounds.done(self._stale, self._used)
-        bounds = self._bounds.read(layer, self._pages).float()
+        return self._bounds.of(layer)
+
+    def scores(self, of_layer: torch.Tensor, query: torch.Tensor, scale: float) -> torch.Tensor:
+        """The largest that `scale * q·k` can be in each of the pages, float32 `[heads, pages]`, of
+        a query `[heads, head_dim]`; consecutive heads share a key head.
+        """
+        bounds = of_layer.index_select(0, self._pages).float()
         pages, heads, _, dim = bounds.shape
         # A number of the query that is negative has its largest product with the least of the keys.
-        query = (queries.float() * scale).view(heads, -1, dim)
+        query = (query.float() * scale).view(heads, -1, dim)
         more = query.relu()
         both = torch.cat((query - more, more), -1)
         by_head = bounds.view(pages, heads, 2 * dim).permute(1, 2, 0)

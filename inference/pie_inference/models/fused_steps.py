@@ -200,6 +200,7 @@ class FusedSteps:
             wanted=outputs,
             most_alone=sys.maxsize if self.prompts else MOST_INPUTS,
             rules=rules,
+            may_share=not self.prompts,
             owners=owners,
             adapters=adapters,
         )

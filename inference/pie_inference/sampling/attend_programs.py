@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pie_inference.device import upload
+from pie_inference.device import one_of_each, upload
 from pie_inference.sampling import device_operations as operations
 from pie_inference.sampling.device_operations import DTYPES
 from pie_inference.sampling.executable import Action, Executable, whole_numbers
@@ -134,7 +134,8 @@ class _Version:
     """What there is after a step, of each layer."""
 
     step: int
-    kept: dict[int, torch.Tensor] = field(default_factory=dict)  # bool [tokens], after weights
+    # After weights: bool [tokens], or of key heads [kv_heads, tokens].
+    kept: dict[int, torch.Tensor] = field(default_factory=dict)
     values: dict[int, dict[int, torch.Tensor]] = field(default_factory=dict)  # by name
 
 
@@ -179,7 +180,7 @@ class AttendStep:
         """Begins a forward of a context of so many pages and tokens, up to its last layer; heads
         are those of queries and those of keys.
         """
-        self.sharing = heads[0] // heads[1]
+        self.sharing, self._kv_heads = heads[0] // heads[1], heads[1]
         self._attender, self._executable = attender, attender.executable
         self._before = attender.before(step)
         self._after = _Version(step)
@@ -215,31 +216,38 @@ class AttendStep:
             assert self._given is not None
             return self._given
         number = self._layer if name == "layer" else self.sizes[TOKENS]
-        return torch.tensor([number], device=self._device)
+        return whole_numbers(number + 1, self._device)[number:]
 
     def state(self, number: int) -> torch.Tensor:
         """The value of a name in this layer `[1, *sizes]`: new tokens have what it was given."""
         given = self._attender.given[number]
         of = self._executable.program.names[number].type
         found = self._before.values.get(self._layer, {}).get(number)
-        return _of_size(given if found is None else found, given, self.sizes, of.shape)
+        if not of.shape or of.shape[-1] != TOKENS:
+            return given if found is None else found
+        if found is None and len(of.shape) > 1:
+            found = given.expand(1, self.sizes[HEADS], 1)
+        return _of_size(given if found is None else found, given, self.sizes)
 
     # What comes of it
 
     def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
-        """What a layer reads: tokens, or by scores `[heads, pages]` pages, perhaps by head."""
+        """What a layer reads, perhaps by head: tokens, or by scores `[heads, pages]` pages."""
         return self.left(layer) if self._is_settled else self._run(layer, scores)
 
     def left(self, layer: int) -> torch.Tensor:
-        """Which tokens a layer still reads after the weights of the steps before: bool."""
-        kept = self._before.kept.get(layer)
-        true = torch.ones(1, 1, dtype=torch.bool, device=self._device)
-        found = true if kept is None else kept[None]
-        return _of_size(found, true, self.sizes, (TOKENS,))[0]
+        """Which tokens a layer still reads after the weights of the steps before: bool `[tokens]`,
+        or of key heads `[kv_heads, tokens]`.
+        """
+        true = torch.ones(1, dtype=torch.bool, device=self._device)
+        return _of_size(self._before.kept.get(layer, true), true, self.sizes)
 
     def note(self, layer: int, weights: torch.Tensor, read: torch.Tensor) -> None:
         """Takes a layer's weights `[heads, tokens]`, and which tokens were read."""
-        self._after.kept[layer] = self._run(layer, weights) & read
+        kept = self._run(layer, weights)
+        if kept.ndim == 2:
+            kept = one_of_each(kept, self._kv_heads)
+        self._after.kept[layer] = kept & read
         self._end(layer)
 
     def go_on(self, so_far: object) -> None:
@@ -267,16 +275,12 @@ class AttendStep:
             self._attender.prompt = self.so_far
 
 
-def _of_size(
-    found: torch.Tensor, given: torch.Tensor, sizes: dict[int, int], shape: tuple[int, ...]
-) -> torch.Tensor:
-    """A value `[1, tokens]` for as many tokens as there are now: longer, or cut off."""
-    if shape != (TOKENS,):
-        return found
-    lacking = sizes[TOKENS] - found.shape[1]
+def _of_size(found: torch.Tensor, given: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
+    """A value `[..., tokens]` for as many tokens as there are now: longer, or cut off."""
+    lacking = sizes[TOKENS] - found.shape[-1]
     if lacking <= 0:
-        return found[:, : sizes[TOKENS]]
-    return torch.cat((found, given.expand(1, lacking)), 1)
+        return found[..., : sizes[TOKENS]]
+    return torch.cat((found, given.expand(*found.shape[:-1], lacking)), -1)
 
 
 class AttendPrograms:

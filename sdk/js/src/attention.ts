@@ -42,10 +42,8 @@ export function sinks(first = 4, window = 1020): Attend {
  */
 export function quest(pages: number, fullLayers = 2, { together = false } = {}): Attend {
   return attend(({ scores }) => {
-    const behind = maximum(iota(PAGES).max().add(1).sub(pages), 0);
     const likely = together ? shared(scores.logSoftmax()) : scores;
-    const least = likely.sort().transpose().at(behind);
-    return likely.ge(least.reshape(HEADS, 1)).or(layer().lt(fullLayers));
+    return largest(likely, PAGES, pages).or(layer().lt(fullLayers));
   })();
 }
 
@@ -58,46 +56,58 @@ export function tova(budget: number): Attend {
 }
 
 /**
- * The newest tokens, and of the others those with the largest sums of weights, those that the prompt's
- * tokens give among them (Zhang et al., Heavy-Hitter Oracle, 2023).
+ * The newest tokens, and of the others for each head those with the largest sums of weights, those that
+ * the prompt's tokens give among them (Zhang et al., Heavy-Hitter Oracle, 2023). Heads that share keys
+ * read what one of them keeps; or all heads of a layer choose `together`, whose sums take a part of the
+ * memory.
  */
-export function h2o(heavy: number, recent: number): Attend {
+export function h2o(heavy: number, recent: number, { together = false } = {}): Attend {
   const program = attend(
     ({ weights, state }) => {
-      state.sums = state.sums.add(weights.transpose().sum());
+      state.sums = state.sums.add(together ? weights.transpose().sum() : weights);
       const place = iota(TOKENS);
       const newest = place.ge(tokens().sub(recent));
-      return newest.or(at(place, where(newest, -1, state.sums).top(heavy)));
+      const others = where(newest, -1, state.sums);
+      if (together) return newest.or(at(place, others.top(heavy)));
+      return newest.or(largest(others, TOKENS, heavy));
     },
     { window: 0 },
   );
-  return program({ sums: perToken(0) });
+  return program({ sums: perToken(0, { byHead: !together }) });
 }
 
 /**
- * The prompt's last tokens, `window` of them, the tokens before that these give the largest weights,
- * with those around them, `budget` of the prompt together, and all generated ones (Li et al., SnapKV,
- * 2024; for all heads of a layer the same).
+ * The prompt's last tokens, `window` of them, for each head the tokens before that these give the
+ * largest weights, with those around them, `budget` of the prompt together, and all generated ones (Li
+ * et al., SnapKV, 2024). Heads that share keys read what one of them keeps.
  */
 export function snapkv(budget: number, window = 32, kernel = 7): Attend {
   const program = attend(
     ({ weights }) => {
       const place = iota(TOKENS);
       const newest = place.ge(tokens().sub(window));
-      const given = where(newest, 0, weights.transpose().sum());
-      let pooled = given;
-      for (let distance = 1; distance <= Math.floor(kernel / 2); distance++) {
-        for (const other of [place.sub(distance), place.add(distance)]) {
-          pooled = maximum(pooled, given.at(other));
-        }
+      let pooled = where(newest, 0, weights).transpose();
+      const reach = Math.floor(kernel / 2);
+      for (let behind = 0; behind < reach; ) {
+        // The largest of as many tokens behind each.
+        const more = Math.min(behind + 1, reach - behind);
+        pooled = maximum(pooled, pooled.at(place.add(more)));
+        behind += more;
       }
-      const best = where(newest, -1, pooled).top(Math.max(1, budget - window));
+      pooled = maximum(pooled, pooled.at(maximum(place.sub(reach), 0))).transpose();
+      const best = largest(where(newest, -1, pooled), TOKENS, Math.max(1, budget - window));
       // Once the prompt is over, what it has dropped stays away, and nothing else goes.
-      return newest.or(at(place, best)).or(step().gt(0));
+      return newest.or(best).or(step().gt(0));
     },
     { window },
   );
   return program();
+}
+
+/** Where the largest of each head are, and any that are as large as the last of them. */
+function largest(values: Tensor, size: number, count: number): Tensor {
+  const behind = maximum(iota(size).max().add(1).sub(count), 0);
+  return values.ge(values.sort().transpose().at(behind).reshape(HEADS, 1));
 }
 
 /** True at some places. */

@@ -673,12 +673,21 @@ export class Attend {
 
 /** A value for each token of the context; see `perToken`. */
 export class PerToken {
-  constructor(readonly value: number | boolean | bigint | WholeNumber) {}
+  constructor(
+    readonly value: number | boolean | bigint | WholeNumber,
+    readonly byHead: boolean,
+  ) {}
 }
 
-/** State of the stage `attend` that has a value for each token: at first, and of new ones. */
-export function perToken(value: number | boolean | bigint | WholeNumber): PerToken {
-  return new PerToken(value);
+/**
+ * State of the stage `attend` that has a value for each token, or for each head's tokens: at first, and
+ * of new ones.
+ */
+export function perToken(
+  value: number | boolean | bigint | WholeNumber,
+  { byHead = false } = {},
+): PerToken {
+  return new PerToken(value, byHead);
 }
 
 /** What a function of the stage `attend` may read; see `attend`. */
@@ -698,11 +707,11 @@ export type AttendProgram = (given?: Record<string, Given | PerToken>) => Attend
  *
  * What the function takes of its argument says what it is given. `scores`, float `[heads, pages]`:
  * the largest product of the query with a key that each page can have; it returns which pages the
- * layer reads, bool `[pages]`, or by head `[heads, pages]`: heads that share keys read what one of
- * them reads. `weights`, float `[heads, tokens]`: what the layer has just given each token; it returns
- * which tokens the layer still reads in the steps that follow, bool `[tokens]`, and what it drops does
- * not come back. Neither: it returns which tokens a layer reads. Beside them, `state`. The newest
- * token is always read.
+ * layer reads, bool `[pages]`. `weights`, float `[heads, tokens]`: what the layer has just given each
+ * token; it returns which tokens the layer still reads in the steps that follow, bool `[tokens]`, and
+ * what it drops does not come back. Neither: it returns which tokens a layer reads. What it returns may
+ * be by head, `[heads, pages]` or `[heads, tokens]`: heads that share keys read what one of them keeps.
+ * Beside them, `state`. The newest token is always read.
  *
  * A prompt reads all. With `weights` the program is called for it, too, once in each layer, as `step()`
  * is 0: they are then those of the prompt's last `window` inputs, added up; with 0, of all. Tokens
@@ -714,9 +723,14 @@ export function attend(make: (given: Attended) => Tensor, { window = 1 } = {}): 
     const sent: Record<string, Given> = {};
     let told = 0;
     for (const [name, value] of Object.entries(values)) {
-      const each = value instanceof PerToken;
-      sent[name] = each ? [value.value] : value;
-      types[name] = each ? { kind: typeOf(name, value.value).kind, shape: [TOKENS] } : typeOf(name, value);
+      if (value instanceof PerToken) {
+        const { kind } = typeOf(name, value.value);
+        sent[name] = value.byHead ? [[value.value]] : [value.value];
+        types[name] = { kind, shape: value.byHead ? [HEADS, TOKENS] : [TOKENS] };
+      } else {
+        sent[name] = value;
+        types[name] = typeOf(name, value);
+      }
     }
     const text = recording(types, (made, changed) => {
       let axis = TOKENS;
@@ -731,7 +745,7 @@ export function attend(make: (given: Attended) => Tensor, { window = 1 } = {}): 
         },
         state: stateOf(made, changed),
       });
-      const byHead = axis === PAGES && kept instanceof Tensor && kept.shape.length === 2;
+      const byHead = kept instanceof Tensor && kept.shape.length === 2;
       check(kept, { kind: BOOL, shape: byHead ? [HEADS, axis] : [axis] }, "what is kept is");
       return made.finish(kept, changed, "keep").text;
     });

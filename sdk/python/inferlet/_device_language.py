@@ -149,7 +149,7 @@ OPERATIONS: dict[str, Operation] = {
                         " NaN is below all."),
     "cumsum": Operation(Rule.SCAN, "fi", "", 3, "The sum of each element and all before it."),
     "log_softmax": Operation(Rule.SCAN, "f", "", 6, "`x - log(sum(exp(x)))`."),
-    "sort": Operation(Rule.SCAN, "fi", "", 60, "In order, the smallest first, NaN last."),
+    "sort": Operation(Rule.SCAN, "fi", "", 20, "In order, the smallest first, NaN last."),
     "argsort": Operation(Rule.SCAN, "fi", "i", 200, "Where the smallest is, then the next, equal"
                          " ones in their order; NaN last."),
     "flip": Operation(Rule.SCAN, "fib", "", 1, "In the opposite order."),

@@ -49,10 +49,8 @@ def quest(pages: int, full_layers: int = 2, *, together: bool = False) -> Attend
 
     @attend
     def program(scores: Tensor) -> Tensor:
-        behind = maximum(iota(PAGES).max() + 1 - pages, 0)
         likely = shared(scores.log_softmax()) if together else scores
-        least = likely.sort().transpose()[behind]
-        return (likely >= least.reshape(HEADS, 1)) | (layer() < full_layers)
+        return _largest(likely, PAGES, pages) | (layer() < full_layers)
 
     return program()
 
@@ -69,41 +67,52 @@ def tova(budget: int) -> Attend:
     return program()
 
 
-def h2o(heavy: int, recent: int) -> Attend:
-    """The newest tokens, and of the others those with the largest sums of weights, those that the
-    prompt's tokens give among them (Zhang et al., Heavy-Hitter Oracle, 2023).
+def h2o(heavy: int, recent: int, *, together: bool = False) -> Attend:
+    """The newest tokens, and of the others for each head those with the largest sums of weights,
+    those that the prompt's tokens give among them (Zhang et al., Heavy-Hitter Oracle, 2023). Heads
+    that share keys read what one of them keeps; or all heads of a layer choose `together`, whose
+    sums take a part of the memory.
     """
 
     @attend(window=0)
     def program(weights: Tensor, state: State) -> Tensor:
-        state.sums += weights.transpose().sum()
+        state.sums += weights.transpose().sum() if together else weights
         place = iota(TOKENS)
         newest = place >= tokens() - recent
-        return newest | _at(place, where(newest, -1.0, state.sums).top(heavy))
+        others = where(newest, -1.0, state.sums)
+        if together:
+            return newest | _at(place, others.top(heavy))
+        return newest | _largest(others, TOKENS, heavy)
 
-    return program(sums=per_token(0.0))
+    return program(sums=per_token(0.0, by_head=not together))
 
 
 def snapkv(budget: int, window: int = 32, kernel: int = 7) -> Attend:
-    """The prompt's last tokens, `window` of them, the tokens before that these give the largest
-    weights, with those around them, `budget` of the prompt together, and all generated ones (Li et
-    al., SnapKV, 2024; for all heads of a layer the same).
+    """The prompt's last tokens, `window` of them, for each head the tokens before that these give
+    the largest weights, with those around them, `budget` of the prompt together, and all generated
+    ones (Li et al., SnapKV, 2024). Heads that share keys read what one of them keeps.
     """
 
     @attend(window=window)
     def program(weights: Tensor) -> Tensor:
         place = iota(TOKENS)
         newest = place >= tokens() - window
-        given = where(newest, 0.0, weights.transpose().sum())
-        pooled = given
-        for distance in range(1, kernel // 2 + 1):
-            for other in (place - distance, place + distance):
-                pooled = maximum(pooled, given[other])
-        best = where(newest, -1.0, pooled).top(max(1, budget - window))
+        pooled, reach, behind = where(newest, 0.0, weights).transpose(), kernel // 2, 0
+        while behind < reach:  # the largest of as many tokens behind each
+            more = min(behind + 1, reach - behind)
+            pooled, behind = maximum(pooled, pooled[place + more]), behind + more
+        pooled = maximum(pooled, pooled[maximum(place - reach, 0)]).transpose()
+        best = _largest(where(newest, -1.0, pooled), TOKENS, max(1, budget - window))
         # Once the prompt is over, what it has dropped stays away, and nothing else goes.
-        return newest | _at(place, best) | (step() > 0)
+        return newest | best | (step() > 0)
 
     return program()
+
+
+def _largest(values: Tensor, size: int, count: int) -> Tensor:
+    """Where the largest of each head are, and any that are as large as the last of them."""
+    behind = maximum(iota(size).max() + 1 - count, 0)
+    return values >= values.sort().transpose()[behind].reshape(HEADS, 1)
 
 
 def _at(place: Tensor, kept: Tensor) -> Tensor:

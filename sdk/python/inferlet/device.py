@@ -675,11 +675,14 @@ class PerToken:
     """A value for each token of the context; see `per_token`."""
 
     value: float | bool
+    by_head: bool
 
 
-def per_token(value: float | bool) -> PerToken:
-    """State of the stage `attend` that has a value for each token: at first, and of new ones."""
-    return PerToken(value)
+def per_token(value: float | bool, *, by_head: bool = False) -> PerToken:
+    """State of the stage `attend` that has a value for each token, or for each head's tokens: at
+    first, and of new ones.
+    """
+    return PerToken(value, by_head)
 
 
 class AttendProgram:
@@ -709,10 +712,9 @@ class AttendProgram:
         types, sent = {}, {}
         for name, value in given.items():
             if isinstance(value, PerToken):
-                types[name], sent[name] = (
-                    _type_of(name, value.value)._replace(shape=(TOKENS,)),
-                    [value.value],
-                )
+                shape = (HEADS, TOKENS) if value.by_head else (TOKENS,)
+                types[name] = _type_of(name, value.value)._replace(shape=shape)
+                sent[name] = [[value.value]] if value.by_head else [value.value]
             else:
                 types[name], sent[name] = _type_of(name, value), value
         told = (self._window or ALL) if "weights" in self._names else 0
@@ -728,9 +730,8 @@ class AttendProgram:
             ]
             kept = self.function(*inputs)
             axis = PAGES if "scores" in self._names else TOKENS
-            wanted, by_head = Type(Kind.BOOL, (axis,)), Type(Kind.BOOL, (HEADS, PAGES))
-            is_right = isinstance(kept, Tensor) and kept.type in (wanted, by_head)
-            if not is_right or (axis == TOKENS and kept.type == by_head):
+            wanted, by_head = Type(Kind.BOOL, (axis,)), Type(Kind.BOOL, (HEADS, axis))
+            if not isinstance(kept, Tensor) or kept.type not in (wanted, by_head):
                 raise Mistake(f"{self.__name__} returned {kept!r:.60}: what is kept is {wanted}")
             return recording.finish(kept, state._kept(), "keep").text
 
@@ -750,11 +751,11 @@ def attend(
 
     Its parameters say what it is given. `scores`, float `[heads, pages]`: the largest product of
     the query with a key that each page can have; it returns which pages the layer reads, bool
-    `[pages]`, or by head `[heads, pages]`: heads that share keys read what one of them reads.
-    `weights`, float `[heads, tokens]`: what the layer has just given each token; it returns which
-    tokens the layer still reads in the steps that follow, bool `[tokens]`, and what it drops does
-    not come back. Neither: it returns which tokens a layer reads. Beside them, `state`. The newest
-    token is always read.
+    `[pages]`. `weights`, float `[heads, tokens]`: what the layer has just given each token; it
+    returns which tokens the layer still reads in the steps that follow, bool `[tokens]`, and what
+    it drops does not come back. Neither: it returns which tokens a layer reads. What it returns may
+    be by head, `[heads, pages]` or `[heads, tokens]`: heads that share keys read what one of them
+    keeps. Beside them, `state`. The newest token is always read.
 
     A prompt reads all. With `weights` the program is called for it, too, once in each layer, as
     `step()` is 0: they are then those of the prompt's last `window` inputs, added up; with 0, of

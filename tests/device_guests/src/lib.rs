@@ -286,7 +286,8 @@ fn attend_texts() -> Result<String> {
         ("sinks of", attention::sinks(0, 64)?),
         ("quest", attention::quest(8, 2)?),
         ("tova", attention::tova(256)?),
-        ("h2o", attention::h2o(32, 64)?),
+        ("h2o", attention::h2o(32, 64, false)?),
+        ("h2o together", attention::h2o(32, 64, true)?),
         ("snapkv", attention::snapkv(128, 32, 7)?),
         ("own", own.with(given)?),
     ];
@@ -380,7 +381,7 @@ async fn attending() -> Result<String> {
         Some(attention::quest(512, 0)?),
         Some(attention::quest(2, 1)?),
         Some(attention::sinks(4, 12)?),
-        Some(attention::h2o(6, 4)?),
+        Some(attention::h2o(6, 4, false)?),
         Some(attention::snapkv(5, 3, 7)?),
     ];
     let mut found = Vec::new();

@@ -135,6 +135,7 @@ const attended: Record<string, device.Attend> = {
   quest: attention.quest(8),
   tova: attention.tova(256),
   h2o: attention.h2o(32, 64),
+  "h2o together": attention.h2o(32, 64, { together: true }),
   snapkv: attention.snapkv(128),
   own: own({ share: 0.5, reached: device.perToken(true) }),
 };

@@ -31,7 +31,7 @@ mod values;
 
 pub use language::{HEADS, PAGES, TOKENS, VOCABULARY};
 pub use types::{Kind, Type};
-pub use values::{per_token, Attend, Given, ProgramSampler, Values};
+pub use values::{per_token, per_token_by_head, Attend, Given, ProgramSampler, Values};
 
 use crate::error::{invalid, Result};
 use recording::{change, constant, mistake, read, record, recorded, type_of, Stage};

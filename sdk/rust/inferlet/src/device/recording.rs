@@ -241,11 +241,8 @@ impl Recording {
         let (key, told, wanted) = match stage {
             Stage::Sample => ("token", "a program returns a token,", Type::new(Kind::Int, &[])),
             Stage::Attend => {
-                let kept: &[i64] = match by_page {
-                    true if of.shape.len() == 2 => &[HEADS, PAGES],
-                    true => &[PAGES],
-                    false => &[TOKENS],
-                };
+                let axis = if by_page { PAGES } else { TOKENS };
+                let kept: &[i64] = if of.shape.len() == 2 { &[HEADS, axis] } else { &[axis] };
                 ("keep", "what is kept is", Type::new(Kind::Bool, kept))
             }
         };

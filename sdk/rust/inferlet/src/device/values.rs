@@ -1,6 +1,6 @@
 //! What programs are given, and samplers of programs.
 
-use super::language::{REMEMBERED, TOKENS};
+use super::language::{HEADS, REMEMBERED, TOKENS};
 use super::recording::Recorded;
 use super::types::{Kind, Type};
 use crate::error::{invalid, Error, Result};
@@ -19,11 +19,18 @@ pub enum Given {
     List(Vec<Given>),
     /// A number or bool for each token of the context; see [`per_token`].
     PerToken(Box<Given>),
+    /// A number or bool for each head's tokens; see [`per_token_by_head`].
+    PerTokenByHead(Box<Given>),
 }
 
 /// State of the stage `attend` that has a value for each token: at first, and of new ones.
 pub fn per_token(value: impl Into<Given>) -> Given {
     Given::PerToken(Box::new(value.into()))
+}
+
+/// As [`per_token`], of each head.
+pub fn per_token_by_head(value: impl Into<Given>) -> Given {
+    Given::PerTokenByHead(Box::new(value.into()))
 }
 
 macro_rules! given {
@@ -57,10 +64,14 @@ impl Given {
             Given::Float(_) => Kind::Float,
             Given::Int(_) => Kind::Int,
             Given::Bool(_) => Kind::Bool,
-            Given::PerToken(value) => {
+            Given::PerToken(value) | Given::PerTokenByHead(value) => {
                 let of = value.type_of()?;
+                let heads: &[i64] = match self {
+                    Given::PerTokenByHead(_) => &[HEADS],
+                    _ => &[],
+                };
                 return match of.shape.is_empty() {
-                    true => Ok(Type::new(of.kind, &[TOKENS])),
+                    true => Ok(Type::new(of.kind, &[heads, &[TOKENS]].concat())),
                     false => Err("a list for each token"),
                 };
             }
@@ -85,12 +96,13 @@ impl Given {
             Given::Float(number) => out.push_str(&format!("{number:?}")),
             Given::Int(number) => out.push_str(&number.to_string()),
             Given::Bool(truth) => out.push_str(&truth.to_string()),
-            Given::PerToken(value) => {
-                out.push('[');
+            Given::PerToken(value) | Given::PerTokenByHead(value) => {
+                let by_head = matches!(self, Given::PerTokenByHead(_));
+                out.push_str(if by_head { "[[" } else { "[" });
                 if !value.write(out) {
                     return false;
                 }
-                out.push(']');
+                out.push_str(if by_head { "]]" } else { "]" });
             }
             Given::List(values) => {
                 for (i, value) in values.iter().enumerate() {
@@ -112,7 +124,7 @@ impl Given {
             Given::Float(_) => found.as_f64().map(Given::Float),
             Given::Int(_) => found.as_i64().map(Given::Int),
             Given::Bool(_) => found.as_bool().map(Given::Bool),
-            Given::PerToken(_) => None, // no state of a sampler
+            Given::PerToken(_) | Given::PerTokenByHead(_) => None, // no state of a sampler
             Given::List(values) => {
                 let pairs = values.iter().zip(found.as_list()?);
                 pairs.map(|(one, now)| one.after(now)).collect::<Option<_>>().map(Given::List)
