@@ -27,6 +27,29 @@ def test_the_parts_of_a_prompt_take_the_time_that_they_are_given(
         count = max(1, min(2048, costs.fitting(aim, context)))
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(1, 2048), st.integers(0, 1 << 20)), min_size=1),
+            st.floats(0, 1e3),
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    st.floats(-1, 1e3),
+    st.integers(0, 1 << 20),
+)
+def test_whatever_batches_took_some_inputs_fit(
+    batches: list[tuple[list[tuple[int, int]], float]], seconds: float, context: int
+) -> None:
+    costs = PartCosts()
+    for parts, took in batches:
+        costs.took(parts, took)
+        fitting = costs.fitting(seconds, context)
+        assert 0 <= fitting <= LONGER * 2048 * 10_000
+        assert costs.of(fitting, context) >= 0
+
+
 def test_a_part_is_at_most_twice_as_long_as_any_before() -> None:
     costs = PartCosts()
     assert not costs

@@ -53,7 +53,9 @@ class PartCosts:
         batch, each, pair, token = self._seconds
         most = LONGER * self._longest
         left, cost = seconds - batch - token * context, each + pair * context
-        return most if cost * most <= left else max(0, int(left / cost))
+        if left <= 0:
+            return 0
+        return most if cost * most <= left else int(left / cost)
 
 
 def _least_squares(
