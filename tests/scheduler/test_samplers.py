@@ -390,14 +390,34 @@ def test_a_text_read_again_stands_for_the_same() -> None:
     first, again = read_parameters(text), read_parameters(text)
     assert first == again
     assert (first.numbers, first.top_k) == ((0.5, 1, 0), 3)
+    assert read_parameters("") == read_parameters("{}")
+    assert read_parameters('{"top_k": 2147483647, "top_p": 0}').numbers == (1, 0, 0)
     with pytest.raises(ApiError, match="4096 at most"):
         read_parameters(text + " " * 4096)
 
 
-def test_a_wrong_text_is_refused_each_time() -> None:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"temperature": NaN}', "temperature"),
+        ('{"temperature": Infinity}', "temperature"),
+        ('{"temperature": -1}', "temperature"),
+        ('{"top_p": 1.5}', "top_p"),
+        ('{"top_k": -1}', "top_k"),
+        ('{"top_k": 1.5}', "top_k"),
+        ('{"min_p": "a"}', "min_p"),
+        ('{"seed": 18446744073709551616}', "seed"),
+        ('{"seed": -1}', "seed"),
+        ('{"logprobs": 257}', "logprobs"),
+        ('{"temprature": 1}', "temprature"),
+        ("[]", "object"),
+        ("{", "JSON"),
+    ],
+)
+def test_a_wrong_text_is_refused_each_time(text: str, told: str) -> None:
     for _ in range(2):
-        with pytest.raises(ApiError, match="temperature"):
-            read_parameters('{"temperature": -1}')
+        with pytest.raises(ApiError, match=f"^invalid-argument: sampler parameters.*{told}"):
+            read_parameters(text)
 
 
 @pytest.mark.parametrize("name", ["presence_penalty", "logit_bias", "allowed_tokens", "order"])
