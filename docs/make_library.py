@@ -42,8 +42,8 @@ HEAD = """# The inferlet library
     pie-py run NAME -- --help        # its options
     pie-py inferlets copy NAME       # its source, to change it
 
-Each folder has the program, and a README: what it does, why it needs a program, what to expect, and
-its source. `tests/inferlets` shows the effect of each.
+Each folder has the program, and a README: how it is run, what to expect, and its source.
+`tests/inferlets` shows the effect of each.
 
 Written by `docs/make_library.py`. Lines are those of code: not blank, no comment, no docstring, the
 options among them; the paper's (Pie, SOSP 2025, Table 2) are Rust.

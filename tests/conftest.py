@@ -74,6 +74,12 @@ TESTS = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """What runs tests that are coroutines."""
+    return "trio"
+
+
+@pytest.fixture(scope="session")
 def smollm2() -> Path:
     """A real model, SmolLM2-135M-Instruct as a GGUF. Without it the test is skipped."""
     file = PACKAGED["smollm2"].file

@@ -65,7 +65,6 @@ ELSEWHERE = (
     ("docs/python-sdk.md", "--package", "tests/sdk_python/test_sdk_build.py::test_a_component_"),
     ("docs/async-function-calling.md", "-m smollm2", "tests/inferlets/test_library_real_model.py"
      "::test_a_model_that_has_learnt_"),
-    ("docs/running.md", "$ pie-py chat", "tests/cli/test_cli_terminal.py::test_a_chat"),
     ("docs/running.md", "pie-py rm", "tests/cli/test_pull.py::test_what_is_there_is_listed"),
     ("docs/rust-sdk.md", "join_all", "tests/test_documents.py::in_the_crate"),
     ("docs/cuda.md", "simulated_gpu", "tests/inference/test_on_simulated_gpu.py::test_"),

@@ -20,29 +20,23 @@ os.rename(sys.argv[1] + ".new", sys.argv[1])
 """
 
 
-def test_arguments_reach_a_command_as_they_are(tmp_path: Path) -> None:
+async def test_arguments_reach_a_command_as_they_are(tmp_path: Path) -> None:
     told, trace = tmp_path / "told", tmp_path / "trace"
     tricks = [f"; touch {trace}", f"$(touch {trace})", f"`touch {trace}`", f"| tee {trace}", "*"]
     config = McpServerConfig(
         command=sys.executable, args=("-c", TELLS, str(told), *tricks), folder=tmp_path
     )
 
-    async def main() -> None:
-        with trio.fail_after(60):
-            async with stdio_transport("tricks", config, lambda: None, lambda reason: None):
-                while not told.exists():
-                    await trio.sleep(0.02)
-
-    trio.run(main)
+    with trio.fail_after(60):
+        async with stdio_transport("tricks", config, lambda: None, lambda reason: None):
+            while not told.exists():
+                await trio.sleep(0.02)
     assert json.loads(told.read_text()) == tricks
     assert not trace.exists()
 
 
-def test_a_command_line_is_no_command() -> None:
-    async def main() -> None:
-        config = McpServerConfig(command=f"{sys.executable} -c pass; true")
+async def test_a_command_line_is_no_command() -> None:
+    config = McpServerConfig(command=f"{sys.executable} -c pass; true")
+    with pytest.raises(FileNotFoundError):
         async with stdio_transport("line", config, lambda: None, lambda reason: None):
             raise AssertionError("a shell has run it")
-
-    with pytest.raises(FileNotFoundError):
-        trio.run(main)

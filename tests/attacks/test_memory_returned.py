@@ -190,26 +190,23 @@ def test_work_queues_go_with_their_user() -> None:
     assert gone() is None
 
 
-def test_children_that_are_about_to_start_are_bounded_by_user() -> None:
+async def test_children_that_are_about_to_start_are_bounded_by_user() -> None:
     """Each instance of a fork bomb had 256 that waited, with a task for each."""
     rig = Rig(ServerConfig(max_instances=3))
     program = rig.programs.put(b"def main(args): ...", "forks", "python", "ann")
     launch = rig.function("launch")
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(rig.parts.launcher.run)
-            one, other = rig.launch(), rig.launch()
-            for parent in (one, other, one):
-                launch(parent, "forks", [])
-            with failure("limit-exceeded", "3 children"):
-                launch(other, "forks", [])
-            launch(rig.launch("eve"), program.hash, [])
-            await trio.testing.wait_all_tasks_blocked()  # none of them can be launched here
+    async with trio.open_nursery() as nursery:
+        await nursery.start(rig.parts.launcher.run)
+        one, other = rig.launch(), rig.launch()
+        for parent in (one, other, one):
+            launch(parent, "forks", [])
+        with failure("limit-exceeded", "3 children"):
             launch(other, "forks", [])
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+        launch(rig.launch("eve"), program.hash, [])
+        await trio.testing.wait_all_tasks_blocked()  # none of them can be launched here
+        launch(other, "forks", [])
+        nursery.cancel_scope.cancel()
 
 
 def test_instances_of_a_program_share_what_is_known_of_it(tmp_path: Path) -> None:

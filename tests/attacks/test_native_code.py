@@ -77,20 +77,17 @@ GRAMMARS = {
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
-def test_no_grammar_ends_the_server(name: str, pool: ConfinedPool, folder: Path) -> None:
+async def test_no_grammar_ends_the_server(name: str, pool: ConfinedPool, folder: Path) -> None:
     kind, text = GRAMMARS[name]
     service = GrammarService(GrammarConfig(compile_seconds=2), pool)
     patient = GrammarService(GrammarConfig(compile_seconds=30), pool)
     codec = TextCodec(folder)
 
-    async def test() -> None:
-        service.check(kind, text)
-        with pytest.raises(ApiError) as error:
-            await service.compile(_model(), codec, kind, text, "mallory")
-        assert error.value.code in ("limit-exceeded", "invalid-argument")
-        assert isinstance(await patient.compile(_model(), codec, "regex", "ab", "victim"), Grammar)
-
-    run(test)
+    service.check(kind, text)
+    with pytest.raises(ApiError) as error:
+        await service.compile(_model(), codec, kind, text, "mallory")
+    assert error.value.code in ("limit-exceeded", "invalid-argument")
+    assert isinstance(await patient.compile(_model(), codec, "regex", "ab", "victim"), Grammar)
 
 
 def _model() -> ModelDescription:
@@ -108,43 +105,37 @@ def nested_finally(levels: int) -> str:
     return "\n".join([*lines, " " * (levels + 1) + "x", ""])
 
 
-def test_a_source_whose_code_doubles_with_each_level_is_refused(
+async def test_a_source_whose_code_doubles_with_each_level_is_refused(
     pool: ConfinedPool, tmp_path: Path
 ) -> None:
     bomb, good = tmp_path / "bomb", tmp_path / "good"
     bomb.write_text(nested_finally(19))
     good.write_text("async def main(args): return 'x'\n")
 
-    async def test() -> None:
-        stopped = trio.Event()
+    stopped = trio.Event()
 
-        async def attack() -> None:
-            with pytest.raises((JobStopped, ProgramRejected), match=r"takes more|nested too deep"):
-                await pool.call(MALLORY, "bomb", check_file, str(bomb), "bomb", seconds=1)
-            stopped.set()
+    async def attack() -> None:
+        with pytest.raises((JobStopped, ProgramRejected), match=r"takes more|nested too deep"):
+            await pool.call(MALLORY, "bomb", check_file, str(bomb), "bomb", seconds=1)
+        stopped.set()
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(attack)
-            await pool.call(VICTIM, "good", check_file, str(good), "good", seconds=5)
-            assert not stopped.is_set(), "the victim's was done beside it"
-
-    run(test)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(attack)
+        await pool.call(VICTIM, "good", check_file, str(good), "good", seconds=5)
+        assert not stopped.is_set(), "the victim's was done beside it"
 
 
-def test_errors_of_a_source_are_told_across_the_processes(
+async def test_errors_of_a_source_are_told_across_the_processes(
     pool: ConfinedPool, tmp_path: Path
 ) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("x = 1\ndef\n")
 
-    async def test() -> None:
-        with pytest.raises(ProgramRejected, match=r"^wrong.py, line 2: "):
-            await pool.call(MALLORY, "wrong", check_file, str(wrong), "wrong", seconds=5)
-
-    run(test)
+    with pytest.raises(ProgramRejected, match=r"^wrong.py, line 2: "):
+        await pool.call(MALLORY, "wrong", check_file, str(wrong), "wrong", seconds=5)
 
 
-def test_many_jobs_of_one_user_leave_a_process_for_the_next(
+async def test_many_jobs_of_one_user_leave_a_process_for_the_next(
     pool: ConfinedPool, folder: Path
 ) -> None:
     """Counted in jobs: few of mallory's hundred end before the victim's only one."""
@@ -154,33 +145,27 @@ def test_many_jobs_of_one_user_leave_a_process_for_the_next(
         await pool.call(owner, "a text", encode, str(folder), text, seconds=5)
         done.append(owner.user)
 
-    async def test() -> None:
-        async with trio.open_nursery() as nursery:  # so that both processes are there
-            nursery.start_soon(tokenize, VICTIM)
+    async with trio.open_nursery() as nursery:  # so that both processes are there
+        nursery.start_soon(tokenize, VICTIM)
+        nursery.start_soon(tokenize, MALLORY)
+    done.clear()
+    async with trio.open_nursery() as nursery:
+        for _ in range(100):
             nursery.start_soon(tokenize, MALLORY)
-        done.clear()
-        async with trio.open_nursery() as nursery:
-            for _ in range(100):
-                nursery.start_soon(tokenize, MALLORY)
-            await trio.testing.wait_all_tasks_blocked()
-            await tokenize(VICTIM)
-            assert done.count("mallory") <= 10
-            nursery.cancel_scope.cancel()
-        await tokenize(MALLORY)  # what was given up keeps no place
-
-    run(test)
+        await trio.testing.wait_all_tasks_blocked()
+        await tokenize(VICTIM)
+        assert done.count("mallory") <= 10
+        nursery.cancel_scope.cancel()
+    await tokenize(MALLORY)  # what was given up keeps no place
 
 
-def test_a_process_holds_no_more_memory_than_it_may(folder: Path) -> None:
+async def test_a_process_holds_no_more_memory_than_it_may(folder: Path) -> None:
     small = ConfinedPool(ConfinedConfig(processes=1, memory=128 << 20))
 
-    async def test() -> None:
-        with pytest.raises(JobStopped, match="takes more than 128 MiB"):
-            await small.call(MALLORY, "a text", encode, str(folder), "\n" * (8 << 20), seconds=20)
-        assert len(await small.call(VICTIM, "a text", encode, str(folder), "ab", seconds=5))
-        small.close()
-
-    run(test)
+    with pytest.raises(JobStopped, match="takes more than 128 MiB"):
+        await small.call(MALLORY, "a text", encode, str(folder), "\n" * (8 << 20), seconds=20)
+    assert len(await small.call(VICTIM, "a text", encode, str(folder), "ab", seconds=5))
+    small.close()
 
 
 def test_a_photo_is_measured_by_few_bytes_whatever_else_it_holds() -> None:
@@ -208,7 +193,7 @@ def test_a_call_takes_so_many_tokens(folder: Path) -> None:
     assert calls.detokenize(nothing, "a model", [5] * 10)
 
 
-def test_processes_that_cannot_be_started_take_no_place(
+async def test_processes_that_cannot_be_started_take_no_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """No file handles are left, say, for a moment: later jobs are done all the same."""
@@ -219,13 +204,10 @@ def test_processes_that_cannot_be_started_take_no_place(
     async def check(owner: Owner) -> None:
         await pool.call(owner, "it", check_file, str(source), "it", seconds=5.0)
 
-    async def test() -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr("sys.executable", "/no/such/python")
-            for number in range(5):
-                with failure("out-of-resources", "cannot start a process", "try later"):
-                    await check(Owner(f"user {number}", ""))
-        await check(VICTIM)
-        pool.close()
-
-    run(test)
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", "/no/such/python")
+        for number in range(5):
+            with failure("out-of-resources", "cannot start a process", "try later"):
+                await check(Owner(f"user {number}", ""))
+    await check(VICTIM)
+    pool.close()

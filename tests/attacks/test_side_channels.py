@@ -56,7 +56,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_grammar_that_another_user_has_compiled_is_compiled_again(
+async def test_a_grammar_that_another_user_has_compiled_is_compiled_again(
     codec: TextCodec, jobs: list[str], *, shared: bool
 ) -> None:
     pool = ConfinedPool(ConfinedConfig(processes=2))
@@ -67,17 +67,14 @@ def test_a_grammar_that_another_user_has_compiled_is_compiled_again(
         await service.compile(MODEL, codec, "regex", text, user)
         return [job.removeprefix(user) for job in jobs]
 
-    async def test() -> None:
-        with trio.fail_after(60):
-            await compiled("mallory", "x")  # what is prepared once
-            first = await compiled("mallory", "[ab]c")
-            assert first
-            assert await compiled("mallory", "[ab]c") == []
-            assert await compiled("victim", "[ab]c") == ([] if shared else first)
-            assert service.compiled("m", "regex", "[ab]c", "eve") is None or shared
-        pool.close()
-
-    trio.run(test)
+    with trio.fail_after(60):
+        await compiled("mallory", "x")  # what is prepared once
+        first = await compiled("mallory", "[ab]c")
+        assert first
+        assert await compiled("mallory", "[ab]c") == []
+        assert await compiled("victim", "[ab]c") == ([] if shared else first)
+        assert service.compiled("m", "regex", "[ab]c", "eve") is None or shared
+    pool.close()
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -65,17 +65,14 @@ def test_a_blob_that_was_cut_off_is_not_there(store: ProgramStore) -> None:
     assert store.name_again(program.hash, "it", "ann") is None
 
 
-def test_a_damaged_component_is_told(store: ProgramStore, tmp_path: Path) -> None:
+async def test_a_damaged_component_is_told(store: ProgramStore, tmp_path: Path) -> None:
     engine = Engine(EngineConfig(max_instances=1, cache_folder=tmp_path / "compiled"))
     components = Components(engine, tmp_path, lambda runtime: None, ConfinedPool(ConfinedConfig()))
     program = store.put(b"\0asm\x0d\0\1\0 and more", "it", "component", "ann")
     Path(program.path).write_bytes(b"\0asm\x0d\0\1\0 and MORE")
 
-    async def test() -> None:
-        with pytest.raises(ProgramRejected, match="is damaged on the server; upload it again"):
-            await components.load(program)
-
-    trio.run(test)
+    with pytest.raises(ProgramRejected, match="is damaged on the server; upload it again"):
+        await components.load(program)
     assert not store.has(program.hash)
 
 
@@ -184,7 +181,7 @@ def test_what_was_acknowledged_is_there_after_kills_at_any_moment(tmp_path: Path
     assert blobs == {program.hash for program in listed.values()}, "no bytes are left over"
 
 
-def test_uploads_that_a_full_disk_has_ended_do_not_count(
+async def test_uploads_that_a_full_disk_has_ended_do_not_count(
     store: ProgramStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def prepare(program: Any) -> None:
@@ -198,19 +195,16 @@ def test_uploads_that_a_full_disk_has_ended_do_not_count(
         uploads.begin(session, Upload(digest, "it", len(data)))
         return await uploads.add(session, UploadChunk(digest, 0, data))
 
-    async def test() -> None:
-        with monkeypatch.context() as patch:
-            # A device that has no room: it takes the file's place in the store.
-            full = Path("/dev/full")
-            patch.setattr(store, "temporary_path", lambda: full)
-            patch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
-            for number in range(MAX_UPLOADS + 1):
-                with pytest.raises(ApiError, match=r"^out-of-resources: .*No space left"):
-                    await send(b"%d" % number * (1 << 20))
+    with monkeypatch.context() as patch:
+        # A device that has no room: it takes the file's place in the store.
+        full = Path("/dev/full")
+        patch.setattr(store, "temporary_path", lambda: full)
+        patch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
         for number in range(MAX_UPLOADS + 1):
-            assert (await send(SOURCE + b"#" * number)).name == "it"
-
-    trio.run(test)
+            with pytest.raises(ApiError, match=r"^out-of-resources: .*No space left"):
+                await send(b"%d" % number * (1 << 20))
+    for number in range(MAX_UPLOADS + 1):
+        assert (await send(SOURCE + b"#" * number)).name == "it"
 
 
 def test_programs_that_are_used_no_more_expire(tmp_path: Path) -> None:
@@ -284,7 +278,7 @@ def test_names_for_bytes_that_are_here_count_too(store: ProgramStore) -> None:
     assert len(store.list("mallory")) == 4
 
 
-def test_what_is_checked_counts_as_coming(store: ProgramStore) -> None:
+async def test_what_is_checked_counts_as_coming(store: ProgramStore) -> None:
     """A check may wait long for its turn, and what has arrived is on the disk."""
     may_end = trio.Event()
 
@@ -300,7 +294,8 @@ def test_what_is_checked_counts_as_coming(store: ProgramStore) -> None:
         uploads.begin(session, Upload(digest, f"it-{number}", len(data)))
         await uploads.add(session, UploadChunk(digest, 0, data))
 
-    async def test() -> None:
+    # With their rooms in the index it is too much.
+    with pytest.raises(ExceptionGroup) as raised:  # noqa: PT012
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send, 1)
             nursery.start_soon(send, 2)
@@ -309,9 +304,6 @@ def test_what_is_checked_counts_as_coming(store: ProgramStore) -> None:
             with pytest.raises(ApiError, match=r"^limit-exceeded: .* 18018 more are coming"):
                 await send(3)
             may_end.set()
-
-    with pytest.raises(ExceptionGroup) as raised:  # with their rooms in the index it is too much
-        trio.run(test)
     assert "limit-exceeded" in str(raised.value.exceptions[0])
 
 

@@ -36,7 +36,6 @@ def test_each_can_be_run_by_name_and_says_what_to_expect(row: dict[str, str]) ->
     assert found.path.exists()
     readme = (LIBRARY / row["name"] / "README.md").read_text(encoding="utf-8")
     assert f"pie-py run {row['name']}" in readme
-    assert "## Why a program" in readme
     assert "## What to expect" in readme
 
 

@@ -44,16 +44,21 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield bench
 
 
+@pytest.fixture
+def proxy(bench: Bench) -> Proxy:
+    return Proxy(bench)
+
+
+@pytest.fixture
+def client(bench: Bench) -> Iterator[sync.Client]:
+    with sync.Client(bench.endpoint) as connected:
+        yield connected
+
+
 @pytest.fixture(params=["asyncio", "trio"])
-def run(request: pytest.FixtureRequest) -> Callable[..., None]:
-    def run(function: Callable[..., object], *args: object) -> None:
-        async def limited() -> None:
-            with anyio.fail_after(30):
-                await function(*args)  # type: ignore[misc]
-
-        anyio.run(limited, backend=request.param)
-
-    return run
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    backend: str = request.param
+    return backend
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -77,28 +82,25 @@ async def eventually_async(condition: Callable[[], bool]) -> None:
             await anyio.sleep(0.01)
 
 
-def test_launch_messages_result(bench: Bench, run: Callable[..., None]) -> None:
-    async def main() -> None:
-        async with Client(bench.endpoint) as client:
-            instance = await client.launch("count", ["2000"])
-            assert [m async for m in instance] == [str(i) for i in range(2000)]
-            assert await instance.result() == "counted"
-            assert await instance.receive() is None
+async def test_launch_messages_result(bench: Bench) -> None:
+    async with Client(bench.endpoint) as client:
+        instance = await client.launch("count", ["2000"])
+        assert [m async for m in instance] == [str(i) for i in range(2000)]
+        assert await instance.result() == "counted"
+        assert await instance.receive() is None
 
-            talker = await client.launch("echo")
-            for text in ("one", "zwei", "三", ""):
-                await talker.send(text)
-                assert await talker.receive() == text
-            await talker.send("stop")
-            assert await talker.result() == "stopped"
-            with pytest.raises(RpcError, match="has ended"):
-                await talker.send("too late")
+        talker = await client.launch("echo")
+        for text in ("one", "zwei", "三", ""):
+            await talker.send(text)
+            assert await talker.receive() == text
+        await talker.send("stop")
+        assert await talker.result() == "stopped"
+        with pytest.raises(RpcError, match="has ended"):
+            await talker.send("too late")
 
-            blob = await client.launch("echo_bytes")
-            await blob.send(b"\x00\xff" * 1000)
-            assert await blob.receive() == b"\x00\xff" * 1000
-
-    run(main)
+        blob = await client.launch("echo_bytes")
+        await blob.send(b"\x00\xff" * 1000)
+        assert await blob.receive() == b"\x00\xff" * 1000
 
 
 def test_sync_client(bench: Bench) -> None:
@@ -173,33 +175,31 @@ def test_types_of_the_sync_client(bench: Bench) -> None:
         sync.Client(endpont="")  # type: ignore[call-arg]
 
 
-def test_a_long_log_comes_in_parts(bench: Bench) -> None:
-    with sync.Client(bench.endpoint) as client:
-        talker = client.launch("echo")
-        sent = [f"{number} {'x' * 4000}" for number in range(100)]
-        log = bench.instance(talker.id).log
-        for text in sent:
-            log.add("info", text)
-        part, following = log.part(0, LOG_BYTES)
-        assert 20 < len(part) == following < 40
-        assert [line["text"] for line in talker.logs()["lines"]] == sent
-        found = client.logs(talker.id, after=90)
-        assert [line["text"] for line in found["lines"]] == sent[90:]
-        assert found["next"] == 100
-        assert talker.logs(after=1000) == {"lines": [], "next": 100, "ended": False}
-        talker.cancel()
+def test_a_long_log_comes_in_parts(client: sync.Client, bench: Bench) -> None:
+    talker = client.launch("echo")
+    sent = [f"{number} {'x' * 4000}" for number in range(100)]
+    log = bench.instance(talker.id).log
+    for text in sent:
+        log.add("info", text)
+    part, following = log.part(0, LOG_BYTES)
+    assert 20 < len(part) == following < 40
+    assert [line["text"] for line in talker.logs()["lines"]] == sent
+    found = client.logs(talker.id, after=90)
+    assert [line["text"] for line in found["lines"]] == sent[90:]
+    assert found["next"] == 100
+    assert talker.logs(after=1000) == {"lines": [], "next": 100, "ended": False}
+    talker.cancel()
 
 
-def test_a_sync_client_waits_as_long_as_it_is_told(bench: Bench) -> None:
-    with sync.Client(bench.endpoint) as client:
-        talker = client.launch("echo")
-        for wait in (talker.receive, talker.result):
-            with pytest.raises(TimeoutError):
-                wait(timeout=0.05)
-        talker.send("one")
-        talker.send("stop")
-        assert talker.result(timeout=20) == "stopped"
-        assert [talker.receive(timeout=20), talker.receive(timeout=0)] == ["one", None]
+def test_a_sync_client_waits_as_long_as_it_is_told(client: sync.Client) -> None:
+    talker = client.launch("echo")
+    for wait in (talker.receive, talker.result):
+        with pytest.raises(TimeoutError):
+            wait(timeout=0.05)
+    talker.send("one")
+    talker.send("stop")
+    assert talker.result(timeout=20) == "stopped"
+    assert [talker.receive(timeout=20), talker.receive(timeout=0)] == ["one", None]
 
 
 def test_an_interrupted_sync_call_takes_no_message(bench: Bench) -> None:
@@ -218,78 +218,72 @@ def test_an_interrupted_sync_call_takes_no_message(bench: Bench) -> None:
         talker.cancel()
 
 
-def test_errors_of_an_inferlet(bench: Bench) -> None:
-    with sync.Client(bench.endpoint) as client:
-        with pytest.raises(InferletFailed, match=r"^it broke$"):
-            client.launch("fail", ["it broke"]).result()
-        with pytest.raises(UsageError, match="usage: give a prompt"):
-            client.launch("fail", ["usage: give a prompt"]).result()
-        with pytest.raises(RpcError, match="did you mean count"):
-            client.launch("coumt")
-        with pytest.raises(RpcError, match="no instance 'nobody'"):
-            client.attach("nobody")
+def test_errors_of_an_inferlet(client: sync.Client) -> None:
+    with pytest.raises(InferletFailed, match=r"^it broke$"):
+        client.launch("fail", ["it broke"]).result()
+    with pytest.raises(UsageError, match="usage: give a prompt"):
+        client.launch("fail", ["usage: give a prompt"]).result()
+    with pytest.raises(RpcError, match="did you mean count"):
+        client.launch("coumt")
+    with pytest.raises(RpcError, match="no instance 'nobody'"):
+        client.attach("nobody")
 
 
-def test_what_cannot_be_sent_is_an_error_at_once_and_later_requests_are_made(bench: Bench) -> None:
-    with sync.Client(bench.endpoint) as client:
-        instance = client.launch("echo")
-        for message, text in (
-            ([object()], "cannot be sent: .*object"),
-            ({1, 2}, "the request cannot be read: .*text or bytes"),
-            ("\ud800", "cannot be sent: .*surrogates"),
-            ([1 << 70], "cannot be sent"),
-            ({1: "x"}, "the request cannot be read"),
-        ):
-            with pytest.raises(RpcError, match=f"invalid-argument: .*{text}"):
-                instance.send(message)  # type: ignore[arg-type]
-        instance.send("stop")
-        assert instance.result() == "stopped"
+def test_what_cannot_be_sent_is_an_error_at_once_and_later_requests_are_made(
+    client: sync.Client,
+) -> None:
+    instance = client.launch("echo")
+    for message, text in (
+        ([object()], "cannot be sent: .*object"),
+        ({1, 2}, "the request cannot be read: .*text or bytes"),
+        ("\ud800", "cannot be sent: .*surrogates"),
+        ([1 << 70], "cannot be sent"),
+        ({1: "x"}, "the request cannot be read"),
+    ):
+        with pytest.raises(RpcError, match=f"invalid-argument: .*{text}"):
+            instance.send(message)  # type: ignore[arg-type]
+    instance.send("stop")
+    assert instance.result() == "stopped"
 
 
-def test_queries(bench: Bench) -> None:
-    with sync.Client(bench.endpoint) as client:
-        info = client.server_info()
-        assert (info["user"], info["contract"]) == ("local", "0.1.0")
-        assert info["pid"] > 0
-        assert client.models() == []
-        assert client.stats() == {}
-        sleeper = client.launch("sleep", ["x"])
-        client.launch("count", ["0"]).result()
-        assert [i["id"] for i in client.instances()] == [sleeper.id]
-        found = client.instances(ended=True)
-        assert [i["state"] for i in found] == ["running", "finished"]
-        assert found[0]["attached"]
-        assert found[0]["args"] == ["x"]
-        assert {p["name"] for p in client.programs()} >= {"count", "sleep"}
+def test_queries(client: sync.Client) -> None:
+    info = client.server_info()
+    assert (info["user"], info["contract"]) == ("local", "0.1.0")
+    assert info["pid"] > 0
+    assert client.models() == []
+    assert client.stats() == {}
+    sleeper = client.launch("sleep", ["x"])
+    client.launch("count", ["0"]).result()
+    assert [i["id"] for i in client.instances()] == [sleeper.id]
+    found = client.instances(ended=True)
+    assert [i["state"] for i in found] == ["running", "finished"]
+    assert found[0]["attached"]
+    assert found[0]["args"] == ["x"]
+    assert {p["name"] for p in client.programs()} >= {"count", "sleep"}
 
 
-def test_a_list_of_instances_has_the_beginning_of_their_arguments(bench: Bench) -> None:
-    with sync.Client(bench.endpoint) as client:
-        for args in (["a", "b" * 1020], ["x" * 500_000, "y"], ["z"] * 5000):
-            client.launch("sleep", args)
-        short, long, many = (one["args"] for one in client.instances())
-        assert short == ["a", "b" * 1020]
-        assert long == ["x" * 1024 + "...", "..."]
-        assert many == ["z"] * 512 + ["..."]
+def test_a_list_of_instances_has_the_beginning_of_their_arguments(client: sync.Client) -> None:
+    for args in (["a", "b" * 1020], ["x" * 500_000, "y"], ["z"] * 5000):
+        client.launch("sleep", args)
+    short, long, many = (one["args"] for one in client.instances())
+    assert short == ["a", "b" * 1020]
+    assert long == ["x" * 1024 + "...", "..."]
+    assert many == ["z"] * 512 + ["..."]
 
 
-def test_many_concurrent_launches(bench: Bench, run: Callable[..., None]) -> None:
-    async def main() -> None:
-        async with Client(bench.endpoint) as client, anyio.create_task_group() as tasks:
+async def test_many_concurrent_launches(bench: Bench) -> None:
+    async with Client(bench.endpoint) as client, anyio.create_task_group() as tasks:
 
-            async def one(number: int) -> None:
-                instance = await client.launch("count", [str(number % 7)])
-                assert [m async for m in instance] == [str(i) for i in range(number % 7)]
-                assert await instance.result() == "counted"
+        async def one(number: int) -> None:
+            instance = await client.launch("count", [str(number % 7)])
+            assert [m async for m in instance] == [str(i) for i in range(number % 7)]
+            assert await instance.result() == "counted"
 
-            for number in range(300):
-                tasks.start_soon(one, number)
-
-    run(main)
+        for number in range(300):
+            tasks.start_soon(one, number)
 
 
-def test_no_launch_is_lost_however_often_the_connection_breaks(bench: Bench) -> None:
-    proxy = Proxy(bench)
+def test_no_launch_is_lost_however_often_the_connection_breaks(proxy: Proxy) -> None:
     done: set[int] = set()
     cuts = (0, 1, 10, 30, 70, 120, 180)  # after so many launches
 
@@ -317,8 +311,7 @@ def test_no_launch_is_lost_however_often_the_connection_breaks(bench: Bench) -> 
     assert len(done) == 200
 
 
-def test_upload_sends_bytes_once(bench: Bench, tmp_path: Path) -> None:
-    proxy = Proxy(bench)
+def test_upload_sends_bytes_once(proxy: Proxy, tmp_path: Path) -> None:
     source = ("# " + "x" * 70 + "\n") * 30_000  # more than one chunk would be, were it Wasm
     program = b"\0asm" + source.encode()
     with sync.Client(proxy.endpoint) as client:
@@ -337,56 +330,48 @@ def test_upload_sends_bytes_once(bench: Bench, tmp_path: Path) -> None:
         assert client.programs()[-1]["name"] == "hello"
 
 
-def test_upload_refuses_what_cannot_run(bench: Bench) -> None:
-    with sync.Client(bench.endpoint) as client:
-        with pytest.raises(RpcError, match="program-rejected: a core module"):
-            client.upload(b"\0asm core", name="core")
-        with pytest.raises(RpcError, match=r"bad\.py, line 2: .*\n    def \(") as failure:
-            client.upload(b"x = 1\ndef (:\n", name="bad")
-        assert failure.value.code == "program-rejected"
-        with pytest.raises(RpcError, match="neither Wasm nor a Python source"):
-            client.upload(b"\x89PNG\xff", name="picture")
-        with pytest.raises(RpcError, match="takes 4194304 at most"):
-            client.upload(bytes(5 << 20), name="large")
-        with pytest.raises(RpcError, match="cannot name a program"):
-            client.upload(b"x = 1", name="../etc")
-        with pytest.raises(RpcError, match="empty"):
-            client.upload(b"", name="nothing")
-        assert not any(p["name"] in ("core", "bad", "picture") for p in client.programs())
+def test_upload_refuses_what_cannot_run(client: sync.Client) -> None:
+    with pytest.raises(RpcError, match="program-rejected: a core module"):
+        client.upload(b"\0asm core", name="core")
+    with pytest.raises(RpcError, match=r"bad\.py, line 2: .*\n    def \(") as failure:
+        client.upload(b"x = 1\ndef (:\n", name="bad")
+    assert failure.value.code == "program-rejected"
+    with pytest.raises(RpcError, match="neither Wasm nor a Python source"):
+        client.upload(b"\x89PNG\xff", name="picture")
+    with pytest.raises(RpcError, match="takes 4194304 at most"):
+        client.upload(bytes(5 << 20), name="large")
+    with pytest.raises(RpcError, match="cannot name a program"):
+        client.upload(b"x = 1", name="../etc")
+    with pytest.raises(RpcError, match="empty"):
+        client.upload(b"", name="nothing")
+    assert not any(p["name"] in ("core", "bad", "picture") for p in client.programs())
 
 
-def test_a_dropped_connection_loses_and_repeats_nothing(
-    bench: Bench, run: Callable[..., None]
-) -> None:
-    proxy = Proxy(bench)
+async def test_a_dropped_connection_loses_and_repeats_nothing(proxy: Proxy, bench: Bench) -> None:
 
-    async def main() -> None:
-        async with Client(proxy.endpoint) as client:
-            counter = await client.launch("count", ["20000"])
-            talker = await client.launch("echo")
-            for i in range(100):
-                await talker.send(f"text {i}")
-                if i % 30 == 7:  # the text may have arrived, and the answer may be on its way
-                    await anyio.to_thread.run_sync(proxy.cut)
-                assert await talker.receive() == f"text {i}"
-                if i % 10 == 0:
-                    assert await client.launch("count", ["0"]) is not None
-            count = 0
-            async for message in counter:
-                assert message == str(count)
-                count += 1
-                if count % 4000 == 0:
-                    await anyio.to_thread.run_sync(proxy.cut)
-            assert count == 20000
-            assert await counter.result() == "counted"
-        assert proxy.connections > 3
-        assert bench.behaviours.launched == 12  # no request was done twice
-
-    run(main)
+    async with Client(proxy.endpoint) as client:
+        counter = await client.launch("count", ["20000"])
+        talker = await client.launch("echo")
+        for i in range(100):
+            await talker.send(f"text {i}")
+            if i % 30 == 7:  # the text may have arrived, and the answer may be on its way
+                await anyio.to_thread.run_sync(proxy.cut)
+            assert await talker.receive() == f"text {i}"
+            if i % 10 == 0:
+                assert await client.launch("count", ["0"]) is not None
+        count = 0
+        async for message in counter:
+            assert message == str(count)
+            count += 1
+            if count % 4000 == 0:
+                await anyio.to_thread.run_sync(proxy.cut)
+        assert count == 20000
+        assert await counter.result() == "counted"
+    assert proxy.connections > 3
+    assert bench.behaviours.launched == 12  # no request was done twice
 
 
-def test_a_dropped_connection_in_the_middle_of_an_upload(bench: Bench) -> None:
-    proxy = Proxy(bench)
+def test_a_dropped_connection_in_the_middle_of_an_upload(proxy: Proxy) -> None:
     program = b"\0asm" + bytes(range(256)) * (14 << 10)
     stop = threading.Event()
 
@@ -483,11 +468,10 @@ def test_messages_that_wait_for_room_have_a_bound_by_user(tmp_path: Path) -> Non
             thread.join()
 
 
-def test_result_waits_without_a_reader(bench: Bench) -> None:
-    with sync.Client(bench.endpoint) as client:
-        instance = client.launch("count", ["20000"])
-        assert instance.result() == "counted"
-        assert len(list(instance)) == 20000
+def test_result_waits_without_a_reader(client: sync.Client) -> None:
+    instance = client.launch("count", ["20000"])
+    assert instance.result() == "counted"
+    assert len(list(instance)) == 20000
 
 
 def test_detached_instances_and_attach(bench: Bench) -> None:
@@ -523,8 +507,7 @@ def test_attaching_takes_the_messages_over(bench: Bench) -> None:
         assert yours.receive() == "three"
 
 
-def test_a_vanished_client_is_noticed(bench: Bench) -> None:
-    proxy = Proxy(bench)
+def test_a_vanished_client_is_noticed(proxy: Proxy, bench: Bench) -> None:
     with sync.Client(proxy.endpoint) as client:
         waiting = client.launch("sleep")
         alone = client.launch("sleep", detached=True)
@@ -540,21 +523,17 @@ def test_a_vanished_client_is_noticed(bench: Bench) -> None:
     eventually(lambda: bench.instance(waiting.id).client.left_at is not None)
 
 
-def test_a_vanished_server_is_noticed(bench: Bench, run: Callable[..., None]) -> None:
-    async def main() -> None:
-        async with Client(bench.endpoint, patience=1) as client:
-            instance = await client.launch("sleep")
-            await anyio.to_thread.run_sync(bench.stop)
-            with pytest.raises(ConnectionLost, match="the server stops"):
-                await instance.result()
-            with pytest.raises(ConnectionLost):
-                await client.models()
-
-    run(main)
+async def test_a_vanished_server_is_noticed(bench: Bench) -> None:
+    async with Client(bench.endpoint, patience=1) as client:
+        instance = await client.launch("sleep")
+        await anyio.to_thread.run_sync(bench.stop)
+        with pytest.raises(ConnectionLost, match="the server stops"):
+            await instance.result()
+        with pytest.raises(ConnectionLost):
+            await client.models()
 
 
-def test_a_server_that_stays_away_is_given_up(bench: Bench) -> None:
-    proxy = Proxy(bench)
+def test_a_server_that_stays_away_is_given_up(proxy: Proxy) -> None:
     with sync.Client(proxy.endpoint, patience=0.5) as client:
         instance = client.launch("sleep")
         proxy.open = False
@@ -563,62 +542,48 @@ def test_a_server_that_stays_away_is_given_up(bench: Bench) -> None:
             instance.result()
 
 
-def test_who_is_given_up_is_not_connected_to_again(run: Callable[..., None]) -> None:
+async def test_who_is_given_up_is_not_connected_to_again() -> None:
     """A connection ends with its session: else it would knock for as long as its client lives."""
 
-    async def give_up() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            endpoint = parse_endpoint(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
-            connection = Connection(endpoint, None, patience=0.2)
-            async with anyio.create_task_group() as tasks:
-                await tasks.start(connection.run)
-                assert isinstance(await connection.ready(), ServerUnreachable)
-
-    run(give_up)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = parse_endpoint(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+        connection = Connection(endpoint, None, patience=0.2)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(connection.run)
+            assert isinstance(await connection.ready(), ServerUnreachable)
 
 
-def test_nobody_listens(run: Callable[..., None]) -> None:
-    async def main() -> None:
-        with pytest.raises(
-            ServerUnreachable, match=r"no server at tcp://127.0.0.1:1;.*pie-py serve"
-        ):
-            async with Client("tcp://127.0.0.1:1"):
-                raise AssertionError
-        with pytest.raises(ServerUnreachable, match="is no endpoint"):
-            async with Client("http://example"):
-                raise AssertionError
-        with pytest.raises(ServerUnreachable, match="wants a key"):
-            async with Client("tcp://192.0.2.1:7743"):
-                raise AssertionError
-
-    run(main)
+async def test_nobody_listens() -> None:
+    with pytest.raises(ServerUnreachable, match=r"no server at tcp://127.0.0.1:1;.*pie-py serve"):
+        async with Client("tcp://127.0.0.1:1"):
+            raise AssertionError
+    with pytest.raises(ServerUnreachable, match="is no endpoint"):
+        async with Client("http://example"):
+            raise AssertionError
+    with pytest.raises(ServerUnreachable, match="wants a key"):
+        async with Client("tcp://192.0.2.1:7743"):
+            raise AssertionError
 
 
-def test_exceptions_of_the_user_pass_through(bench: Bench, run: Callable[..., None]) -> None:
-    async def main() -> None:
-        async def fail() -> None:
-            async with Client(bench.endpoint) as client:
-                await client.launch("sleep")
-                raise KeyError("mine")
-
-        with pytest.raises(KeyError, match="mine"):
-            await fail()
-
-    run(main)
-
-
-def test_a_launch_that_is_given_up_ends(bench: Bench, run: Callable[..., None]) -> None:
-    async def main() -> None:
+async def test_exceptions_of_the_user_pass_through(bench: Bench) -> None:
+    async def fail() -> None:
         async with Client(bench.endpoint) as client:
-            with anyio.move_on_after(0) as scope:
-                await client.launch("sleep")
-            assert scope.cancelled_caught
-            await client.server_info()  # answered after the launch
-            await eventually_async(
-                lambda: all(i.state is InstanceState.KILLED for i in bench.behaviours.instances())
-            )
+            await client.launch("sleep")
+            raise KeyError("mine")
 
-    run(main)
+    with pytest.raises(KeyError, match="mine"):
+        await fail()
+
+
+async def test_a_launch_that_is_given_up_ends(bench: Bench) -> None:
+    async with Client(bench.endpoint) as client:
+        with anyio.move_on_after(0) as scope:
+            await client.launch("sleep")
+        assert scope.cancelled_caught
+        await client.server_info()  # answered after the launch
+        await eventually_async(
+            lambda: all(i.state is InstanceState.KILLED for i in bench.behaviours.instances())
+        )
 
 
 def test_ipc_and_an_endpoint_in_use(tmp_path: Path) -> None:

@@ -74,31 +74,28 @@ def node(tmp_path: Path) -> Iterator[Node]:
     node.end()
 
 
-def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(node: Node) -> None:
+async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(node: Node) -> None:
     ann, bob = node.keys.add("ann").public, node.keys.add("bob").public
 
-    async def look() -> None:
-        link = GatewayLink(node.member)
-        users = ClusterUsers(node.member, link, lambda: node.now)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(link.run)
-            assert node.pair is not None
-            assert await users.find(node.pair.public) == LOCAL_USER
-            users.renewed(1)
-            assert [await users.find(key) for key in (ann, bob, "x" * 40)] == ["ann", "bob", None]
-            node.keys.remove("bob")
-            assert await users.find(bob) == "bob"  # no change is told yet
-            users.renewed(2)
-            assert [await users.find(key) for key in (ann, bob)] == ["ann", None]
-            node.end()
-            node.now += BELIEVED_SECONDS - 1
-            assert await users.find(ann) == "ann"
-            node.now += 2
-            with pytest.raises(NotKnownNow):
-                await users.find(ann)
-            nursery.cancel_scope.cancel()
-
-    trio.run(look)
+    link = GatewayLink(node.member)
+    users = ClusterUsers(node.member, link, lambda: node.now)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        assert node.pair is not None
+        assert await users.find(node.pair.public) == LOCAL_USER
+        users.renewed(1)
+        assert [await users.find(key) for key in (ann, bob, "x" * 40)] == ["ann", "bob", None]
+        node.keys.remove("bob")
+        assert await users.find(bob) == "bob"  # no change is told yet
+        users.renewed(2)
+        assert [await users.find(key) for key in (ann, bob)] == ["ann", None]
+        node.end()
+        node.now += BELIEVED_SECONDS - 1
+        assert await users.find(ann) == "ann"
+        node.now += 2
+        with pytest.raises(NotKnownNow):
+            await users.find(ann)
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(
@@ -110,15 +107,14 @@ def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(node: No
         ("user-of", {"key": ""}),
     ],
 )
-def test_a_user_asks_for_nothing_of_members(node: Node, method: str, asked: dict[str, Any]) -> None:
+async def test_a_user_asks_for_nothing_of_members(
+    node: Node, method: str, asked: dict[str, Any]
+) -> None:
     ann = node.keys.add("ann")
 
-    async def ask() -> None:
+    with pytest.raises(RpcError, match="permission-denied"):
         async with connected(node.member.gateway, ann) as connection:
             await connection.request(method, **asked)
-
-    with pytest.raises(RpcError, match="permission-denied"):
-        trio.run(ask)
 
 
 def test_renewals_tell_that_keys_have_changed(node: Node) -> None:

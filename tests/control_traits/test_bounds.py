@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import trio
 from support.instances import Instances, failure
 from support.rig import runtime
 
@@ -40,18 +39,15 @@ def test_records_count_empty_arguments() -> None:
 
 
 @pytest.mark.parametrize("child", [False, True])
-def test_a_child_lives_on_when_its_reader_leaves(child: bool) -> None:
+async def test_a_child_lives_on_when_its_reader_leaves(child: bool) -> None:
     instances = Instances()
     one = instances.launch()
     if child:
         one.parent = instances.launch()
 
-    async def test() -> None:
-        reader = Session(bytes(16), "ann", 0.0, None)
-        stream = ItemStream(one, lambda stream: None)
-        stream.attach(reader, 1)
-        stream.detach(0.0)
-        assert (one.client.left_at is None) == child
-        assert not one.client.attached
-
-    trio.run(test)
+    reader = Session(bytes(16), "ann", 0.0, None)
+    stream = ItemStream(one, lambda stream: None)
+    stream.attach(reader, 1)
+    stream.detach(0.0)
+    assert (one.client.left_at is None) == child
+    assert not one.client.attached

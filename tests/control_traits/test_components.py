@@ -106,20 +106,17 @@ def kept(engine: Engine, most: int) -> Components:
     return Components(engine, Path("unused"), lambda runtime: None, CONFINED, most)
 
 
-def test_those_that_ran_last_are_kept(engine: Engine, tmp_path: Path) -> None:
-    async def main() -> None:
-        components, data = kept(engine, 2), guest([], OK)
-        a, b, c = (program(tmp_path, name, data) for name in "abc")
-        for each in (a, b):
-            assert components.find(each) is None
-            assert await components.load(each) is components.find(each)
-        assert components.find(a) is not None  # b is now the one that nobody has asked for
-        await components.load(c)
-        assert [components.find(each) is None for each in (a, b, c)] == [False, True, False]
-        assert await components.load(b) is components.find(b)
-        assert len(components) == 2
-
-    trio.run(main)
+async def test_those_that_ran_last_are_kept(engine: Engine, tmp_path: Path) -> None:
+    components, data = kept(engine, 2), guest([], OK)
+    a, b, c = (program(tmp_path, name, data) for name in "abc")
+    for each in (a, b):
+        assert components.find(each) is None
+        assert await components.load(each) is components.find(each)
+    assert components.find(a) is not None  # b is now the one that nobody has asked for
+    await components.load(c)
+    assert [components.find(each) is None for each in (a, b, c)] == [False, True, False]
+    assert await components.load(b) is components.find(b)
+    assert len(components) == 2
 
 
 def test_an_instance_outlives_its_place(engine: Engine, tmp_path: Path) -> None:
@@ -146,31 +143,25 @@ def test_an_instance_outlives_its_place(engine: Engine, tmp_path: Path) -> None:
     assert component() is None
 
 
-def test_many_who_want_one_at_once_get_the_same(engine: Engine, tmp_path: Path) -> None:
-    async def main() -> None:
-        components, found = kept(engine, 8), []
-        wanted = program(tmp_path, "a", guest([], OK))
+async def test_many_who_want_one_at_once_get_the_same(engine: Engine, tmp_path: Path) -> None:
+    components, found = kept(engine, 8), []
+    wanted = program(tmp_path, "a", guest([], OK))
 
-        async def load() -> None:
-            found.append(await components.load(wanted))
+    async def load() -> None:
+        found.append(await components.load(wanted))
 
-        async with trio.open_nursery() as nursery:
-            for _ in range(9):
-                nursery.start_soon(load)
-        assert len(found) == 9
-        assert len({id(component) for component in found}) == 1
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        for _ in range(9):
+            nursery.start_soon(load)
+    assert len(found) == 9
+    assert len({id(component) for component in found}) == 1
 
 
-def test_one_that_is_refused_is_not_kept(engine: Engine, tmp_path: Path) -> None:
-    async def main() -> None:
-        components = kept(engine, 8)
-        bad = program(tmp_path, "bad", b"\0asm nothing")
-        for _ in range(2):
-            with pytest.raises(ProgramRejected):
-                await components.load(bad)
-        assert len(components) == 0
-        assert not components._loading
-
-    trio.run(main)
+async def test_one_that_is_refused_is_not_kept(engine: Engine, tmp_path: Path) -> None:
+    components = kept(engine, 8)
+    bad = program(tmp_path, "bad", b"\0asm nothing")
+    for _ in range(2):
+        with pytest.raises(ProgramRejected):
+            await components.load(bad)
+    assert len(components) == 0
+    assert not components._loading

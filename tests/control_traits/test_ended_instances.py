@@ -88,7 +88,7 @@ def test_an_error_leaves_nothing_to_the_collector() -> None:
         gc.enable()
 
 
-def test_an_answer_that_comes_after_the_end_is_dropped() -> None:
+async def test_an_answer_that_comes_after_the_end_is_dropped() -> None:
     """A thread cannot be given up: it goes on when its instance has been killed."""
     rig, may_end = Rig(), threading.Event()
     instance, ended = rig.launch(), trio.Event()
@@ -98,15 +98,12 @@ def test_an_answer_that_comes_after_the_end_is_dropped() -> None:
         ended.set()
         return str(found)
 
-    async def test() -> None:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(rig.parts.answers.run)
-            rig.parts.answers.start(instance, work)
-            await trio.testing.wait_all_tasks_blocked()
-            rig.end(instance)
-            may_end.set()
-            await ended.wait()
-            await trio.testing.wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
-
-    trio.run(test)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(rig.parts.answers.run)
+        rig.parts.answers.start(instance, work)
+        await trio.testing.wait_all_tasks_blocked()
+        rig.end(instance)
+        may_end.set()
+        await ended.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()

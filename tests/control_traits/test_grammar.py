@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +66,6 @@ def model(stops: list[int] = STOPS, name: str = "test") -> ModelDescription:
 
 CONFINED = ConfinedPool(ConfinedConfig())
 service = GrammarService(GrammarConfig(), CONFINED)
-
-
-def run(test: Callable[[], Awaitable[Any]]) -> Any:
-    """Runs a coroutine function in a trio loop of its own, for a minute at most."""
-
-    async def limited() -> Any:
-        with trio.fail_after(60):
-            return await test()
-
-    return trio.run(limited)
 
 
 async def compiled(kind: str, text: str, stops: list[int] = STOPS) -> Grammar:
@@ -164,30 +153,24 @@ walks = settings(max_examples=60, suppress_health_check=list(HealthCheck), print
 
 @given(schema=schemas, seed=st.integers(0, 2**32), forced=st.booleans(), back=st.booleans())
 @walks
-def test_every_text_within_a_json_schema_parses_and_validates(
+async def test_every_text_within_a_json_schema_parses_and_validates(
     schema: dict[str, Any], seed: int, forced: bool, back: bool
 ) -> None:
-    async def test() -> None:
-        grammar = await compiled("json-schema", json.dumps(schema))
-        text = await random_text(grammar, seed, forced=forced, back=back)
-        jsonschema.validate(json.loads(text), schema)
-
-    run(test)
+    grammar = await compiled("json-schema", json.dumps(schema))
+    text = await random_text(grammar, seed, forced=forced, back=back)
+    jsonschema.validate(json.loads(text), schema)
 
 
 @given(pattern=regexes, seed=st.integers(0, 2**32), forced=st.booleans(), back=st.booleans())
 @walks
-def test_every_text_within_a_regular_expression_matches(
+async def test_every_text_within_a_regular_expression_matches(
     pattern: str, seed: int, forced: bool, back: bool
 ) -> None:
-    async def test() -> None:
-        grammar = await compiled("regex", pattern)
-        text = await random_text(grammar, seed, forced=forced, back=back)
-        # A byte of a longer character is a token of its own here, and \w has characters of four.
-        assume("�" not in text)
-        assert re.fullmatch(pattern, text), text
-
-    run(test)
+    grammar = await compiled("regex", pattern)
+    text = await random_text(grammar, seed, forced=forced, back=back)
+    # A byte of a longer character is a token of its own here, and \w has characters of four.
+    assume("�" not in text)
+    assert re.fullmatch(pattern, text), text
 
 
 LARK = """
@@ -199,14 +182,11 @@ NUMBER: /[1-9][0-9]{0,2}/
 
 
 @pytest.mark.parametrize("forced", [False, True])
-def test_a_context_free_grammar(forced: bool) -> None:
-    async def test() -> None:
-        grammar = await compiled("lark", LARK)
-        for seed in range(20):
-            text = await random_text(grammar, seed, forced=forced, back=False)
-            assert isinstance(eval(text), int)
-
-    run(test)
+async def test_a_context_free_grammar(forced: bool) -> None:
+    grammar = await compiled("lark", LARK)
+    for seed in range(20):
+        text = await random_text(grammar, seed, forced=forced, back=False)
+        assert isinstance(eval(text), int)
 
 
 # Grammars, and what they take and refuse.
@@ -256,152 +236,131 @@ TAKEN: list[tuple[str, Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "text", "right", "wrong"), TAKEN, ids=str)
-def test_what_a_grammar_takes(kind: str, text: Any, right: str, wrong: str) -> None:
-    async def test() -> None:
-        if isinstance(text, dict) and kind == "json-schema":  # the texts are as short as can be
-            text["x-guidance"] = {"any_whitespace": True, **text.get("x-guidance", {})}
-        grammar = await compiled(kind, text if isinstance(text, str) else json.dumps(text))
-        for one in right.split(" ") + wrong.split(" "):
-            matcher, tokens = Walk(grammar).matcher, codec().encode(one.replace("·", " "))
-            fits = bool(tokens) and matcher.count_allowed(tokens) == len(tokens)
-            if fits:
-                matcher.advance(tokens)
-            assert (fits and matcher.accepting) == (one in right.split(" ")), one
-
-    run(test)
+async def test_what_a_grammar_takes(kind: str, text: Any, right: str, wrong: str) -> None:
+    if isinstance(text, dict) and kind == "json-schema":  # the texts are as short as can be
+        text["x-guidance"] = {"any_whitespace": True, **text.get("x-guidance", {})}
+    grammar = await compiled(kind, text if isinstance(text, str) else json.dumps(text))
+    for one in right.split(" ") + wrong.split(" "):
+        matcher, tokens = Walk(grammar).matcher, codec().encode(one.replace("·", " "))
+        fits = bool(tokens) and matcher.count_allowed(tokens) == len(tokens)
+        if fits:
+            matcher.advance(tokens)
+        assert (fits and matcher.accepting) == (one in right.split(" ")), one
 
 
 @given(schema=conditions, values=st.lists(documents, min_size=1, max_size=8))
 @walks
-def test_a_rewritten_schema_takes_nothing_more(schema: Any, values: list[Any]) -> None:
+async def test_a_rewritten_schema_takes_nothing_more(schema: Any, values: list[Any]) -> None:
     """`not`, `if`, `oneOf`, names and dependencies are held to, or refused by name."""
 
-    async def test() -> None:
-        try:
-            grammar = await compiled("json-schema", json.dumps(schema))
-        except ApiError:
-            return
-        for value in values:
-            tokens = codec().encode(json.dumps(value))
-            matcher = Walk(grammar).matcher
-            if matcher.count_allowed(tokens) == len(tokens):
-                matcher.advance(tokens)
-                if matcher.accepting:
-                    jsonschema.validate(value, schema)
-
-    run(test)
+    try:
+        grammar = await compiled("json-schema", json.dumps(schema))
+    except ApiError:
+        return
+    for value in values:
+        tokens = codec().encode(json.dumps(value))
+        matcher = Walk(grammar).matcher
+        if matcher.count_allowed(tokens) == len(tokens):
+            matcher.advance(tokens)
+            if matcher.accepting:
+                jsonschema.validate(value, schema)
 
 
-def test_a_model_without_stop_tokens() -> None:
-    async def test() -> None:
-        walk = Walk(await compiled("regex", "ab?", []))
-        [a], [b] = codec().encode("a"), codec().encode("b")
-        assert a in await walk.allowed()
-        matcher = await walk.idle()
-        matcher.advance([a])
-        assert matcher.accepting
-        assert not matcher.finished
-        assert await walk.allowed() == [b]
-        matcher.advance([b])
-        assert matcher.finished
-        assert await walk.allowed() == []
-
-    run(test)
+async def test_a_model_without_stop_tokens() -> None:
+    walk = Walk(await compiled("regex", "ab?", []))
+    [a], [b] = codec().encode("a"), codec().encode("b")
+    assert a in await walk.allowed()
+    matcher = await walk.idle()
+    matcher.advance([a])
+    assert matcher.accepting
+    assert not matcher.finished
+    assert await walk.allowed() == [b]
+    matcher.advance([b])
+    assert matcher.finished
+    assert await walk.allowed() == []
 
 
-def test_special_tokens_are_no_text() -> None:
+async def test_special_tokens_are_no_text() -> None:
     """`<|user|>` is text to a regular expression, but the special token of that name is not."""
 
-    async def test() -> None:
-        walk = Walk(await compiled("regex", r"<\|user\|>"))
-        [user] = codec().encode("<|user|>")
-        assert user not in await walk.allowed()
-        with pytest.raises(ApiError, match="not allowed"):
-            walk.matcher.advance([user])
-
-    run(test)
+    walk = Walk(await compiled("regex", r"<\|user\|>"))
+    [user] = codec().encode("<|user|>")
+    assert user not in await walk.allowed()
+    with pytest.raises(ApiError, match="not allowed"):
+        walk.matcher.advance([user])
 
 
-def test_a_refused_token_changes_nothing() -> None:
-    async def test() -> None:
-        walk = Walk(await compiled("regex", "abc"))
-        a, b, c = (codec().encode(x)[0] for x in "abc")
-        matcher = walk.matcher
-        for wrong, place in (
-            ([b], 0),
-            ([a, c], 1),
-            ([a, STOPS[0]], 1),
-            ([a, b, c, STOPS[0], a], 4),
-            ([a, 1 << 31], 1),
-        ):
-            with pytest.raises(ApiError, match=f"^invalid-argument: .*number {place} of"):
-                matcher.advance(wrong)
-            assert not matcher.accepting
-        assert matcher.count_allowed([a, b, c, STOPS[1], a]) == 4
-        assert matcher.count_allowed([a, STOPS[1]]) == 1
-        assert matcher.count_allowed([a, b, c, 1 << 31]) == 3
-        matcher.advance([a, b, c, STOPS[1]])
-        assert matcher.ended
-        assert matcher.count_allowed([a]) == 0
-        with pytest.raises(ApiError, match="not allowed"):
-            matcher.advance([STOPS[0]])
-        with pytest.raises(ApiError, match="5 tokens to take back, and 4 came"):
-            matcher.rollback(5)
-        matcher.rollback(2)
-        assert not matcher.ended
-        matcher.advance([c])
-        matcher.rollback(3)
-        assert matcher.forced() == codec().encode("abc")
-        matcher.advance([])
-
-    run(test)
+async def test_a_refused_token_changes_nothing() -> None:
+    walk = Walk(await compiled("regex", "abc"))
+    a, b, c = (codec().encode(x)[0] for x in "abc")
+    matcher = walk.matcher
+    for wrong, place in (
+        ([b], 0),
+        ([a, c], 1),
+        ([a, STOPS[0]], 1),
+        ([a, b, c, STOPS[0], a], 4),
+        ([a, 1 << 31], 1),
+    ):
+        with pytest.raises(ApiError, match=f"^invalid-argument: .*number {place} of"):
+            matcher.advance(wrong)
+        assert not matcher.accepting
+    assert matcher.count_allowed([a, b, c, STOPS[1], a]) == 4
+    assert matcher.count_allowed([a, STOPS[1]]) == 1
+    assert matcher.count_allowed([a, b, c, 1 << 31]) == 3
+    matcher.advance([a, b, c, STOPS[1]])
+    assert matcher.ended
+    assert matcher.count_allowed([a]) == 0
+    with pytest.raises(ApiError, match="not allowed"):
+        matcher.advance([STOPS[0]])
+    with pytest.raises(ApiError, match="5 tokens to take back, and 4 came"):
+        matcher.rollback(5)
+    matcher.rollback(2)
+    assert not matcher.ended
+    matcher.advance([c])
+    matcher.rollback(3)
+    assert matcher.forced() == codec().encode("abc")
+    matcher.advance([])
 
 
-def test_a_sampled_token_moves_the_matcher_and_its_next_mask_is_begun() -> None:
-    async def test() -> None:
-        walk = Walk(await compiled("regex", "[ab]{3}"))
-        a = codec().encode("a")[0]
-        matcher = await walk.idle()
-        matcher.sampling = True
-        with pytest.raises(ApiError, match=r"^busy"):
-            matcher.check_free()
-        matcher.on_token(a)
+async def test_a_sampled_token_moves_the_matcher_and_its_next_mask_is_begun() -> None:
+    walk = Walk(await compiled("regex", "[ab]{3}"))
+    a = codec().encode("a")[0]
+    matcher = await walk.idle()
+    matcher.sampling = True
+    with pytest.raises(ApiError, match=r"^busy"):
         matcher.check_free()
-        first = matcher.mask()
-        await walk.idle()
-        assert first.words is not None
-        assert matcher.mask() is first
-        matcher.sampling = True
-        matcher.on_token(None)  # the sample failed: nothing moved
-        assert matcher.mask() is first
+    matcher.on_token(a)
+    matcher.check_free()
+    first = matcher.mask()
+    await walk.idle()
+    assert first.words is not None
+    assert matcher.mask() is first
+    matcher.sampling = True
+    matcher.on_token(None)  # the sample failed: nothing moved
+    assert matcher.mask() is first
 
-    run(test)
 
-
-def test_long_work_is_done_in_a_thread_and_others_wait_for_it() -> None:
-    async def test() -> None:
-        walk = Walk(await compiled("regex", "(abc){1,50}"))
-        tokens = codec().encode("abc" * 20)
-        matcher = await walk.idle()
-        order: list[Any] = []
-        matcher.lend(lambda: matcher.advance(tokens), order.append)
-        assert not matcher.call(lambda: order.append("next"))
-        assert order == []
-        await walk.idle()
-        assert order == [None, "next"]
-        assert matcher.accepting
-        assert codec().encode("a")[0] in await walk.allowed()
-        matcher.lend(lambda: matcher.advance([0]), order.append)
-        await walk.idle()
-        refusal = order[-1]
-        assert isinstance(refusal, ApiError)
-        matcher.rollback(len(tokens))
-        matcher.lend(lambda: matcher.count_allowed([*tokens, 0]), order.append)
-        await walk.idle()
-        assert order[-1] == len(tokens)
-        assert await walk.allowed() == codec().encode("a")
-
-    run(test)
+async def test_long_work_is_done_in_a_thread_and_others_wait_for_it() -> None:
+    walk = Walk(await compiled("regex", "(abc){1,50}"))
+    tokens = codec().encode("abc" * 20)
+    matcher = await walk.idle()
+    order: list[Any] = []
+    matcher.lend(lambda: matcher.advance(tokens), order.append)
+    assert not matcher.call(lambda: order.append("next"))
+    assert order == []
+    await walk.idle()
+    assert order == [None, "next"]
+    assert matcher.accepting
+    assert codec().encode("a")[0] in await walk.allowed()
+    matcher.lend(lambda: matcher.advance([0]), order.append)
+    await walk.idle()
+    refusal = order[-1]
+    assert isinstance(refusal, ApiError)
+    matcher.rollback(len(tokens))
+    matcher.lend(lambda: matcher.count_allowed([*tokens, 0]), order.append)
+    await walk.idle()
+    assert order[-1] == len(tokens)
+    assert await walk.allowed() == codec().encode("a")
 
 
 def test_a_mask_that_allows_most_of_a_large_vocabulary_is_not_listed() -> None:
@@ -425,108 +384,93 @@ def test_a_mask_that_allows_most_of_a_large_vocabulary_is_not_listed() -> None:
     assert peak < 10 * known.nbytes  # a list has 100 times as much, and takes milliseconds
 
 
-def test_a_forced_text_is_found_in_a_thread_and_told_when_its_end_is_near() -> None:
-    async def test() -> None:
-        walk = Walk(await compiled("regex", "[ab]a{1000}b"))
-        a = codec().encode("a")[0]
-        matcher = walk.matcher
-        answers: list[Any] = []
-        assert not matcher.foresees
-        matcher.lend(matcher.forced, answers.append)
-        await walk.idle()
-        assert answers == [[]]
-        matcher.on_token(a)  # a sampled one
-        assert matcher.foresees  # found along with the mask
-        matcher = await walk.idle()
-        assert matcher.forced() == [], "very many are found by nobody"
-        for count in (500, 480):
-            matcher.advance([a] * count)
-        sure = matcher.forced()
-        assert matcher.count_allowed(sure) == len(sure) == 21
-
-    run(test)
+async def test_a_forced_text_is_found_in_a_thread_and_told_when_its_end_is_near() -> None:
+    walk = Walk(await compiled("regex", "[ab]a{1000}b"))
+    a = codec().encode("a")[0]
+    matcher = walk.matcher
+    answers: list[Any] = []
+    assert not matcher.foresees
+    matcher.lend(matcher.forced, answers.append)
+    await walk.idle()
+    assert answers == [[]]
+    matcher.on_token(a)  # a sampled one
+    assert matcher.foresees  # found along with the mask
+    matcher = await walk.idle()
+    assert matcher.forced() == [], "very many are found by nobody"
+    for count in (500, 480):
+        matcher.advance([a] * count)
+    sure = matcher.forced()
+    assert matcher.count_allowed(sure) == len(sure) == 21
 
 
-def test_the_same_text_is_compiled_once() -> None:
-    async def test() -> None:
-        text = '{"type": "integer", "maximum": 12345}'
-        found: list[Grammar] = []
+async def test_the_same_text_is_compiled_once() -> None:
+    text = '{"type": "integer", "maximum": 12345}'
+    found: list[Grammar] = []
 
-        async def one() -> None:
-            found.append(await compiled("json-schema", text))
+    async def one() -> None:
+        found.append(await compiled("json-schema", text))
 
-        async with trio.open_nursery() as nursery:
-            for _ in range(5):
-                nursery.start_soon(one)
-        assert all(grammar is found[0] for grammar in found)
-        assert await compiled("json-schema", text) is found[0]
-
-    run(test)
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(one)
+    assert all(grammar is found[0] for grammar in found)
+    assert await compiled("json-schema", text) is found[0]
 
 
-def test_users_take_turns_and_each_may_have_so_many_under_way() -> None:
-    async def test() -> None:
-        one_process = ConfinedPool(ConfinedConfig(processes=1))
-        busy = GrammarService(GrammarConfig(threads=1, user_compilations=20), one_process)
-        order: list[str] = []
+async def test_users_take_turns_and_each_may_have_so_many_under_way() -> None:
+    one_process = ConfinedPool(ConfinedConfig(processes=1))
+    busy = GrammarService(GrammarConfig(threads=1, user_compilations=20), one_process)
+    order: list[str] = []
 
-        async def one(user: str, number: int) -> None:
-            try:
-                await busy.compile(model(), codec(), "regex", f"{user}{{{number}}}", user)
-                order.append(user)
-            except ApiError as error:
-                order.append(f"{user}: {error}")
+    async def one(user: str, number: int) -> None:
+        try:
+            await busy.compile(model(), codec(), "regex", f"{user}{{{number}}}", user)
+            order.append(user)
+        except ApiError as error:
+            order.append(f"{user}: {error}")
 
-        async with trio.open_nursery() as nursery:
-            for number in range(30):
-                nursery.start_soon(one, "a", number)
-            await trio.testing.wait_all_tasks_blocked()
-            refused = [said for said in order if said != "a"]  # some may be compiled by now
-            assert len(refused) == 10
-            assert all(said.startswith("a: limit-exceeded: 20 grammars of") for said in refused)
-            before = len(order)
-            nursery.start_soon(one, "b", 1)
-        assert order.index("b") < before + 3
-        await one("a", 99)
-        assert order[-1] == "a"
-        one_process.close()
-
-    run(test)
+    async with trio.open_nursery() as nursery:
+        for number in range(30):
+            nursery.start_soon(one, "a", number)
+        await trio.testing.wait_all_tasks_blocked()
+        refused = [said for said in order if said != "a"]  # some may be compiled by now
+        assert len(refused) == 10
+        assert all(said.startswith("a: limit-exceeded: 20 grammars of") for said in refused)
+        before = len(order)
+        nursery.start_soon(one, "b", 1)
+    assert order.index("b") < before + 3
+    await one("a", 99)
+    assert order[-1] == "a"
+    one_process.close()
 
 
-def test_who_wants_the_same_goes_on_if_the_first_one_gives_up() -> None:
-    async def test() -> None:
-        shared = GrammarService(GrammarConfig(threads=1), CONFINED)
-        found: list[Grammar] = []
+async def test_who_wants_the_same_goes_on_if_the_first_one_gives_up() -> None:
+    shared = GrammarService(GrammarConfig(threads=1), CONFINED)
+    found: list[Grammar] = []
 
-        async def second() -> None:
-            found.append(await shared.compile(model(), codec(), "regex", "ab", "b"))
+    async def second() -> None:
+        found.append(await shared.compile(model(), codec(), "regex", "ab", "b"))
 
-        async with trio.open_nursery() as others:
-            with trio.CancelScope() as scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(shared.compile, model(), codec(), "regex", "ab", "a")
-                    await trio.testing.wait_all_tasks_blocked()
-                    others.start_soon(second)
-                    await trio.testing.wait_all_tasks_blocked()
-                    scope.cancel()
-        assert len(found) == 1
-
-    run(test)
+    async with trio.open_nursery() as others:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(shared.compile, model(), codec(), "regex", "ab", "a")
+                await trio.testing.wait_all_tasks_blocked()
+                others.start_soon(second)
+                await trio.testing.wait_all_tasks_blocked()
+                scope.cancel()
+    assert len(found) == 1
 
 
-def test_the_cache_is_bounded() -> None:
-    async def test() -> None:
-        small = GrammarService(GrammarConfig(kept=3, kept_characters=100), CONFINED)
-        for i in range(10):
-            await small.compile(model(), codec(), "regex", f"a{{{i + 1}}}")
-        assert len(small) == 3
-        await small.compile(model(), codec(), "regex", "b" * 99)
-        assert len(small) == 1
-        await small.compile(model(), codec(), "regex", "c" * 101)
-        assert len(small) == 0
-
-    run(test)
+async def test_the_cache_is_bounded() -> None:
+    small = GrammarService(GrammarConfig(kept=3, kept_characters=100), CONFINED)
+    for i in range(10):
+        await small.compile(model(), codec(), "regex", f"a{{{i + 1}}}")
+    assert len(small) == 3
+    await small.compile(model(), codec(), "regex", "b" * 99)
+    assert len(small) == 1
+    await small.compile(model(), codec(), "regex", "c" * 101)
+    assert len(small) == 0
 
 
 WRONG: list[tuple[str, str, str]] = [
@@ -567,14 +511,11 @@ WRONG: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "text", "word"), WRONG, ids=lambda v: str(v)[:30])
-def test_a_wrong_grammar_is_an_error_that_says_why(kind: str, text: str, word: str) -> None:
-    async def test() -> None:
-        with pytest.raises(ApiError, match=r"^(invalid-argument|limit-exceeded): ") as caught:
-            await compiled(kind, text)
-        assert word.lower() in str(caught.value).lower()
-        assert len(str(caught.value)) < 700
-
-    run(test)
+async def test_a_wrong_grammar_is_an_error_that_says_why(kind: str, text: str, word: str) -> None:
+    with pytest.raises(ApiError, match=r"^(invalid-argument|limit-exceeded): ") as caught:
+        await compiled(kind, text)
+    assert word.lower() in str(caught.value).lower()
+    assert len(str(caught.value)) < 700
 
 
 def test_what_is_refused_at_once() -> None:
@@ -584,52 +525,45 @@ def test_what_is_refused_at_once() -> None:
         service.check("regex", "a" * (1 << 20))
 
 
-def test_an_object_with_many_optional_members_is_no_bomb() -> None:
+async def test_an_object_with_many_optional_members_is_no_bomb() -> None:
     schema = {
         "type": "object",
         "properties": {f"p{i}": {"type": "integer", "maximum": 9} for i in range(200)},
         "additionalProperties": False,
     }
 
-    async def test() -> None:
-        walk = Walk(await compiled("json-schema", json.dumps(schema)))
-        for token in codec().encode('{"p7": 3, "p199": -12}'):
-            assert token in await walk.allowed()
-            (await walk.idle()).advance([token])
-        assert walk.matcher.accepting
-
-    run(test)
+    walk = Walk(await compiled("json-schema", json.dumps(schema)))
+    for token in codec().encode('{"p7": 3, "p199": -12}'):
+        assert token in await walk.allowed()
+        (await walk.idle()).advance([token])
+    assert walk.matcher.accepting
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_ends_in_an_error_or_in_small_steps(name: str) -> None:
+async def test_a_bomb_ends_in_an_error_or_in_small_steps(name: str) -> None:
     """Whatever a grammar is, the control thread is never held up, and every call comes back."""
     kind, text = BOMBS[name]
     longest = 0.0
     codes: list[str] = []
 
-    async def test() -> None:
-        nonlocal longest
-        try:
-            walk = Walk(await compiled(kind, text))
-            generator = random.Random(1)
-            for _ in range(400):
-                allowed = await walk.allowed()
-                mask = await walk.mask()
-                if mask.error is not None or not allowed:
-                    assert mask.error is not None
-                    return
-                matcher = await walk.idle()
-                started = time.thread_time()
-                matcher.forced()
-                matcher.advance([generator.choice(allowed)])
-                longest = max(longest, time.thread_time() - started)
-                if matcher.ended:
-                    return
-        except ApiError as error:
-            codes.append(error.code)
-
-    run(test)
+    try:
+        walk = Walk(await compiled(kind, text))
+        generator = random.Random(1)
+        for _ in range(400):
+            allowed = await walk.allowed()
+            mask = await walk.mask()
+            if mask.error is not None or not allowed:
+                assert mask.error is not None
+                return
+            matcher = await walk.idle()
+            started = time.thread_time()
+            matcher.forced()
+            matcher.advance([generator.choice(allowed)])
+            longest = max(longest, time.thread_time() - started)
+            if matcher.ended:
+                return
+    except ApiError as error:
+        codes.append(error.code)
     assert codes in ([], ["limit-exceeded"], ["invalid-argument"])
     assert longest < 1  # far over what one step may take, far below a bomb
 
@@ -694,7 +628,7 @@ def test_a_user_has_one_thread_however_long_it_takes(monkeypatch: pytest.MonkeyP
         go.set()
 
 
-def test_what_nobody_wants_any_more_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_nobody_wants_any_more_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = GrammarService(GrammarConfig(threads=1), CONFINED)
     compile_now, entered, go = busy._compile_here, [], threading.Event()
 
@@ -705,18 +639,15 @@ def test_what_nobody_wants_any_more_is_not_compiled(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(busy, "_compile_here", slow)
 
-    async def test() -> None:
-        async with trio.open_nursery() as nursery:
-            for text in ("one", "two", "three"):
-                nursery.start_soon(busy.compile, model(), codec(), "regex", text, "a")
-                while not entered:
-                    await trio.lowlevel.checkpoint()
-            await trio.testing.wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
-        go.set()
-        while busy._under_way:
-            await trio.sleep(0.001)
-        assert entered == ["one"]
-        assert len(busy) == 1
-
-    run(test)
+    async with trio.open_nursery() as nursery:
+        for text in ("one", "two", "three"):
+            nursery.start_soon(busy.compile, model(), codec(), "regex", text, "a")
+            while not entered:
+                await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    go.set()
+    while busy._under_way:
+        await trio.sleep(0.001)
+    assert entered == ["one"]
+    assert len(busy) == 1

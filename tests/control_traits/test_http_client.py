@@ -25,106 +25,91 @@ def run(test: object) -> None:
     trio.run(test)  # type: ignore[arg-type]
 
 
-def test_get_and_post() -> None:
-    async def main() -> None:
-        async with browser() as b:
-            web = await b.web()
-            got = await b.fetch(f"{web.url}/a b?x=ü")
-            assert (got.status, got.body) == (200, b"GET /a%20b?x=%C3%BC ")
-            assert ("content-type", "text/plain") in got.headers
-            posted = await b.fetch(web.url, method="POST", body=b"hello", headers=[("X-A", "1")])
-            assert posted.body == b"POST / hello"
-            assert web.asked[1].headers["x-a"] == "1"
-            assert web.asked[1].headers["content-length"] == "5"
-            assert web.accepted == 1, "the connection is kept"
-
-    run(main)
+async def test_get_and_post() -> None:
+    async with browser() as b:
+        web = await b.web()
+        got = await b.fetch(f"{web.url}/a b?x=ü")
+        assert (got.status, got.body) == (200, b"GET /a%20b?x=%C3%BC ")
+        assert ("content-type", "text/plain") in got.headers
+        posted = await b.fetch(web.url, method="POST", body=b"hello", headers=[("X-A", "1")])
+        assert posted.body == b"POST / hello"
+        assert web.asked[1].headers["x-a"] == "1"
+        assert web.asked[1].headers["content-length"] == "5"
+        assert web.accepted == 1, "the connection is kept"
 
 
-def test_a_body_is_streamed_and_backpressure_holds() -> None:
-    async def main() -> None:
-        sent = 0
+async def test_a_body_is_streamed_and_backpressure_holds() -> None:
+    sent = 0
 
-        async def endless(stream: trio.SocketStream, asked: Asked) -> None:
-            nonlocal sent
-            await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
-            while True:
-                await stream.send_all(b"x" * 65536)
-                sent += 65536
+    async def endless(stream: trio.SocketStream, asked: Asked) -> None:
+        nonlocal sent
+        await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            await stream.send_all(b"x" * 65536)
+            sent += 65536
 
-        async with browser(response_bytes=1 << 20) as b:
-            web = await b.web(endless)
-            _, _, body = await b.head(web.url)
-            assert await b.read(body, 10) == b"x" * 10
-            assert len(await b.read(body, 7)) == 7
-            # Nothing is read from the socket any more, so the other end has to stop.
-            with trio.fail_after(60):
-                await trio.testing.wait_all_tasks_blocked(0.05)
-            assert sent < 32 << 20, "nothing is kept but what sockets hold"
-            with pytest.raises(ApiError, match="limit-exceeded: the body has more than 1048576"):
-                await b.rest(body)
-            await b.until_idle(web)
-
-    run(main)
+    async with browser(response_bytes=1 << 20) as b:
+        web = await b.web(endless)
+        _, _, body = await b.head(web.url)
+        assert await b.read(body, 10) == b"x" * 10
+        assert len(await b.read(body, 7)) == 7
+        # Nothing is read from the socket any more, so the other end has to stop.
+        with trio.fail_after(60):
+            await trio.testing.wait_all_tasks_blocked(0.05)
+        assert sent < 32 << 20, "nothing is kept but what sockets hold"
+        with pytest.raises(ApiError, match="limit-exceeded: the body has more than 1048576"):
+            await b.rest(body)
+        await b.until_idle(web)
 
 
-def test_slow_bodies_arrive_as_they_come() -> None:
-    async def main() -> None:
-        go = trio.Event()
+async def test_slow_bodies_arrive_as_they_come() -> None:
+    go = trio.Event()
 
-        async def slow(stream: trio.SocketStream, asked: Asked) -> None:
-            await stream.send_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-            await stream.send_all(b"3\r\none\r\n")
-            await go.wait()
-            await stream.send_all(b"3\r\ntwo\r\n0\r\n\r\n")
+    async def slow(stream: trio.SocketStream, asked: Asked) -> None:
+        await stream.send_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await stream.send_all(b"3\r\none\r\n")
+        await go.wait()
+        await stream.send_all(b"3\r\ntwo\r\n0\r\n\r\n")
 
-        async with browser() as b:
-            web = await b.web(slow)
-            _, _, body = await b.head(web.url)
-            assert await b.read(body) == b"one"
-            go.set()
-            assert await b.read(body) == b"two"
-            assert await b.read(body) == b""
-            assert await b.read(body) == b"", "the end stays the end"
-            assert b.client.running == 0
-
-    run(main)
+    async with browser() as b:
+        web = await b.web(slow)
+        _, _, body = await b.head(web.url)
+        assert await b.read(body) == b"one"
+        go.set()
+        assert await b.read(body) == b"two"
+        assert await b.read(body) == b""
+        assert await b.read(body) == b"", "the end stays the end"
+        assert b.client.running == 0
 
 
-def test_gzip_is_unpacked_unless_the_program_asks_for_encodings() -> None:
-    async def main() -> None:
-        data = gzip.compress(b"one") + gzip.compress(b"two")
-        async with browser() as b:
-            web = await b.web(always(reply(200, data, "Content-Encoding: gzip")))
-            got = await b.fetch(web.url)
-            assert got.body == b"onetwo"
-            assert not {"content-encoding", "content-length"} & {n for n, _ in got.headers}
-            assert web.asked[0].headers["accept-encoding"] == "gzip"
-            raw = await b.fetch(web.url, headers=[("Accept-Encoding", "gzip, br")])
-            assert raw.body == data
-            broken = await b.web(always(reply(200, data[:-3], "Content-Encoding: gzip")))
-            assert "ends in the middle" in str(await b.failure(broken.url))
-            noise = await b.web(always(reply(200, b"noise", "Content-Encoding: gzip")))
-            assert (await b.failure(noise.url)).code == "remote-failed"
-
-    run(main)
+async def test_gzip_is_unpacked_unless_the_program_asks_for_encodings() -> None:
+    data = gzip.compress(b"one") + gzip.compress(b"two")
+    async with browser() as b:
+        web = await b.web(always(reply(200, data, "Content-Encoding: gzip")))
+        got = await b.fetch(web.url)
+        assert got.body == b"onetwo"
+        assert not {"content-encoding", "content-length"} & {n for n, _ in got.headers}
+        assert web.asked[0].headers["accept-encoding"] == "gzip"
+        raw = await b.fetch(web.url, headers=[("Accept-Encoding", "gzip, br")])
+        assert raw.body == data
+        broken = await b.web(always(reply(200, data[:-3], "Content-Encoding: gzip")))
+        assert "ends in the middle" in str(await b.failure(broken.url))
+        noise = await b.web(always(reply(200, b"noise", "Content-Encoding: gzip")))
+        assert (await b.failure(noise.url)).code == "remote-failed"
 
 
-def test_a_bomb_is_unpacked_no_further_than_it_is_read() -> None:
-    async def main() -> None:
-        bomb = packed(32 << 20)
-        async with browser(response_bytes=2 << 20) as b:
-            web = await b.web(always(reply(200, bomb, "Content-Encoding: gzip")))
-            assert (await b.failure(web.url)).code == "limit-exceeded"
-            _, _, body = await b.head(web.url)
-            assert len(await b.read(body, 1000)) == 1000
-            b.client.close_body(b.caller, body)  # type: ignore[arg-type]
-            await b.until_idle(web)
-
-    run(main)
+async def test_a_bomb_is_unpacked_no_further_than_it_is_read() -> None:
+    bomb = packed(32 << 20)
+    async with browser(response_bytes=2 << 20) as b:
+        web = await b.web(always(reply(200, bomb, "Content-Encoding: gzip")))
+        assert (await b.failure(web.url)).code == "limit-exceeded"
+        _, _, body = await b.head(web.url)
+        assert len(await b.read(body, 1000)) == 1000
+        b.client.close_body(b.caller, body)  # type: ignore[arg-type]
+        await b.until_idle(web)
 
 
-def test_pieces_that_hold_nothing_hold_nobody_up() -> None:
+async def test_pieces_that_hold_nothing_hold_nobody_up() -> None:
     turns = 0
 
     async def others() -> None:
@@ -141,362 +126,312 @@ def test_pieces_that_hold_nothing_hold_nobody_up() -> None:
             yield b"\0\0\0\xff\xff"  # a block of no bytes
         yield start.compress(b"all") + start.flush()
 
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(others)
-            body = Body(pieces(), 100, gzip=True)
-            assert await body.read(10) == b"all"
-            assert turns >= 200
-            assert await body.read(10) == b""
-            nursery.cancel_scope.cancel()
-
-    run(main)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        body = Body(pieces(), 100, gzip=True)
+        assert await body.read(10) == b"all"
+        assert turns >= 200
+        assert await body.read(10) == b""
+        nursery.cancel_scope.cancel()
 
 
-def test_redirects_are_followed_and_bounded() -> None:
-    async def main() -> None:
-        async def turn(stream: trio.SocketStream, asked: Asked) -> None:
-            await stream.send_all(reply(302, b"", f"Location: {asked.target}x"))
+async def test_redirects_are_followed_and_bounded() -> None:
+    async def turn(stream: trio.SocketStream, asked: Asked) -> None:
+        await stream.send_all(reply(302, b"", f"Location: {asked.target}x"))
 
-        async with browser(redirects=3) as b:
-            end = await b.web()
-            hop = await b.web(always(reply(303, b"gone", f"Location: {end.url}/end")))
-            got = await b.fetch(
-                hop.url,
-                method="POST",
-                body=b"data",
-                headers=[
-                    ("Authorization", "secret"),
-                    ("Cookie", "secret"),
-                    ("X-Api-Key", "secret"),
-                    ("User-Agent", "me"),
-                    ("Content-Type", "text/x"),
-                ],
-            )
-            assert got.body == b"GET /end ", "303 makes a GET of it"
-            seen = end.asked[0].headers
-            assert seen["user-agent"] == "me"
-            assert not {"authorization", "cookie", "x-api-key", "content-type"} & set(seen)
-            assert seen["host"] == f"127.0.0.1:{end.port}"
-            kept = await b.web(always(reply(307, b"", f"Location: {end.url}/kept")))
-            assert (await b.fetch(kept.url, method="POST", body=b"b")).body == b"POST /kept b"
-            loop = await b.web(turn)
-            error = await b.failure(loop.url)
-            assert error.code == "limit-exceeded"
-            assert len(loop.asked) == 4
-            for place in ("ftp://x/", "https://// ]http://"):
-                nowhere = await b.web(always(reply(302, b"", f"Location: {place}")))
-                assert (await b.failure(nowhere.url)).code == "remote-failed"
-
-    run(main)
+    async with browser(redirects=3) as b:
+        end = await b.web()
+        hop = await b.web(always(reply(303, b"gone", f"Location: {end.url}/end")))
+        got = await b.fetch(
+            hop.url,
+            method="POST",
+            body=b"data",
+            headers=[
+                ("Authorization", "secret"),
+                ("Cookie", "secret"),
+                ("X-Api-Key", "secret"),
+                ("User-Agent", "me"),
+                ("Content-Type", "text/x"),
+            ],
+        )
+        assert got.body == b"GET /end ", "303 makes a GET of it"
+        seen = end.asked[0].headers
+        assert seen["user-agent"] == "me"
+        assert not {"authorization", "cookie", "x-api-key", "content-type"} & set(seen)
+        assert seen["host"] == f"127.0.0.1:{end.port}"
+        kept = await b.web(always(reply(307, b"", f"Location: {end.url}/kept")))
+        assert (await b.fetch(kept.url, method="POST", body=b"b")).body == b"POST /kept b"
+        loop = await b.web(turn)
+        error = await b.failure(loop.url)
+        assert error.code == "limit-exceeded"
+        assert len(loop.asked) == 4
+        for place in ("ftp://x/", "https://// ]http://"):
+            nowhere = await b.web(always(reply(302, b"", f"Location: {place}")))
+            assert (await b.failure(nowhere.url)).code == "remote-failed"
 
 
-def test_the_url_of_an_answer_is_where_redirects_led_to() -> None:
-    async def main() -> None:
-        async with browser() as b:
-            end = await b.web()
-            hop = await b.web(always(reply(302, b"", f"Location: {end.url}/there?x=1#part")))
-            for start, led in ((hop.url, f"{end.url}/there?x=1"), (end.url, f"{end.url}")):
-                _, _, body = await b.head(f"{start}")
-                assert b.client.response_url(b.caller, body) == led  # type: ignore[arg-type]
-                await b.rest(body)
-                assert b.client.response_url(b.caller, body) == led, "also when all is read"  # type: ignore[arg-type]
-                b.client.close_body(b.caller, body)  # type: ignore[arg-type]
-                with pytest.raises(ApiError, match="invalid-handle"):
-                    b.client.response_url(b.caller, body)  # type: ignore[arg-type]
-
-    run(main)
+async def test_the_url_of_an_answer_is_where_redirects_led_to() -> None:
+    async with browser() as b:
+        end = await b.web()
+        hop = await b.web(always(reply(302, b"", f"Location: {end.url}/there?x=1#part")))
+        for start, led in ((hop.url, f"{end.url}/there?x=1"), (end.url, f"{end.url}")):
+            _, _, body = await b.head(f"{start}")
+            assert b.client.response_url(b.caller, body) == led  # type: ignore[arg-type]
+            await b.rest(body)
+            assert b.client.response_url(b.caller, body) == led, "also when all is read"  # type: ignore[arg-type]
+            b.client.close_body(b.caller, body)  # type: ignore[arg-type]
+            with pytest.raises(ApiError, match="invalid-handle"):
+                b.client.response_url(b.caller, body)  # type: ignore[arg-type]
 
 
-def test_headers_stay_within_one_origin() -> None:
-    async def main() -> None:
-        async def turn(stream: trio.SocketStream, asked: Asked) -> None:
-            if asked.target == "/end":
-                await echo(stream, asked)
-            else:
-                await stream.send_all(reply(302, b"", "Location: /end"))
+async def test_headers_stay_within_one_origin() -> None:
+    async def turn(stream: trio.SocketStream, asked: Asked) -> None:
+        if asked.target == "/end":
+            await echo(stream, asked)
+        else:
+            await stream.send_all(reply(302, b"", "Location: /end"))
 
-        async with browser() as b:
-            web = await b.web(turn)
-            await b.fetch(web.url, headers=[("Authorization", "mine")])
-            assert web.asked[1].headers["authorization"] == "mine"
-
-    run(main)
+    async with browser() as b:
+        web = await b.web(turn)
+        await b.fetch(web.url, headers=[("Authorization", "mine")])
+        assert web.asked[1].headers["authorization"] == "mine"
 
 
-def test_a_redirect_to_a_private_address_is_refused() -> None:
-    async def main() -> None:
-        async with browser(allow=("127.0.0.1:*", "*"), allow_networks=()) as b:
-            inner = await b.web(host="127.0.0.2")
-            for place in (
-                "http://10.0.0.1/",
-                "http://169.254.169.254/latest/meta-data",
-                "http://[::ffff:10.0.0.1]/",
-                "http://[64:ff9b::a00:1]/",
-                "http://[2002:a00:1::]/",
-            ):
-                hop = await b.web(always(reply(302, b"", f"Location: {place}")))
-                error = await b.failure(hop.url)
-                assert error.code == "permission-denied"
-                assert "not public" in error.message
-            hop = await b.web(always(reply(302, b"", f"Location: http://127.0.0.2:{inner.port}/")))
+async def test_a_redirect_to_a_private_address_is_refused() -> None:
+    async with browser(allow=("127.0.0.1:*", "*"), allow_networks=()) as b:
+        inner = await b.web(host="127.0.0.2")
+        for place in (
+            "http://10.0.0.1/",
+            "http://169.254.169.254/latest/meta-data",
+            "http://[::ffff:10.0.0.1]/",
+            "http://[64:ff9b::a00:1]/",
+            "http://[2002:a00:1::]/",
+        ):
+            hop = await b.web(always(reply(302, b"", f"Location: {place}")))
             error = await b.failure(hop.url)
             assert error.code == "permission-denied"
-            assert f"port {inner.port} of 127.0.0.2" in error.message
-            assert not inner.asked
-
-    run(main)
-
-
-def test_a_name_that_answers_differently_the_second_time_is_of_no_use() -> None:
-    async def main() -> None:
-        answers = {"rebind.test": [["127.0.0.1"], ["127.0.0.2"]]}
-        asked: list[str] = []
-
-        def resolver(host: str, port: int) -> list[str]:
-            assert threading.current_thread() is not threading.main_thread()
-            asked.append(host)
-            found = answers[host]
-            return found.pop(0) if len(found) > 1 else found[0]
-
-        # The first answer is allowed, the second one is not.
-        async with browser(resolver, allow_networks=("127.0.0.1/32",)) as b:
-            web = await b.web(always(reply(200, b"fine", "Connection: close")))
-            url = f"http://rebind.test:{web.port}/"
-            assert (await b.fetch(url)).body == b"fine"
-            assert asked == ["rebind.test"], "asked once: what was checked is what is connected to"
-            assert (await b.failure(url)).code == "permission-denied"
-            assert len(web.asked) == 1
-
-    run(main)
+            assert "not public" in error.message
+        hop = await b.web(always(reply(302, b"", f"Location: http://127.0.0.2:{inner.port}/")))
+        error = await b.failure(hop.url)
+        assert error.code == "permission-denied"
+        assert f"port {inner.port} of 127.0.0.2" in error.message
+        assert not inner.asked
 
 
-def test_one_private_address_among_public_ones_refuses_the_name() -> None:
-    async def main() -> None:
-        def resolver(host: str, port: int) -> list[str]:
-            return ["127.0.0.1", "192.168.1.1"]
+async def test_a_name_that_answers_differently_the_second_time_is_of_no_use() -> None:
+    answers = {"rebind.test": [["127.0.0.1"], ["127.0.0.2"]]}
+    asked: list[str] = []
 
-        async with browser(resolver) as b:
-            web = await b.web()
-            error = await b.failure(f"http://both.test:{web.port}/")
-            assert error.code == "permission-denied"
-            assert "192.168.1.1" in error.message
-            assert "--allow-http-network 192.168.1.1/32" in error.message
+    def resolver(host: str, port: int) -> list[str]:
+        assert threading.current_thread() is not threading.main_thread()
+        asked.append(host)
+        found = answers[host]
+        return found.pop(0) if len(found) > 1 else found[0]
 
-    run(main)
-
-
-def test_the_next_address_is_tried_if_one_does_not_answer() -> None:
-    async def main() -> None:
-        async with browser(lambda host, port: ["127.0.0.3", "127.0.0.1"]) as b:
-            web = await b.web()
-            assert (await b.fetch(f"http://two.test:{web.port}/")).status == 200
-
-    run(main)
+    # The first answer is allowed, the second one is not.
+    async with browser(resolver, allow_networks=("127.0.0.1/32",)) as b:
+        web = await b.web(always(reply(200, b"fine", "Connection: close")))
+        url = f"http://rebind.test:{web.port}/"
+        assert (await b.fetch(url)).body == b"fine"
+        assert asked == ["rebind.test"], "asked once: what was checked is what is connected to"
+        assert (await b.failure(url)).code == "permission-denied"
+        assert len(web.asked) == 1
 
 
-def test_names_that_are_not_found_and_servers_that_are_not_there() -> None:
-    async def main() -> None:
-        def resolver(host: str, port: int) -> list[str]:
-            raise OSError(-2, "Name or service not known")
+async def test_one_private_address_among_public_ones_refuses_the_name() -> None:
+    def resolver(host: str, port: int) -> list[str]:
+        return ["127.0.0.1", "192.168.1.1"]
 
-        async with browser(resolver) as b:
-            assert (await b.failure("http://nowhere.test/")).code == "not-found"
-            error = await b.failure("http://127.0.0.1:1/")
-            assert error.code == "remote-failed"
-            assert "127.0.0.1:1" in error.message
-
-    run(main)
+    async with browser(resolver) as b:
+        web = await b.web()
+        error = await b.failure(f"http://both.test:{web.port}/")
+        assert error.code == "permission-denied"
+        assert "192.168.1.1" in error.message
+        assert "--allow-http-network 192.168.1.1/32" in error.message
 
 
-def test_broken_answers_are_errors() -> None:
-    async def main() -> None:
-        async def reset(stream: trio.SocketStream, asked: Asked) -> None:
-            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
-            await stream.aclose()
+async def test_the_next_address_is_tried_if_one_does_not_answer() -> None:
+    async with browser(lambda host, port: ["127.0.0.3", "127.0.0.1"]) as b:
+        web = await b.web()
+        assert (await b.fetch(f"http://two.test:{web.port}/")).status == 200
 
-        async with browser(header_bytes=2000) as b:
-            web = await b.web(reset)
-            _, _, body = await b.head(web.url)
-            assert await b.read(body) == b"half"
-            with pytest.raises(ApiError, match="remote-failed"):
-                await b.read(body)
-            for data, code in (
-                (b"", "remote-failed"),
-                (b"HTTP/9 hello\r\n\r\n", "remote-failed"),
-                (b"\0\xff" * 1000, "remote-failed"),
-                (b"HTTP/1.1 200 OK\r\nA: " + b"a" * 200_000, "limit-exceeded"),
-                (reply(200, b"", "A: " + "a" * 3000), "limit-exceeded"),
-                (b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000, "limit-exceeded"),
-                (b"HTTP/1.1 200 OK\r\n" + b"a:\r\n" * 20_000, "limit-exceeded"),
-            ):
 
-                async def answer(
-                    stream: trio.SocketStream, asked: Asked, data: bytes = data
-                ) -> None:
-                    await stream.send_all(data)
-                    await stream.aclose()
+async def test_names_that_are_not_found_and_servers_that_are_not_there() -> None:
+    def resolver(host: str, port: int) -> list[str]:
+        raise OSError(-2, "Name or service not known")
 
-                broken = await b.web(answer)
-                assert (await b.failure(broken.url)).code == code, data[:40]
+    async with browser(resolver) as b:
+        assert (await b.failure("http://nowhere.test/")).code == "not-found"
+        error = await b.failure("http://127.0.0.1:1/")
+        assert error.code == "remote-failed"
+        assert "127.0.0.1:1" in error.message
+
+
+async def test_broken_answers_are_errors() -> None:
+    async def reset(stream: trio.SocketStream, asked: Asked) -> None:
+        await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        await stream.aclose()
+
+    async with browser(header_bytes=2000) as b:
+        web = await b.web(reset)
+        _, _, body = await b.head(web.url)
+        assert await b.read(body) == b"half"
+        with pytest.raises(ApiError, match="remote-failed"):
+            await b.read(body)
+        for data, code in (
+            (b"", "remote-failed"),
+            (b"HTTP/9 hello\r\n\r\n", "remote-failed"),
+            (b"\0\xff" * 1000, "remote-failed"),
+            (b"HTTP/1.1 200 OK\r\nA: " + b"a" * 200_000, "limit-exceeded"),
+            (reply(200, b"", "A: " + "a" * 3000), "limit-exceeded"),
+            (b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000, "limit-exceeded"),
+            (b"HTTP/1.1 200 OK\r\n" + b"a:\r\n" * 20_000, "limit-exceeded"),
+        ):
+
+            async def answer(stream: trio.SocketStream, asked: Asked, data: bytes = data) -> None:
+                await stream.send_all(data)
+                await stream.aclose()
+
+            broken = await b.web(answer)
+            assert (await b.failure(broken.url)).code == code, data[:40]
+        await b.until_idle(web)
+
+
+async def test_time_outs() -> None:
+    async def silent(stream: trio.SocketStream, asked: Asked) -> None:
+        await stream.receive_some(1)
+
+    async def drips(stream: trio.SocketStream, asked: Asked) -> None:
+        await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            await stream.send_all(b".")
+            await trio.sleep(0.01)
+
+    async with browser() as b:
+        for handler in (silent, drips):
+            web = await b.web(handler)
+            error = await b.failure(web.url, timeout_ms=300)
+            assert error.code == "timed-out"
             await b.until_idle(web)
+        with pytest.raises(ApiError, match="invalid-argument"):
+            await b.head(web.url, timeout_ms=10**9)
+    async with browser(max_timeout_seconds=0.3) as b:
+        web = await b.web(silent)
+        assert (await b.failure(web.url)).code == "timed-out", "none was asked for"
 
-    run(main)
+
+async def test_a_name_server_that_hangs_holds_nobody_up() -> None:
+    released = threading.Event()
+
+    def resolver(host: str, port: int) -> list[str]:
+        released.wait(20)
+        return ["127.0.0.1"]
+
+    async with browser(resolver, connect_seconds=0.2) as b:
+        assert (await b.failure("http://hangs.test/")).code == "timed-out"
+        web = await b.web()
+        assert (await b.fetch(web.url)).status == 200
+    released.set()
 
 
-def test_time_outs() -> None:
-    async def main() -> None:
-        async def silent(stream: trio.SocketStream, asked: Asked) -> None:
+async def test_given_up_requests_close_their_connections() -> None:
+    async def silent(stream: trio.SocketStream, asked: Asked) -> None:
+        await stream.receive_some(1)
+
+    async with browser() as b:
+        web = await b.web(silent)
+        handle = b.client.http_request(b.caller, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]
+        await web.was_asked.wait()
+        b.caller.futures.cancel(handle)
+        await b.until_idle(web)
+
+        async def half(stream: trio.SocketStream, asked: Asked) -> None:
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
             await stream.receive_some(1)
 
-        async def drips(stream: trio.SocketStream, asked: Asked) -> None:
-            await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
-            while True:
-                await stream.send_all(b".")
-                await trio.sleep(0.01)
-
-        async with browser() as b:
-            for handler in (silent, drips):
-                web = await b.web(handler)
-                error = await b.failure(web.url, timeout_ms=300)
-                assert error.code == "timed-out"
-                await b.until_idle(web)
-            with pytest.raises(ApiError, match="invalid-argument"):
-                await b.head(web.url, timeout_ms=10**9)
-        async with browser(max_timeout_seconds=0.3) as b:
-            web = await b.web(silent)
-            assert (await b.failure(web.url)).code == "timed-out", "none was asked for"
-
-    run(main)
-
-
-def test_a_name_server_that_hangs_holds_nobody_up() -> None:
-    async def main() -> None:
-        released = threading.Event()
-
-        def resolver(host: str, port: int) -> list[str]:
-            released.wait(20)
-            return ["127.0.0.1"]
-
-        async with browser(resolver, connect_seconds=0.2) as b:
-            assert (await b.failure("http://hangs.test/")).code == "timed-out"
-            web = await b.web()
-            assert (await b.fetch(web.url)).status == 200
-        released.set()
-
-    run(main)
-
-
-def test_given_up_requests_close_their_connections() -> None:
-    async def main() -> None:
-        async def silent(stream: trio.SocketStream, asked: Asked) -> None:
-            await stream.receive_some(1)
-
-        async with browser() as b:
-            web = await b.web(silent)
-            handle = b.client.http_request(b.caller, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]
-            await web.was_asked.wait()
-            b.caller.futures.cancel(handle)
-            await b.until_idle(web)
-
-            async def half(stream: trio.SocketStream, asked: Asked) -> None:
-                await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
-                await stream.receive_some(1)
-
-            # An answer that is there but not taken; one that is half read; one whose body is
-            # closed.
-            web = await b.web(half)
-            other = Caller()
-            handle = b.client.http_request(other, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]
-            await other.ready(handle)
-            other.futures.close()
-            await b.until_idle(web)
-            _, _, body = await b.head(web.url)
-            assert await b.read(body) == b"half"
-            b.client.drop_instance(b.caller)  # type: ignore[arg-type]
-            await b.until_idle(web)
-            _, _, body = await b.head(web.url)
+        # An answer that is there but not taken; one that is half read; one whose body is
+        # closed.
+        web = await b.web(half)
+        other = Caller()
+        handle = b.client.http_request(other, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]
+        await other.ready(handle)
+        other.futures.close()
+        await b.until_idle(web)
+        _, _, body = await b.head(web.url)
+        assert await b.read(body) == b"half"
+        b.client.drop_instance(b.caller)  # type: ignore[arg-type]
+        await b.until_idle(web)
+        _, _, body = await b.head(web.url)
+        b.client.close_body(b.caller, body)  # type: ignore[arg-type]
+        await b.until_idle(web)
+        with pytest.raises(ApiError, match="invalid-handle"):
             b.client.close_body(b.caller, body)  # type: ignore[arg-type]
-            await b.until_idle(web)
-            with pytest.raises(ApiError, match="invalid-handle"):
-                b.client.close_body(b.caller, body)  # type: ignore[arg-type]
-
-    run(main)
 
 
-def test_a_read_that_is_given_up_loses_nothing() -> None:
-    async def main() -> None:
-        go = trio.Event()
+async def test_a_read_that_is_given_up_loses_nothing() -> None:
+    go = trio.Event()
 
-        async def slow(stream: trio.SocketStream, asked: Asked) -> None:
-            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n")
-            await go.wait()
-            await stream.send_all(b"abcdef")
+    async def slow(stream: trio.SocketStream, asked: Asked) -> None:
+        await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n")
+        await go.wait()
+        await stream.send_all(b"abcdef")
 
-        async with browser() as b:
-            web = await b.web(slow)
-            _, _, body = await b.head(web.url)
-            first = b.client.read_body(b.caller, body, 3)  # type: ignore[arg-type]
-            with pytest.raises(ApiError, match="busy"):
-                b.client.read_body(b.caller, body, 3)  # type: ignore[arg-type]
-            b.caller.futures.cancel(first)
-            second = b.client.read_body(b.caller, body, 3)  # type: ignore[arg-type]
-            go.set()
-            await b.caller.ready(second)
-            b.caller.futures.cancel(second)  # it had its bytes already
-            assert await b.read(body, 2) == b"ab"
-            assert await b.read(body) + await b.read(body) == b"cdef"
-
-    run(main)
+    async with browser() as b:
+        web = await b.web(slow)
+        _, _, body = await b.head(web.url)
+        first = b.client.read_body(b.caller, body, 3)  # type: ignore[arg-type]
+        with pytest.raises(ApiError, match="busy"):
+            b.client.read_body(b.caller, body, 3)  # type: ignore[arg-type]
+        b.caller.futures.cancel(first)
+        second = b.client.read_body(b.caller, body, 3)  # type: ignore[arg-type]
+        go.set()
+        await b.caller.ready(second)
+        b.caller.futures.cancel(second)  # it had its bytes already
+        assert await b.read(body, 2) == b"ab"
+        assert await b.read(body) + await b.read(body) == b"cdef"
 
 
-def test_limits_of_an_instance_and_of_a_user() -> None:
-    async def main() -> None:
-        async def silent(stream: trio.SocketStream, asked: Asked) -> None:
-            await stream.receive_some(1)
+async def test_limits_of_an_instance_and_of_a_user() -> None:
+    async def silent(stream: trio.SocketStream, asked: Asked) -> None:
+        await stream.receive_some(1)
 
-        def ask(caller: Caller, url: str) -> int:
-            return b.client.http_request(caller, "GET", url, [], b"", 0)  # type: ignore[arg-type]
+    def ask(caller: Caller, url: str) -> int:
+        return b.client.http_request(caller, "GET", url, [], b"", 0)  # type: ignore[arg-type]
 
-        async with browser(concurrent=2, user_concurrent=3, bodies=4, rate=0.001, burst=8) as b:
-            web, other = await b.web(silent), Caller()
+    async with browser(concurrent=2, user_concurrent=3, bodies=4, rate=0.001, burst=8) as b:
+        web, other = await b.web(silent), Caller()
+        ask(b.caller, web.url)
+        ask(b.caller, web.url)
+        with pytest.raises(ApiError, match="limit-exceeded: 2 requests are under way"):
             ask(b.caller, web.url)
-            ask(b.caller, web.url)
-            with pytest.raises(ApiError, match="limit-exceeded: 2 requests are under way"):
-                ask(b.caller, web.url)
+        ask(other, web.url)
+        with pytest.raises(ApiError, match="3 requests of this user"):
             ask(other, web.url)
-            with pytest.raises(ApiError, match="3 requests of this user"):
-                ask(other, web.url)
-            ask(Caller(user="somebody else"), web.url)
-            b.caller.futures.close()
-            other.futures.close()
-            good = await b.web()
-            for _ in range(4):
-                _, _, body = await b.head(good.url)
-                while await b.read(body):
-                    pass
-            with pytest.raises(ApiError, match="4 bodies are open"):
-                ask(b.caller, good.url)
-            for body in range(1, 5):
-                b.client.close_body(b.caller, body)  # type: ignore[arg-type]
-            for _ in range(2):
-                await b.fetch(good.url)
-            with pytest.raises(ApiError, match=r"more than 0\.001 requests per second"):
-                ask(b.caller, good.url)
-
-    run(main)
+        ask(Caller(user="somebody else"), web.url)
+        b.caller.futures.close()
+        other.futures.close()
+        good = await b.web()
+        for _ in range(4):
+            _, _, body = await b.head(good.url)
+            while await b.read(body):
+                pass
+        with pytest.raises(ApiError, match="4 bodies are open"):
+            ask(b.caller, good.url)
+        for body in range(1, 5):
+            b.client.close_body(b.caller, body)  # type: ignore[arg-type]
+        for _ in range(2):
+            await b.fetch(good.url)
+        with pytest.raises(ApiError, match=r"more than 0\.001 requests per second"):
+            ask(b.caller, good.url)
 
 
-def test_the_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
 
-    async def main() -> None:
-        async with browser() as b:
-            web = await b.web()
-            assert (await b.fetch(web.url)).status == 200
-
-    run(main)
+    async with browser() as b:
+        web = await b.web()
+        assert (await b.fetch(web.url)).status == 200
 
 
 def test_certificates_are_verified_for_the_name(
@@ -558,34 +493,28 @@ PIECES = st.sampled_from(
 
 @settings(max_examples=60)
 @given(answer=st.lists(PIECES | st.binary(max_size=20), max_size=8))
-def test_any_bytes_are_an_answer_or_an_error(answer: list[bytes]) -> None:
+async def test_any_bytes_are_an_answer_or_an_error(answer: list[bytes]) -> None:
     async def send(stream: trio.SocketStream, asked: Asked) -> None:
         for piece in answer:
             await stream.send_all(piece)
         await stream.aclose()
 
-    async def main() -> None:
-        async with browser() as b:
-            web, good = await b.web(send), await b.web()
-            try:
-                got = await b.fetch(web.url, timeout_ms=5000)
-            except ApiError as error:
-                assert error.code in ("remote-failed", "limit-exceeded")  # noqa: PT017
-            else:
-                assert 100 <= got.status < 600
-            assert (await b.fetch(good.url)).status == 200
-            await b.until_idle(web)
-
-    run(main)
+    async with browser() as b:
+        web, good = await b.web(send), await b.web()
+        try:
+            got = await b.fetch(web.url, timeout_ms=5000)
+        except ApiError as error:
+            assert error.code in ("remote-failed", "limit-exceeded")  # noqa: PT017
+        else:
+            assert 100 <= got.status < 600
+        assert (await b.fetch(good.url)).status == 200
+        await b.until_idle(web)
 
 
-def test_bodies_do_not_stay_in_memory_with_their_handles() -> None:
-    async def main() -> None:
-        async with browser(bodies=10_000) as b:
-            web = await b.web()
-            _, _, body = await b.head(web.url, method="POST", body=b"x" * 1000)
-            await b.rest(body)
-            exchange = b.client._shares[b.caller].bodies[body]  # type: ignore[index]
-            assert not exchange._request.body
-
-    run(main)
+async def test_bodies_do_not_stay_in_memory_with_their_handles() -> None:
+    async with browser(bodies=10_000) as b:
+        web = await b.web()
+        _, _, body = await b.head(web.url, method="POST", body=b"x" * 1000)
+        await b.rest(body)
+        exchange = b.client._shares[b.caller].bodies[body]  # type: ignore[index]
+        assert not exchange._request.body

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 import structlog
 import trio
 from support.instances import failure
-from support.mcp_servers import SERVER, Tools, http_server, run
+from support.mcp_servers import SERVER, Tools, http_server, running
 from support.web_servers import Asked, Caller, always, browser, reply
 
 from pie_control.errors import ApiError
@@ -29,109 +28,92 @@ SECRET = "dont-tell-anybody"
 COMMAND: dict[str, Any] = {"command": sys.executable, "args": [SERVER]}
 
 
-@asynccontextmanager
-async def registry(http: Any = None, **config: Any) -> AsyncIterator[Tools]:
+def registry(http: Any = None, **config: Any) -> AbstractAsyncContextManager[Tools]:
     """The control layer's MCP servers; loopback may be reached unless told otherwise."""
     http = {"allow": ("127.0.0.1:*",)} if http is None else http
-    servers = McpServers(McpConfig(**config), HttpConfig(**http))
-    with trio.fail_after(120):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(servers.run)
-            yield Tools(servers)
-            nursery.cancel_scope.cancel()
+    return running(McpServers(McpConfig(**config), HttpConfig(**http)))
 
 
 def register(t: Tools, name: str, user: str = "tester", **fields: Any) -> None:
     t.servers.registry.register(user, name, **fields)
 
 
-def test_a_server_is_its_users_alone(tmp_path: Path) -> None:
-    async def main() -> None:
-        with http_server() as (port, _):
-            async with registry() as t:
-                register(t, "mine", url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": SECRET})
-                assert (await t.call("add", server="mine", a=2, b=3))["structured"] == {"result": 5}
-                assert {tool["name"] for tool in await t.list("mine")} >= {"add", "weather"}
-                assert list(t.servers.registry.usable("tester")) == ["mine"]
-                assert t.servers.registry.describe("tester") == [
-                    {"name": "mine", "own": True, "at": f"http://127.0.0.1:{port}/mcp"}
-                ]
-                other = Tools(t.servers)
-                other.caller = Caller(user="other", id="else")
-                assert list(t.servers.registry.usable("other")) == []
-                assert t.servers.registry.describe("other") == []
-                with failure("not-found", "'mine' for other"):
-                    other.start("add", server="mine", a=1, b=1)
-                register(
-                    t, "mine", "other", url="http://127.0.0.1:1/mcp"
-                )  # another one, of that name
-                assert (await t.call("add", server="mine", a=1, b=1))["structured"] == {"result": 2}
-                assert (await other.failure("add", server="mine")).code == "remote-failed"
+async def test_a_server_is_its_users_alone(tmp_path: Path) -> None:
+    with http_server() as (port, _):
+        async with registry() as t:
+            register(t, "mine", url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": SECRET})
+            assert (await t.call("add", server="mine", a=2, b=3))["structured"] == {"result": 5}
+            assert {tool["name"] for tool in await t.list("mine")} >= {"add", "weather"}
+            assert list(t.servers.registry.usable("tester")) == ["mine"]
+            assert t.servers.registry.describe("tester") == [
+                {"name": "mine", "own": True, "at": f"http://127.0.0.1:{port}/mcp"}
+            ]
+            other = Tools(t.servers)
+            other.caller = Caller(user="other", id="else")
+            assert list(t.servers.registry.usable("other")) == []
+            assert t.servers.registry.describe("other") == []
+            with failure("not-found", "'mine' for other"):
+                other.start("add", server="mine", a=1, b=1)
+            register(t, "mine", "other", url="http://127.0.0.1:1/mcp")  # another one, of that name
+            assert (await t.call("add", server="mine", a=1, b=1))["structured"] == {"result": 2}
+            assert (await other.failure("add", server="mine")).code == "remote-failed"
 
-                begun = tmp_path / "begun"
-                waiting = t.start("wait", server="mine", seconds=60, begun=str(begun))
-                while not begun.exists():
-                    await trio.sleep(0.01)
+            begun = tmp_path / "begun"
+            waiting = t.start("wait", server="mine", seconds=60, begun=str(begun))
+            while not begun.exists():
+                await trio.sleep(0.01)
+            t.servers.registry.unregister("tester", "mine")
+            with failure("remote-failed", "it is registered no more"):
+                await t.caller.result(waiting)
+            with failure("not-found"):
+                t.start("add", server="mine")
+            with failure("not-found"):
                 t.servers.registry.unregister("tester", "mine")
-                with failure("remote-failed", "it is registered no more"):
-                    await t.caller.result(waiting)
-                with failure("not-found"):
-                    t.start("add", server="mine")
-                with failure("not-found"):
-                    t.servers.registry.unregister("tester", "mine")
-                assert list(t.servers.registry.usable("other")) == ["mine"]
-
-    run(main)
+            assert list(t.servers.registry.usable("other")) == ["mine"]
 
 
-def test_where_a_clients_server_may_be() -> None:
-    async def main() -> None:
-        url = "http://127.0.0.1:9/mcp"
-        async with registry({}) as t:
-            with failure("permission-denied", "--allow-http"):
-                register(t, "x", url=url)
-        async with registry({"allow": ("example.com",)}) as t:
-            for wrong in (url, "http://example.com:81/", "https://example.com.evil.org/"):
-                with failure("permission-denied", "not on this server's allow-list"):
-                    register(t, "x", url=wrong)
-        async with browser() as b, registry({"allow": ("*:*",)}) as t:
-            web = await b.web()
-            places = (
-                web.url,
-                f"http://localhost:{web.port}/",
-                "http://10.255.255.1/",
-                "http://[::1]/",
-            )
-            for i, place in enumerate(places):
-                register(t, f"x{i}", url=place)
-                error = await t.failure("add", server=f"x{i}")
-                assert error.code == "permission-denied", error
-                assert "not public" in error.message
-            assert web.accepted == 0
-        denied = {"allow": ("127.0.0.1:*",), "deny_networks": ("127.0.0.0/8",)}
-        async with browser() as b, registry(denied) as t:
-            web = await b.web()
-            register(t, "x", url=web.url)
-            assert (await t.failure("add", server="x")).code == "permission-denied"
-            assert web.accepted == 0
-
-    run(main)
+async def test_where_a_clients_server_may_be() -> None:
+    url = "http://127.0.0.1:9/mcp"
+    async with registry({}) as t:
+        with failure("permission-denied", "--allow-http"):
+            register(t, "x", url=url)
+    async with registry({"allow": ("example.com",)}) as t:
+        for wrong in (url, "http://example.com:81/", "https://example.com.evil.org/"):
+            with failure("permission-denied", "not on this server's allow-list"):
+                register(t, "x", url=wrong)
+    async with browser() as b, registry({"allow": ("*:*",)}) as t:
+        web = await b.web()
+        places = (
+            web.url,
+            f"http://localhost:{web.port}/",
+            "http://10.255.255.1/",
+            "http://[::1]/",
+        )
+        for i, place in enumerate(places):
+            register(t, f"x{i}", url=place)
+            error = await t.failure("add", server=f"x{i}")
+            assert error.code == "permission-denied", error
+            assert "not public" in error.message
+        assert web.accepted == 0
+    denied = {"allow": ("127.0.0.1:*",), "deny_networks": ("127.0.0.0/8",)}
+    async with browser() as b, registry(denied) as t:
+        web = await b.web()
+        register(t, "x", url=web.url)
+        assert (await t.failure("add", server="x")).code == "permission-denied"
+        assert web.accepted == 0
 
 
-def test_redirects_are_not_followed() -> None:
-    async def main() -> None:
-        async with browser() as b, registry({"allow": ("127.0.0.1:*",)}) as t:
-            inner = await b.web()
-            for status in (301, 307):
-                hop = await b.web(always(reply(status, b"", f"Location: {inner.url}/mcp")))
-                register(t, f"x{status}", url=hop.url)
-                assert (await t.failure("add", server=f"x{status}")).code == "remote-failed"
-            assert inner.accepted == 0
-
-    run(main)
+async def test_redirects_are_not_followed() -> None:
+    async with browser() as b, registry({"allow": ("127.0.0.1:*",)}) as t:
+        inner = await b.web()
+        for status in (301, 307):
+            hop = await b.web(always(reply(status, b"", f"Location: {inner.url}/mcp")))
+            register(t, f"x{status}", url=hop.url)
+            assert (await t.failure("add", server=f"x{status}")).code == "remote-failed"
+        assert inner.accepted == 0
 
 
-def test_secrets_are_in_no_log_and_no_error(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_secrets_are_in_no_log_and_no_error(capfd: pytest.CaptureFixture[str]) -> None:
     seen: list[Asked] = []
     answers = [
         reply(401, b"who are you?"),
@@ -143,7 +125,7 @@ def test_secrets_are_in_no_log_and_no_error(capfd: pytest.CaptureFixture[str]) -
         b"no HTTP " + SECRET.encode() + b"\r\n\r\n",
     ]
 
-    async def main() -> None:
+    with structlog.testing.capture_logs() as logs:
         async with browser() as b, registry(client_servers=9) as t:
             for i, data in enumerate(answers):
 
@@ -162,9 +144,6 @@ def test_secrets_are_in_no_log_and_no_error(capfd: pytest.CaptureFixture[str]) -
                 assert error.code == "remote-failed"
             shown = json.dumps(t.servers.registry.describe("tester"))
             assert SECRET not in shown
-
-    with structlog.testing.capture_logs() as logs:
-        run(main)
     assert logs, "there is something to look at"
     assert SECRET not in str(logs) + "".join(capfd.readouterr())
     assert seen[0].headers["authorization"] == f"Bearer {SECRET}"
@@ -196,49 +175,46 @@ def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:
     assert SECRET not in str(logs)
 
 
-def test_what_is_no_server_and_how_many_there_may_be() -> None:
+async def test_what_is_no_server_and_how_many_there_may_be() -> None:
     url = "http://127.0.0.1:9/mcp"
 
-    async def main() -> None:
-        theirs = {"theirs": {"url": url, "users": ["other"]}, "all": {"url": url}}
-        async with registry(servers=theirs, client_servers=2) as t:
-            for name, fields in (
-                ("a b", {"url": url}),
-                ("", {"url": url}),
-                ("x", {}),
-                ("x", {"url": url, "command": "x"}),
-                ("x", {"url": "ftp://127.0.0.1:9/"}),
-                ("x", {"url": "http://"}),
-                ("x", {"url": f"http://me:{SECRET}@127.0.0.1:9/"}),
-                ("x", {"url": url, "args": ["a"]}),
-                ("x", {"url": url, "headers": {"a b": "c"}}),
-                ("x", {"url": url, "headers": {"a": "b\r\nc: d"}}),
-                ("x", {"url": url, "headers": {"Host": "example.com"}}),
-            ):
-                with pytest.raises(ApiError) as caught:
-                    register(t, name, **fields)
-                assert caught.value.code == "invalid-argument"
-                assert SECRET not in str(caught.value)
-            with failure("limit-exceeded"):
-                register(t, "x", url=url, headers={"a": "b" * 100_000})
-            with failure("already-exists", "the operator"):
-                register(t, "all", url=url)
-            with failure("permission-denied", "the operator's"):
-                t.servers.registry.unregister("tester", "all")
-            register(t, "theirs", url=url)  # of that name there is none for this user
-            with failure("already-exists", "by you"):
-                register(t, "theirs", url=url)
-            register(t, "x", url=url)
-            with failure("limit-exceeded", "client_servers"):
-                register(t, "y", url=url)
-            register(t, "y", "third", url=url)
-            t.servers.registry.unregister("tester", "x")
+    theirs = {"theirs": {"url": url, "users": ["other"]}, "all": {"url": url}}
+    async with registry(servers=theirs, client_servers=2) as t:
+        for name, fields in (
+            ("a b", {"url": url}),
+            ("", {"url": url}),
+            ("x", {}),
+            ("x", {"url": url, "command": "x"}),
+            ("x", {"url": "ftp://127.0.0.1:9/"}),
+            ("x", {"url": "http://"}),
+            ("x", {"url": f"http://me:{SECRET}@127.0.0.1:9/"}),
+            ("x", {"url": url, "args": ["a"]}),
+            ("x", {"url": url, "headers": {"a b": "c"}}),
+            ("x", {"url": url, "headers": {"a": "b\r\nc: d"}}),
+            ("x", {"url": url, "headers": {"Host": "example.com"}}),
+        ):
+            with pytest.raises(ApiError) as caught:
+                register(t, name, **fields)
+            assert caught.value.code == "invalid-argument"
+            assert SECRET not in str(caught.value)
+        with failure("limit-exceeded"):
+            register(t, "x", url=url, headers={"a": "b" * 100_000})
+        with failure("already-exists", "the operator"):
+            register(t, "all", url=url)
+        with failure("permission-denied", "the operator's"):
+            t.servers.registry.unregister("tester", "all")
+        register(t, "theirs", url=url)  # of that name there is none for this user
+        with failure("already-exists", "by you"):
+            register(t, "theirs", url=url)
+        register(t, "x", url=url)
+        with failure("limit-exceeded", "client_servers"):
             register(t, "y", url=url)
-        async with registry(client_servers=0) as t:
-            with failure("permission-denied", "client_servers"):
-                register(t, "x", url=url)
-
-    trio.run(main)
+        register(t, "y", "third", url=url)
+        t.servers.registry.unregister("tester", "x")
+        register(t, "y", url=url)
+    async with registry(client_servers=0) as t:
+        with failure("permission-denied", "client_servers"):
+            register(t, "x", url=url)
 
 
 def test_what_clients_say_in_requests() -> None:
@@ -248,16 +224,13 @@ def test_what_clients_say_in_requests() -> None:
     assert read("register-mcp", {"name": "x"}, RegisterMcp).headers == {}
 
 
-def test_commands_are_the_operators_unless_he_allows_them() -> None:
-    async def main() -> None:
-        async with registry() as t:
-            with failure("permission-denied", "client_commands"):
-                register(t, "x", **COMMAND)
-        async with registry({}, client_commands=True) as t:
-            register(t, "x", **COMMAND, env={"TOKEN": "${HOME}"})
-            assert t.servers.registry.describe("tester")[0]["at"] == sys.executable
-            answer = await t.call("environment", server="x", name="TOKEN")
-            assert answer["structured"] == {"result": "${HOME}"}
-            t.servers.registry.unregister("tester", "x")
-
-    run(main)
+async def test_commands_are_the_operators_unless_he_allows_them() -> None:
+    async with registry() as t:
+        with failure("permission-denied", "client_commands"):
+            register(t, "x", **COMMAND)
+    async with registry({}, client_commands=True) as t:
+        register(t, "x", **COMMAND, env={"TOKEN": "${HOME}"})
+        assert t.servers.registry.describe("tester")[0]["at"] == sys.executable
+        answer = await t.call("environment", server="x", name="TOKEN")
+        assert answer["structured"] == {"result": "${HOME}"}
+        t.servers.registry.unregister("tester", "x")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from support.mcp_servers import (
     Tools,
     children,
     http_server,
-    run,
+    running,
     start_http,
     tools,
 )
@@ -51,98 +52,82 @@ async def check_everyday(t: Tools, server: str) -> None:
         assert json.loads(await t.caller.result(handle))["content"][0]["text"] == "waited"
 
 
-def test_stdio() -> None:
-    async def main() -> None:
-        async with tools(test=STDIO) as t:
-            assert not children(), "started when it is needed"
-            await check_everyday(t, "test")
-            assert len(children()) == 1
-            with trio.fail_after(10):
-                while t.servers.calls:
-                    await trio.sleep(0.01)
-
-    run(main)
+async def test_stdio() -> None:
+    async with tools(test=STDIO) as t:
+        assert not children(), "started when it is needed"
+        await check_everyday(t, "test")
+        assert len(children()) == 1
+        with trio.fail_after(10):
+            while t.servers.calls:
+                await trio.sleep(0.01)
 
 
 @pytest.mark.slow
-def test_streamable_http_and_a_server_that_comes_back() -> None:
+async def test_streamable_http_and_a_server_that_comes_back() -> None:
     with http_server() as (port, process):
-
-        async def main() -> None:
-            async with tools(test={"url": f"http://127.0.0.1:{port}/mcp"}) as t:
-                await check_everyday(t, "test")
-                assert (await t.failure("large", size=5 << 20)).code == "remote-failed"
-                process.kill()
-                process.wait()
-                error = await t.failure("add", a=1, b=1)
-                assert error.code == "remote-failed"
-                again = await trio.to_thread.run_sync(start_http, port)
-                try:
-                    assert (await t.call("add", a=1, b=1))["structured"] == {"result": 2}
-                finally:
-                    again.kill()
-                    again.wait()
-
-        run(main)
+        async with tools(test={"url": f"http://127.0.0.1:{port}/mcp"}) as t:
+            await check_everyday(t, "test")
+            assert (await t.failure("large", size=5 << 20)).code == "remote-failed"
+            process.kill()
+            process.wait()
+            error = await t.failure("add", a=1, b=1)
+            assert error.code == "remote-failed"
+            again = await trio.to_thread.run_sync(start_http, port)
+            try:
+                assert (await t.call("add", a=1, b=1))["structured"] == {"result": 2}
+            finally:
+                again.kill()
+                again.wait()
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with tools(test=STDIO) as t:
-            first = (await t.call("pid"))["structured"]["result"]
-            begun = tmp_path / "begun"
-            waiting = t.start("wait", seconds=60, begun=str(begun))
-            with trio.fail_after(30):  # calls made together reach the server in any order
-                while not begun.exists():
-                    await trio.sleep(0.01)
-            error = await t.failure("die")
-            assert error.code == "remote-failed"
-            assert "test is gone: its process has ended with status 3" in error.message
-            with pytest.raises(ApiError, match="remote-failed"):
-                await t.caller.result(waiting)
-            assert (await t.call("pid"))["structured"]["result"] != first
-            for _ in range(3):
-                assert (await t.failure("die")).code == "remote-failed"
-            assert (await t.call("add", a=1, b=1))["structured"] == {"result": 2}
-
-    run(main)
+async def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
+    async with tools(test=STDIO) as t:
+        first = (await t.call("pid"))["structured"]["result"]
+        begun = tmp_path / "begun"
+        waiting = t.start("wait", seconds=60, begun=str(begun))
+        with trio.fail_after(30):  # calls made together reach the server in any order
+            while not begun.exists():
+                await trio.sleep(0.01)
+        error = await t.failure("die")
+        assert error.code == "remote-failed"
+        assert "test is gone: its process has ended with status 3" in error.message
+        with pytest.raises(ApiError, match="remote-failed"):
+            await t.caller.result(waiting)
+        assert (await t.call("pid"))["structured"]["result"] != first
+        for _ in range(3):
+            assert (await t.failure("die")).code == "remote-failed"
+        assert (await t.call("add", a=1, b=1))["structured"] == {"result": 2}
 
 
-def test_why_a_server_takes_no_input_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_why_a_server_takes_no_input_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pie_control.mcp.stdio.GRACE_SECONDS", 0.5)
 
-    async def main() -> None:
-        async with tools(test={"command": sys.executable, "args": [PLAIN]}) as t:
-            # What it has started keeps its output open, so that its end does not show there. The
-            # SDK asks for the tool's schema after its answer, before or after the end.
-            error = await t.failure("leave", count=3)
-            assert "test is gone: its process has ended with status 3" in error.message
-            await t.call("image")
-            error = await t.failure("deafen")
-            assert "test is gone: it takes no input any more" in error.message
-
-    run(main)
+    async with tools(test={"command": sys.executable, "args": [PLAIN]}) as t:
+        # What it has started keeps its output open, so that its end does not show there. The
+        # SDK asks for the tool's schema after its answer, before or after the end.
+        error = await t.failure("leave", count=3)
+        assert "test is gone: its process has ended with status 3" in error.message
+        await t.call("image")
+        error = await t.failure("deafen")
+        assert "test is gone: it takes no input any more" in error.message
 
 
 @pytest.mark.slow
-def test_calls_time_out_and_are_cancelled(tmp_path: Path) -> None:
-    async def main() -> None:
-        quick, slow = {**STDIO, "call_seconds": 3.0}, STDIO
-        async with tools(quick=quick, test=slow) as t:
-            await t.call("pid", server="quick")
-            marks = [tmp_path / "late", tmp_path / "given up"]
-            error = await t.failure("wait", server="quick", seconds=60, mark=str(marks[0]))
-            assert error.code == "timed-out"
-            handle = t.start("wait", seconds=60, mark=str(marks[1]))
-            await t.call("pid")
-            t.caller.futures.cancel(handle)
-            with trio.fail_after(20):
-                while not all(mark.exists() for mark in marks[1:]):
-                    await trio.sleep(0.05)
-            assert (await t.call("add", a=1, b=1))["structured"] == {"result": 2}
-
-    run(main)
+async def test_calls_time_out_and_are_cancelled(tmp_path: Path) -> None:
+    quick, slow = {**STDIO, "call_seconds": 3.0}, STDIO
+    async with tools(quick=quick, test=slow) as t:
+        await t.call("pid", server="quick")
+        marks = [tmp_path / "late", tmp_path / "given up"]
+        error = await t.failure("wait", server="quick", seconds=60, mark=str(marks[0]))
+        assert error.code == "timed-out"
+        handle = t.start("wait", seconds=60, mark=str(marks[1]))
+        await t.call("pid")
+        t.caller.futures.cancel(handle)
+        with trio.fail_after(20):
+            while not all(mark.exists() for mark in marks[1:]):
+                await trio.sleep(0.05)
+        assert (await t.call("add", a=1, b=1))["structured"] == {"result": 2}
 
 
 FLOOD = "import os\nwhile True: os.write(1, b'x' * 65536)"
@@ -150,47 +135,41 @@ SILENT = "import time\ntime.sleep(600)"
 
 
 @pytest.mark.slow
-def test_a_server_that_hangs_or_floods_is_ended_and_others_go_on() -> None:
-    async def main() -> None:
-        rough = {**STDIO, "call_seconds": 3.0}
-        python: Any = {"command": sys.executable}  # without the SDK, which takes long to import
-        flood = {**python, "args": ["-S", "-c", FLOOD, SERVER]}
-        silent = {**python, "args": ["-S", "-c", SILENT, SERVER], "start_seconds": 2.0}
-        async with tools(rough=rough, flood=flood, silent=silent, test=STDIO) as t:
-            first = await t.call("pid", server="rough")
-            assert (await t.failure("hang", server="rough")).code == "timed-out"
-            assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
-            # It is started again, after a pause if need be.
-            second = await t.patiently("pid", server="rough")
-            assert second != first
-            error = await t.failure("add", server="flood")
-            assert error.code == "remote-failed"
-            assert "a line of more than 67108864 bytes" in error.message
-            error = await t.failure("add", server="silent")
-            assert error.code == "remote-failed"
-            assert "did not start within 2 s" in error.message
-            assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
-
-    run(main)
+async def test_a_server_that_hangs_or_floods_is_ended_and_others_go_on() -> None:
+    rough = {**STDIO, "call_seconds": 3.0}
+    python: Any = {"command": sys.executable}  # without the SDK, which takes long to import
+    flood = {**python, "args": ["-S", "-c", FLOOD, SERVER]}
+    silent = {**python, "args": ["-S", "-c", SILENT, SERVER], "start_seconds": 2.0}
+    async with tools(rough=rough, flood=flood, silent=silent, test=STDIO) as t:
+        first = await t.call("pid", server="rough")
+        assert (await t.failure("hang", server="rough")).code == "timed-out"
+        assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
+        # It is started again, after a pause if need be.
+        second = await t.patiently("pid", server="rough")
+        assert second != first
+        error = await t.failure("add", server="flood")
+        assert error.code == "remote-failed"
+        assert "a line of more than 67108864 bytes" in error.message
+        error = await t.failure("add", server="silent")
+        assert error.code == "remote-failed"
+        assert "did not start within 2 s" in error.message
+        assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
 
 
-def test_servers_that_cannot_start() -> None:
-    async def main() -> None:
-        wrong = {
-            "absent": {"command": "/no/such/command"},
-            "leaves": {"command": sys.executable, "args": ["-c", "print('hello')"]},
-            "closed": {"url": "http://127.0.0.1:1/mcp"},
-        }
-        async with tools(**wrong) as t:
-            error = await t.failure("x", server="absent")
-            assert error.code == "remote-failed"
-            assert "/no/such/command" in error.message
-            for name in ("leaves", "closed"):
-                assert (await t.failure("x", server=name)).code == "remote-failed"
-            errors = [await t.failure("x", server="absent") for _ in range(4)]
-            assert "keeps failing" in errors[-1].message
-
-    run(main)
+async def test_servers_that_cannot_start() -> None:
+    wrong = {
+        "absent": {"command": "/no/such/command"},
+        "leaves": {"command": sys.executable, "args": ["-c", "print('hello')"]},
+        "closed": {"url": "http://127.0.0.1:1/mcp"},
+    }
+    async with tools(**wrong) as t:
+        error = await t.failure("x", server="absent")
+        assert error.code == "remote-failed"
+        assert "/no/such/command" in error.message
+        for name in ("leaves", "closed"):
+            assert (await t.failure("x", server=name)).code == "remote-failed"
+        errors = [await t.failure("x", server="absent") for _ in range(4)]
+        assert "keeps failing" in errors[-1].message
 
 
 GARBLED = """
@@ -203,7 +182,7 @@ for line in sys.stdin:
 
 
 @pytest.mark.slow
-def test_answers_that_make_no_sense_are_errors() -> None:
+async def test_answers_that_make_no_sense_are_errors() -> None:
     answers = (
         "null",
         "[]",
@@ -222,101 +201,87 @@ def test_answers_that_make_no_sense_are_errors() -> None:
         "\udcff",
     )
 
-    async def main() -> None:
-        garbled = {
-            f"s{i}": {
-                "command": sys.executable,
-                "args": ["-S", "-c", GARBLED, answer],
-                "start_seconds": 3.0,
-                "call_seconds": 2.0,
-            }
-            for i, answer in enumerate(answers)
+    garbled = {
+        f"s{i}": {
+            "command": sys.executable,
+            "args": ["-S", "-c", GARBLED, answer],
+            "start_seconds": 3.0,
+            "call_seconds": 2.0,
         }
-        async with tools(test=STDIO, **garbled) as t:
-            errors: dict[str, ApiError] = {}
+        for i, answer in enumerate(answers)
+    }
+    async with tools(test=STDIO, **garbled) as t:
+        errors: dict[str, ApiError] = {}
 
-            async def ask(name: str) -> None:
-                errors[name] = await t.failure("x", server=name)
+        async def ask(name: str) -> None:
+            errors[name] = await t.failure("x", server=name)
 
-            async with trio.open_nursery() as nursery:
-                for name in garbled:
-                    nursery.start_soon(ask, name)
-                assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
-            for name, error in errors.items():
-                assert error.code == "remote-failed", (name, str(error))
-
-    run(main)
-
-
-def test_what_is_no_message_does_not_matter() -> None:
-    async def main() -> None:
-        async with tools(test={**STDIO, "args": [SERVER, "noise"]}) as t:
+        async with trio.open_nursery() as nursery:
+            for name in garbled:
+                nursery.start_soon(ask, name)
             assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
-
-    run(main)
-
-
-def test_a_server_of_the_older_protocol_without_the_sdk() -> None:
-    async def main() -> None:
-        async with tools(test={"command": sys.executable, "args": [PLAIN]}) as t:
-            assert [tool["name"] for tool in await t.list()] == ["image", "ask", "chatter"]
-            answer = await t.call("image")
-            assert answer["content"] == [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]
-            answer = await t.call("ask")
-            assert "not supported" in answer["content"][0]["text"]
-            assert (await t.call("chatter", count=2000))["content"][0]["text"] == "done"
-            assert (await t.call("nothing"))["is_error"]
-
-    run(main)
+        for name, error in errors.items():
+            assert error.code == "remote-failed", (name, str(error))
 
 
-def test_a_list_of_tools_without_an_end() -> None:
-    async def main() -> None:
-        endless = {"command": sys.executable, "args": [PLAIN, "endless"]}
-        async with tools(test=endless, small={**endless, "message_bytes": 1000}) as t:
-            with pytest.raises(ApiError, match=r"limit-exceeded: .* more than 100 pages"):
-                await t.list()
-            with pytest.raises(ApiError, match=r"limit-exceeded: .* more than 1000 bytes"):
-                await t.list("small")
-
-    run(main)
+async def test_what_is_no_message_does_not_matter() -> None:
+    async with tools(test={**STDIO, "args": [SERVER, "noise"]}) as t:
+        assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
 
 
-def test_who_may_use_what_and_what_are_arguments() -> None:
-    async def main() -> None:
-        async with tools(mine={**STDIO, "users": ["tester"]}, theirs={**STDIO, "users": []}) as t:
-            assert list(t.servers.registry.usable("tester")) == ["mine"]
-            assert list(t.servers.registry.usable("somebody")) == []
-            for server in ("theirs", "unknown"):
-                with pytest.raises(ApiError, match=f"not-found: no MCP server '{server}'.*mine"):
-                    t.start("add", server=server)
-            for text in (
-                "",
-                "[]",
-                "1",
-                '{"a": NaN}',
-                '{"a":' * 10_000,
-                "{",
-                '{"a": ' + "9" * 9999,
-                '{"a": 1e999}',
-                r'{"a": "\ud800"}',
-                r'{"\udfff": 1}',
-                '{"a": ' + "[" * 100 + "]" * 100 + "}",
-            ):
-                with pytest.raises(ApiError, match="invalid-argument"):
-                    t.servers.mcp_call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
-            for text in (" " * (3 << 20), '{"a": [' + "[]," * 20_000 + "1]}"):
-                with pytest.raises(ApiError, match="limit-exceeded"):
-                    t.servers.mcp_call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
-            with pytest.raises(ApiError, match="not-found: no tool has a name of over 256"):
-                t.servers.mcp_call_tool(t.caller, "mine", "x" * 257, "{}")  # type: ignore[arg-type]
+async def test_a_server_of_the_older_protocol_without_the_sdk() -> None:
+    async with tools(test={"command": sys.executable, "args": [PLAIN]}) as t:
+        assert [tool["name"] for tool in await t.list()] == ["image", "ask", "chatter"]
+        answer = await t.call("image")
+        assert answer["content"] == [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]
+        answer = await t.call("ask")
+        assert "not supported" in answer["content"][0]["text"]
+        assert (await t.call("chatter", count=2000))["content"][0]["text"] == "done"
+        assert (await t.call("nothing"))["is_error"]
 
-    run(main)
+
+async def test_a_list_of_tools_without_an_end() -> None:
+    endless = {"command": sys.executable, "args": [PLAIN, "endless"]}
+    async with tools(test=endless, small={**endless, "message_bytes": 1000}) as t:
+        with pytest.raises(ApiError, match=r"limit-exceeded: .* more than 100 pages"):
+            await t.list()
+        with pytest.raises(ApiError, match=r"limit-exceeded: .* more than 1000 bytes"):
+            await t.list("small")
+
+
+async def test_who_may_use_what_and_what_are_arguments() -> None:
+    async with tools(mine={**STDIO, "users": ["tester"]}, theirs={**STDIO, "users": []}) as t:
+        assert list(t.servers.registry.usable("tester")) == ["mine"]
+        assert list(t.servers.registry.usable("somebody")) == []
+        for server in ("theirs", "unknown"):
+            with pytest.raises(ApiError, match=f"not-found: no MCP server '{server}'.*mine"):
+                t.start("add", server=server)
+        for text in (
+            "",
+            "[]",
+            "1",
+            '{"a": NaN}',
+            '{"a":' * 10_000,
+            "{",
+            '{"a": ' + "9" * 9999,
+            '{"a": 1e999}',
+            r'{"a": "\ud800"}',
+            r'{"\udfff": 1}',
+            '{"a": ' + "[" * 100 + "]" * 100 + "}",
+        ):
+            with pytest.raises(ApiError, match="invalid-argument"):
+                t.servers.mcp_call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
+        for text in (" " * (3 << 20), '{"a": [' + "[]," * 20_000 + "1]}"):
+            with pytest.raises(ApiError, match="limit-exceeded"):
+                t.servers.mcp_call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
+        with pytest.raises(ApiError, match="not-found: no tool has a name of over 256"):
+            t.servers.mcp_call_tool(t.caller, "mine", "x" * 257, "{}")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("over_http", [False, True])
-def test_arguments_that_cannot_be_written_harm_no_other_call(over_http: bool) -> None:
-    async def main(server: dict[str, Any]) -> None:
+async def test_arguments_that_cannot_be_written_harm_no_other_call(over_http: bool) -> None:
+    with http_server() if over_http else nullcontext((0, None)) as (port, _):
+        server = {"url": f"http://127.0.0.1:{port}/mcp"} if over_http else STDIO
         async with tools(test=server) as t:
             other = Tools(t.servers)
             other.caller.id = "other"
@@ -335,53 +300,39 @@ def test_arguments_that_cannot_be_written_harm_no_other_call(over_http: bool) ->
             assert connection.failure is None
             assert t.servers.registry.find("tester", "test")._connection is connection
 
-    if over_http:
-        with http_server() as (port, _):
-            run(lambda: main({"url": f"http://127.0.0.1:{port}/mcp"}))
-    else:
-        run(lambda: main(STDIO))
+
+async def test_limits() -> None:
+    registry = McpConfig(servers={"test": STDIO}, concurrent=2, user_concurrent=3)
+    servers = McpServers(registry)
+    async with running(servers) as t:
+        other = Tools(servers)
+        other.caller.id = "other"
+        for _ in range(2):
+            t.start("wait", seconds=60)
+        with pytest.raises(ApiError, match="limit-exceeded: 2 calls"):
+            t.start("pid")
+        other.start("wait", seconds=60)
+        with pytest.raises(ApiError, match="limit-exceeded: 3 calls of this user"):
+            other.start("pid")
+        t.caller.futures.close()  # the instance has ended
+        with trio.fail_after(30):
+            while servers.calls > 1:
+                await trio.sleep(0.01)
+        first = (await t.call("pid"))["structured"]
+        for size in ((3 << 20) // 2, 3 << 20, 9 << 20):
+            error = await t.failure("large", size=size)
+            assert error.code == "limit-exceeded", size
+        assert (await t.call("pid"))["structured"] == first, "nobody else is harmed"
 
 
-def test_limits() -> None:
-    async def main() -> None:
-        registry = McpConfig(servers={"test": STDIO}, concurrent=2, user_concurrent=3)
-        servers = McpServers(registry)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(servers.run)
-            t, other = Tools(servers), Tools(servers)
-            other.caller.id = "other"
-            for _ in range(2):
-                t.start("wait", seconds=60)
-            with pytest.raises(ApiError, match="limit-exceeded: 2 calls"):
-                t.start("pid")
-            other.start("wait", seconds=60)
-            with pytest.raises(ApiError, match="limit-exceeded: 3 calls of this user"):
-                other.start("pid")
-            t.caller.futures.close()  # the instance has ended
-            with trio.fail_after(30):
-                while servers.calls > 1:
-                    await trio.sleep(0.01)
-            first = (await t.call("pid"))["structured"]
-            for size in ((3 << 20) // 2, 3 << 20, 9 << 20):
-                error = await t.failure("large", size=size)
-                assert error.code == "limit-exceeded", size
-            assert (await t.call("pid"))["structured"] == first, "nobody else is harmed"
-            nursery.cancel_scope.cancel()
-
-    run(main)
-
-
-def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_SECRET", "open sesame")
     monkeypatch.setenv("NOT_FOR_SERVERS", "hidden")
 
-    async def main() -> None:
-        async with tools(test={**STDIO, "env": {"TOKEN": "is ${A_SECRET}"}}) as t:
-            for name, value in (("TOKEN", "is open sesame"), ("NOT_FOR_SERVERS", "nothing")):
-                answer = await t.call("environment", name=name)
-                assert answer["structured"] == {"result": value}
-
-    run(main)
+    async with tools(test={**STDIO, "env": {"TOKEN": "is ${A_SECRET}"}}) as t:
+        for name, value in (("TOKEN", "is open sesame"), ("NOT_FOR_SERVERS", "nothing")):
+            answer = await t.call("environment", name=name)
+            assert answer["structured"] == {"result": value}
     missing = {"test": {"url": "http://x/", "headers": {"Authorization": "${NO_SUCH_THING}"}}}
     with pytest.raises(MissingVariable, match=r"mcp\.servers\.test\.headers\.Authorization"):
         McpServers(McpConfig(servers=missing))  # type: ignore[arg-type]
@@ -404,44 +355,38 @@ def test_a_configuration_that_is_none(wrong: dict[str, Any]) -> None:
         McpConfig(servers={"x y": STDIO})
 
 
-def test_lines_of_any_pieces() -> None:
+async def test_lines_of_any_pieces() -> None:
     data = b"one\n\ntwo two\n  \n" + b"x" * 30 + b"\nthree\n" + b"y" * 11 + b"\nrest"
     whole = [b"one", b"two two", b"three"]
 
-    async def main() -> None:
-        for size in (1, 2, 3, 7, 12, 100):
-            reader, writer = os.pipe()
-            os.set_blocking(writer, True)
-            found = []
-            async with trio.open_nursery() as nursery:
+    for size in (1, 2, 3, 7, 12, 100):
+        reader, writer = os.pipe()
+        os.set_blocking(writer, True)
+        found = []
+        async with trio.open_nursery() as nursery:
 
-                async def write(fd: int = writer, size: int = size) -> None:
-                    async with trio.lowlevel.FdStream(fd) as out:
-                        for at in range(0, len(data), size):
-                            await out.send_all(data[at : at + size])
-                            await trio.lowlevel.checkpoint()
+            async def write(fd: int = writer, size: int = size) -> None:
+                async with trio.lowlevel.FdStream(fd) as out:
+                    for at in range(0, len(data), size):
+                        await out.send_all(data[at : at + size])
+                        await trio.lowlevel.checkpoint()
 
-                nursery.start_soon(write)
-                async with trio.lowlevel.FdStream(reader) as stream:
-                    async for line in lines(stream, 10):
-                        found.append(line)
-            assert [line for line, complete in found if complete] == whole
-            assert [line for line, complete in found if not complete] == [b"x" * 10, b"y" * 10]
-
-    trio.run(main)
+            nursery.start_soon(write)
+            async with trio.lowlevel.FdStream(reader) as stream:
+                async for line in lines(stream, 10):
+                    found.append(line)
+        assert [line for line, complete in found if complete] == whole
+        assert [line for line, complete in found if not complete] == [b"x" * 10, b"y" * 10]
 
 
-def test_a_line_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pie_control.mcp.stdio.SKIPPED_BYTES", 5000)
 
-    async def main() -> None:
-        reader, writer = os.pipe()
-        os.write(writer, b"x" * 10_000)
-        os.close(writer)
-        async with trio.lowlevel.FdStream(reader) as stream:
-            pieces = lines(stream, 50)
-            assert await anext(pieces) == (b"x" * 50, False)
-            with pytest.raises(LineTooLong):
-                await anext(pieces)
-
-    trio.run(main)
+    reader, writer = os.pipe()
+    os.write(writer, b"x" * 10_000)
+    os.close(writer)
+    async with trio.lowlevel.FdStream(reader) as stream:
+        pieces = lines(stream, 50)
+        assert await anext(pieces) == (b"x" * 50, False)
+        with pytest.raises(LineTooLong):
+            await anext(pieces)

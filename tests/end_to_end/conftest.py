@@ -10,6 +10,8 @@ import pytest
 from support.checkpoints import make_llama
 from support.servers import Server
 
+from pie_py.client.sync import Client
+
 GUESTS = Path(__file__).parent / "guests"
 WAITING = 3 << 20  # bytes that an instance may have on their way to or from the store
 
@@ -40,3 +42,10 @@ def server(checkpoint: Path) -> Iterator[Server]:
 def guests() -> Path:
     """The folder of the Python inferlets that these tests launch."""
     return GUESTS
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    """A client of it."""
+    with server.client() as connected:
+        yield connected

@@ -47,12 +47,6 @@ def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield running
 
 
-@pytest.fixture
-def client(server: Server) -> Iterator[Client]:
-    with server.client() as connected:
-        yield connected
-
-
 def launch(client: Client, guests: Path, language: str, tokens: list[int], *moves: str) -> Any:
     """An instance that moves a context of these tokens about; "go" generates five more."""
     program = rust_component("memory_guests") if language == "rust" else guests / "memory.py"

@@ -135,29 +135,6 @@ def test_any_json_object(run: Any, language: str) -> None:
     assert told == [[True, True], [True, True], [True, False], *[[False, False]] * 3]
 
 
-def test_wrong_use_is_an_error_of_that_call(run: Any) -> None:
-    wrong = [["regex", "("], ["json-schema", "{"], ["lark", "start: x"], ["yacc", ""]]
-    wrong.append(["regex", "a" * (1 << 19)])
-    texts = run("errors", wrong=wrong)
-    codes = [text.split(":")[0] if isinstance(text, str) else text for text in texts]
-    assert codes == [
-        *["invalid-argument"] * 4,
-        "limit-exceeded",
-        "invalid-handle",  # released
-        "invalid-handle",
-        "invalid-argument",  # a special token
-        "invalid-argument",  # too many
-        "invalid-argument",  # nothing to take back
-        "unknown-model",
-        "busy",
-        "busy",
-        "busy",
-        False,
-        "invalid-handle",
-        "limit-exceeded",
-    ]
-
-
 def test_the_example(server: Server) -> None:
     source = Path(__file__).parents[2] / "examples" / "structured_output.py"
     with server.client() as client:

@@ -18,33 +18,30 @@ def run(client: Client, name: str, *args: str) -> str:
     return client.launch(client.upload(EXAMPLES / f"{name}.py"), args).result()
 
 
-def test_work_queue(server: Server) -> None:
-    with server.client() as client:
-        program = client.upload(EXAMPLES / "work_queue.py")
-        workers = [client.launch(program, ["work"]) for _ in range(2)]
-        for worker in workers:
-            assert worker.receive() == "waiting for work\n"
-        adder = client.launch(program, ["add", "12"])
-        lines = [adder.receive() for _ in range(12)]
-        squares = {int(str(line).partition(" = ")[2]) for line in lines}
-        assert squares == {n * n for n in range(12)}
-        assert adder.result() == "2 workers went home\n"
-        assert [worker.result() for worker in workers] == ["go home", "go home"]
+def test_work_queue(client: Client) -> None:
+    program = client.upload(EXAMPLES / "work_queue.py")
+    workers = [client.launch(program, ["work"]) for _ in range(2)]
+    for worker in workers:
+        assert worker.receive() == "waiting for work\n"
+    adder = client.launch(program, ["add", "12"])
+    lines = [adder.receive() for _ in range(12)]
+    squares = {int(str(line).partition(" = ")[2]) for line in lines}
+    assert squares == {n * n for n in range(12)}
+    assert adder.result() == "2 workers went home\n"
+    assert [worker.result() for worker in workers] == ["go home", "go home"]
 
 
-def test_notes(server: Server) -> None:
-    with server.client() as client:
-        assert run(client, "notes", "buy", "milk") == "1. buy milk"
-        assert run(client, "notes", "call Ada") == "1. buy milk\n2. call Ada"
-        assert run(client, "notes") == "1. buy milk\n2. call Ada"
+def test_notes(client: Client) -> None:
+    assert run(client, "notes", "buy", "milk") == "1. buy milk"
+    assert run(client, "notes", "call Ada") == "1. buy milk\n2. call Ada"
+    assert run(client, "notes") == "1. buy milk\n2. call Ada"
 
 
-def test_children(server: Server) -> None:
-    with server.client() as client:
-        client.upload(EXAMPLES / "hello.py")
-        assert run(client, "children", "hello", "Ada", "Alan") == "Hello, Ada!\nHello, Alan!"
-        failed = run(client, "children", "no-such-program", "x")
-        assert failed.startswith("failed: no program is called 'no-such-program'")
+def test_children(client: Client) -> None:
+    client.upload(EXAMPLES / "hello.py")
+    assert run(client, "children", "hello", "Ada", "Alan") == "Hello, Ada!\nHello, Alan!"
+    failed = run(client, "children", "no-such-program", "x")
+    assert failed.startswith("failed: no program is called 'no-such-program'")
 
 
 def test_chat(server: Server) -> None:

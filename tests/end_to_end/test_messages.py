@@ -6,13 +6,14 @@ from pathlib import Path
 
 from support.servers import Server
 
+from pie_py.client.sync import Client
 
-def test_a_receive_that_is_given_up_leaves_its_message(server: Server, guests: Path) -> None:
-    with server.client() as client:
-        instance = client.launch(client.upload(guests / "give_up.py"))
-        for message in ("one", "two"):
-            instance.send(message)
-        assert instance.result() == "one two"
+
+def test_a_receive_that_is_given_up_leaves_its_message(client: Client, guests: Path) -> None:
+    instance = client.launch(client.upload(guests / "give_up.py"))
+    for message in ("one", "two"):
+        instance.send(message)
+    assert instance.result() == "one two"
 
 
 def test_attaching_again_goes_on_where_the_last_reader_left(server: Server, guests: Path) -> None:

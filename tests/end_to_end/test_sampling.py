@@ -145,36 +145,3 @@ def test_penalties_keep_tokens_apart(server: Server, guests: Path) -> None:
     strong = {**job, "sampler": {"temperature": 0, "presence_penalty": 1000}}
     [answer] = run_all(server, guests, "generate", [strong])
     assert len(set(answer["tokens"])) == 60
-
-
-def test_wrong_parameters_and_nothing_to_choose(
-    server: Server, checkpoint: Path, guests: Path
-) -> None:
-    wrong = {
-        '{"temperature": NaN}': "temperature",
-        '{"temperature": Infinity}': "temperature",
-        '{"temperature": -1}': "temperature",
-        '{"top_p": 1.5}': "top_p",
-        '{"top_k": -1}': "top_k",
-        '{"top_k": 1.5}': "top_k",
-        '{"min_p": "a"}': "min_p",
-        '{"seed": 18446744073709551616}': "seed",
-        '{"seed": -1}': "seed",
-        '{"logprobs": 257}': "logprobs",
-        '{"presence_penalty": 1}': "all else is a device program",
-        '{"logit_bias": {"5": 1}}': "all else is a device program",
-        '{"temprature": 1}': "temprature",
-        "[]": "object",
-        "{": "JSON",
-    }
-    fine = ["", "{}", '{"top_k": 2147483647, "top_p": 0}']
-    [answer] = run_all(server, guests, "errors", [{"parameters": [*wrong, *fine]}])
-    for text, word in zip(answer, wrong.values(), strict=False):
-        assert text.startswith("invalid-argument: sampler parameters"), text
-        assert word in text
-    assert answer[len(wrong) : -5] == ["accepted"] * len(fine)
-    whys = ("the device program chose token -1", "every token is ruled out")
-    for why, (sampled, dependant) in zip(whys, (answer[-5:-3], answer[-3:-1]), strict=True):
-        assert sampled.startswith(f"invalid-argument: {why}")
-        assert dependant.startswith("failed-dependency: the sampler's last sample failed")
-    assert answer[-1] == reference.greedy(checkpoint, [5, 6, 7], 3)

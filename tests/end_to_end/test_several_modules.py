@@ -46,40 +46,38 @@ def run(client: Client, program: str, *args: str) -> str:
     return client.launch(program, args).result()
 
 
-def test_a_folder_is_uploaded_and_launched(server: Server, folder: Path) -> None:
-    with server.client() as client:
-        digest = client.upload(folder)
-        assert client.upload(folder / "main.py", name="other") == digest
-        for name in (digest, "doubler", "other"):
-            assert run(client, name, "a", "b") == "aa-bb"
-        for _ in range(2):  # compiled, then as it was kept
-            failed = client.launch("doubler", [])
-            with pytest.raises(Exception, match="no words") as error:
-                failed.result()
-            assert 'File "doubler/main.py", line 6, in main' in str(error.value)
-            assert 'File "doubler/helper.py", line 5, in fail' in str(error.value)
-            assert "raise ValueError('no words')" in str(error.value)
-        (folder / "parts" / "marks.py").write_text("BETWEEN = '+'\n")
-        changed = client.upload(folder)
-        assert changed != digest
-        assert (run(client, "doubler", "a", "b"), run(client, digest, "a", "b")) == (
-            "aa+bb",
-            "aa-bb",
-        )
+def test_a_folder_is_uploaded_and_launched(client: Client, folder: Path) -> None:
+    digest = client.upload(folder)
+    assert client.upload(folder / "main.py", name="other") == digest
+    for name in (digest, "doubler", "other"):
+        assert run(client, name, "a", "b") == "aa-bb"
+    for _ in range(2):  # compiled, then as it was kept
+        failed = client.launch("doubler", [])
+        with pytest.raises(Exception, match="no words") as error:
+            failed.result()
+        assert 'File "doubler/main.py", line 6, in main' in str(error.value)
+        assert 'File "doubler/helper.py", line 5, in fail' in str(error.value)
+        assert "raise ValueError('no words')" in str(error.value)
+    (folder / "parts" / "marks.py").write_text("BETWEEN = '+'\n")
+    changed = client.upload(folder)
+    assert changed != digest
+    assert (run(client, "doubler", "a", "b"), run(client, digest, "a", "b")) == (
+        "aa+bb",
+        "aa-bb",
+    )
 
 
-def test_a_folder_that_is_no_program(server: Server, folder: Path, tmp_path: Path) -> None:
-    with server.client() as client:
-        (folder / "helper.py").write_text("x = 1\ndef f(:\n")
-        with pytest.raises(RpcError, match=r"doubler/helper\.py, line 2: .*\n    def f\(:"):
-            client.upload(folder)
-        (folder / "helper.py").unlink()
-        (tmp_path / "elsewhere.py").write_text("")
-        (folder / "helper.py").symlink_to(tmp_path / "elsewhere.py")
-        with pytest.raises(BadProgram, match=r"helper\.py is a link to .*elsewhere\.py"):
-            client.upload(folder)
-        with pytest.raises(BadProgram, match=r"has no main\.py"):
-            client.upload(folder / "parts")
+def test_a_folder_that_is_no_program(client: Client, folder: Path, tmp_path: Path) -> None:
+    (folder / "helper.py").write_text("x = 1\ndef f(:\n")
+    with pytest.raises(RpcError, match=r"doubler/helper\.py, line 2: .*\n    def f\(:"):
+        client.upload(folder)
+    (folder / "helper.py").unlink()
+    (tmp_path / "elsewhere.py").write_text("")
+    (folder / "helper.py").symlink_to(tmp_path / "elsewhere.py")
+    with pytest.raises(BadProgram, match=r"helper\.py is a link to .*elsewhere\.py"):
+        client.upload(folder)
+    with pytest.raises(BadProgram, match=r"has no main\.py"):
+        client.upload(folder / "parts")
 
 
 @pytest.mark.slow

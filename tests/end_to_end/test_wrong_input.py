@@ -86,9 +86,6 @@ def test_what_is_no_inferlet(client: Client, data: bytes | str, told: str) -> No
         ("allocate", "memory"),
         ("spin", "limit-exceeded: .*CPU"),
         ("flood", "limit-exceeded: .*CPU"),
-        ("too-many-pages", "out-of-resources"),
-        ("stale-handle", "invalid-handle"),
-        ("full-page", "page-full"),
         ("panic", "trap: "),
     ],
 )

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import openai
 import pytest
 from support.gateways import Gateway
@@ -53,6 +54,12 @@ def gateway(server: Server) -> Iterator[Gateway]:
         Gateway(server, Path(name), **names) as gateway,
     ):
         yield gateway
+
+
+@pytest.fixture(scope="module")
+def http(gateway: Gateway) -> Iterator[httpx2.Client]:
+    with gateway.http() as http:
+        yield http
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 from support.gateways import Gateway
@@ -133,28 +134,27 @@ def test_offsets_index_the_text(client: openai.OpenAI, prompt: Any) -> None:
     assert all(len(each) == 1 for each in told.top_logprobs[1:])
 
 
-def test_tokens_of_a_text_and_back(gateway: Gateway) -> None:
-    with gateway.http() as http:
+def test_tokens_of_a_text_and_back(http: httpx2.Client) -> None:
 
-        def ask(path: str, **body: Any) -> Any:
-            return http.post(path, json={"model": MODEL, **body}).json()
+    def ask(path: str, **body: Any) -> Any:
+        return http.post(path, json={"model": MODEL, **body}).json()
 
-        told = ask("/tokenize", prompt="Once upon a time", return_token_strs=True)
-        assert told["count"] == len(told["tokens"]) > 1
-        plain = ask("/tokenize", prompt="Once upon a time", add_special_tokens=False)["tokens"]
-        assert told["tokens"] == [0, *plain]
-        assert "".join(told["token_strs"][1:]) == "Once upon a time"
-        assert ask("/detokenize", tokens=plain) == {"prompt": "Once upon a time"}
-        assert ask("/tokenize", prompt="", add_special_tokens=False)["tokens"] == []
-        info = http.get("/tokenizer_info", params={"model": MODEL}).json()
-        begin, end = info["bos_token"], info["eos_token"]
-        for text, token in ((begin, 0), (end, 1)):
-            assert ask("/tokenize", prompt=text, add_special_tokens=False)["tokens"] == [token]
-        hi = [{"role": "user", "content": "Hi"}]
-        chat = ask("/tokenize", messages=hi)["tokens"]
-        assert len(ask("/tokenize", messages=hi, add_generation_prompt=False)["tokens"]) < len(chat)
-        assert ask("/tokenize")["error"]["param"] == "prompt"
-        assert ask("/detokenize", tokens=[10**6])["error"]["param"] == "tokens"
+    told = ask("/tokenize", prompt="Once upon a time", return_token_strs=True)
+    assert told["count"] == len(told["tokens"]) > 1
+    plain = ask("/tokenize", prompt="Once upon a time", add_special_tokens=False)["tokens"]
+    assert told["tokens"] == [0, *plain]
+    assert "".join(told["token_strs"][1:]) == "Once upon a time"
+    assert ask("/detokenize", tokens=plain) == {"prompt": "Once upon a time"}
+    assert ask("/tokenize", prompt="", add_special_tokens=False)["tokens"] == []
+    info = http.get("/tokenizer_info", params={"model": MODEL}).json()
+    begin, end = info["bos_token"], info["eos_token"]
+    for text, token in ((begin, 0), (end, 1)):
+        assert ask("/tokenize", prompt=text, add_special_tokens=False)["tokens"] == [token]
+    hi = [{"role": "user", "content": "Hi"}]
+    chat = ask("/tokenize", messages=hi)["tokens"]
+    assert len(ask("/tokenize", messages=hi, add_generation_prompt=False)["tokens"]) < len(chat)
+    assert ask("/tokenize")["error"]["param"] == "prompt"
+    assert ask("/detokenize", tokens=[10**6])["error"]["param"] == "tokens"
 
 
 def test_a_missing_model_is_named_where_there_are_several(gateway: Gateway) -> None:

@@ -50,12 +50,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         yield gateway
 
 
-@pytest.fixture(scope="module")
-def http(gateway: Gateway) -> Iterator[httpx2.Client]:
-    with gateway.http() as http:
-        yield http
-
-
 def states(text: Any) -> Any:
     """What `transformers` makes of a text, `[tokens, hidden]`."""
     torch.set_num_threads(1)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from support.gateways import Gateway
 from support.servers import Server
@@ -109,16 +110,15 @@ def image(url: str) -> dict[str, Any]:
     return {**HI, "messages": [{"role": "user", "content": [part]}]}
 
 
-def test_images_are_refused_by_a_model_that_reads_text(gateway: Gateway) -> None:
-    with gateway.http() as http:
-        fetched = http.post(CHAT, json=image("https://example.org/a.png"))
-        assert (fetched.status_code, fetched.json()["error"]["param"]) == (400, "messages[0]")
-        small = image("data:image/png;base64,aGk=")
-        small["messages"][0]["content"][0]["image_url"]["detail"] = "low"
-        assert http.post(CHAT, json=small).json()["error"]["param"] == "messages[0].detail"
-        for data in ("aGk=", "aGk=\u00e9", "?"):
-            given = http.post(CHAT, json=image(f"data:image/png;base64,{data}"))
-            assert given.status_code == 400, given.text
+def test_images_are_refused_by_a_model_that_reads_text(http: httpx2.Client) -> None:
+    fetched = http.post(CHAT, json=image("https://example.org/a.png"))
+    assert (fetched.status_code, fetched.json()["error"]["param"]) == (400, "messages[0]")
+    small = image("data:image/png;base64,aGk=")
+    small["messages"][0]["content"][0]["image_url"]["detail"] = "low"
+    assert http.post(CHAT, json=small).json()["error"]["param"] == "messages[0].detail"
+    for data in ("aGk=", "aGk=\u00e9", "?"):
+        given = http.post(CHAT, json=image(f"data:image/png;base64,{data}"))
+        assert given.status_code == 400, given.text
 
 
 @pytest.mark.parametrize("arguments", ["[" * 100_000, r'{"a": "\ud800"}', "{"])
@@ -134,27 +134,25 @@ def test_arguments_of_calls_that_nobody_can_read_are_refused(
     assert "the arguments of f are no JSON" in answer.json()["error"]["message"]
 
 
-def test_bodies(gateway: Gateway) -> None:
-    with gateway.http() as http:
-        assert http.post(CHAT, content=b"{").status_code == 400
-        assert http.post(CHAT, content=b"[" * 100_000).status_code == 400
-        for latin in (b'"\xff"', b'{"\xff": ""}', b'{"model": "\xff"}', b'{"audio": "\xff"}'):
-            assert http.post(CHAT, content=latin).status_code == 400
-        missing = http.post(CHAT, json={"model": "pie-tiny"}).json()["error"]
-        assert (missing["param"], missing["code"]) == ("messages", "missing_parameter")
-        wrong = http.get("/v1/nothing")
-        assert (wrong.status_code, wrong.json()["error"]["type"]) == (404, "not_found_error")
-        assert http.delete(CHAT).status_code == 405
+def test_bodies(http: httpx2.Client) -> None:
+    assert http.post(CHAT, content=b"{").status_code == 400
+    assert http.post(CHAT, content=b"[" * 100_000).status_code == 400
+    for latin in (b'"\xff"', b'{"\xff": ""}', b'{"model": "\xff"}', b'{"audio": "\xff"}'):
+        assert http.post(CHAT, content=latin).status_code == 400
+    missing = http.post(CHAT, json={"model": "pie-tiny"}).json()["error"]
+    assert (missing["param"], missing["code"]) == ("messages", "missing_parameter")
+    wrong = http.get("/v1/nothing")
+    assert (wrong.status_code, wrong.json()["error"]["type"]) == (404, "not_found_error")
+    assert http.delete(CHAT).status_code == 405
 
 
-def test_ids_of_requests(gateway: Gateway) -> None:
-    with gateway.http() as http:
-        answer = http.post(CHAT, json=HI, headers={"x-request-id": "mine"})
-        assert answer.headers["x-request-id"] == "mine"
-        assert answer.json()["id"] == "chatcmpl-mine"
-        assert http.get("/health").headers["x-request-id"] != ""
-        assert http.get("/ready").json() == {"status": "ready"}
-        assert set(http.get("/version").json()) == {"version", "contract"}
+def test_ids_of_requests(http: httpx2.Client) -> None:
+    answer = http.post(CHAT, json=HI, headers={"x-request-id": "mine"})
+    assert answer.headers["x-request-id"] == "mine"
+    assert answer.json()["id"] == "chatcmpl-mine"
+    assert http.get("/health").headers["x-request-id"] != ""
+    assert http.get("/ready").json() == {"status": "ready"}
+    assert set(http.get("/version").json()) == {"version", "contract"}
 
 
 def alive(server: Server) -> int:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
-from support.gateways import Gateway
 
 ASK = [{"role": "user", "content": "How is the weather in Argon?"}]
 CITY = {"type": "object", "properties": {"city": {"enum": ["Pargos", "Argon"]}}}
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
-
-
-@pytest.fixture(scope="module")
-def http(gateway: Gateway) -> Iterator[httpx2.Client]:
-    with gateway.http() as http:
-        yield http
 
 
 def post(http: httpx2.Client, path: str, **body: Any) -> list[dict[str, Any]]:

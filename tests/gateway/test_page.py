@@ -156,16 +156,15 @@ def program_tokens(http: httpx2.Client) -> dict[str, float]:
     return {kind: float(value) for kind, value in found}
 
 
-def test_the_library_runs_without_an_upload(gateway: Gateway) -> None:
-    with gateway.http() as http:
-        names = {each["name"] for each in http.get("/v1/library").json()["data"]}
-        assert {"best_of_n", "tree_of_thought"} <= names
-        assert "http_answer" not in names, "a component, for the gateway"
-        asked = {"args": ["--pie-options"]}
-        told = http.post("/v1/inferlets/best_of_n", json=asked).json()["result"]
-        assert "--answers" in {each["option"] for each in told["options"]}
-        missing = http.post("/v1/inferlets/no_such_one", json=asked)
-        assert missing.status_code == 404
+def test_the_library_runs_without_an_upload(http: httpx2.Client) -> None:
+    names = {each["name"] for each in http.get("/v1/library").json()["data"]}
+    assert {"best_of_n", "tree_of_thought"} <= names
+    assert "http_answer" not in names, "a component, for the gateway"
+    asked = {"args": ["--pie-options"]}
+    told = http.post("/v1/inferlets/best_of_n", json=asked).json()["result"]
+    assert "--answers" in {each["option"] for each in told["options"]}
+    missing = http.post("/v1/inferlets/no_such_one", json=asked)
+    assert missing.status_code == 404
 
 
 def test_percentiles() -> None:

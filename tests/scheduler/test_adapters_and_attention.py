@@ -22,8 +22,7 @@ def asked(guest: Guest, name: str | None) -> int:
     return guest.dist(out[0])
 
 
-def test_adapters_and_none_run_in_one_batch() -> None:
-    server = Server()
+def test_adapters_and_none_run_in_one_batch(server: Server) -> None:
     guests = [Guest(server) for _ in range(3)]
     futures = [asked(guest, name) for guest, name in zip(guests, ("y", None, "x"), strict=True)]
     server.drain()
@@ -52,8 +51,7 @@ def test_names_and_traits() -> None:
         plain.observe([], [])
 
 
-def test_an_adapter_in_use_stays() -> None:
-    server = Server()
+def test_an_adapter_in_use_stays(server: Server) -> None:
     guest, other = Guest(server), Guest(server)
     adapters = server.service.adapters
     for each in (guest, other):
@@ -70,9 +68,7 @@ def test_an_adapter_in_use_stays() -> None:
     assert adapters.names == ["y"]
 
 
-def test_a_refused_forward_uses_nothing() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_a_refused_forward_uses_nothing(server: Server, guest: Guest) -> None:
     with refused("invalid-argument"):
         guest.forward_with("x", [], [])
     server.service.adapters.remove("x")
@@ -100,8 +96,7 @@ def test_slots_are_reserved_and_given_again() -> None:
         adapters.reserve("more")
 
 
-def test_attention_comes_with_the_forward() -> None:
-    server = Server()
+def test_attention_comes_with_the_forward(server: Server) -> None:
     guest, quiet = Guest(server), Guest(server)
     pages = guest.filled(11)
     embeds = guest.embeds(3)
@@ -119,9 +114,7 @@ def test_attention_comes_with_the_forward() -> None:
         guest.take_attention(futures[0])
 
 
-def test_attention_through_an_adapter() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_attention_through_an_adapter(server: Server, guest: Guest) -> None:
     pages, embeds = guest.pages(1), guest.embeds(2)
     guest.embed([1, 2], 0, embeds)
     future = guest.observe([], embeds, pages, adapter="y")
@@ -159,9 +152,7 @@ def test_what_cannot_be_observed_changes_nothing() -> None:
     assert DETAILS == ("total", "layers", "heads")
 
 
-def test_a_failed_forward_fails_its_attention() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_a_failed_forward_fails_its_attention(server: Server, guest: Guest) -> None:
     embed = guest.embeds(1)
     guest.embed([1], 0, embed)
     server.drain()

@@ -16,9 +16,7 @@ from pie_py.config.limits import Quota
 from pie_py.wire.plan import NextDist
 
 
-def test_a_step_is_one_plan() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_a_step_is_one_plan(server: Server, guest: Guest) -> None:
     pages, embeds, out = guest.pages(2), guest.embeds(9), guest.embeds(1)
     guest.embed(list(range(9)), 0, embeds)
     guest.forward(pages, embeds, pages, out)
@@ -50,9 +48,9 @@ def test_queues_are_joined_across_instances() -> None:
     assert all(answer == answers[0] for answer in answers)
 
 
-def test_commands_of_a_queue_are_joined_unless_one_depends_on_another() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_commands_of_a_queue_are_joined_unless_one_depends_on_another(
+    server: Server, guest: Guest
+) -> None:
     embeds, pages = guest.embeds(4), guest.pages(2)
     first = embeds[0]
     guest.embed([1], 0, [first, 1])
@@ -112,8 +110,7 @@ def test_long_embeds_are_split_to_the_batch_limit() -> None:
     assert guest.instance.queued_commands == 0
 
 
-def test_one_forward_batch_a_plan() -> None:
-    server = Server()
+def test_one_forward_batch_a_plan(server: Server) -> None:
     guests = [Guest(server) for _ in range(3)]
     for guest in guests:
         guest.filled(20)
@@ -123,9 +120,7 @@ def test_one_forward_batch_a_plan() -> None:
     assert [kind for kind, _, _ in server.worker.sizes].count("forward") == 3
 
 
-def test_synchronize_waits_for_what_was_queued_before() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_synchronize_waits_for_what_was_queued_before(server: Server, guest: Guest) -> None:
     done = guest.sync()
     assert guest.ready(done)
     runtime.take(guest.instance, done)
@@ -142,9 +137,9 @@ def test_synchronize_waits_for_what_was_queued_before() -> None:
     runtime.cancel(guest.instance, late)
 
 
-def test_cancelled_marks_and_distributions_leave_nothing_behind() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_cancelled_marks_and_distributions_leave_nothing_behind(
+    server: Server, guest: Guest
+) -> None:
     embed = guest.embeds(1)
     guest.embed([1], 0, embed)
     for _ in range(10):
@@ -183,8 +178,7 @@ def test_freed_pages_return_once_the_commands_that_name_them_are_sent() -> None:
     assert server.service.embeds.free == server.facts.embeds
 
 
-def test_queues_of_an_instance_wait_for_what_another_writes() -> None:
-    server = Server()
+def test_queues_of_an_instance_wait_for_what_another_writes(server: Server) -> None:
     writer = Guest(server)
     pages, embeds = writer.pages(1), writer.embeds(2)
     reader = Guest(server, writer.instance)
@@ -209,8 +203,9 @@ def test_queues_of_an_instance_wait_for_what_another_writes() -> None:
     )
 
 
-def test_queues_of_an_instance_do_not_overwrite_what_another_has_yet_to_read() -> None:
-    server = Server()
+def test_queues_of_an_instance_do_not_overwrite_what_another_has_yet_to_read(
+    server: Server,
+) -> None:
     reader = Guest(server)
     writer = Guest(server, reader.instance)
     embeds = reader.embeds(2)
@@ -223,8 +218,7 @@ def test_queues_of_an_instance_do_not_overwrite_what_another_has_yet_to_read() -
     assert reader.take(future) == distribution(embedded(1), 3, 1000)
 
 
-def test_a_second_queue_waits_for_what_was_queued_before_it_was_opened() -> None:
-    server = Server()
+def test_a_second_queue_waits_for_what_was_queued_before_it_was_opened(server: Server) -> None:
     first = Guest(server)
     embeds = first.embeds(2)
     first.embed([1, 1], 0, embeds)
@@ -236,8 +230,7 @@ def test_a_second_queue_waits_for_what_was_queued_before_it_was_opened() -> None
     assert second.take(future) == distribution(value, 3, 1000)
 
 
-def test_a_failed_batch_fails_what_depends_on_it_and_no_more() -> None:
-    server = Server()
+def test_a_failed_batch_fails_what_depends_on_it_and_no_more(server: Server) -> None:
     hit, spared = Guest(server), Guest(server)
     embed, other = hit.embeds(2), spared.embeds(1)
     hit.embed([1, 2], 0, embed)
@@ -264,9 +257,7 @@ def test_a_failed_batch_fails_what_depends_on_it_and_no_more() -> None:
     assert hit.instance.queued_commands == 0
 
 
-def test_commands_after_a_failure_fail_until_a_synchronize() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_commands_after_a_failure_fail_until_a_synchronize(server: Server, guest: Guest) -> None:
     embed = guest.embeds(2)
     server.worker.fail_kinds = {"embed_text"}
     guest.embed([1, 2], 0, embed)
@@ -290,9 +281,7 @@ def test_commands_after_a_failure_fail_until_a_synchronize() -> None:
     assert len(guest.take(good)) == 3
 
 
-def test_a_failed_distribution_fails_its_future_alone() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_a_failed_distribution_fails_its_future_alone(server: Server, guest: Guest) -> None:
     embed = guest.embeds(1)
     guest.embed([1], 0, embed)
     server.worker.fail_kinds = {"next_dist"}
@@ -306,9 +295,7 @@ def test_a_failed_distribution_fails_its_future_alone() -> None:
     assert len(guest.take(good)) == 3
 
 
-def test_a_lost_worker_fails_everything() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_a_lost_worker_fails_everything(server: Server, guest: Guest) -> None:
     embed = guest.embeds(1)
     guest.embed([1], 0, embed)
     flying = guest.dist(embed[0])
@@ -328,8 +315,7 @@ def test_a_lost_worker_fails_everything() -> None:
     assert not server.send()
 
 
-def test_a_killed_instance_frees_all_at_once_and_disturbs_nobody() -> None:
-    server = Server()
+def test_a_killed_instance_frees_all_at_once_and_disturbs_nobody(server: Server) -> None:
     victim, other = Guest(server), Guest(server)
     victim.filled(20)
     server.send()

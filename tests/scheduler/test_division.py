@@ -22,8 +22,12 @@ from pie_py.config.scheduling import SchedulerConfig
 FACTS: dict[str, Any] = {"kv_pages": 64, "embeds": 400, "max_batch_tokens": 100}
 
 
-def test_a_prompt_runs_in_parts_beside_steps_of_others() -> None:
-    server = Server(prompt_tokens=16, **FACTS)
+@pytest.fixture
+def server() -> Server:
+    return Server(prompt_tokens=16, **FACTS)
+
+
+def test_a_prompt_runs_in_parts_beside_steps_of_others(server: Server) -> None:
     decoder, other = Decoder(server), Decoder(server)
     prompt = Prompt(Guest(server), list(range(50)))
     for _ in range(4):
@@ -38,8 +42,7 @@ def test_a_prompt_runs_in_parts_beside_steps_of_others() -> None:
     assert (stats["parts"], stats["commands"]["forward"]) == (3, 12)
 
 
-def test_without_steps_of_others_a_prompt_runs_at_once() -> None:
-    server = Server(prompt_tokens=16, **FACTS)
+def test_without_steps_of_others_a_prompt_runs_at_once(server: Server) -> None:
     first, second = Prompt(Guest(server), list(range(50))), Prompt(Guest(server), [1] * 40)
     server.drain()
     assert forwards(server) == [(2, 90)]
@@ -59,8 +62,7 @@ def test_prompts_get_on_whatever_number_of_steps_there_is() -> None:
     assert prompt.is_right()
 
 
-def test_prompts_are_served_in_their_order_and_by_priority() -> None:
-    server = Server(prompt_tokens=16, **FACTS)
+def test_prompts_are_served_in_their_order_and_by_priority(server: Server) -> None:
     decoder = Decoder(server)
     prompts = [Prompt(Guest(server), list(range(20))) for _ in range(3)]
     last = prompts[2].guest
@@ -118,8 +120,7 @@ def test_what_cannot_be_cut_runs_whole_as_soon_as_it_is_the_oldest(how: str) -> 
 
 
 @pytest.mark.parametrize("how", WHOLE)
-def test_what_cannot_be_cut_may_not_be_long(how: str) -> None:
-    server = Server(prompt_tokens=16, **FACTS)
+def test_what_cannot_be_cut_may_not_be_long(server: Server, how: str) -> None:
     guest = Guest(server)
     with pytest.raises(ApiError, match=r"limit-exceeded: 17 inputs .* only run at once, 16 at"):
         run_whole(guest, how, 17)
@@ -212,8 +213,7 @@ def test_whatever_a_mask_shows_the_values_are_the_same(data: st.DataObject) -> N
     assert masked(server, before, rows, outputs) == expected(before, rows, outputs)
 
 
-def test_an_observed_forward_is_cut_before_the_inputs_that_are_observed() -> None:
-    server = Server(prompt_tokens=16, **FACTS)
+def test_an_observed_forward_is_cut_before_the_inputs_that_are_observed(server: Server) -> None:
     decoder, guest = Decoder(server), Guest(server)
     embeds, pages = guest.embeds(50), guest.pages(7)
     guest.embed(list(range(50)), 0, embeds)
@@ -226,9 +226,8 @@ def test_an_observed_forward_is_cut_before_the_inputs_that_are_observed() -> Non
 
 
 @pytest.mark.parametrize("own", [50, 49, 0])
-def test_a_forward_with_all_its_outputs_is_cut_too(own: int) -> None:
+def test_a_forward_with_all_its_outputs_is_cut_too(server: Server, own: int) -> None:
     """Steps that never end do not keep it waiting."""
-    server = Server(prompt_tokens=16, **FACTS)
     decoder, guest = Decoder(server), Guest(server)
     tokens = list(range(50))
     embeds, pages = guest.embeds(50), guest.pages(7)
@@ -246,8 +245,7 @@ def test_a_forward_with_all_its_outputs_is_cut_too(own: int) -> None:
         assert guest.take(future) == distribution(value_after(tokens[:end]), 3, 1000)
 
 
-def test_what_comes_after_a_prompt_waits_for_all_of_it_in_other_queues_too() -> None:
-    server = Server(prompt_tokens=16, **FACTS)
+def test_what_comes_after_a_prompt_waits_for_all_of_it_in_other_queues_too(server: Server) -> None:
     decoder, guest = Decoder(server), Guest(server)
     beside = Guest(server, guest.instance)
     prompt = Prompt(guest, list(range(50)), before=3)
@@ -271,8 +269,7 @@ def test_what_comes_after_a_prompt_waits_for_all_of_it_in_other_queues_too() -> 
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_who_dies_between_two_parts_leaves_nothing(ahead: bool) -> None:
-    server = Server(prompt_tokens=16, **FACTS)
+def test_who_dies_between_two_parts_leaves_nothing(server: Server, ahead: bool) -> None:
     decoder, guest = Decoder(server), Guest(server)
     Prompt(guest, list(range(50)))
     decoder.step()
@@ -297,8 +294,7 @@ def test_who_dies_between_two_parts_leaves_nothing(ahead: bool) -> None:
 
 
 @pytest.mark.parametrize("part", [0, 1, 2])
-def test_a_part_that_fails_fails_the_forward(part: int) -> None:
-    server = Server(prompt_tokens=16, **FACTS)
+def test_a_part_that_fails_fails_the_forward(server: Server, part: int) -> None:
     decoder, guest = Decoder(server), Guest(server)
     prompt = Prompt(guest, list(range(40)))
     for number in range(3):
@@ -316,8 +312,7 @@ def test_a_part_that_fails_fails_the_forward(part: int) -> None:
     assert again.is_right()
 
 
-def test_parts_do_not_count_against_the_limit_of_commands() -> None:
-    server = Server(prompt_tokens=16, **FACTS)
+def test_parts_do_not_count_against_the_limit_of_commands(server: Server) -> None:
     decoder, guest = Decoder(server), Guest(server, queued_commands=3)
     prompt = Prompt(guest, list(range(40)))  # three commands
     decoder.step()
@@ -375,8 +370,9 @@ def test_whatever_is_cut_the_values_are_the_same(
     assert server.scheduler.stats()["queued"] == 0
 
 
-def test_a_forward_may_begin_in_a_page_that_holds_something_among_its_inputs() -> None:
-    server = Server(prompt_tokens=16, **FACTS)
+def test_a_forward_may_begin_in_a_page_that_holds_something_among_its_inputs(
+    server: Server,
+) -> None:
     decoder = Decoder(server)
     prompt = Prompt(Guest(server), list(range(45)), before=11)
     sizes = len(forwards(server))

@@ -92,10 +92,8 @@ def test_every_future_is_answered(
             assert len(text.take_dist(guest.instance, future)[0]) == 3
 
 
-def test_a_future_that_is_given_up_has_reported_nothing() -> None:
+def test_a_future_that_is_given_up_has_reported_nothing(server: Server, guest: Guest) -> None:
     """The failure is the next `synchronize`'s then, though the future has had it already."""
-    server = Server()
-    guest = Guest(server)
     pages, embeds = guest.filled(8), guest.embeds(1)
     guest.embed([1], 0, embeds)
     server.drain()

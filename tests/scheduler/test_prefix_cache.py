@@ -34,6 +34,11 @@ FACTS: dict[str, Any] = {"page_size": PAGE, "embeds": 64, "kv_pages": 24, "max_b
 ADAPTERS = ["", "x", "y"]
 
 
+@pytest.fixture
+def server() -> Server:
+    return Server(**FACTS)
+
+
 def values(tokens: list[int], adapter: str = "") -> list[int]:
     """What the slots of a text hold."""
     inputs = [(embedded(token), place) for place, token in enumerate(tokens)]
@@ -170,8 +175,7 @@ def settle(guest: Guest) -> None:
 TOKENS = list(range(10, 23))  # three pages and one token
 
 
-def test_what_one_instance_computed_another_of_its_user_finds() -> None:
-    server = Server(**FACTS)
+def test_what_one_instance_computed_another_of_its_user_finds(server: Server) -> None:
     ann, heir, ben = Guest(server), Guest(server), Guest(server, server.launch("ben"))
     text = Text(ann)
     assert text.match(TOKENS) == 0
@@ -209,9 +213,7 @@ def test_the_operator_may_do_without() -> None:
     assert found(text.guest, TOKENS) == 0
 
 
-def test_what_went_through_an_adapter_is_found_with_it_only() -> None:
-    server = Server(**FACTS)
-    guest = Guest(server)
+def test_what_went_through_an_adapter_is_found_with_it_only(server: Server, guest: Guest) -> None:
     for adapter in "", "x":
         text = Text(guest, adapter)
         text.match(TOKENS)
@@ -241,8 +243,7 @@ def test_what_went_through_an_adapter_is_found_with_it_only() -> None:
     assert found(late, TOKENS) == 12
 
 
-def test_who_asks_while_the_first_computes_waits_for_it() -> None:
-    server = Server(**FACTS)
+def test_who_asks_while_the_first_computes_waits_for_it(server: Server) -> None:
     first, *others = [Guest(server) for _ in range(6)]
     text = Text(first)
     assert text.match(TOKENS) == 0
@@ -267,8 +268,7 @@ def test_who_asks_while_the_first_computes_waits_for_it() -> None:
 
 
 @pytest.mark.parametrize("end", ["kill", "fail"])
-def test_who_waits_for_what_never_comes_computes_it(end: str) -> None:
-    server = Server(**FACTS)
+def test_who_waits_for_what_never_comes_computes_it(server: Server, end: str) -> None:
     first, second, third = Guest(server), Guest(server), Guest(server)
     text = Text(first)
     text.match(TOKENS)
@@ -292,8 +292,7 @@ def test_who_waits_for_what_never_comes_computes_it(end: str) -> None:
     check_tree(server)
 
 
-def test_what_has_been_sent_when_its_instance_ends_is_kept() -> None:
-    server = Server(**FACTS)
+def test_what_has_been_sent_when_its_instance_ends_is_kept(server: Server) -> None:
     first, second = Guest(server), Guest(server)
     text = Text(first)
     text.match(TOKENS)
@@ -309,9 +308,9 @@ def test_what_has_been_sent_when_its_instance_ends_is_kept() -> None:
     check_tree(server)
 
 
-def test_generated_tokens_enter_also_those_that_were_not_known_when_they_were_queued() -> None:
-    server = Server(**FACTS)
-    guest = Guest(server)
+def test_generated_tokens_enter_also_those_that_were_not_known_when_they_were_queued(
+    server: Server, guest: Guest
+) -> None:
     text = Text(guest)
     text.match(TOKENS)
     text.run(TOKENS[:-1], insert=False)
@@ -333,9 +332,9 @@ def test_generated_tokens_enter_also_those_that_were_not_known_when_they_were_qu
     assert found(guest, tokens) == 16
 
 
-def test_a_fork_goes_on_from_what_it_shares_and_what_it_has_copied() -> None:
-    server = Server(**FACTS)
-    guest = Guest(server)
+def test_a_fork_goes_on_from_what_it_shares_and_what_it_has_copied(
+    server: Server, guest: Guest
+) -> None:
     text = Text(guest)
     text.match(TOKENS)
     text.run(TOKENS[:10], insert=False)
@@ -354,9 +353,7 @@ def test_a_fork_goes_on_from_what_it_shares_and_what_it_has_copied() -> None:
     check_tree(server)
 
 
-def test_steps_that_were_taken_back_leave_nothing() -> None:
-    server = Server(**FACTS)
-    guest = Guest(server)
+def test_steps_that_were_taken_back_leave_nothing(server: Server, guest: Guest) -> None:
     text = Text(guest)
     text.match(TOKENS)
     text.run(TOKENS[:10], insert=False)
@@ -370,8 +367,7 @@ def test_steps_that_were_taken_back_leave_nothing() -> None:
     check_tree(server)
 
 
-def test_pages_that_entered_cannot_change_but_can_leave() -> None:
-    server = Server(**FACTS)
+def test_pages_that_entered_cannot_change_but_can_leave(server: Server) -> None:
     guest, other = Guest(server), Guest(server)
     text = Text(guest)
     text.match(TOKENS)
@@ -394,9 +390,9 @@ def test_pages_that_entered_cannot_change_but_can_leave() -> None:
     check_tree(server)
 
 
-def test_under_pressure_what_was_not_asked_for_the_longest_goes_first_and_before_anybody() -> None:
-    server = Server(**FACTS)
-    guest = Guest(server)
+def test_under_pressure_what_was_not_asked_for_the_longest_goes_first_and_before_anybody(
+    server: Server, guest: Guest
+) -> None:
     texts = [[number] * 17 for number in range(4)]  # four pages and one token each
     for tokens in texts:
         text = Text(guest)
@@ -423,8 +419,7 @@ def test_under_pressure_what_was_not_asked_for_the_longest_goes_first_and_before
     check_tree(server)
 
 
-def test_among_a_users_pages_those_worth_least_go_first() -> None:
-    server = Server(**FACTS)
+def test_among_a_users_pages_those_worth_least_go_first(server: Server) -> None:
     guest, other = Guest(server), Guest(server, server.launch("ben"))
     texts = [[number] * 17 for number in range(3)]  # four pages and one token each
 
@@ -455,8 +450,7 @@ def test_among_a_users_pages_those_worth_least_go_first() -> None:
     check_tree(server)
 
 
-def test_a_limit_on_pages_holds_for_those_that_are_found() -> None:
-    server = Server(**FACTS)
+def test_a_limit_on_pages_holds_for_those_that_are_found(server: Server) -> None:
     text = Text(Guest(server))
     text.match(TOKENS)
     text.run(TOKENS)
@@ -651,8 +645,7 @@ DECEITS = [name for name in vars(Deceit) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("name", DECEITS)
-def test_what_is_no_text_is_not_found(name: str) -> None:
-    server = Server(**FACTS)
+def test_what_is_no_text_is_not_found(server: Server, name: str) -> None:
     text = Text(Guest(server))
     text.match([])
     text.run(TOKENS[:4], insert=False)
@@ -672,9 +665,7 @@ def test_what_is_no_text_is_not_found(name: str) -> None:
     assert found(text.guest, text.tokens) == findable * PAGE
 
 
-def test_an_old_mark_says_nothing_of_what_is_written_anew() -> None:
-    server = Server(**FACTS)
-    guest = Guest(server)
+def test_an_old_mark_says_nothing_of_what_is_written_anew(server: Server, guest: Guest) -> None:
     text = Text(guest)
     text.match([])
     text.run(TOKENS[:8], insert=False)
@@ -731,9 +722,8 @@ def flood(monkeypatch: pytest.MonkeyPatch) -> Callable[[Text, int], None]:
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("drained", [False, True])
 def test_a_page_that_an_unknown_kind_of_command_wrote_is_not_believed(
-    flood: Callable[[Text, int], None], at: int, drained: bool
+    flood: Callable[[Text, int], None], server: Server, at: int, drained: bool
 ) -> None:
-    server = Server(**FACTS)
     text, other = Text(Guest(server)), Guest(server)
     tokens = list(range(3 * PAGE))
     assert text.match(tokens) == 0
@@ -1028,8 +1018,7 @@ TestDeceivers.settings = settings(
 )
 
 
-def test_who_gives_up_waiting_for_a_text_is_forgotten() -> None:
-    server = Server(**FACTS)
+def test_who_gives_up_waiting_for_a_text_is_forgotten(server: Server) -> None:
     one, other = Guest(server), Guest(server)
     tokens = u32(*range(16))
     prefix.match_prefix(one.instance, one.queue, "", tokens)

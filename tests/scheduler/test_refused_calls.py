@@ -31,16 +31,6 @@ OF_MODELS = (
 FUNCTIONS = {f.name: f for f in host_functions() if f.interface in OF_MODELS}
 
 
-@pytest.fixture
-def server() -> Server:
-    return Server()
-
-
-@pytest.fixture
-def guest(server: Server) -> Guest:
-    return Guest(server)
-
-
 def snapshot(server: Server, guest: Guest) -> object:
     """All that a refused call must leave as it was."""
     service = server.service

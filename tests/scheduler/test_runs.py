@@ -347,9 +347,8 @@ def test_runs_and_steps_share_their_batches() -> None:
     assert ("forward", 4) in [(kind, commands) for kind, commands, _ in server.worker.sizes]
 
 
-def test_the_worker_never_waits_for_a_run() -> None:
+def test_the_worker_never_waits_for_a_run(server: Server) -> None:
     """Two plans are at the worker until the run's end."""
-    server = Server()
     guest = Runner(server)
     run = guest.start(guest.sampler("{}"), 20)
     server.send()
@@ -379,8 +378,7 @@ def test_a_run_waits_for_who_reads_it() -> None:
     assert len(guest.tokens(run)) == 200 - 40 - 2 * LEAD
 
 
-def test_commands_behind_a_run_wait_for_it() -> None:
-    server = Server()
+def test_commands_behind_a_run_wait_for_it(server: Server) -> None:
     guest = Runner(server)
     run = guest.start(guest.sampler("{}"), 9)
     mark = guest.sync()
@@ -394,8 +392,7 @@ def test_commands_behind_a_run_wait_for_it() -> None:
         guest.tokens(run)
 
 
-def test_what_a_run_writes_is_nobody_elses() -> None:
-    server = Server()
+def test_what_a_run_writes_is_nobody_elses(server: Server) -> None:
     guest = Runner(server, 9)
     run = guest.start(guest.sampler("{}"), 30)
     server.step()
@@ -435,8 +432,7 @@ def test_a_step_that_fails_ends_its_run_alone(kind: str) -> None:
     runtime.take(guests[0].instance, mark)
 
 
-def test_a_queue_that_fails_ends_its_run() -> None:
-    server = Server()
+def test_a_queue_that_fails_ends_its_run(server: Server) -> None:
     guest = Runner(server)
     run = guest.start(guest.sampler("{}"), 9)
     server.send()
@@ -449,8 +445,9 @@ def test_a_queue_that_fails_ends_its_run() -> None:
     assert guest.instance.queued_commands == 0
 
 
-def test_a_synchronize_behind_a_run_that_was_ended_waits_for_what_is_before_the_run() -> None:
-    server = Server()
+def test_a_synchronize_behind_a_run_that_was_ended_waits_for_what_is_before_the_run(
+    server: Server,
+) -> None:
     guest = Runner(server)
     server.worker.fail_kinds = {"forward"}
     run = guest.start(guest.sampler(SAMPLERS[0]), 9)
@@ -464,8 +461,7 @@ def test_a_synchronize_behind_a_run_that_was_ended_waits_for_what_is_before_the_
     assert error.code == "internal"
 
 
-def test_wrong_calls() -> None:
-    server = Server()
+def test_wrong_calls(server: Server) -> None:
     guest = Runner(server)
     sampler = guest.sampler("{}")
     server.drain()
@@ -509,8 +505,7 @@ def test_what_a_run_wrote_can_be_shared() -> None:
     assert len(addresses(found)) == 2
 
 
-def test_a_page_that_is_exported_before_its_run_is_ended_stays_immutable() -> None:
-    server = Server()
+def test_a_page_that_is_exported_before_its_run_is_ended_stays_immutable(server: Server) -> None:
     guest = Runner(server, 3)
     run = guest.start(guest.sampler(SAMPLERS[1]), 4)
     server.drain()

@@ -43,8 +43,7 @@ def batches(server: Server) -> list[tuple[str, int]]:
     return sizes
 
 
-def test_limits_of_an_instance_and_of_the_model() -> None:
-    server = Server()
+def test_limits_of_an_instance_and_of_the_model(server: Server) -> None:
     guest = Guest(server, samplers=3)
     for _ in range(3):
         guest.sampler()
@@ -129,8 +128,7 @@ def test_samples_of_several_are_one_batch_and_of_one_sampler_are_not() -> None:
         guest.take_sample(future)
 
 
-def test_a_step_queued_ahead_reads_the_token_before_the_host_knows_it() -> None:
-    server = Server()
+def test_a_step_queued_ahead_reads_the_token_before_the_host_knows_it(server: Server) -> None:
     guest, pages, embed = ready_guest(server)
     sampler = guest.sampler('{"seed": 5}')
     first = guest.sample(embed, sampler)
@@ -155,8 +153,7 @@ def test_a_step_queued_ahead_reads_the_token_before_the_host_knows_it() -> None:
     assert guest.take_sample(second) == step.take_sample(token)
 
 
-def test_a_mask_that_comes_late_holds_back_that_sample_alone() -> None:
-    server = Server()
+def test_a_mask_that_comes_late_holds_back_that_sample_alone(server: Server) -> None:
     guest, pages, embed = ready_guest(server)
     neighbour, _, beside = ready_guest(server)
     sampler, other = guest.sampler(), neighbour.sampler()
@@ -183,8 +180,7 @@ def test_a_mask_that_comes_late_holds_back_that_sample_alone() -> None:
     guest.take(after)
 
 
-def test_a_mask_that_is_there_in_time_notifies_nobody() -> None:
-    server = Server()
+def test_a_mask_that_is_there_in_time_notifies_nobody(server: Server) -> None:
     guest, _, embed = ready_guest(server)
     mask = TokenMask(notify=lambda: pytest.fail("nobody waits"))
     target = guest.instance.queues[guest.queue]
@@ -221,8 +217,7 @@ def test_nothing_left_to_choose_fails_what_follows_and_nobody_else() -> None:
     guest.take_sample(again)
 
 
-def test_a_masks_error_is_the_samples_error() -> None:
-    server = Server()
+def test_a_masks_error_is_the_samples_error(server: Server) -> None:
     guest, _, embed = ready_guest(server)
     mask = TokenMask()
     mask.finish(np.zeros(32, np.uint32), "the grammar: too complex")
@@ -236,8 +231,7 @@ def test_a_masks_error_is_the_samples_error() -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_batch_that_fails_tells_everybody(lost: bool) -> None:
-    server = Server()
+def test_a_batch_that_fails_tells_everybody(server: Server, lost: bool) -> None:
     guest, _, embed = ready_guest(server)
     server.drain()
     told: list[object] = []
@@ -253,9 +247,7 @@ def test_a_batch_that_fails_tells_everybody(lost: bool) -> None:
     assert told == [None]
 
 
-def test_seeds_are_the_guests_or_differ() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_seeds_are_the_guests_or_differ(server: Server, guest: Guest) -> None:
     for parameters in ("", "", '{"seed": 9}', '{"seed": 9}'):
         guest.sampler(parameters)
     server.drain()
@@ -265,9 +257,9 @@ def test_seeds_are_the_guests_or_differ() -> None:
     assert all(isinstance(sampler, Sampler) for sampler in server.worker.samplers.values())
 
 
-def test_numbers_and_programs_with_their_values_reach_the_worker() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_numbers_and_programs_with_their_values_reach_the_worker(
+    server: Server, guest: Guest
+) -> None:
     guest.sampler('{"temperature": 0.5, "top_k": 4, "top_p": 0.75, "min_p": 0.25}')
     guest.sampler(biased({7: None, 9: -1.5}).to_json())
     server.drain()
@@ -291,9 +283,7 @@ def bound(program: ProgramSampler) -> Bound:
 # Truncated pages
 
 
-def test_truncated_slots_are_filled_anew() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_truncated_slots_are_filled_anew(server: Server, guest: Guest) -> None:
     pages = guest.filled(13)
     guest.mask(pages, 0b110, 0b10000)
     guest.truncate(pages, 8, 4)
@@ -318,9 +308,7 @@ def test_truncated_slots_are_filled_anew() -> None:
     assert guest.take(found) == other.take(wanted)
 
 
-def test_what_was_queued_before_reads_the_slots_as_they_were() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_what_was_queued_before_reads_the_slots_as_they_were(server: Server, guest: Guest) -> None:
     pages = guest.filled(10)
     embeds = guest.embeds(1)
     guest.embed([5], 10, embeds)
@@ -338,9 +326,7 @@ def test_what_was_queued_before_reads_the_slots_as_they_were() -> None:
     assert guest.take(before) == other.take(wanted)
 
 
-def test_batches_of_fed_tokens_are_bounded() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_batches_of_fed_tokens_are_bounded(server: Server, guest: Guest) -> None:
     samplers = [guest.sampler(PENALIZED) for _ in range(4)]
     server.drain()
     batches(server)
@@ -390,14 +376,34 @@ def test_a_text_read_again_stands_for_the_same() -> None:
     first, again = read_parameters(text), read_parameters(text)
     assert first == again
     assert (first.numbers, first.top_k) == ((0.5, 1, 0), 3)
+    assert read_parameters("") == read_parameters("{}")
+    assert read_parameters('{"top_k": 2147483647, "top_p": 0}').numbers == (1, 0, 0)
     with pytest.raises(ApiError, match="4096 at most"):
         read_parameters(text + " " * 4096)
 
 
-def test_a_wrong_text_is_refused_each_time() -> None:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"temperature": NaN}', "temperature"),
+        ('{"temperature": Infinity}', "temperature"),
+        ('{"temperature": -1}', "temperature"),
+        ('{"top_p": 1.5}', "top_p"),
+        ('{"top_k": -1}', "top_k"),
+        ('{"top_k": 1.5}', "top_k"),
+        ('{"min_p": "a"}', "min_p"),
+        ('{"seed": 18446744073709551616}', "seed"),
+        ('{"seed": -1}', "seed"),
+        ('{"logprobs": 257}', "logprobs"),
+        ('{"temprature": 1}', "temprature"),
+        ("[]", "object"),
+        ("{", "JSON"),
+    ],
+)
+def test_a_wrong_text_is_refused_each_time(text: str, told: str) -> None:
     for _ in range(2):
-        with pytest.raises(ApiError, match="temperature"):
-            read_parameters('{"temperature": -1}')
+        with pytest.raises(ApiError, match=f"^invalid-argument: sampler parameters.*{told}"):
+            read_parameters(text)
 
 
 @pytest.mark.parametrize("name", ["presence_penalty", "logit_bias", "allowed_tokens", "order"])
@@ -406,9 +412,9 @@ def test_what_is_a_device_program_is_told_of_a_parameter_that_there_is_not(name:
         read_parameters(json.dumps({name: 1}))
 
 
-def test_samplers_of_one_text_without_a_seed_have_seeds_of_their_own() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_samplers_of_one_text_without_a_seed_have_seeds_of_their_own(
+    server: Server, guest: Guest
+) -> None:
     for _ in range(2):
         guest.sampler('{"temperature": 0.7}')
     plan = server.scheduler.next_plan(1)

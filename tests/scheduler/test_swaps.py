@@ -112,9 +112,7 @@ def test_texts_are_the_same_however_often_their_pages_move(
     assert server.service.host_pages.free == 8
 
 
-def test_content_positions_and_masks_come_back() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_content_positions_and_masks_come_back(server: Server, guest: Guest) -> None:
     pages = guest.filled(11)
     guest.mask([pages[0], 1], 0b1010)
     out, embed = guest.embeds(1), guest.embeds(1)
@@ -209,8 +207,7 @@ def test_pages_go_to_others_only_after_the_swap_was_sent() -> None:
     assert guest.used(pages) == [8, 1]
 
 
-def test_what_is_away_counts_no_page_of_the_instance() -> None:
-    server = Server()
+def test_what_is_away_counts_no_page_of_the_instance(server: Server) -> None:
     guest = Guest(server, kv_pages=3, host_pages=2)
     pages = guest.filled(17)
     with refused("limit-exceeded"):
@@ -228,8 +225,7 @@ def test_what_is_away_counts_no_page_of_the_instance() -> None:
     assert guest.used(pages) == [8, 8, 1]
 
 
-def test_pages_that_others_hold_stay() -> None:
-    server = Server()
+def test_pages_that_others_hold_stay(server: Server) -> None:
     guest, other = Guest(server), Guest(server)
     pages = guest.filled(9)
     server.drain()
@@ -248,9 +244,7 @@ def test_pages_that_others_hold_stay() -> None:
     assert server.service.pages.free == server.facts.kv_pages - 1
 
 
-def test_queues_of_an_instance_keep_the_order_of_swaps() -> None:
-    server = Server()
-    guest = Guest(server)
+def test_queues_of_an_instance_keep_the_order_of_swaps(server: Server, guest: Guest) -> None:
     second = Guest(server, guest.instance)
     pages, embed, out = guest.pages(1), guest.embeds(1), guest.embeds(1)
     guest.embed([5], 0, embed)
@@ -304,9 +298,9 @@ def test_costs_that_were_not_measured() -> None:
 
 
 @pytest.mark.parametrize("call", ["swap_out", "swap_in", "discard"])
-def test_a_lost_worker_or_a_kill_leaves_nothing_behind(call: str) -> None:
-    server = Server()
-    guest = Guest(server)
+def test_a_lost_worker_or_a_kill_leaves_nothing_behind(
+    server: Server, guest: Guest, call: str
+) -> None:
     pages = guest.filled(12)
     if call == "swap_in":
         guest.swap_out(pages)

@@ -20,7 +20,7 @@ SECONDS = 60
 
 
 @pytest.mark.parametrize("outside", [0, 3, 1], ids=["answers send", "both send", "a task sends"])
-def test_every_plan_is_answered_in_order(tmp_path: Path, outside: int) -> None:
+async def test_every_plan_is_answered_in_order(tmp_path: Path, outside: int) -> None:
     """Two plans in flight, as the dispatcher keeps them, at a worker that answers at once.
 
     `outside` of 0: each answer sends the next plan. Of n: every n-th plan is left to another task,
@@ -57,22 +57,19 @@ def test_every_plan_is_answered_in_order(tmp_path: Path, outside: int) -> None:
             while sent < PLANS and link.in_flight < 2:
                 send()
 
-    async def main() -> None:
-        link.on_results = on_results
-        async with trio.open_nursery() as nursery:
-            await nursery.start(link.run)
-            nursery.start_soon(send_what_is_left)
-            send()
-            with trio.fail_after(SECONDS):
-                await done.wait()
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+    link.on_results = on_results
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        nursery.start_soon(send_what_is_left)
+        send()
+        with trio.fail_after(SECONDS):
+            await done.wait()
+        nursery.cancel_scope.cancel()
     assert answered == list(range(1, PLANS + 1))
     assert link.in_flight == 0
 
 
-def test_a_plan_that_comes_as_the_worker_dies_is_lost_with_it(tmp_path: Path) -> None:
+async def test_a_plan_that_comes_as_the_worker_dies_is_lost_with_it(tmp_path: Path) -> None:
     """Between the process's end and `on_lost` others run, to whom the worker still seems ready."""
     model = ModelConfig(source=str(make_llama(tmp_path / "llama")), kv_pages=16)
     config = ServerConfig(models=(model,), worker_module="benchmarks.instant_worker")
@@ -83,30 +80,24 @@ def test_a_plan_that_comes_as_the_worker_dies_is_lost_with_it(tmp_path: Path) ->
         nonlocal lost
         lost = True
 
-    async def main() -> None:
-        link.on_lost = on_lost
-        async with trio.open_nursery() as nursery:
-            await nursery.start(link.run)
-            assert link.pid is not None
-            os.kill(link.pid, signal.SIGKILL)
-            with trio.fail_after(SECONDS):
-                while not lost:  # in every pass of the event loop
-                    assert link.ready
-                    link.send(Plan(99, "llama"))
-                    await trio.lowlevel.checkpoint()
-            assert link.in_flight == 0
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
+    link.on_lost = on_lost
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        assert link.pid is not None
+        os.kill(link.pid, signal.SIGKILL)
+        with trio.fail_after(SECONDS):
+            while not lost:  # in every pass of the event loop
+                assert link.ready
+                link.send(Plan(99, "llama"))
+                await trio.lowlevel.checkpoint()
+        assert link.in_flight == 0
+        nursery.cancel_scope.cancel()
 
 
-def test_a_worker_that_ends_before_it_is_ready_is_told_of() -> None:
+async def test_a_worker_that_ends_before_it_is_ready_is_told_of() -> None:
     link = WorkerLink(ServerConfig(worker_module="this"))
 
-    async def main() -> None:
+    with pytest.raises(BaseExceptionGroup) as failed:
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)
-
-    with pytest.raises(BaseExceptionGroup) as failed:
-        trio.run(main)
     assert failed.group_contains(WorkerFailed, match="^it exited with status 0 before it was ready")

@@ -88,13 +88,6 @@ def test_a_panic_is_in_the_log(client: Client) -> None:
     assert any("on purpose" in str(line) and "bad.rs" in str(line) for line in lines), lines
 
 
-@pytest.mark.slow
-def test_too_much_memory_ends_the_instance_alone(run: Run) -> None:
-    with pytest.raises(ClientError):
-        run("guests", "allocate")
-    assert run("guests", "first-message") == ("here", "")
-
-
 @pytest.mark.parametrize("mode", ["spin", "flood"])
 def test_endless_ones_can_be_killed(client: Client, run: Run, mode: str) -> None:
     instance = client.launch(client.upload(rust_component("guests")), [mode])

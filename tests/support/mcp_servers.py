@@ -8,7 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +89,20 @@ class Tools:
 
 
 @asynccontextmanager
-async def tools(**servers: Any) -> AsyncIterator[Tools]:
-    """All that the control layer has of MCP."""
-    registry = McpServers(McpConfig(servers=servers))
+async def running(servers: McpServers) -> AsyncIterator[Tools]:
+    """Calls of one instance, while what the control layer has of MCP runs."""
+    _OTHERS[:] = [*_OTHERS, *children()]
     with trio.fail_after(120):
         async with trio.open_nursery() as nursery:
-            await nursery.start(registry.run)
-            yield Tools(registry)
+            await nursery.start(servers.run)
+            yield Tools(servers)
             nursery.cancel_scope.cancel()
+    assert not children(), "every server is ended with us"
+
+
+def tools(**servers: Any) -> AbstractAsyncContextManager[Tools]:
+    """The operator's servers, by name."""
+    return running(McpServers(McpConfig(servers=servers)))
 
 
 def children() -> list[psutil.Process]:
@@ -108,9 +119,3 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 _OTHERS: list[psutil.Process] = []
-
-
-def run(test: Any) -> None:
-    _OTHERS[:] = [*_OTHERS, *children()]
-    trio.run(test)
-    assert not children(), "every server is ended with us"

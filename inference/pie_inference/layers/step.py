@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pie_inference.layers.grouped import LANES, GroupedLinear
 from pie_inference.layers.lora import Adapter
 from pie_inference.layers.native import library
-from pie_inference.layers.rms_norm import RmsNorm
+from pie_inference.layers.norms import RmsNorm
 from pie_inference.layers.rope import Angles
 
 Int64 = NDArray[np.int64]

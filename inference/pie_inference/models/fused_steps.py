@@ -21,9 +21,8 @@ from pie_inference.attention.sequences import Sequences
 from pie_inference.device import upload_index
 from pie_inference.layers.feed_forward import GatedMlp
 from pie_inference.layers.grouped import LANES, GroupedLinear
-from pie_inference.layers.layer_norm import LayerNorm
 from pie_inference.layers.lora import Adapter
-from pie_inference.layers.rms_norm import RmsNorm
+from pie_inference.layers.norms import LayerNorm, RmsNorm
 from pie_inference.layers.step import (
     MOST_DIM,
     MOST_HEADS,

@@ -8,10 +8,9 @@ import torch
 
 from pie_inference.layers.fixed_rows import FixedRows
 from pie_inference.layers.grouped import GroupedLinear, Packed, as_it_is, multiplies_bfloat16
-from pie_inference.layers.layer_norm import LayerNorm
 from pie_inference.layers.linear import Int8Linear, Linear, linear, worth_int8
 from pie_inference.layers.lora import LinearSite
-from pie_inference.layers.rms_norm import RmsNorm
+from pie_inference.layers.norms import LayerNorm, RmsNorm
 
 Norm = RmsNorm | LayerNorm
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from inferlet import Context, DeviceSampler, Grammar, Model, PieError, Sampler, raw
+from inferlet import Context, DeviceSampler, Grammar, Model, Sampler
 
 
 def grammar_of(given: dict) -> Grammar:
@@ -74,63 +74,7 @@ async def objects(given: dict) -> list:
     return told
 
 
-async def errors(given: dict) -> list:
-    """The errors of wrong calls."""
-    model = Model.load()
-    texts = []
-
-    def attempt(call, *args):
-        try:
-            texts.append(call(*args))
-        except PieError as error:
-            texts.append(str(error))
-
-    async def compile_(kind, text):
-        future = raw.compile_grammar(model.name, kind, text)
-        from inferlet import ready
-
-        await ready(future)
-        return raw.take_grammar(future)
-
-    for kind, text in given["wrong"]:
-        try:
-            texts.append(await compile_(kind, text))
-        except PieError as error:
-            texts.append(str(error))
-    grammar = await compile_("regex", "[ab]{4}")
-    matcher = raw.create_matcher(grammar)
-    raw.release_grammar(grammar)
-    attempt(raw.create_matcher, grammar)
-    attempt(raw.advance, matcher + 7, [1])
-    attempt(raw.advance, matcher, [0])
-    attempt(raw.advance, matcher, [5] * 1025)
-    attempt(raw.rollback, matcher, 1)
-    attempt(raw.compile_grammar, "nothing", "regex", "a")
-    context = Context(model)
-    context.append([5, 6, 7])
-    await context.distribution(1)
-    q, embed = context.queue, context.sequence.embed[0]
-    sampler = raw.create_sampler(q, "")
-    future = raw.sample_constrained(q, embed, sampler, matcher)
-    attempt(raw.advance, matcher, [0])
-    attempt(raw.grammar_mask, matcher)
-    attempt(raw.sample_constrained, q, embed, sampler, matcher)
-    raw.wait([future])
-    token = raw.take_sample(future)[0]
-    raw.rollback(matcher, 1)
-    texts.append(raw.advance(matcher, [token]))
-    raw.destroy_matcher(matcher)
-    attempt(raw.is_finished, matcher)
-    held = []
-    try:
-        while True:
-            held.append(raw.create_matcher(await compile_("regex", "c")))
-    except PieError as error:
-        texts.append(str(error))
-    return texts
-
-
 async def main(args: list[str]) -> str:
     """Runs what the first argument names."""
-    modes = {"generate": generate, "own": own_choice, "objects": objects, "errors": errors}
+    modes = {"generate": generate, "own": own_choice, "objects": objects}
     return json.dumps(await modes[args[0]](json.loads(args[1])))

@@ -8,7 +8,7 @@ import asyncio
 import json
 from typing import Any
 
-from inferlet import Context, Model, PieError, Sampler, introspect, offload, raw
+from inferlet import Context, Model, Sampler, introspect, offload, raw
 
 
 async def main(args: list[str]) -> str:
@@ -51,35 +51,6 @@ async def released(model: Model, tokens: list[int]) -> dict[str, int]:
     await Context(model).append(tokens).flush()  # behind what gave the pages back
     found: dict[str, int] = json.loads(raw.pool_stats(queue))
     return found
-
-
-async def errors(model: Model) -> list[str]:
-    context = Context(model).append([5] * 20)
-    await context.flush()
-    queue = context.queue
-    offload.swap_out(context)
-    page = raw.alloc_kvpage(queue, 1)
-
-    async def attend() -> None:
-        await introspect.attention(context)
-
-    calls: list[Any] = [
-        lambda: raw.mask_kvpage(queue, [page - 2, 2], [0, 0]),
-        lambda: raw.swap_out(queue, [page - 2, 2, page - 2, 1]),
-        lambda: raw.swap_in(queue, [page + 1, 1]),
-        attend,
-        lambda: raw.forward_with_adapter(queue, "none", [], [], [], [], []),
-    ]
-    codes = []
-    for call in calls:
-        try:
-            answer = call()
-            if answer is not None:
-                await answer
-            codes.append("none")
-        except PieError as error:
-            codes.append(error.code)
-    return codes
 
 
 async def costs(model: Model) -> dict[str, Any]:

@@ -4,7 +4,7 @@ JSON.
 
 import json
 
-from inferlet import Context, DeviceSampler, Model, PieError, raw
+from inferlet import Context, DeviceSampler, Model, raw
 from inferlet._pages import spans
 
 
@@ -68,46 +68,7 @@ async def ahead(given: dict) -> dict:
     return {"tokens": chosen, "again": again}
 
 
-async def errors(given: dict) -> list:
-    """The errors of wrong calls, by the code and text of each; then a right one."""
-    model = Model.load()
-    context = Context(model)
-    context.append([5, 6, 7])
-    await context.distribution(1)
-    q, embed = context.queue, context.sequence.embed[0]
-    spare = raw.alloc_emb(q, 1)
-    texts = []
-    for parameters in given["parameters"]:
-        try:
-            raw.create_sampler(q, parameters)
-            texts.append("accepted")
-        except PieError as error:
-            texts.append(str(error))
-    never = DeviceSampler(logit_bias=dict.fromkeys(range(model.vocab_size))).to_json()
-    for sampler in (raw.create_sampler(q, never), raw.create_sampler(q, "")):
-        if len(texts) == len(given["parameters"]):
-            future = raw.sample(q, embed, sampler)
-        else:
-            future = raw.sample_masked(q, embed, sampler, [0] * -(-model.vocab_size // 32))
-        raw.embed_sampled(q, sampler, 3, spare)
-        raw.wait([future])
-        try:
-            raw.take_sample(future)
-        except PieError as error:
-            texts.append(str(error))
-        done = raw.synchronize(q)
-        raw.wait([done])
-        try:
-            raw.take(done)
-        except PieError as error:
-            texts.append(str(error))
-    generator = context.generate(DeviceSampler(temperature=0), max_tokens=3, stop=[])
-    return [*texts, await generator.collect_tokens()]
-
-
 async def main(args: list[str]) -> str:
     """Runs what the first argument names."""
     given = json.loads(args[1])
-    return json.dumps(
-        await {"generate": generate, "ahead": ahead, "errors": errors}[args[0]](given)
-    )
+    return json.dumps(await {"generate": generate, "ahead": ahead}[args[0]](given))

@@ -4,7 +4,7 @@
 //! `tests/end_to_end/guests/memory.py` does the same in Python.
 
 use inferlet::json::{parse, quote, Value};
-use inferlet::{adapter, allocate, forward, join_all, offload};
+use inferlet::{adapter, allocate, join_all};
 use inferlet::{Context, Detail, Error, Model, Result, Sampler};
 
 #[inferlet::main]
@@ -14,8 +14,6 @@ async fn main(arguments: Vec<String>) -> Result<String> {
     let model = Model::load()?;
     match &mode[..] {
         "moves" => moves(&model, &given).await,
-        "errors" => errors(&model).await,
-        "costs" => offload::kv_costs(model.name()),
         "adapters" => adapters(&model, &given).await,
         "names" => Ok(texts(&adapter::available_adapters(model.name())?)),
         "attention" => attention(&model, &given).await,
@@ -60,28 +58,6 @@ async fn moves(model: &Model, given: &Value) -> Result<String> {
     }
     let stats = allocate::pool_stats(context.queue())?;
     Ok(format!("{{\"tokens\": {out:?}, \"stats\": {stats}}}"))
-}
-
-async fn errors(model: &Model) -> Result<String> {
-    let mut context = Context::new(model)?;
-    context.append(&[5; 20])?;
-    context.flush().await?;
-    let queue = context.queue();
-    context.swap_out()?;
-    let page = allocate::alloc_kvpage(queue, 1)?;
-    let away = [page - 2, 2];
-    let codes = [
-        forward::mask_kvpage(queue, &away, &[0, 0]),
-        offload::swap_out(queue, &[page - 2, 2, page - 2, 1]),
-        offload::swap_in(queue, &[page + 1, 1]),
-        context.attention(1, Detail::Total).await.map(|_| ()),
-        adapter::forward_with_adapter(queue, "none", &[], &[], &[], &[], &[]),
-    ];
-    let codes: Vec<String> = codes
-        .into_iter()
-        .map(|answer| answer.err().map_or("none", |error| error.code.as_str()).to_string())
-        .collect();
-    Ok(texts(&codes))
 }
 
 /// Texts through several adapters at once; an empty name is none.

@@ -1,4 +1,4 @@
-"""Root mean square layer normalization (Zhang and Sennrich 2019)."""
+"""Normalization over the last dimension."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pie_inference.layers.kernels import Kernels
 
 
 class RmsNorm:
-    """`x / sqrt(mean(x²) + epsilon) * weight` over the last dimension.
+    """`x / sqrt(mean(x²) + epsilon) * weight` (Zhang and Sennrich 2019).
 
     PyTorch has one kernel for it on a GPU, but runs some ten small operations on a CPU, an eighth
     of a small model's decoding. There it is had from the layer norm's one kernel: `[x, -x]` has
@@ -58,3 +58,25 @@ class RmsNorm:
             self._kernel(x, self._stored, self._epsilon, x)
         else:
             x.copy_(self(x))
+
+
+class LayerNorm:
+    """`(x - mean(x)) / sqrt(var(x) + epsilon) * weight + bias` (Ba et al. 2016)."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, epsilon: float) -> None:
+        """Takes a weight `[size]`, or one of each head `[heads, size]`, and perhaps a bias."""
+        self._size = weight.shape[-1:]
+        self._weight, self._bias, self._epsilon = weight, bias, epsilon
+
+    def use(self, kernels: Kernels) -> None:
+        """No device has one for it."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalizes `[..., size]`."""
+        if self._weight.dim() == 1:
+            return torch.layer_norm(x, self._size, self._weight, self._bias, self._epsilon)
+        return torch.layer_norm(x, self._size, eps=self._epsilon) * self._weight
+
+    def apply_(self, x: torch.Tensor) -> None:
+        """Normalizes heads `[n, heads, size]` in place."""
+        x.copy_(self(x))
