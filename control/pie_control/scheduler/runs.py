@@ -22,7 +22,7 @@ from pie_control.commands.forward import (
 from pie_control.commands.run import MOST_STOPS, RunCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.errors import ApiError
-from pie_control.scheduler.guesses import Guessed, Guesses, standing
+from pie_control.scheduler.guesses import Guessed, Guesses
 from pie_control.scheduler.program_time import fitting
 from pie_control.scheduler.run_table import (
     ADAPTER,
@@ -341,13 +341,12 @@ class Runs:
             run = self._table.runs[row]
             if run is None or self._table.facts[NUMBER, row] != steps.numbers[i]:
                 continue
-            span = slice(start, start + int(guessed.widths[i]))
-            stands = standing(tokens[span].tolist(), guessed.drafts[span].tolist(), run.stops)
-            chosen = self._guesses.accept(guessed, i, run, row, int(steps.current[i]), stands)
+            chosen = tokens[start : start + int(guessed.widths[i])].tolist()
+            stands = self._guesses.accept(guessed, i, run, row, int(steps.current[i]), chosen)
             if steps.span is not None and (note := self._table.note_span[row]) is not None:
                 note(steps.span)
             self._unnoted[run] = None
-            if chosen:
+            if stands != [NO_TOKEN]:
                 run.look()
             if (text := refused.get(start + len(stands) - 1)) is not None:
                 run.end(ApiError(REFUSED_AS[Sample.kind], text))

@@ -30,7 +30,7 @@ from pie_control.scheduler.in_flight import InFlight, Took
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import load_policy
 from pie_control.scheduler.runs import Runs
-from pie_control.scheduler.speculation import Guesser, Tokens
+from pie_control.scheduler.speculation import Jacobi, Lookup, Tokens
 from pie_control.scheduler.stats import SchedulerStats
 from pie_py.config.scheduling import SchedulerConfig
 from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan, PlanResult
@@ -114,8 +114,10 @@ class Scheduler:
         self._backlog.retire()
 
     def speculate(self, run: RunCommand, text: Tokens, most: int) -> None:
-        """Has a run guess its next tokens, up to `most` at a time, from a text before its own."""
-        self._runs.speculate(run, Guesser(text, most))
+        """Has a run guess its next tokens, up to `most` at a time: from a text before its own; from
+        its steps' choices if there is none.
+        """
+        self._runs.speculate(run, Lookup(text, most) if len(text) else Jacobi(most))
 
     def park(self, owner: QueueOwner) -> None:
         """The pages of an owner may be moved from now on: its runs wait."""

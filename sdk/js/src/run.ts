@@ -16,8 +16,9 @@ import type { Sequence, Tentative } from "./sequence.ts";
 /** No room. A program that goes step by step would not have asked for it, so it is no error. */
 export const SCARCE = ["out-of-resources", "limit-exceeded"];
 
-/** How a run guesses its next tokens: how many at a time, and tokens that the text may repeat. */
-export type Guessing = { most: number; like: number[] };
+/** How a run guesses its next tokens: how many at a time, tokens that the text may repeat, and whether
+ * what steps chose is guessed and nothing looked up. */
+export type Guessing = { most: number; like: number[]; jacobi: boolean };
 
 /** The tokens of a run with their text, and whether a string has ended it. */
 export type WholeText = { tokens: number[]; text: string; found: boolean };
@@ -85,7 +86,8 @@ export class Run implements Tentative {
       throw error;
     }
     if (guessing.most) {
-      const text = [...guessing.like, ...sequence.knownTokens()].slice(-sequence.model.maxPosition);
+      const known = guessing.jacobi ? [] : sequence.knownTokens();
+      const text = [...guessing.like, ...known].slice(-sequence.model.maxPosition);
       raw.speculate(sequence.queue, this.#handle, text, guessing.most);
     }
     this.#most = most;

@@ -29,6 +29,7 @@ class Guessing(NamedTuple):
 
     most: int = 0  # at a time
     like: tuple[int, ...] = ()  # tokens of other texts that this one may repeat
+    jacobi: bool = False  # what steps chose is guessed; nothing is looked up
 
 
 NO_GUESSES = Guessing()
@@ -110,7 +111,8 @@ class Run:
                 return False
             raise
         if guessing.most:
-            text = [*guessing.like, *sequence.known_tokens()][-sequence.model.max_position :]
+            known = [] if guessing.jacobi else sequence.known_tokens()
+            text = [*guessing.like, *known][-sequence.model.max_position :]
             raw.speculate(sequence.queue, self._handle, text, guessing.most)
         self._most, self._given = most, 0
         sequence.tentative = self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Sequence as List
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from inferlet import _edit, raw
 from inferlet._choice import Choosing, Rule
@@ -254,6 +254,7 @@ class Context:
         choose: Rule | None = None,
         speculate: int | None = None,
         like: Iterable[int] = (),
+        drafter: Literal["jacobi"] | None = None,
         attend: Attend | None = None,
     ) -> Generator:
         """Continues the context.
@@ -291,6 +292,10 @@ class Context:
             like: tokens of other texts that this one may repeat (a file that is edited, earlier
                 answers), among which `speculate` looks, too: the last of them, as many as the
                 model's context holds beside this one's.
+            drafter: what guesses, if not prompt lookup: "jacobi" guesses what the model said behind
+                its first wrong guess of the step before, so that each step improves all guesses. It
+                is for models that were trained for that (CLLM), and leaves off where it does not
+                pay.
             attend: what layers read of the context, as `inferlet.attention` and `device.attend`
                 give it. It acts on the tokens that the server goes on with by itself, so not with a
                 grammar, `choose`, `beside`, or a program that reads by steps.
@@ -318,7 +323,11 @@ class Context:
         others = tuple(other.sequence for other in beside)
         if not 0 <= (speculate or 0) <= MOST_GUESSES:
             raise ValueError(f"speculate={speculate}: 1 to {MOST_GUESSES} tokens can be guessed")
-        guessing = Guessing(speculate or 0, tuple(like))
+        guessing = Guessing(speculate or 0, tuple(like), drafter is not None)
+        if drafter not in (None, "jacobi"):
+            raise ValueError(f'drafter={drafter!r}: it is "jacobi", or None for prompt lookup')
+        if drafter and (not speculate or guessing.like):
+            raise ValueError("a drafter goes with `speculate`, and takes the place of `like`")
         choosing = Choosing(sampler, grammar, forced, others, choose, guessing, attend)
         # Within a grammar the server needs each token before it can say what may follow.
         return Generator(

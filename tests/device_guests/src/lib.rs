@@ -357,7 +357,7 @@ async fn beside() -> Result<String> {
     Ok(format!(r#"{{"texts":{found:?},"alone":{alone}}}"#))
 }
 
-/// Tokens without guesses, and with guesses from another text.
+/// Tokens without guesses, with guesses from another text, and with those of the run's own steps.
 async fn like() -> Result<String> {
     let model = Model::load()?;
     let mut found = Vec::new();
@@ -368,7 +368,13 @@ async fn like() -> Result<String> {
         let generation = context.generate(Sampler::greedy()).max_tokens(24).stop_tokens([]);
         found.push(generation.speculate(most).like(like).collect_tokens().await?);
     }
-    Ok(format!("{found:?}"))
+    let mut context = Context::new(&model)?;
+    context.fill("one two three one two three one two")?;
+    let generation = context.generate(Sampler::greedy()).max_tokens(24).stop_tokens([]);
+    found.push(generation.speculate(8).jacobi().collect_tokens().await?);
+    let mistake = context.generate(Sampler::greedy()).jacobi().collect_tokens().await;
+    let mistake = quote(&mistake.err().map_or(String::new(), |error| error.to_string()));
+    Ok(format!("[{found:?},{mistake}]"))
 }
 
 /// Tokens by policy of what layers read, and what is refused.

@@ -52,6 +52,7 @@ async def read(context: Context, given: dict, how: str) -> list | str:
         stop=[*given["stop_tokens"], *given["stop_strings"]],
         run_ahead=how != "behind",
         speculate=given["guesses"] if how.endswith("guessing") else None,
+        drafter="jacobi" if how.endswith("guessing") and given["guesses"] % 2 else None,
     )
     match given["how"]:
         case "tokens":

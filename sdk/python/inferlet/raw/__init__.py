@@ -1766,7 +1766,8 @@ def speculate(queue: int, run: int, text: Iterable[int], most: int) -> None:
     where that has been worth its time. Nothing changes where choices depend on more than the
     text and their number, as with a device program that has state or looks at the text, and for
     models with recurrent layers. Other texts that this one may repeat may stand before the
-    context's tokens.
+    context's tokens. With no text, nothing is looked up: the guesses are what the sampler chose
+    behind the first wrong guess of the step before, then its last token again (Jacobi decoding).
     Errors: `invalid-handle`, `invalid-argument` (no guess, or more than 16; a number that is no
     token; more tokens than the model's context holds).
     """

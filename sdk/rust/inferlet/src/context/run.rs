@@ -21,6 +21,8 @@ pub(crate) struct Guessing {
     pub(crate) most: u32,
     /// Tokens of other texts that this one may repeat.
     pub(crate) like: Vec<u32>,
+    /// What steps chose is guessed; nothing is looked up.
+    pub(crate) jacobi: bool,
 }
 
 pub(super) struct Run {
@@ -131,7 +133,8 @@ impl Context {
             Err(error) => return Err(error),
         };
         if guessing.most > 0 {
-            let text = [&guessing.like[..], &self.known_tokens()].concat();
+            let known = if guessing.jacobi { Vec::new() } else { self.known_tokens() };
+            let text = [&guessing.like[..], &known].concat();
             let most = self.model().max_position() as usize;
             let text = &text[text.len().saturating_sub(most)..];
             sample::speculate(queue, handle, text, guessing.most)?;
