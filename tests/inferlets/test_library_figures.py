@@ -31,7 +31,6 @@ FIGURES: tuple[Row, ...] = (
     ("monte_carlo_tree_search", {}, r"and (\S+) for", lambda found: found["greedy"], 0.01),
     ("output_validation", COLOURS, r"share of (\S+)", lambda f: f["shares"][" black."], 1e-4),
     ("self_consistency", DIFFERENCE, r"vote for (\d+)", lambda found: int(found["answer"]), 0),
-    ("speculative_decoding", SMALL, r"needs (\d+) forwards", lambda f: f["forwards"], TIES),
     ("tree_speculation", SMALL, r"(\d+) forwards for 64", lambda f: f["forwards"], TIES),
     ("thinking_budget", {}, r"thoughts to (\d+);", lambda found: int(found["answer"]), 0),
     ("thinking_budget", {}, r"takes (\d+) tokens", lambda found: found["tokens"], 0),

@@ -82,6 +82,9 @@ class Runner(Guest):
     def speculate(self, run: int, text: list[int], most: int) -> None:
         calls.speculate(self.instance, self.queue, run, text, most)
 
+    def speculate_with(self, run: int, drafter: Runner, draft_run: int, most: int) -> None:
+        calls.speculate_with(self.instance, self.queue, run, drafter.queue, draft_run, most)
+
     def end(self, run: int, count: int) -> None:
         """Ends a run; the pages then hold its first tokens but the last."""
         self.held += calls.end_run(self.instance, self.queue, run, count)

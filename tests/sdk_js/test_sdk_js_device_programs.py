@@ -83,8 +83,8 @@ def test_a_watermark_is_recognized(found: dict[str, Any]) -> None:
 
 
 def test_speculation_changes_no_token(found: dict[str, Any]) -> None:
-    plain, guessed, improved = found["guessed"]
-    assert plain == guessed == improved
+    plain, guessed, improved, drafted = found["guessed"]
+    assert plain == guessed == improved == drafted
     number, alone = found["refused"]
     assert "speculate is 17: 1 to 16 tokens can be guessed" in number
     assert "a drafter goes with `speculate`" in alone

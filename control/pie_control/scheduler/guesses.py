@@ -75,6 +75,8 @@ class Guesses:
             return limit
         most = min(limit - came - 1, self.room)
         guess = guesser.guess(most, self.price) if most > 0 else []
+        if guess is None:
+            return 0
         if not guess:
             if waited:
                 guesser.learn(1, 0, (), self.price)
@@ -161,7 +163,7 @@ class Guesses:
         return EmbedText(tokens, positions, scratch), forward, sample
 
     def accept(
-        self, guessed: Guessed, i: int, run: RunCommand, row: int, at: int, chosen: list[int]
+        self, guessed: Guessed, i: int, run: RunCommand, row: int, chosen: list[int]
     ) -> list[int]:
         """The `i`-th run of a step has chosen some tokens, with guesses before them; -1 where none
         could be.
@@ -171,7 +173,6 @@ class Guesses:
             i: the run's place in it.
             run: that guessed.
             row: its row.
-            at: which of its pages the step began to fill.
             chosen: the tokens.
 
         Returns:
@@ -182,15 +183,7 @@ class Guesses:
         stands = _standing(chosen, guessed.drafts[first : first + width].tolist(), run.stops)
         self._verifying.discard(row)
         self.guessing.discard(row)
-        filled = int(guessed.filled[i])
-        end = filled + len(stands)
-        for page in range(at, at + (filled + width - 1) // self._table.page_size + 1):
-            self._table.used[row, page] = min(
-                max(end - (page - at) * self._table.page_size, 0), self._table.page_size
-            )
-        facts[CURRENT, row] = at + end // self._table.page_size
-        for fact in (POSITION, SENT, CHOICE):
-            facts[fact, row] -= width - len(stands)
+        self._table.go_back(row, width - len(stands))
         self._table.collect(run)
         tokens = stands if stands[-1] >= 0 else stands[:-1]
         facts[CAME, row] += len(tokens)

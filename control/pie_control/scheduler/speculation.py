@@ -96,8 +96,8 @@ class Guesser(Protocol):
     def read(self, tokens: Sequence[int]) -> None:
         """Takes those of a run's tokens that are new."""
 
-    def guess(self, most: int, price: Price) -> list[int]:
-        """The next tokens, as many as pay, and at most so many."""
+    def guess(self, most: int, price: Price) -> list[int] | None:
+        """The next tokens, as many as pay, and at most so many; None if they are on their way."""
 
     def learn(self, guessed: int, accepted: int, behind: Sequence[int], price: Price) -> None:
         """So many of its last guesses were accepted; or none was left once it could guess.

@@ -143,6 +143,9 @@ class Dispatcher:
     def _send(self, *, behind: bool) -> bool:
         """Sends the next plan; the models take turns. Returns whether there was one."""
         schedulers = [service.scheduler for service in self._models.services.values()]
+        if len(schedulers) > 1:
+            for scheduler in schedulers:  # guesses of one model's runs may be another one's
+                scheduler.note_changes()
         for i in range(len(schedulers)):
             scheduler = schedulers[(self._next_first + i) % len(schedulers)]
             if behind and not scheduler.may_follow():

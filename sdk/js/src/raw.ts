@@ -1563,6 +1563,23 @@ export function speculate(queue: number, run: number, text: Iterable<number>, mo
 }
 
 /**
+ * Has a run guess its next tokens from now on as another run chooses them, of a smaller model
+ * with the same vocabulary: up to `most` at a time, 1 to 16. Both have begun behind the same
+ * text, and the other one has just been started. It goes as far as guesses are wanted then, and
+ * its tokens cannot be waited for; what was guessed wrongly is undone, in its pages too, and
+ * `takeTokens` gives what it has. The tokens of `run` are the same as without.
+ * Errors: `invalid-handle`, `unsupported`, `invalid-argument` (no guess, or more than 16; a run
+ * of another vocabulary, one that has begun, or one that guesses or drafts itself).
+ */
+export function speculateWith(queue: number, run: number, draftQueue: number, draftRun: number, most: number): void {
+  try {
+    _sample.speculateWith(asU32(queue), asU32(run), asU32(draftQueue), asU32(draftRun), asU32(most));
+  } catch (error) {
+    throw called(error);
+  }
+}
+
+/**
  * Ready when `count` tokens of a run are there that were not taken, or the run is over. The run
  * goes on by itself to a few tokens more than were asked for.
  * Gives: nothing, by `take`.
