@@ -234,7 +234,7 @@ class Run:
             self._sequence.recover(error)
 
     def keep(self, tokens: list[int]) -> None:
-        """Ends the run, of which nothing was read: of its tokens those stay that these begin with."""
+        """Ends the run, none of whose tokens was read: those stay that these begin with."""
         if self._handle is None:
             return
         with suppress(PieError):  # it has failed
