@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_py.wire.plan import Again, Batch, EmbedSampled, Forward, Int32, Plan, Sample
+from pie_py.wire.plan import Again, Batch, EmbedSampled, EmbedText, Forward, Int32, Plan, Sample
 
 
 def steps_of(plan: Plan, page_size: int) -> Iterator[list[Batch]]:
@@ -22,7 +22,7 @@ def steps_of(plan: Plan, page_size: int) -> Iterator[list[Batch]]:
     step = batches[:first]
     yield step
     for again in batches[first:]:
-        match step[-3:], again:
+        match [batch for batch in step if batch.kind != EmbedText.kind][-3:], again:
             case [EmbedSampled() as embed, Forward() as forward, Sample() as sample], Again(slots):
                 step = list(_following(embed, forward, sample, slots, page_size))
             case _:

@@ -15,7 +15,13 @@ from support.servers import Server
 pytestmark = pytest.mark.slow
 
 PROGRAMS = 16
-OTHERWISE = ("guessing", "programs", "programs guessing")  # of Python: the texts are the same
+OTHERWISE = (
+    "guessing",
+    "drafting",
+    "programs",
+    "programs guessing",
+    "programs drafting",
+)  # of Python: the texts are the same
 HOWS = ("tokens", "text", "send", "break", "cancel")
 
 

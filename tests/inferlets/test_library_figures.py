@@ -14,7 +14,6 @@ NUMBERS = [12, 34, 56, 78, 11, 23, 45, 67]
 SUM, DIFFERENCE = {"numbers": NUMBERS}, {"question": "What is 880 - 826?"}
 RANDOM = {"delta": 4, "max_tokens": 80, "model_name": "test", "prompt": "The quick"}
 COLOURS = {"options": [" black.", " white.", " red."]}
-REPEATED = {"prompt": "abcabcabcabcabc", "window": 4}
 SMALL = {"drafter": "pie-tiny-draft"}
 # Logits in bfloat16 may be equal; which token then wins, and how many drafts hold, depends on what
 # else is in the batch.
@@ -28,13 +27,10 @@ FIGURES: tuple[Row, ...] = (
     ("graph_of_thought", SUM, r"(\d+), by the embedded", lambda found: found["answer"], 0),
     ("recursion_of_thought", SUM, r"(\d+) at depth", lambda found: found["answer"], 0),
     ("recursion_of_thought", SUM, r"at depth (\d+)", lambda found: found["depth"], 0),
-    ("jacobi_decoding", {}, r"(\d+) forwards for 48", lambda found: found["forwards"], TIES),
-    ("jacobi_decoding", REPEATED, r"itself: (\d+) for 48", lambda f: f["forwards"], TIES),
     ("monte_carlo_tree_search", {}, r"(\S+) and \S+ for", lambda found: found["value"], 0.01),
     ("monte_carlo_tree_search", {}, r"and (\S+) for", lambda found: found["greedy"], 0.01),
     ("output_validation", COLOURS, r"share of (\S+)", lambda f: f["shares"][" black."], 1e-4),
     ("self_consistency", DIFFERENCE, r"vote for (\d+)", lambda found: int(found["answer"]), 0),
-    ("speculative_decoding", SMALL, r"needs (\d+) forwards", lambda f: f["forwards"], TIES),
     ("tree_speculation", SMALL, r"(\d+) forwards for 64", lambda f: f["forwards"], TIES),
     ("thinking_budget", {}, r"thoughts to (\d+);", lambda found: int(found["answer"]), 0),
     ("thinking_budget", {}, r"takes (\d+) tokens", lambda found: found["tokens"], 0),

@@ -64,28 +64,28 @@ def test_steps_at_the_worker(plans: int, steps: int, others: bool, decision: Dec
 )
 def test_a_plan_has_as_many_steps_as_fit(step_seconds: float, most: int) -> None:
     made = Pacing()
-    assert made.steps == 1
+    assert made.steps_of("test") == 1
     seen = []
     for _ in range(10):
-        made.plan_took(made.steps * step_seconds, made.steps)
-        seen.append(made.steps)
+        made.plan_took("test", made.steps_of("test") * step_seconds, made.steps_of("test"))
+        seen.append(made.steps_of("test"))
     assert seen == [min(most, 2**plans) for plans in range(1, 11)]
 
 
 def test_after_a_cut_plans_grow_again() -> None:
     made = Pacing()
     for _ in range(10):
-        made.plan_took(0.0, made.steps)
+        made.plan_took("test", 0.0, made.steps_of("test"))
     made.cut()
-    made.plan_took(0.001, 3)
-    assert made.steps == 2
+    made.plan_took("test", 0.001, 3)
+    assert made.steps_of("test") == 2
     made.cut()
-    assert made.steps == 1
+    assert made.steps_of("test") == 1
 
 
 def pacing(plan_seconds: float = 0.02) -> Pacing:
     made = Pacing()
-    made.plan_took(plan_seconds)
+    made.plan_took("test", plan_seconds)
     return made
 
 

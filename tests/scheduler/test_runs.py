@@ -82,6 +82,9 @@ class Runner(Guest):
     def speculate(self, run: int, text: list[int], most: int) -> None:
         calls.speculate(self.instance, self.queue, run, text, most)
 
+    def speculate_with(self, run: int, drafter: Runner, draft_run: int, most: int) -> None:
+        calls.speculate_with(self.instance, self.queue, run, drafter.queue, draft_run, most)
+
     def end(self, run: int, count: int) -> None:
         """Ends a run; the pages then hold its first tokens but the last."""
         self.held += calls.end_run(self.instance, self.queue, run, count)
@@ -118,7 +121,8 @@ class Job:
     stop: int | None  # index of the token that is a stop token
     give_up: int | None  # ended once it has so many tokens
     again: int  # tokens of the second run
-    guesses: tuple[int, int] | None = None  # at a time, and every which of them is wrong
+    # At a time, and every which of them is wrong; 0: those of the run's own steps.
+    guesses: tuple[int, int] | None = None
 
     def expected(self) -> tuple[list[int], list[int]]:
         """The tokens of both runs, step by step."""
@@ -147,7 +151,7 @@ JOBS = st.builds(
     st.none() | st.integers(0, 12),
     st.none() | st.integers(1, 9),
     st.integers(1, 5),
-    st.none() | st.tuples(st.integers(1, 16), st.integers(2, 30)),
+    st.none() | st.tuples(st.integers(1, 16), st.just(0) | st.integers(2, 30)),
 ).map(
     # What a run has chosen in vain counts for penalties.
     lambda job: replace(job, stop=None, give_up=None) if job.sampler == PENALIZED else job
@@ -173,7 +177,7 @@ class Playing:
         """Shows the run what it will come to, with mistakes."""
         if self.job.guesses is not None:
             most, wrong = self.job.guesses
-            text = [7 if i % wrong == wrong - 1 else token for i, token in enumerate(tokens)]
+            text = [7 if i % wrong == wrong - 1 else t for i, t in enumerate(tokens) if wrong]
             self.guest.speculate(self.run, text, most)
 
     def all_tokens(self) -> list[int]:

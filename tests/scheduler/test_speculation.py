@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from scheduler.test_runs import SAMPLERS, Runner
 from support.scheduler_fixtures import Server, refused
 
 from pie_control.scheduler.prompt_lookup import MOST_MATCHED, PAIR, Found, PromptLookup
-from pie_control.scheduler.speculation import LONGEST_PAUSE, Guesser, Price
+from pie_control.scheduler.speculation import LONGEST_PAUSE, Jacobi, Lookup, Price
 
 
 def slow_lookup(tokens: list[int]) -> Found | None:
@@ -52,7 +54,7 @@ def test_what_follows_repeats_itself_at_the_end_of_the_text() -> None:
 
 
 def test_guesses_that_are_wrong_become_rare_and_come_back_where_they_are_right() -> None:
-    price, guesser = Price(), Guesser([1, 2, 3] * 4, 8)
+    price, guesser = Price(), Lookup([1, 2, 3] * 4, 8)
     tokens: list[int] = []
     tries = 0
     for i in range(200):
@@ -60,7 +62,7 @@ def test_guesses_that_are_wrong_become_rare_and_come_back_where_they_are_right()
         guesser.read(tokens)
         if guess := guesser.guess(8, price):
             tries += 1
-            guesser.learn(len(guess), 0, price)
+            guesser.learn(len(guess), 0, [], price)
         tokens += [100 + i]
         guesser.read(tokens)
     assert 4 < tries < 40
@@ -71,9 +73,58 @@ def test_guesses_that_are_wrong_become_rare_and_come_back_where_they_are_right()
     guess = guesser.guess(8, price)
     assert guess == ([5, 6, 7] * 3)[: len(guess)]
     for _ in range(3):
-        guesser.learn(len(guess), len(guess), price)
+        guesser.learn(len(guess), len(guess), [], price)
         guess = guesser.guess(8, price)
     assert len(guess) == 8
+
+
+def decode(
+    following: Callable[[list[int]], int], most: int, count: int
+) -> tuple[list[int], list[int]]:
+    """So many tokens by Jacobi's guesses, and how many were guessed in each step, of a model that
+    says what follows a text.
+    """
+    price, guesser, tokens, guessed = Price(), Jacobi(most), [1], []
+    while len(tokens) < count:
+        guesser.read(tokens)
+        guess = guesser.guess(most, price)
+        chosen = [following(tokens + guess[:i]) for i in range(len(guess) + 1)]
+        right = next((i for i, token in enumerate(guess) if token != chosen[i]), len(guess))
+        tokens += chosen[: right + 1]
+        guessed.append(len(guess))
+        if guess:
+            guesser.read(tokens)
+            guesser.learn(len(guess), right, chosen[right + 1 :], price)
+    return tokens, guessed
+
+
+def test_jacobis_guesses_are_what_was_chosen_behind_a_wrong_one() -> None:
+    # What follows depends on the place alone: a step's choices are all right.
+    tokens, guessed = decode(lambda text: 7 * len(text) % 100, 8, 60)
+    assert tokens[1:60] == [7 * i % 100 for i in range(1, 60)]
+    assert len(guessed) < 16
+    assert set(guessed) == {8}
+
+
+def test_jacobis_guesses_converge_from_the_first_on() -> None:
+    # Each token follows from the one before, so each step mends one guess, and that is as without.
+    tokens, guessed = decode(lambda text: text[-1] + 1, 4, 200)
+    assert tokens[:200] == list(range(1, 201))
+    assert 8 <= sum(count > 0 for count in guessed) <= 48
+
+
+def test_jacobis_guesses_go_on_where_tokens_agree_with_them() -> None:
+    guesser, price = Jacobi(4), Price()
+    guesser.read([3])
+    assert guesser.guess(8, price) == [3, 3, 3, 3]
+    guesser.read([3, 5])
+    guesser.learn(4, 0, [6, 7, 8], price)
+    assert guesser.guess(8, price) == [6, 7, 8, 8]
+    assert guesser.guess(2, price) == [6, 7]
+    guesser.read([3, 5, 6])
+    assert guesser.guess(8, price) == [7, 8, 8, 8]
+    guesser.read([3, 5, 6, 9])
+    assert guesser.guess(8, price) == [9, 9, 9, 9]
 
 
 def test_a_price_is_what_a_step_takes_longer_for_each_run_that_guesses() -> None:
@@ -106,6 +157,31 @@ def test_right_guesses_are_accepted_several_at_a_time(sampler: str) -> None:
     guest.append(expected[-1:])
     plain.append(expected[-1:])
     assert guest.steps(guest.sampler(sampler), 5) == plain.steps(plain.sampler(sampler), 5)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS[:3])
+@pytest.mark.parametrize(("vocabulary", "most_plans"), [(1, 12), (2, 28), (1000, 40)])
+def test_guesses_without_a_text(sampler: str, vocabulary: int, most_plans: int) -> None:
+    # Of few tokens, some guesses are right.
+    server = Server(
+        kv_pages=200,
+        max_batch_tokens=100,
+        max_batch_commands=50,
+        draft_embeds=20,
+        vocab_size=vocabulary,
+    )
+    plain = Runner(server, 1)
+    expected = plain.steps(plain.sampler(sampler), 30)
+    guest = Runner(server, 1)
+    server.drain()
+    run = guest.start(guest.sampler(sampler), 30)
+    guest.speculate(run, [], 8)
+    before = server.scheduler.plans_sent
+    server.drain()
+    assert server.scheduler.plans_sent - before < most_plans
+    assert guest.tokens(run) == expected
+    guest.end(run, 30)
+    assert sum(guest.used(guest.inputs)) == guest.length
 
 
 def test_an_instance_that_is_parked_while_its_guesses_are_verified() -> None:

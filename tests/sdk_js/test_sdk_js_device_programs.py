@@ -83,9 +83,11 @@ def test_a_watermark_is_recognized(found: dict[str, Any]) -> None:
 
 
 def test_speculation_changes_no_token(found: dict[str, Any]) -> None:
-    plain, guessed = found["guessed"]
-    assert plain == guessed
-    assert "speculate is 17: 1 to 16 tokens can be guessed" in found["refused"]
+    plain, guessed, improved, drafted = found["guessed"]
+    assert plain == guessed == improved == drafted
+    number, alone = found["refused"]
+    assert "speculate is 17: 1 to 16 tokens can be guessed" in number
+    assert "a drafter goes with `speculate`" in alone
     given, none = found["like"]
     assert given == none == plain
 

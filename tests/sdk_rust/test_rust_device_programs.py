@@ -105,8 +105,9 @@ def test_a_context_beside_is_read(run: Run) -> None:
 
 
 def test_guesses_from_another_text_change_no_token(run: Run) -> None:
-    plain, guessed = json.loads(run("device_guests", "like")[1])
-    assert plain == guessed
+    (plain, guessed, improved, drafted), alone = json.loads(run("device_guests", "like")[1])
+    assert plain == guessed == improved == drafted
+    assert "`jacobi` and `drafter` go with `speculate`" in alone
 
 
 def test_layers_read_a_part(run: Run) -> None:

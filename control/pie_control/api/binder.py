@@ -108,3 +108,17 @@ def run_of(instance: Instance, queue: int, run: int) -> tuple[OpenQueue, RunComm
         raise ApiError(
             "invalid-handle", f"{run} is no run of this queue (ended already?)"
         ) from None
+
+
+def waiting_run_of(instance: Instance, queue: int, run: int) -> tuple[OpenQueue, RunCommand]:
+    """As `run_of`, of a run whose tokens can be waited for.
+
+    Raises:
+        ApiError: `invalid-handle`, `unsupported`; `invalid-argument`: it drafts for another run.
+    """
+    target, found = run_of(instance, queue, run)
+    if found.is_draft:
+        raise ApiError(
+            "invalid-argument", f"run {run} drafts for another one: wait for that one's tokens"
+        )
+    return target, found

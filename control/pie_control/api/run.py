@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.binder import queue_of, run_of
+from pie_control.api.binder import queue_of, run_of, waiting_run_of
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.run import FirstToken, RunCommand
 from pie_control.commands.sample import SampleCommand
@@ -106,10 +106,7 @@ def speculate(instance: Instance, queue: int, run: int, text: list[int], most: i
     """Has a run guess its next tokens."""
     target, found = run_of(instance, queue, run)
     facts = target.model.description
-    if not 1 <= most <= MOST_GUESSED:
-        raise ApiError(
-            "invalid-argument", f"{most} tokens to guess at a time; 1 to {MOST_GUESSED} can be"
-        )
+    _check_guesses(found, most)
     if len(text) > facts.max_position:
         raise ApiError(
             "invalid-argument",
@@ -117,12 +114,46 @@ def speculate(instance: Instance, queue: int, run: int, text: list[int], most: i
         )
     if text and (largest := max(text)) >= facts.vocab_size:
         raise ApiError("invalid-argument", f"{largest} is no token of the model")
+    found.guesses = True
     target.scheduler.speculate(found, text, most)
+
+
+def speculate_with(
+    instance: Instance, queue: int, run: int, draft_queue: int, draft_run: int, most: int
+) -> None:
+    """Has a run guess what another one chooses."""
+    target, found = run_of(instance, queue, run)
+    small, drafts = run_of(instance, draft_queue, draft_run)
+    _check_guesses(found, most)
+    sizes = [one.model.description.vocab_size for one in (target, small)]
+    if sizes[0] != sizes[1]:
+        raise ApiError(
+            "invalid-argument",
+            f"run {draft_run} is of a model of {sizes[1]} tokens, and run {run} of {sizes[0]}: a"
+            " drafter has the same vocabulary",
+        )
+    if drafts is found or drafts.guesses or drafts.is_draft:
+        raise ApiError("invalid-argument", f"run {draft_run} guesses, or drafts for another run")
+    if drafts.received or drafts.waiting or drafts.over:
+        raise ApiError(
+            "invalid-argument", f"run {draft_run} has begun: start it right before this call"
+        )
+    found.guesses = True
+    target.scheduler.speculate_with(found, drafts, most)
+
+
+def _check_guesses(run: RunCommand, most: int) -> None:
+    if not 1 <= most <= MOST_GUESSED:
+        raise ApiError(
+            "invalid-argument", f"{most} tokens to guess at a time; 1 to {MOST_GUESSED} can be"
+        )
+    if run.is_draft:
+        raise ApiError("invalid-argument", "the run's tokens are another run's guesses")
 
 
 def run_progress(instance: Instance, queue: int, run: int, count: int) -> int:
     """Opens a future that is ready when tokens can be taken."""
-    _, found = run_of(instance, queue, run)
+    _, found = waiting_run_of(instance, queue, run)
     _check_count(count)
     future = instance.futures.create(FutureKind.DONE)
     found.notify(count, future)
@@ -136,7 +167,7 @@ def take_tokens(instance: Instance, queue: int, run: int) -> Any:
 
 def next_tokens(instance: Instance, queue: int, run: int, count: int) -> Any:
     """Suspends the guest until tokens can be taken, and takes them."""
-    _, found = run_of(instance, queue, run)
+    _, found = waiting_run_of(instance, queue, run)
     _check_count(count)
     if found.ask(count):
         return found.take()

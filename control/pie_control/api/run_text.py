@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pie_control.api.binder import run_of
+from pie_control.api.binder import waiting_run_of
 from pie_control.api.session import make_room
 from pie_control.commands.run import LEAD, RunCommand
 from pie_control.errors import ApiError
@@ -38,7 +38,7 @@ class RunTextCalls:
         to_client: bool,
     ) -> int:
         """Opens a future of a run's text."""
-        target, found = run_of(instance, queue, run)
+        target, found = waiting_run_of(instance, queue, run)
         target.model.check_trait("tokenize")
         codec = self._models.codec(target.model.description.name)
         if not all(ends):

@@ -339,6 +339,11 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
         "speculate": Signature(
             {"queue": U32, "run": U32, "text": U32_LIST, "most": U32}, None, fallible=True
         ),
+        "speculate-with": Signature(
+            {"queue": U32, "run": U32, "draft_queue": U32, "draft_run": U32, "most": U32},
+            None,
+            fallible=True,
+        ),
         "run-progress": Signature({"queue": U32, "run": U32, "count": U32}, U32, fallible=True),
         "take-tokens": Signature({"queue": U32, "run": U32}, U32_LIST, fallible=True),
         "next-tokens": Signature({"queue": U32, "run": U32, "count": U32}, U32_LIST, fallible=True),

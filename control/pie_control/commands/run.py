@@ -60,6 +60,9 @@ class RunTable(Protocol):
     def changed(self, run: RunCommand) -> None:
         """A run is over, or may go further, or has another waiter for tokens."""
 
+    def correct(self, run: RunCommand, count: int, token: int) -> None:
+        """A run that has no steps under way goes on as if a token had been its number `count`."""
+
 
 class Waiter(Protocol):
     """Waits for tokens: a future, or what reads them for the guest."""
@@ -118,6 +121,7 @@ class RunCommand(Command):
         self.limit = min(most, LEAD)  # tokens that may come for now
         self.state = RunState.GOING
         self.over = False  # as its state says
+        self.guesses = self.is_draft = False  # it guesses, or its tokens are another run's guesses
         self.error: ApiError | None = None  # why it is over
         self.row: int | None = None  # in the scheduler's table, while it has steps to do
         self.wanted = NEVER  # tokens that the first of `waiting` waits for
@@ -199,6 +203,22 @@ class RunCommand(Command):
             if self.state is RunState.STALLED:
                 self._move(RunState.GOING)
             self._changed()
+
+    def lead(self) -> None:
+        """From its first token on it goes only as far as the run that guesses its tokens allows."""
+        self.is_draft, self.limit = True, 1
+
+    def correct(self, count: int, token: int) -> None:
+        """Goes on as if a token had been its number `count`, and none had come behind it.
+
+        It has come to its limit; the next one is allowed then.
+        """
+        assert self.table is not None
+        self.table.correct(self, count, token)
+        del self.received[count:]
+        self.received.append(token)
+        self.taken = min(self.taken, count)
+        self.limit = count + 1
 
     def notify(self, count: int, future: Future) -> None:
         """Makes a future ready when so many tokens can be taken, or it is over."""

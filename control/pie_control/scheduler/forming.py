@@ -77,7 +77,7 @@ class PlanForming:
         batches: list[PlanBatch] = []
         limits, heads = self._limits, self._backlog.heads[ForwardCommand]
         self._left = limits
-        self._enter_runs()
+        self.enter_runs()
         # First, for it may end instances whose commands would be gathered below.
         self._runs.take_pages()
         self._add_light(batches)
@@ -89,11 +89,10 @@ class PlanForming:
         formed = self._runs.step(room)
         steps = self.newest = None if formed is None else formed.steps
         if formed is not None:
-            if formed.drafts is not None:
-                kind = formed.drafts.kind
-                batches.append(PlanBatch(kind, (), formed.steps, formed.drafts))
-                self._stats.batch_sent(kind, formed.steps.count, formed.drafts.tokens.size)
             self._add_step(formed.steps, formed.embed, batches)
+            for text in formed.texts:
+                batches.append(PlanBatch(text.kind, (), formed.steps, text))
+                self._stats.batch_sent(text.kind, formed.steps.count, text.tokens.size)
         if forwards:
             users: set[str] = set()  # whose steps are in the plan
             if steps is not None:
@@ -148,7 +147,7 @@ class PlanForming:
         need = max(min(self._short, len(oldest.inputs)), oldest.first_piece)
         return min(limits.tokens - need, limits.commands - 1)
 
-    def _enter_runs(self) -> None:
+    def enter_runs(self) -> None:
         """Takes in the runs that are the first in their queues now."""
         heads = self._backlog.heads[RunCommand]
         for queue in list(heads):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import numpy as np
 
@@ -74,9 +75,11 @@ class Guesses:
             return limit
         most = min(limit - came - 1, self.room)
         guess = guesser.guess(most, self.price) if most > 0 else []
+        if guess is None:
+            return 0
         if not guess:
             if waited:
-                guesser.learn(1, 0, self.price)
+                guesser.learn(1, 0, (), self.price)
             return limit
         self.guessing.add(row)
         if sent > came:
@@ -160,40 +163,36 @@ class Guesses:
         return EmbedText(tokens, positions, scratch), forward, sample
 
     def accept(
-        self, guessed: Guessed, i: int, run: RunCommand, row: int, at: int, stands: list[int]
+        self, guessed: Guessed, i: int, run: RunCommand, row: int, chosen: list[int]
     ) -> list[int]:
-        """The `i`-th run of a step has some tokens; the last may be -1: none could be chosen.
+        """The `i`-th run of a step has chosen some tokens, with guesses before them; -1 where none
+        could be.
 
         Args:
             guessed: what the step guessed.
             i: the run's place in it.
             run: that guessed.
             row: its row.
-            at: which of its pages the step began to fill.
-            stands: the tokens.
+            chosen: the tokens.
 
         Returns:
-            The tokens that have been chosen.
+            Those that stand; the last may be -1.
         """
         facts, width = self._table.facts, int(guessed.widths[i])
+        first = int(guessed.widths[:i].sum())
+        stands = _standing(chosen, guessed.drafts[first : first + width].tolist(), run.stops)
         self._verifying.discard(row)
         self.guessing.discard(row)
-        self.guessers[run].learn(width - 1, len(stands) - 1, self.price)
-        filled = int(guessed.filled[i])
-        end = filled + len(stands)
-        for page in range(at, at + (filled + width - 1) // self._table.page_size + 1):
-            self._table.used[row, page] = min(
-                max(end - (page - at) * self._table.page_size, 0), self._table.page_size
-            )
-        facts[CURRENT, row] = at + end // self._table.page_size
-        for fact in (POSITION, SENT, CHOICE):
-            facts[fact, row] -= width - len(stands)
+        self._table.go_back(row, width - len(stands))
         self._table.collect(run)
         tokens = stands if stands[-1] >= 0 else stands[:-1]
         facts[CAME, row] += len(tokens)
         run.received.extend(tokens)
         run.queue.owner.generated_tokens += len(tokens)
-        return tokens
+        guesser, behind = self.guessers[run], takewhile(NO_TOKEN.__lt__, chosen[len(stands) :])
+        guesser.read(run.received)
+        guesser.learn(width - 1, len(stands) - 1, list(behind), self.price)
+        return stands
 
     def drop(self, row: int) -> None:
         """The run of a row is over."""
@@ -202,7 +201,7 @@ class Guesses:
         self.guessing.discard(row)
 
 
-def standing(tokens: list[int], drafts: list[int], stops: frozenset[int]) -> list[int]:
+def _standing(tokens: list[int], drafts: list[int], stops: frozenset[int]) -> list[int]:
     """Those of a run's tokens that are as if they had been chosen one by one."""
     for i, (token, draft) in enumerate(zip(tokens, drafts, strict=True)):
         if token != draft or token in stops or draft < 0:

@@ -123,6 +123,19 @@ class RunTable:
         for fact in (POSITION, SENT, CHOICE):
             facts[fact, rows] += counts
 
+    def go_back(self, row: int, count: int) -> None:
+        """Notes that so many steps of a row count no longer; none of its steps is under way."""
+        facts = self.facts
+        for fact in (POSITION, SENT, CHOICE):
+            facts[fact, row] -= count
+        current = facts.item(CURRENT, row)
+        while count:
+            there = self.used.item(row, current) if current < facts.item(PAGES, row) else 0
+            self.used[row, current : current + 1] -= (undone := min(there, count))
+            if count := count - undone:
+                current -= 1
+        facts[CURRENT, row] = current
+
     def forward(self, rows: Rows, facts: Int32) -> Forward:
         """The forward of rows with facts `[facts, n]`: one input each, into its own embed."""
         count, current = rows.size, facts[CURRENT]

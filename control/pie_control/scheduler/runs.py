@@ -22,7 +22,7 @@ from pie_control.commands.forward import (
 from pie_control.commands.run import MOST_STOPS, RunCommand
 from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.errors import ApiError
-from pie_control.scheduler.guesses import Guessed, Guesses, standing
+from pie_control.scheduler.guesses import Guessed, Guesses
 from pie_control.scheduler.program_time import fitting
 from pie_control.scheduler.run_table import (
     ADAPTER,
@@ -131,7 +131,7 @@ class Formed(NamedTuple):
     embed: EmbedSampled
     forward: Forward
     sample: Sample
-    drafts: EmbedText | None  # goes before the others
+    texts: list[EmbedText]  # guesses, and what takes the place of tokens: behind `embed`
 
 
 class Runs:
@@ -156,6 +156,7 @@ class Runs:
         self._plans = 0
         self._number = 0
         self._guesses = Guesses(self._table, drafts)
+        self._corrected: dict[RunCommand, int] = {}  # by which token their next step goes on
 
     # Runs come and go
 
@@ -191,12 +192,13 @@ class Runs:
         self._table.facts[LIMIT, row] = limit
         self._table.facts[NOTICE, row] = run.notices
 
-    def _note_changes(self) -> None:
+    def note_changes(self) -> None:
         """Notes the same of all that have changed: before anything looks at their rows."""
-        for run in self._unnoted:
-            if (row := run.row) is not None:
-                self._note(run, row)
-        self._unnoted.clear()
+        while self._unnoted:
+            changed, self._unnoted = self._unnoted, {}
+            for run in changed:
+                if (row := run.row) is not None:
+                    self._note(run, row)  # which may let a run go on that drafts
 
     def changed(self, run: RunCommand) -> None:
         """A run is over, or may go further, or has another waiter for tokens."""
@@ -216,6 +218,7 @@ class Runs:
             self._guesses.drop(row)
             run.row = None
         self._guesses.guessers.pop(run, None)
+        self._corrected.pop(run, None)
 
     # Pages that move
 
@@ -252,8 +255,7 @@ class Runs:
 
     def came(self, steps: Steps, tokens: Int32) -> None:
         """Takes the tokens of a step; looks at the runs for which something follows from theirs."""
-        if self._unnoted:
-            self._note_changes()
+        self.note_changes()
         self._came(steps, tokens, steps.rows, steps.numbers)
 
     def _came(self, steps: Steps, tokens: Int32, rows: Rows, numbers: Int32) -> None:
@@ -319,21 +321,38 @@ class Runs:
             self._guesses.guessers[run] = guesser
             self._unnoted[run] = None
 
+    def correct(self, run: RunCommand, count: int, token: int) -> None:
+        """A run that has no steps under way goes on as if a token had been its number `count`."""
+        if run.row is not None:
+            undone = self._table.facts.item(CAME, run.row) - 1 - count
+            self._table.go_back(run.row, undone)
+            self._table.facts[CAME, run.row] -= undone
+        self._corrected[run] = token
+
+    def _corrections(self, rows: Rows, facts: Int32) -> list[EmbedText]:
+        """Tokens that rows with facts `[facts, n]` go on with, though they have chosen others."""
+        runs = [self._table.runs[row] for row in rows.tolist()] if self._corrected else []
+        places = [i for i, run in enumerate(runs) if run in self._corrected]
+        if not places:
+            return []
+        tokens = [self._corrected.pop(run) for i in places if (run := runs[i])]
+        return [
+            EmbedText(np.array(tokens, np.int32), facts[POSITION, places], facts[EMBED, places])
+        ]
+
     @property
     def guesses(self) -> bool:
         """Whether a run waits for tokens to guess, or for what has become of its guesses: then
         nothing is to be sent before.
         """
-        if self._unnoted:
-            self._note_changes()
+        self.note_changes()
         return bool(self._guesses.guessing)
 
     def verified(
         self, steps: Steps, guessed: Guessed, tokens: Int32, refused: dict[int, str]
     ) -> None:
         """Takes the tokens of a step of which some were guessed, and why some choices failed."""
-        if self._unnoted:
-            self._note_changes()
+        self.note_changes()
         starts = np.cumsum(guessed.widths) - guessed.widths
         alone = guessed.widths == 1
         for i in np.flatnonzero(~alone).tolist():
@@ -341,13 +360,12 @@ class Runs:
             run = self._table.runs[row]
             if run is None or self._table.facts[NUMBER, row] != steps.numbers[i]:
                 continue
-            span = slice(start, start + int(guessed.widths[i]))
-            stands = standing(tokens[span].tolist(), guessed.drafts[span].tolist(), run.stops)
-            chosen = self._guesses.accept(guessed, i, run, row, int(steps.current[i]), stands)
+            chosen = tokens[start : start + int(guessed.widths[i])].tolist()
+            stands = self._guesses.accept(guessed, i, run, row, chosen)
             if steps.span is not None and (note := self._table.note_span[row]) is not None:
                 note(steps.span)
             self._unnoted[run] = None
-            if chosen:
+            if stands != [NO_TOKEN]:
                 run.look()
             if (text := refused.get(start + len(stands) - 1)) is not None:
                 run.end(ApiError(REFUSED_AS[Sample.kind], text))
@@ -369,21 +387,18 @@ class Runs:
     @property
     def waits(self) -> bool:
         """Whether a run has a step to do."""
-        if self._unnoted:
-            self._note_changes()
+        self.note_changes()
         return bool((self._table.facts[SENT] < self._table.facts[LIMIT]).any())
 
     @property
     def due(self) -> int:
         """How many runs have a step to do."""
-        if self._unnoted:
-            self._note_changes()
+        self.note_changes()
         return int(np.count_nonzero(self._table.facts[SENT] < self._table.facts[LIMIT]))
 
     def step(self, most: int) -> Formed | None:
         """The next step of all runs that have one to do, at most so many of them."""
-        if self._unnoted:
-            self._note_changes()
+        self.note_changes()
         facts = self._table.facts
         rows = np.flatnonzero((facts[SENT] < facts[LIMIT]) & (facts[CURRENT] < facts[PAGES]))
         if not rows.size or most <= 0:
@@ -394,12 +409,13 @@ class Runs:
         guessed = self._guesses.take(rows, most - rows.size)
         facts = self._table.facts[:, rows]
         embed = EmbedSampled(facts[SAMPLER], facts[POSITION], facts[EMBED])
+        texts = self._corrections(rows, facts)
         if guessed is not None:
             drafts, forward, sample = self._guesses.batches(rows, facts, guessed)
             self._plans += 1
             self._table.facts[LAST, rows] = self._plans
             steps = Steps(self, rows, facts[NUMBER], facts[CURRENT], guessed=guessed)
-            return Formed(steps, embed, forward, sample, drafts)
+            return Formed(steps, embed, forward, sample, [*texts, drafts])
         forward = self._table.forward(rows, facts)
         sample = Sample(
             embeds=facts[EMBED],
@@ -418,15 +434,14 @@ class Runs:
         self._table.facts[CHOICE, rows] += 1
         self._table.facts[CURRENT, rows] += filled == self._table.page_size
         self._table.facts[LAST, rows] = self._plans
-        return Formed(Steps(self, rows, facts[NUMBER], current), embed, forward, sample, None)
+        return Formed(Steps(self, rows, facts[NUMBER], current), embed, forward, sample, texts)
 
     def take_pages(self) -> None:
         """Takes the page that each run's next step needs, from other instances if need be.
 
         Those may be parked then, or ended.
         """
-        if self._unnoted:
-            self._note_changes()
+        self.note_changes()
         facts = self._table.facts
         lacking = (facts[SENT] < facts[LIMIT]) & (facts[CURRENT] == facts[PAGES])
         for row in np.flatnonzero(lacking).tolist():

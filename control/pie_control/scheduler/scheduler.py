@@ -25,12 +25,13 @@ from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
 from pie_control.scheduler.backlog import CommandBacklog
 from pie_control.scheduler.call_order import CallOrder
+from pie_control.scheduler.drafting import Drafted
 from pie_control.scheduler.forming import PlanForming, TransferPace
 from pie_control.scheduler.in_flight import InFlight, Took
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import load_policy
 from pie_control.scheduler.runs import Runs
-from pie_control.scheduler.speculation import Guesser, Tokens
+from pie_control.scheduler.speculation import Jacobi, Lookup, Tokens
 from pie_control.scheduler.stats import SchedulerStats
 from pie_py.config.scheduling import SchedulerConfig
 from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan, PlanResult
@@ -114,8 +115,19 @@ class Scheduler:
         self._backlog.retire()
 
     def speculate(self, run: RunCommand, text: Tokens, most: int) -> None:
-        """Has a run guess its next tokens, up to `most` at a time, from a text before its own."""
-        self._runs.speculate(run, Guesser(text, most))
+        """Has a run guess its next tokens, up to `most` at a time: from a text before its own; from
+        its steps' choices if there is none.
+        """
+        self._runs.speculate(run, Lookup(text, most) if len(text) else Jacobi(most))
+
+    def speculate_with(self, run: RunCommand, drafts: RunCommand, most: int) -> None:
+        """Has a run guess what another one chooses, which has not begun, up to `most` at a time."""
+        self._runs.speculate(run, Drafted(drafts, most, run))
+
+    def note_changes(self) -> None:
+        """Looks at the runs that have changed: what they ask of runs of other models is known."""
+        self._forming.enter_runs()
+        self._runs.note_changes()
 
     def park(self, owner: QueueOwner) -> None:
         """The pages of an owner may be moved from now on: its runs wait."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
+from typing import Protocol
 
 from pie_control.scheduler.prompt_lookup import PAIR, PromptLookup, Tokens
 
-__all__ = ["Guesser", "Price", "Tokens"]
+__all__ = ["Guesser", "Jacobi", "Lookup", "Price", "Tokens"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 8, 256  # tokens, where guesses do not pay
 AT_FIRST = 2.0  # guesses that are expected to be accepted
@@ -21,6 +22,7 @@ UNKNOWN = 0.25  # the price that is taken to be right before any is measured
 NEW = 0.25  # the weight of what was measured last
 LONGER = 3  # a match of so many tokens is not of a few common words
 LONG = 8
+STRETCH = 8  # steps in which Jacobi's guesses may come right
 
 
 class Price:
@@ -54,29 +56,66 @@ class Price:
         return max([self._prices[b] for b in self._prices if b < bucket], default=UNKNOWN)
 
 
-class _Trust:
-    """What has become of guesses of one kind."""
+class _Pause:
+    """When guesses rest, longer and longer where they do not pay."""
 
-    __slots__ = ("accepted", "pause", "pays", "until")
+    __slots__ = ("pause", "until")
 
     def __init__(self) -> None:
-        self.accepted = AT_FIRST  # of a verification, on the average
-        self.pays = False  # better than was expected at first
         self.pause = FIRST_PAUSE
         self.until = 0  # length of the text before which nothing is guessed
 
-    def learn(self, accepted: int, price: float, length: int) -> None:
-        """So many were accepted, at a text of some length."""
-        self.accepted = (self.accepted + accepted) / 2
-        self.pays = self.accepted >= AT_FIRST
-        if self.accepted > price:
+    def judge(self, accepted: float, price: float, length: int) -> None:
+        """So many are accepted on the average, at a text of some length."""
+        if accepted > price:
             self.pause = FIRST_PAUSE
         else:
             self.until, self.pause = length + self.pause, min(2 * self.pause, LONGEST_PAUSE)
 
 
-class Guesser:
-    """Guesses the tokens of one run, by prompt lookup in its context and in its own tokens."""
+class _Trust(_Pause):
+    """What has become of guesses of one kind."""
+
+    __slots__ = ("accepted", "pays")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accepted = AT_FIRST  # of a verification, on the average
+        self.pays = False  # better than was expected at first
+
+    def learn(self, accepted: int, price: float, length: int) -> None:
+        """So many were accepted, at a text of some length."""
+        self.accepted = (self.accepted + accepted) / 2
+        self.pays = self.accepted >= AT_FIRST
+        self.judge(self.accepted, price, length)
+
+
+class Guesser(Protocol):
+    """Guesses the tokens of one run."""
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Takes those of a run's tokens that are new."""
+
+    def guess(self, most: int, price: Price) -> list[int] | None:
+        """The next tokens, as many as pay, and at most so many; None if they are on their way."""
+
+    def learn(self, guessed: int, accepted: int, behind: Sequence[int], price: Price) -> None:
+        """So many of its last guesses were accepted; or none was left once it could guess.
+
+        Args:
+            guessed: tokens.
+            accepted: of these; the run's tokens have been read.
+            behind: what the sampler chose behind the first that was wrong, as if that were right.
+            price: of guesses.
+        """
+
+    @property
+    def rests(self) -> int:
+        """Tokens before it is likely to guess again."""
+
+
+class Lookup:
+    """Guesses by prompt lookup in a run's context and in its own tokens."""
 
     def __init__(self, text: Tokens, most: int) -> None:
         """Takes the context's tokens, and how many to guess at once at most."""
@@ -103,7 +142,7 @@ class Guesser:
         wanted = min(2 * found.matched, ceil(2 * trust.accepted) + 1)
         return self._lookup.follows(found.end, min(most, self._most, wanted))
 
-    def learn(self, guessed: int, accepted: int, price: Price) -> None:
+    def learn(self, guessed: int, accepted: int, behind: Sequence[int], price: Price) -> None:
         """So many of its last guesses were accepted; or none was left once it could guess."""
         bound = price.of(guessed) + MARGIN
         self._trusts[self._kind].learn(accepted, bound, len(self._lookup.tokens))
@@ -114,6 +153,52 @@ class Guesser:
         short, *others = self._trusts.values()
         until = min([short.until, *[trust.until for trust in others if trust.pays]])
         return max(0, until - len(self._lookup.tokens))
+
+
+class Jacobi:
+    """Guesses that each step improves all at once: what the sampler chose behind the first wrong
+    guess of the last one, and beyond that its last token again.
+
+    A. Santilli et al., Accelerating Transformer Inference for Translation via Parallel Decoding,
+    2023.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Takes how many to guess at once: all of them, for the later ones need some steps."""
+        self._most = most
+        self._read = 0  # tokens of the run
+        self._last = 0  # of these
+        self._behind: list[int] = []
+        self._steps = self._accepted = 0  # of a stretch
+        self._pause = _Pause()
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Takes those of a run's tokens that are new."""
+        for token in tokens[self._read :]:
+            self._behind = self._behind[1:] if self._behind[:1] == [token] else []
+            self._last = token
+        self._read = len(tokens)
+
+    def guess(self, most: int, price: Price) -> list[int]:
+        """The next tokens, at most so many; none where they have not paid."""
+        if self.rests:
+            return []
+        last = self._behind[-1] if self._behind else self._last
+        return [*self._behind, *[last] * self._most][: min(most, self._most)]
+
+    def learn(self, guessed: int, accepted: int, behind: Sequence[int], price: Price) -> None:
+        """So many of its last guesses were accepted; or none was left once it could guess."""
+        self._behind = list(behind)
+        self._steps, self._accepted = self._steps + 1, self._accepted + accepted
+        if self._steps == STRETCH:
+            mean = self._accepted / STRETCH
+            self._pause.judge(mean, price.of(guessed) + MARGIN, self._read)
+            self._steps = self._accepted = 0
+
+    @property
+    def rests(self) -> int:
+        """Tokens before it guesses again."""
+        return max(0, self._pause.until - self._read)
 
 
 def _mean(old: float, new: float) -> float:

@@ -100,7 +100,7 @@ class Dispatcher:
                 self._running_steps += service.scheduler.complete(result)
             if result.last:
                 seconds = self._running_ns / 1e9
-                self._pacing.plan_took(seconds, max(1, self._running_steps))
+                self._pacing.plan_took(result.model, seconds, max(1, self._running_steps))
                 self._plans.over(self._clock(), seconds)
                 self._running_ns = self._running_steps = 0
 
@@ -142,9 +142,14 @@ class Dispatcher:
 
     def _send(self, *, behind: bool) -> bool:
         """Sends the next plan; the models take turns. Returns whether there was one."""
-        schedulers = [service.scheduler for service in self._models.services.values()]
+        names = list(self._models.services)
+        schedulers = [self._models.services[name].scheduler for name in names]
+        if len(schedulers) > 1:
+            for scheduler in schedulers:  # guesses of one model's runs may be another one's
+                scheduler.note_changes()
         for i in range(len(schedulers)):
-            scheduler = schedulers[(self._next_first + i) % len(schedulers)]
+            place = (self._next_first + i) % len(schedulers)
+            scheduler = schedulers[place]
             if behind and not scheduler.may_follow():
                 continue
             if (wait := scheduler.policy.wait(self._clock(), scheduler.ready)) > 0:
@@ -152,9 +157,9 @@ class Dispatcher:
                 continue
             # Another model that has something to send waits for a step, not for a plan of several.
             alone = len(schedulers) == 1 or all(s is scheduler or s.is_idle for s in schedulers)
-            plan = scheduler.next_plan(self._pacing.steps if alone else 1)
+            plan = scheduler.next_plan(self._pacing.steps_of(names[place]) if alone else 1)
             if plan is not None:
-                self._next_first = (self._next_first + i + 1) % len(schedulers)
+                self._next_first = (place + 1) % len(schedulers)
                 self._link.send(plan)
                 self._pacing.sent()
                 # Without those of further steps.

@@ -53,11 +53,10 @@ class Pacing:
         self._gathering_since: float | None = None
         self._turns_since: float | None = None
         self._step_seconds = 0.0  # what a step of the last plan took the worker
-        # Steps that the next plan may have if nothing but runs is to be sent. They become more as
-        # long as nothing comes between: plans that are always cut would cost a message back and
-        # forth each time, in which the worker waits.
-        self.steps = 1
-        self._most_steps = 1  # however short a step is
+        self._fits: dict[str, int] = {}  # steps of a model's plan, by what its last one took
+        # However short a step is. They become more as long as nothing comes between: plans that are
+        # always cut would cost a message back and forth each time, in which the worker waits.
+        self._most_steps = 1
 
     def decide(
         self,
@@ -107,15 +106,19 @@ class Pacing:
 
     def cut(self) -> None:
         """A plan was cut: something came between."""
-        self.steps = self._most_steps = 1
+        self._most_steps = 1
 
-    def plan_took(self, seconds: float, steps: int = 1) -> None:
-        """Learns what the worker needed for a plan of so many steps."""
+    def steps_of(self, model: str) -> int:
+        """Steps that a model's next plan may have if nothing but its runs is to be sent."""
+        return max(1, min(self._most_steps, self._fits.get(model, 1)))
+
+    def plan_took(self, model: str, seconds: float, steps: int = 1) -> None:
+        """Learns what the worker needed for a model's plan of so many steps."""
         self._step_seconds = seconds / steps
         fit = int(PLAN_SECONDS / max(self._step_seconds, PLAN_SECONDS / MOST_STEPS))
         if steps >= max(1, min(self._most_steps, fit)):
             self._most_steps = min(2 * self._most_steps, MOST_STEPS)
-        self.steps = max(1, min(self._most_steps, fit))
+        self._fits[model] = fit
 
     def _may_gather(self, now: float, goes_on: bool) -> bool:
         """Steps of others wait for launches no longer than a step takes."""

@@ -160,6 +160,7 @@ declare module "pie:inferlet/sample@0.1.0" {
   export function step(queue: number, sampler: number, position: number, embed: number, inputPages: Uint32Array, outputPage: number, adapter: string): number;
   export function startRun(queue: number, sampler: number, embed: number, position: number, ownEmbed: number, inputPages: Uint32Array, outputPages: Uint32Array, adapter: string, most: number, stops: Uint32Array): number;
   export function speculate(queue: number, run: number, text: Uint32Array, most: number): void;
+  export function speculateWith(queue: number, run: number, draftQueue: number, draftRun: number, most: number): void;
   export function runProgress(queue: number, run: number, count: number): number;
   export function takeTokens(queue: number, run: number): unknown;
   export function nextTokens(queue: number, run: number, count: number): unknown;

@@ -246,9 +246,16 @@ export class DeviceChoice implements Chooser {
   async #start(most: number, stops: Set<number>): Promise<boolean> {
     // Each token's mask depends on the one before; and a run goes on with one text alone.
     if (this.#matcher !== null || this.#beside.length || most < 2) return false;
+    const { drafts } = this.#guessing;
+    if (drafts) {
+      this.#run.retract();
+      await drafts.follow(this.#sequence.knownTokens());
+    }
     await this.#prepare();
     const needed = this.#attend !== undefined;
-    return this.#run.start(this.#handle, most, stops, this.#guessing, needed);
+    const started = this.#run.start(this.#handle, most, stops, this.#guessing, needed);
+    if (started) drafts?.start(this.#run, this.#parameters(), this.#guessing.most);
+    return started;
   }
 
   async choose(): Promise<Choice> {
@@ -372,10 +379,11 @@ export class DeviceChoice implements Chooser {
 
   pause(): void {
     this.#run.retract();
+    this.#guessing.drafts?.end(this.#sequence.knownTokens());
   }
 
   close(): void {
-    this.#run.retract();
+    this.pause();
     if (!this.#closed && this.#sampler instanceof ProgramSampler && this.#sampler.hasState) {
       this.#state ??= raw.readState(this.#sequence.queue, this.#handle);
     }

@@ -4,6 +4,7 @@ import { Conversation } from "./chat.ts";
 import { ATTEND_ALONE, CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
 import { DeviceSampler } from "./device.ts";
 import { Attend, ProgramSampler } from "./device_program.ts";
+import { Drafts } from "./drafts.ts";
 import * as edit from "./edit.ts";
 import { isPieError } from "./errors.ts";
 import { Generator, type Stops } from "./generation.ts";
@@ -66,6 +67,10 @@ export interface GenerateOptions {
   /** Tokens of other texts that this one may repeat, among which `speculate` looks, too: the last of
    * them, as many as the model's context holds beside this one's. */
   like?: Iterable<number>;
+  /** What guesses, if not prompt lookup: a context of a smaller model with the same tokens, whose text
+   * becomes this one's; or "jacobi": what the model said behind its first wrong guess of the step
+   * before. That is for models that were trained for it, and leaves off where it does not pay. */
+  drafter?: Context | "jacobi";
   /** What layers read of the context, as `attention` and `device.attend` give it. It acts on the tokens
    * that the server goes on with by itself, so not with a grammar, `choose`, `beside`, or a program
    * that reads by steps. */
@@ -84,6 +89,7 @@ const GENERATE_OPTIONS: (keyof GenerateOptions)[] = [
   "choose",
   "speculate",
   "like",
+  "drafter",
   "attend",
 ];
 
@@ -288,7 +294,7 @@ export class Context {
       throw new TypeError("generate takes a sampler first, as Sampler.argmax(), and options second");
     }
     const { seed, grammar = null, forced = true, runAhead = true, beside = [] } = options;
-    const { choose, speculate = 0, like = [], attend } = options;
+    const { choose, speculate = 0, like = [], drafter, attend } = options;
     if (choose !== undefined && (sampler !== undefined || seed !== undefined || beside.length)) {
       throw new TypeError("`choose` takes the place of a sampler, its seed and contexts beside");
     }
@@ -311,6 +317,15 @@ export class Context {
     if (!(Number.isInteger(speculate) && speculate >= 0 && speculate <= MOST_GUESSES)) {
       throw new RangeError(`speculate is ${speculate}: 1 to ${MOST_GUESSES} tokens can be guessed`);
     }
+    const drafts = drafter instanceof Context ? new Drafts(drafter.sequence) : undefined;
+    const guessing = { most: speculate, like: [...like], jacobi: drafter === "jacobi", drafts };
+    if (drafter !== undefined && !drafts && !guessing.jacobi) {
+      throw new TypeError(`drafter is ${drafter}: it is a context, or "jacobi"`);
+    }
+    if (drafter === this) throw new TypeError("a context can't draft for itself");
+    if (drafter && (!speculate || guessing.like.length)) {
+      throw new TypeError("a drafter goes with `speculate`, and takes the place of `like`");
+    }
     for (const other of beside) other.#startTurn();
     const others = beside.map((other) => other.sequence);
     const choosing: Choosing = {
@@ -319,7 +334,7 @@ export class Context {
       forced,
       beside: others,
       choose,
-      guessing: { most: speculate, like: [...like] },
+      guessing,
       attend,
     };
     // Within a grammar the server needs each token before it can say what may follow.

@@ -1549,13 +1549,31 @@ export function startRun(queue: number, sampler: number, embed: number, position
  * where that has been worth its time. Nothing changes where choices depend on more than the
  * text and their number, as with a device program that has state or looks at the text, and for
  * models with recurrent layers. Other texts that this one may repeat may stand before the
- * context's tokens.
+ * context's tokens. With no text, nothing is looked up: the guesses are what the sampler chose
+ * behind the first wrong guess of the step before, then its last token again (Jacobi decoding).
  * Errors: `invalid-handle`, `invalid-argument` (no guess, or more than 16; a number that is no
  * token; more tokens than the model's context holds).
  */
 export function speculate(queue: number, run: number, text: Iterable<number>, most: number): void {
   try {
     _sample.speculate(asU32(queue), asU32(run), asU32s(text), asU32(most));
+  } catch (error) {
+    throw called(error);
+  }
+}
+
+/**
+ * Has a run guess its next tokens from now on as another run chooses them, of a smaller model
+ * with the same vocabulary: up to `most` at a time, 1 to 16. Both have begun behind the same
+ * text, and the other one has just been started. It goes as far as guesses are wanted then, and
+ * its tokens cannot be waited for; what was guessed wrongly is undone, in its pages too, and
+ * `takeTokens` gives what it has. The tokens of `run` are the same as without.
+ * Errors: `invalid-handle`, `unsupported`, `invalid-argument` (no guess, or more than 16; a run
+ * of another vocabulary, one that has begun, or one that guesses or drafts itself).
+ */
+export function speculateWith(queue: number, run: number, draftQueue: number, draftRun: number, most: number): void {
+  try {
+    _sample.speculateWith(asU32(queue), asU32(run), asU32(draftQueue), asU32(draftRun), asU32(most));
   } catch (error) {
     throw called(error);
   }

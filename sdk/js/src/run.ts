@@ -7,6 +7,7 @@
  * given is undone (`retract`).
  */
 
+import type { Drafts } from "./drafts.ts";
 import { isPieError } from "./errors.ts";
 import { ready } from "./loop.ts";
 import { addresses, spans } from "./pages.ts";
@@ -16,8 +17,11 @@ import type { Sequence, Tentative } from "./sequence.ts";
 /** No room. A program that goes step by step would not have asked for it, so it is no error. */
 export const SCARCE = ["out-of-resources", "limit-exceeded"];
 
-/** How a run guesses its next tokens: how many at a time, and tokens that the text may repeat. */
-export type Guessing = { most: number; like: number[] };
+/** How a run guesses its next tokens: how many at a time, tokens that the text may repeat, whether what
+ * steps chose is guessed and nothing looked up, and a smaller model that guesses. */
+export type Guessing = { most: number; like: number[]; jacobi: boolean; drafts?: Drafts };
+
+export const NO_GUESSES: Guessing = { most: 0, like: [], jacobi: false };
 
 /** The tokens of a run with their text, and whether a string has ended it. */
 export type WholeText = { tokens: number[]; text: string; found: boolean };
@@ -26,9 +30,10 @@ export type WholeText = { tokens: number[]; text: string; found: boolean };
 export class Run implements Tentative {
   /** Whether choices were undone since it was last set to false. */
   undone = false;
+  /** Tokens that it may come to. */
+  most = 0;
   #sequence: Sequence;
   #handle: number | null = null;
-  #most = 0;
   #came: number[] = []; // tokens that the program has not been given
   #given = 0; // tokens that it has
   #last = 0; // of these
@@ -84,14 +89,35 @@ export class Run implements Tentative {
       if (!needed && isPieError(error, ...SCARCE)) return false;
       throw error;
     }
-    if (guessing.most) {
-      const text = [...guessing.like, ...sequence.knownTokens()].slice(-sequence.model.maxPosition);
+    if (guessing.most && !guessing.drafts) {
+      const known = guessing.jacobi ? [] : sequence.knownTokens();
+      const text = [...guessing.like, ...known].slice(-sequence.model.maxPosition);
       raw.speculate(sequence.queue, this.#handle, text, guessing.most);
     }
-    this.#most = most;
+    this.most = most;
     this.#given = 0;
     sequence.tentative = this;
     return true;
+  }
+
+  /** Guesses what another run chooses, so many tokens at a time; both have just begun. */
+  guessFrom(other: Run, guesses: number): void {
+    const { queue } = other.#sequence;
+    const drafting = other.#handle as number;
+    raw.speculateWith(this.#sequence.queue, this.#handle as number, queue, drafting, guesses);
+  }
+
+  /** Ends the run, of which nothing was read: those of its tokens stay that these begin with. */
+  keep(tokens: number[]): void {
+    if (this.#handle === null) return;
+    try {
+      const mine = [...raw.takeTokens(this.#sequence.queue, this.#handle)];
+      const same = alike(mine, tokens);
+      if (same) this.#give(mine.slice(0, same));
+    } catch (error) {
+      if (!isPieError(error)) throw error; // it has failed
+    }
+    this.retract();
   }
 
   /** The next token; null if the run was undone meanwhile. */
@@ -106,7 +132,7 @@ export class Run implements Tentative {
 
   /** All tokens up to the run's end; none if it was undone meanwhile. */
   async rest(): Promise<number[]> {
-    if (!(await this.#wait(Math.max(1, this.#most - this.#given - this.#came.length)))) return [];
+    if (!(await this.#wait(Math.max(1, this.most - this.#given - this.#came.length)))) return [];
     const tokens = this.#came.splice(0);
     this.#give(tokens);
     return tokens;
@@ -178,7 +204,7 @@ export class Run implements Tentative {
     this.#handle = null;
     const sequence = this.#sequence;
     sequence.tentative = null;
-    this.undone = this.#given < this.#most;
+    this.undone = this.#given < this.most;
     this.#came = [];
     try {
       const taken = addresses(raw.endRun(sequence.queue, handle, this.#given));
@@ -187,4 +213,11 @@ export class Run implements Tentative {
       if (!isPieError(error)) throw error; // gone with a lost worker
     }
   }
+}
+
+/** How many of the first tokens are the same. */
+export function alike(one: number[], other: number[]): number {
+  let same = 0;
+  while (same < one.length && one[same] === other[same]) same += 1;
+  return same;
 }

@@ -346,9 +346,17 @@ class DeviceChoice:
         # Each token's mask depends on the one before; and a run goes on with one text alone.
         if self._matcher is not None or self._beside or most < 2:
             return False
+        drafts = self._guessing.drafts
+        if drafts is not None:
+            self._run.retract()
+            await drafts.follow(self._sequence.known_tokens())
         await self._prepare()
         needed = self._attend is not None
-        return self._run.start(self._handle, most, stops, self._guessing, needed=needed)
+        started = self._run.start(self._handle, most, stops, self._guessing, needed=needed)
+        if started and drafts is not None:
+            explain = self._sampler.explain
+            drafts.start(self._run, self._parameters(), self._guessing.most, explain)
+        return started
 
     async def choose(self) -> Choice:
         """The next token, and what the server reports about it. Raises as `next_token`."""
@@ -445,6 +453,8 @@ class DeviceChoice:
     def end(self) -> None:
         """Ends the run, if there is one."""
         self._run.retract()
+        if self._guessing.drafts is not None:
+            self._guessing.drafts.end(self._sequence.known_tokens())
 
     # Grammars
 
@@ -501,7 +511,7 @@ class DeviceChoice:
 
     def close(self) -> None:
         """Gives the sampler and the matcher back. A second call does nothing."""
-        self._run.retract()
+        self.end()
         self._sequence.close_sampler(self._handle)
         if self._matcher is not None:
             self._matcher.close()

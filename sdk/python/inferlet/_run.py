@@ -12,13 +12,16 @@ from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from inferlet import _bindings, raw
 from inferlet._loop import is_alone, ready
 from inferlet._pages import addresses, spans
 from inferlet._sequence import Sequence
 from inferlet.errors import PieError
+
+if TYPE_CHECKING:
+    from inferlet._drafts import Drafts
 
 # No room. A program that goes step by step would not have asked for it, so it is no error.
 SCARCE = ("out-of-resources", "limit-exceeded")
@@ -29,6 +32,8 @@ class Guessing(NamedTuple):
 
     most: int = 0  # at a time
     like: tuple[int, ...] = ()  # tokens of other texts that this one may repeat
+    jacobi: bool = False  # what steps chose is guessed; nothing is looked up
+    drafts: Drafts | None = None  # a smaller model guesses
 
 
 NO_GUESSES = Guessing()
@@ -39,9 +44,19 @@ class Run:
 
     Attributes:
         undone: whether choices were undone since it was last set to False.
+        most: tokens that it may come to.
     """
 
-    __slots__ = ("_came", "_explain", "_given", "_handle", "_last", "_most", "_sequence", "undone")
+    __slots__ = (
+        "_came",
+        "_explain",
+        "_given",
+        "_handle",
+        "_last",
+        "_sequence",
+        "most",
+        "undone",
+    )
 
     def __init__(self, sequence: Sequence, explain: Callable[[PieError], None]) -> None:
         """None yet.
@@ -54,7 +69,7 @@ class Run:
         self.undone = False
         self._sequence = sequence
         self._handle: int | None = None
-        self._most = 0
+        self.most = 0
         self._came: deque[int] = deque()  # tokens that the program has not been given
         self._given = 0  # tokens that it has
         self._last = 0  # of these
@@ -109,12 +124,20 @@ class Run:
             if error.code in SCARCE and not needed:
                 return False
             raise
-        if guessing.most:
-            text = [*guessing.like, *sequence.known_tokens()][-sequence.model.max_position :]
+        if guessing.most and guessing.drafts is None:
+            known = [] if guessing.jacobi else sequence.known_tokens()
+            text = [*guessing.like, *known][-sequence.model.max_position :]
             raw.speculate(sequence.queue, self._handle, text, guessing.most)
-        self._most, self._given = most, 0
+        self.most, self._given = most, 0
         sequence.tentative = self
         return True
+
+    def guess_from(self, other: Run, guesses: int) -> None:
+        """Guesses what another run chooses, so many tokens at a time; both have just begun."""
+        assert self._handle is not None
+        assert other._handle is not None
+        drafting = other._sequence.queue, other._handle
+        raw.speculate_with(self._sequence.queue, self._handle, *drafting, guesses)
 
     async def next(self) -> int | None:
         """The next token; None if the run was undone meanwhile.
@@ -133,7 +156,7 @@ class Run:
 
     async def rest(self) -> list[int]:
         """All tokens up to the run's end; none if it was undone meanwhile. Raises as `next`."""
-        if not await self._wait(max(1, self._most - self._given - len(self._came))):
+        if not await self._wait(max(1, self.most - self._given - len(self._came))):
             return []
         tokens = list(self._came)
         self._came.clear()
@@ -210,6 +233,16 @@ class Run:
             self._explain(error)
             self._sequence.recover(error)
 
+    def keep(self, tokens: list[int]) -> None:
+        """Ends the run, none of whose tokens was read: those stay that these begin with."""
+        if self._handle is None:
+            return
+        with suppress(PieError):  # it has failed
+            mine = list(raw.take_tokens(self._sequence.queue, self._handle))
+            if same := alike(mine, tokens):
+                self._give(mine[:same])
+        self.retract()
+
     def retract(self) -> None:
         """Ends the run, if there is one: what came after the tokens given is undone."""
         handle, self._handle = self._handle, None
@@ -217,7 +250,13 @@ class Run:
             return
         sequence = self._sequence
         sequence.tentative = None
-        self.undone = self._given < self._most
+        self.undone = self._given < self.most
         self._came.clear()
         with suppress(PieError):  # gone with a lost worker
             sequence.pages.addresses += addresses(raw.end_run(sequence.queue, handle, self._given))
+
+
+def alike(one: list[int], other: list[int]) -> int:
+    """How many of the first tokens are the same."""
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Sequence as List
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from inferlet import _edit, raw
 from inferlet._choice import Choosing, Rule
+from inferlet._drafts import Drafts
 from inferlet._run import Guessing
 from inferlet._sequence import Sequence
 from inferlet._several import Layout, Ranges, distributions, log_probabilities, tree
@@ -254,6 +255,7 @@ class Context:
         choose: Rule | None = None,
         speculate: int | None = None,
         like: Iterable[int] = (),
+        drafter: Context | Literal["jacobi"] | None = None,
         attend: Attend | None = None,
     ) -> Generator:
         """Continues the context.
@@ -291,6 +293,10 @@ class Context:
             like: tokens of other texts that this one may repeat (a file that is edited, earlier
                 answers), among which `speculate` looks, too: the last of them, as many as the
                 model's context holds beside this one's.
+            drafter: what guesses, if not prompt lookup: a context of a smaller model with the same
+                tokens, whose text becomes this one's; or "jacobi": what the model said behind its
+                first wrong guess of the step before, so that each step improves all guesses. That
+                is for models that were trained for it (CLLM), and leaves off where it does not pay.
             attend: what layers read of the context, as `inferlet.attention` and `device.attend`
                 give it. It acts on the tokens that the server goes on with by itself, so not with a
                 grammar, `choose`, `beside`, or a program that reads by steps.
@@ -318,7 +324,16 @@ class Context:
         others = tuple(other.sequence for other in beside)
         if not 0 <= (speculate or 0) <= MOST_GUESSES:
             raise ValueError(f"speculate={speculate}: 1 to {MOST_GUESSES} tokens can be guessed")
-        guessing = Guessing(speculate or 0, tuple(like))
+        like = tuple(like)
+        if drafter is not None and (not speculate or like):
+            raise ValueError("a drafter goes with `speculate`, and takes the place of `like`")
+        guessing = Guessing(speculate or 0, like, drafter == "jacobi")
+        if isinstance(drafter, Context):
+            if drafter is self:
+                raise ValueError("a context can't draft for itself; take one of a smaller model")
+            guessing = guessing._replace(drafts=Drafts(drafter.sequence))
+        elif drafter not in (None, "jacobi"):
+            raise ValueError(f'drafter={drafter!r}: it is a context, or "jacobi"')
         choosing = Choosing(sampler, grammar, forced, others, choose, guessing, attend)
         # Within a grammar the server needs each token before it can say what may follow.
         return Generator(

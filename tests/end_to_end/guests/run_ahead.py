@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Literal
 
 from inferlet import Context, DeviceSampler, Model, Sampler, device, raw, samplers
 from inferlet.device import ProgramSampler
@@ -44,14 +45,18 @@ def program_of(given: dict) -> ProgramSampler:
     return drawn(temperature=chance, seed=seed)
 
 
-async def read(context: Context, given: dict, how: str) -> list | str:
+async def read(context: Context, given: dict, how: str, small: Context) -> list | str:
     """One generation, read in the way it says."""
+    drafter: Context | Literal["jacobi"] | None = small if how.endswith("drafting") else None
+    if how.endswith("guessing") and given["guesses"] % 2:
+        drafter = "jacobi"
     generator = context.generate(
         program_of(given) if how.startswith("programs") else sampler_of(given),
         max_tokens=given["most"],
         stop=[*given["stop_tokens"], *given["stop_strings"]],
         run_ahead=how != "behind",
-        speculate=given["guesses"] if how.endswith("guessing") else None,
+        speculate=given["guesses"] if how.endswith(("guessing", "drafting")) else None,
+        drafter=drafter,
     )
     match given["how"]:
         case "tokens":
@@ -82,9 +87,10 @@ async def read(context: Context, given: dict, how: str) -> list | str:
 async def main(args: list[str]) -> str:
     given, how = json.loads(args[0]), args[1]
     context = Context(Model.load(), prefix_cache=False).append(given["tokens"])
+    small = Context(Model.load(), prefix_cache=False)
     told = []
     for step in given["steps"]:
-        out = await read(context, step, how)
+        out = await read(context, step, how, small)
         pages = json.loads(raw.pool_stats(context.queue))["kv_pages_mine"]
         told.append([out, context.tokens, context.seq_len, pages])
         if step["fork"]:

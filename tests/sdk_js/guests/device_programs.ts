@@ -301,7 +301,18 @@ export async function main(): Promise<string> {
     const options = { maxTokens: 24, stop: [], speculate: 8, like: tokens };
     like.push(await repeated.generate(undefined, options).collectTokens());
   }
-  const refused = mistake(() => plain.generate(undefined, { speculate: 17 }));
+  const improved = new Context(Model.load()).fill("one two three one two three one two");
+  const jacobi = { maxTokens: 24, stop: [], speculate: 8, drafter: "jacobi" } as const;
+  guessed.push(await improved.generate(undefined, jacobi).collectTokens());
+  const small = new Context(Model.load());
+  const large = new Context(Model.load()).fill("one two three one two three one two");
+  const drafting = { maxTokens: 12, stop: [], speculate: 4, drafter: small };
+  const drafted = await large.generate(undefined, drafting).collectTokens();
+  guessed.push([...drafted, ...(await large.generate(undefined, drafting).collectTokens())]);
+  const refused = [
+    mistake(() => plain.generate(undefined, { speculate: 17 })),
+    mistake(() => plain.generate(undefined, { drafter: "jacobi" })),
+  ];
   const attendTexts = Object.entries(attended).map(([name, one]) => [name, one.text]);
   const attend = attention.tova(9);
   const attendRefused = [

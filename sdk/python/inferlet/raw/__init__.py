@@ -138,6 +138,7 @@ __all__ = [
     "sleep",
     "special_tokens",
     "speculate",
+    "speculate_with",
     "start_run",
     "step",
     "store_commit",
@@ -1766,12 +1767,30 @@ def speculate(queue: int, run: int, text: Iterable[int], most: int) -> None:
     where that has been worth its time. Nothing changes where choices depend on more than the
     text and their number, as with a device program that has state or looks at the text, and for
     models with recurrent layers. Other texts that this one may repeat may stand before the
-    context's tokens.
+    context's tokens. With no text, nothing is looked up: the guesses are what the sampler chose
+    behind the first wrong guess of the step before, then its last token again (Jacobi decoding).
     Errors: `invalid-handle`, `invalid-argument` (no guess, or more than 16; a number that is no
     token; more tokens than the model's context holds).
     """
     try:
         _sample.speculate(as_u32(queue), as_u32(run), as_u32s(text), as_u32(most))
+    except Err as error:
+        raise PieError(error.value) from None
+
+
+def speculate_with(queue: int, run: int, draft_queue: int, draft_run: int, most: int) -> None:
+    """Has a run guess its next tokens from now on as another run chooses them, of a smaller model
+    with the same vocabulary: up to `most` at a time, 1 to 16. Both have begun behind the same
+    text, and the other one has just been started. It goes as far as guesses are wanted then, and
+    its tokens cannot be waited for; what was guessed wrongly is undone, in its pages too, and
+    `take_tokens` gives what it has. The tokens of `run` are the same as without.
+    Errors: `invalid-handle`, `unsupported`, `invalid-argument` (no guess, or more than 16; a run
+    of another vocabulary, one that has begun, or one that guesses or drafts itself).
+    """
+    try:
+        _sample.speculate_with(
+            as_u32(queue), as_u32(run), as_u32(draft_queue), as_u32(draft_run), as_u32(most)
+        )
     except Err as error:
         raise PieError(error.value) from None
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-use crate::context::{Context, Guessing, RunHold};
+use crate::context::{Context, Drafts, Guessing, RunHold};
 use crate::device::{ProgramSampler, Values};
 use crate::device_sampler::DeviceSampler;
 use crate::error::{invalid, Error, ErrorCode, Result};
@@ -150,6 +150,7 @@ impl Choice {
         most: usize,
         stops: &[u32],
         guessing: &Guessing,
+        drafts: Option<&mut Drafts<'_>>,
     ) -> Result<bool> {
         if let Some(run) = &self.run {
             if context.goes_on(run)? {
@@ -160,9 +161,20 @@ impl Choice {
             // Each token's mask depends on the one before; and a run goes on with one text alone.
             return Ok(false);
         }
+        let needed = self.attend.is_some();
+        let Some(drafts) = drafts else {
+            let (sampler, embed) = self.queue_input(context).await?;
+            self.run = context.start_run(sampler, embed, most, stops, guessing, needed)?;
+            return Ok(self.run.is_some());
+        };
+        context.retract()?;
+        drafts.follow(&context.known_tokens()).await?;
         let (sampler, embed) = self.queue_input(context).await?;
-        self.run =
-            context.start_run(sampler, embed, most, stops, guessing, self.attend.is_some())?;
+        let alone = Guessing::default();
+        self.run = context.start_run(sampler, embed, most, stops, &alone, needed)?;
+        if let Some(run) = &self.run {
+            drafts.start(run, &self.all_parameters()?, guessing.most)?;
+        }
         Ok(self.run.is_some())
     }
 
@@ -289,15 +301,18 @@ impl Choice {
         self.make(context, matcher, usize::MAX)
     }
 
-    /// Makes the sampler, and feeds it the context's tokens; of these, the first were given.
-    fn make(&mut self, context: &Context, matcher: Option<Matcher>, given: usize) -> Result {
-        let queue = context.queue();
+    fn all_parameters(&self) -> Result<String> {
         let mut parameters = self.parameters.clone()?;
         if let Some(attend) = &self.attend {
             let _ = write!(parameters, ",\"attend\":{attend}");
         }
-        let parameters = close(parameters, self.seed);
-        let sampler = sample::create_sampler(queue, &parameters)?;
+        Ok(close(parameters, self.seed))
+    }
+
+    /// Makes the sampler, and feeds it the context's tokens; of these, the first were given.
+    fn make(&mut self, context: &Context, matcher: Option<Matcher>, given: usize) -> Result {
+        let queue = context.queue();
+        let sampler = sample::create_sampler(queue, &self.all_parameters()?)?;
         let known = if self.looks_back { context.known_tokens() } else { Vec::new() };
         let (given, generated) = known.split_at(given.min(known.len()));
         self.made =

@@ -1,7 +1,7 @@
 //! Generating tokens one after the other.
 
 use crate::choice::{Choice, Rule};
-use crate::context::{Context, Guessing};
+use crate::context::{Context, Drafts, Guessing};
 use crate::device::{Attend, Values};
 use crate::device_sampler::DeviceSampler;
 use crate::error::{invalid, Result};
@@ -48,6 +48,8 @@ pub struct Generator<'a> {
     max_tokens: Option<usize>,
     run_ahead: bool,
     guessing: Guessing,
+    /// A smaller model that guesses.
+    drafts: Option<Drafts<'a>>,
     stop_tokens: Vec<u32>,
     stop_strings: StopStrings,
     decoder: Option<TextDecoder>,
@@ -72,6 +74,7 @@ impl<'a> Generator<'a> {
             max_tokens: None,
             run_ahead: true,
             guessing: Guessing::default(),
+            drafts: None,
             stop_tokens,
             stop_strings: StopStrings::new([""; 0]),
             decoder: None,
@@ -109,6 +112,22 @@ impl<'a> Generator<'a> {
     /// context holds beside this one's.
     pub fn like(mut self, tokens: impl IntoIterator<Item = u32>) -> Generator<'a> {
         self.guessing.like = tokens.into_iter().collect();
+        self
+    }
+
+    /// Has [`speculate`](Generator::speculate) look up nothing, but guess what the model said behind
+    /// its first wrong guess of the step before, so that each step improves all guesses: for models
+    /// that were trained for that (CLLM). It leaves off where it does not pay.
+    pub fn jacobi(mut self) -> Generator<'a> {
+        self.guessing.jacobi = true;
+        self
+    }
+
+    /// Has [`speculate`](Generator::speculate) take the guesses of a smaller model with the same
+    /// tokens, whose context gets this one's text. What has been drafted when the generation is over
+    /// stays there.
+    pub fn drafter(mut self, other: &'a mut Context) -> Generator<'a> {
+        self.drafts = Some(Drafts::new(other));
         self
     }
 
@@ -356,7 +375,7 @@ impl<'a> Generator<'a> {
         let (tokens, text, _) = self.context.run_text(&before, ends, to_client).await?;
         self.join(tokens)?;
         self.done = true;
-        self.context.retract()?;
+        self.end()?;
         Ok(Some(text))
     }
 
@@ -433,6 +452,13 @@ impl<'a> Generator<'a> {
         if self.guessing.most > MOST_GUESSES {
             return invalid(format!("1 to {MOST_GUESSES} tokens can be guessed at a time"));
         }
+        let kinds = [self.guessing.jacobi, self.drafts.is_some(), !self.guessing.like.is_empty()];
+        let given = kinds.iter().filter(|&&kind| kind).count();
+        if (kinds[0] || kinds[1]) && (self.guessing.most == 0 || given > 1) {
+            return invalid(
+                "`jacobi` and `drafter` go with `speculate`; each takes the place of `like`",
+            );
+        }
         for other in &mut self.beside {
             other.start_turn()?;
         }
@@ -506,7 +532,8 @@ impl<'a> Generator<'a> {
         let most = self.max_tokens.map_or(0, |most| most - self.count);
         match &mut self.device {
             Some(device) if self.run_ahead => {
-                device.runs(self.context, most, &self.stop_tokens, &self.guessing).await
+                let drafts = self.drafts.as_mut();
+                device.runs(self.context, most, &self.stop_tokens, &self.guessing, drafts).await
             }
             _ => Ok(false),
         }
@@ -572,6 +599,15 @@ impl<'a> Generator<'a> {
         true
     }
 
+    /// Nothing is generated any more: what the server goes on with ends.
+    fn end(&mut self) -> Result {
+        self.context.retract()?;
+        match &mut self.drafts {
+            Some(drafts) => drafts.end(&self.context.known_tokens()),
+            None => Ok(()),
+        }
+    }
+
     /// As `take`; without a token the generation ends, and with it what the server goes on with.
     fn take_or_end(&mut self, token: Option<u32>) -> Result<bool> {
         let taken = match token {
@@ -580,7 +616,7 @@ impl<'a> Generator<'a> {
         };
         self.done |= token.is_none();
         if self.done {
-            self.context.retract()?;
+            self.end()?;
         }
         Ok(taken)
     }
@@ -594,7 +630,7 @@ impl<'a> Generator<'a> {
         if found {
             self.done = true;
             self.decoder = None;
-            self.context.retract()?;
+            self.end()?;
         }
         Ok(text)
     }

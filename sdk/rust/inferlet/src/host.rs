@@ -1895,6 +1895,15 @@ pub mod sample {
                 most: u32,
                 area: *mut usize,
             );
+            #[link_name = "speculate-with"]
+            pub fn speculate_with(
+                queue: u32,
+                run: u32,
+                draft_queue: u32,
+                draft_run: u32,
+                most: u32,
+                area: *mut usize,
+            );
             #[link_name = "run-progress"]
             pub fn run_progress(queue: u32, run: u32, count: u32, area: *mut usize);
             #[link_name = "take-tokens"]
@@ -2143,12 +2152,32 @@ pub mod sample {
     /// where that has been worth its time. Nothing changes where choices depend on more than the
     /// text and their number, as with a device program that has state or looks at the text, and for
     /// models with recurrent layers. Other texts that this one may repeat may stand before the
-    /// context's tokens.
+    /// context's tokens. With no text, nothing is looked up: the guesses are what the sampler chose
+    /// behind the first wrong guess of the step before, then its last token again (Jacobi decoding).
     /// Errors: `invalid-handle`, `invalid-argument` (no guess, or more than 16; a number that is no
     /// token; more tokens than the model's context holds).
     pub fn speculate(queue: u32, run: u32, text: &[u32], most: u32) -> Result {
         call(|area| unsafe {
             imports::speculate(queue, run, text.as_ptr(), text.len(), most, area)
+        })
+    }
+
+    /// Has a run guess its next tokens from now on as another run chooses them, of a smaller model
+    /// with the same vocabulary: up to `most` at a time, 1 to 16. Both have begun behind the same
+    /// text, and the other one has just been started. It goes as far as guesses are wanted then, and
+    /// its tokens cannot be waited for; what was guessed wrongly is undone, in its pages too, and
+    /// `take_tokens` gives what it has. The tokens of `run` are the same as without.
+    /// Errors: `invalid-handle`, `unsupported`, `invalid-argument` (no guess, or more than 16; a run
+    /// of another vocabulary, one that has begun, or one that guesses or drafts itself).
+    pub fn speculate_with(
+        queue: u32,
+        run: u32,
+        draft_queue: u32,
+        draft_run: u32,
+        most: u32,
+    ) -> Result {
+        call(|area| unsafe {
+            imports::speculate_with(queue, run, draft_queue, draft_run, most, area)
         })
     }
 

@@ -128,6 +128,7 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "step" => sample::step(a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?, &a.u32s(4)?, a.u32(5)?, a.text(6)?).reply(),
         "start-run" => sample::start_run(a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?, a.u32(4)?, &a.u32s(5)?, &a.u32s(6)?, a.text(7)?, a.u32(8)?, &a.u32s(9)?).reply(),
         "speculate" => sample::speculate(a.u32(0)?, a.u32(1)?, &a.u32s(2)?, a.u32(3)?).reply(),
+        "speculate-with" => sample::speculate_with(a.u32(0)?, a.u32(1)?, a.u32(2)?, a.u32(3)?, a.u32(4)?).reply(),
         "run-progress" => sample::run_progress(a.u32(0)?, a.u32(1)?, a.u32(2)?).reply(),
         "take-tokens" => sample::take_tokens(a.u32(0)?, a.u32(1)?).reply(),
         "next-tokens" => sample::next_tokens(a.u32(0)?, a.u32(1)?, a.u32(2)?).reply(),

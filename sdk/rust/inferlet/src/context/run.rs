@@ -21,13 +21,15 @@ pub(crate) struct Guessing {
     pub(crate) most: u32,
     /// Tokens of other texts that this one may repeat.
     pub(crate) like: Vec<u32>,
+    /// What steps chose is guessed; nothing is looked up.
+    pub(crate) jacobi: bool,
 }
 
 pub(super) struct Run {
-    queue: u32,
-    handle: u32,
+    pub(super) queue: u32,
+    pub(super) handle: u32,
     /// Tokens that it may come to.
-    most: usize,
+    pub(super) most: usize,
     /// Tokens that the program has not been given.
     came: VecDeque<u32>,
     /// How many it has been given, and the last of these.
@@ -57,7 +59,7 @@ impl Lone for RefCell<Run> {
 }
 
 /// A generation's hold on its run, which ends with it.
-pub(crate) struct RunHold(Rc<RefCell<Run>>);
+pub(crate) struct RunHold(pub(super) Rc<RefCell<Run>>);
 
 impl RunHold {
     /// Whether it was ended before it had all its tokens, once it is ended.
@@ -131,7 +133,8 @@ impl Context {
             Err(error) => return Err(error),
         };
         if guessing.most > 0 {
-            let text = [&guessing.like[..], &self.known_tokens()].concat();
+            let known = if guessing.jacobi { Vec::new() } else { self.known_tokens() };
+            let text = [&guessing.like[..], &known].concat();
             let most = self.model().max_position() as usize;
             let text = &text[text.len().saturating_sub(most)..];
             sample::speculate(queue, handle, text, guessing.most)?;
@@ -212,7 +215,7 @@ impl Context {
     }
 
     /// The program is given tokens: all but the last are in the context then.
-    fn give(&mut self, run: &Rc<RefCell<Run>>, tokens: Vec<u32>) -> Vec<u32> {
+    pub(super) fn give(&mut self, run: &Rc<RefCell<Run>>, tokens: Vec<u32>) -> Vec<u32> {
         let mut run = run.borrow_mut();
         let [before @ .., last] = &tokens[..] else { return tokens };
         if run.given > 0 {
