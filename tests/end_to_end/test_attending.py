@@ -56,7 +56,7 @@ def test_what_is_refused(server: Server, guests: Path) -> None:
             "attend: x: its names are [], and ['x'] were given",
             "attend: it gives a token: that is a sampler",
             "attend: seed: Extra inputs are not permitted",
-            "attend: what is kept is bool [heads, tokens], not bool [tokens]",
+            "attend: what is kept is bool [pages], not bool [tokens], or by head",
             "at most, with 32 heads and 4096 tokens",
             "device program: it is one of the stage `attend`: give it as `attend`",
             "20 of them have run before, and they can't run again",

@@ -288,7 +288,7 @@ def too_wide(logits: Tensor) -> Tensor:
 
 
 def too_long(logits: Tensor) -> Tensor:
-    for _ in range(40):
+    for _ in range(100):
         logits = logits.sort()
     return logits.argmax()
 

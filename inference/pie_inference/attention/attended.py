@@ -141,7 +141,8 @@ class AttendedRows:
         entries = (pages if by_page else grid[filled]).astype(np.int32)
         keys = None
         is_whole = (goes_on or last % size == 0) and (used[:-1] == size).all()
-        if self._rows_of_one is not None and not unseen.any() and (is_whole or not by_page):
+        is_seen = not (unseen & filled).any()
+        if self._rows_of_one is not None and is_seen and (is_whole or not by_page):
             of = (size, int(used[-1])) if by_page else (1, 1)
             keys = RowKeys(entries, *of, last, cache.positions)
         return _Row(
@@ -169,7 +170,8 @@ class AttendedRows:
         rows of `found`, `[t, heads * head_dim]`.
         """
         for row in self._rows:
-            self._attend_row(layer, row, queries[row.input], found[row.input], sinks)
+            query = queries[row.input].contiguous()
+            self._attend_row(layer, row, query, found[row.input], sinks)
 
     def _attend_row(
         self,

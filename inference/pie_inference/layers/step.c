@@ -1135,7 +1135,7 @@ typedef struct {
 
 typedef struct {
   int64_t *slots, *starts, *keys; /* [lists] */
-  int32_t *entries, *places;      /* [lists, count]: what is read, and where it was in the context */
+  int32_t *entries, *places;      /* [lists, count]: what is read; where in the context it was */
   float *parts, *given;
   long bytes;
 } ChosenRoom;
@@ -1171,6 +1171,28 @@ static long listed(const Chosen *c, const uint8_t *kept, long rows, int32_t *ent
     found += any != 0;
   }
   return found;
+}
+
+/* Writes the weights that a query head gives in all: those of its chunks, each by its share. */
+static void share_out(const Model *m, const Chosen *c, const ChosenRoom *r, const Step *s,
+                      long head, long lists) {
+  const long group = m->heads / m->kv_heads, size = group * (m->dim + 2);
+  const long kv = head / group, h = head % group, next = m->kv_heads * size;
+  const long list = lists > 1 ? kv : 0, chunks = chunks_of(s, list);
+  const float *most_of = r->parts + kv * size + group * m->dim + h;
+  float most = -INFINITY, sum = 0, *weights = c->weights + head * c->count;
+  memset(weights, 0, c->count * 4);
+  for (long i = 0; i < chunks; i++) most = fmaxf(most, most_of[i * next]);
+  if (most == -INFINITY) return;
+#define SHARE(CHUNK) exponential((floats){0} + (most_of[(CHUNK) * next] - most))[0]
+  for (long i = 0; i < chunks; i++) sum += SHARE(i) * most_of[i * next + group];
+  for (long i = 0; i < chunks; i++) {
+    const float share = SHARE(i) / sum;
+    const float *given = r->given + ((i * m->kv_heads + kv) * group + h) * KEYS;
+    const int32_t *places = r->places + list * c->count + i * KEYS;
+    const long left = s->keys[list] - i * KEYS;
+    for (long k = 0; k < KEYS && k < left; k++) weights[places[k]] = share * given[k];
+  }
 }
 
 /* What the queries of a single row find in what is kept for them. Query heads that share a key head
@@ -1219,24 +1241,7 @@ void attend_row(const Model *m, const Layer *l, const Chosen *c) {
       }
     }
     meet(team);
-    if (c->weights) EACH(head, m->heads) {
-      const long kv = head / group, list = lists > 1 ? kv : 0;
-      const long own = chunks_of(&s, list), h = head % group;
-      float most = -INFINITY, sum = 0, *weights = c->weights + head * c->count;
-      const float *parts = r.parts + kv * size + group * m->dim + h;
-      const long next = m->kv_heads * size;
-      for (long i = 0; i < own; i++) most = fmaxf(most, parts[i * next]);
-      for (long i = 0; i < own && most > -INFINITY; i++)
-        sum += exponential((floats){0} + (parts[i * next] - most))[0] * parts[i * next + group];
-      memset(weights, 0, c->count * 4);
-      for (long i = 0; i < own && sum > 0; i++) {
-        const float share = exponential((floats){0} + (parts[i * next] - most))[0] / sum;
-        const float *given = r.given + ((i * m->kv_heads + kv) * group + h) * KEYS;
-        const int32_t *places = r.places + list * c->count + i * KEYS;
-        for (long k = 0; k < KEYS && i * KEYS + k < r.keys[list]; k++)
-          weights[places[k]] = share * given[k];
-      }
-    }
+    if (c->weights) EACH(head, m->heads) share_out(m, c, &r, &s, head, lists);
     finish(&before);
   }
   join(m, r.parts, chunks, c->found, 0);
@@ -1270,8 +1275,9 @@ void score_pages(const Model *m, const void *bounds, const int32_t *pages, long 
         for (long i = 0; i < LANES; i++)
           own[i] = (const char *)bounds + pages[first + (i < some ? i : 0)] * page +
                    h / group * 2 * dim * each;
-        const floats score =
-          scale * (m->bfloat16 ? scores_of(query, own, 2 * dim, 1) : scores_of(query, own, 2 * dim, 0));
+        floats score = m->bfloat16 ? scores_of(query, own, 2 * dim, 1)
+                                   : scores_of(query, own, 2 * dim, 0);
+        score *= scale;
         memcpy(found + h * (count + 1) + first, &score, some * 4);
       }
     }

@@ -68,9 +68,26 @@ class AttendExecutable(Executable):
             values[number] = action(rows, values)
         return values
 
+    def _operands_of(self, node: Node) -> Sequence[int]:
+        ranked = self._ranked_of(node)
+        return super()._operands_of(node) if ranked is None else (ranked, node.operands[1])
+
+    def _ranked_of(self, node: Node) -> int | None:
+        """Of `x.sort().transpose()[place]` with one place the node `x`: not all is to be sorted."""
+        nodes = self.program.nodes
+        if node.operation != "gather" or nodes[node.operands[1]].type.shape:
+            return None
+        turned = nodes[node.operands[0]]
+        if turned.operation != "transpose" or nodes[turned.operands[0]].operation != "sort":
+            return None
+        return nodes[turned.operands[0]].operands[0]
+
     def _action(self, node: Node) -> Action:
         """What depends on sizes of the context is made when those are known."""
         attributes, device = node.attributes, self._device
+        if (ranked := self._ranked_of(node)) is not None:
+            place = node.operands[1]
+            return lambda rows, values: _of_rank(values[ranked], values[place])
         match node.operation:
             case "weights" | "scores" | "tokens" | "layer" as name:
                 return lambda rows, values: rows.of_layer(name)  # type: ignore[attr-defined]
@@ -102,6 +119,16 @@ def _shared(x: torch.Tensor, sharing: int) -> torch.Tensor:
     """The largest of `sharing` consecutive rows `[1, heads, n]`, for each of them."""
     groups = x.reshape(1, -1, sharing, x.shape[-1]).amax(2)
     return groups.repeat_interleave(sharing, 1)
+
+
+def _of_rank(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """Of each row `[1, rows, n]` what would be at a place `[1]` if it were sorted, `[1, rows]`."""
+    if x.device.type != "cpu":
+        return operations.gather(operations.ordered(x).transpose(1, 2), place)
+    at = int(place)
+    if not 0 <= at < x.shape[-1]:
+        return x.new_zeros(x.shape[:-1])
+    return torch.from_numpy(np.partition(x.numpy(), at, axis=-1)[..., at])
 
 
 def _top(x: torch.Tensor, count: int) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, Protocol, TypeAlias
 
@@ -83,11 +83,13 @@ class Executable:
         for i in reversed(range(len(self.program.nodes))):
             if i not in needed:
                 continue
-            node = self.program.nodes[i]
-            races = self._race_of(node) is not None
-            found[i] = set(node.operands[:1] if races else node.operands)
+            found[i] = set(self._operands_of(self.program.nodes[i]))
             needed |= found[i]
         return dict(reversed(found.items()))
+
+    def _operands_of(self, node: Node) -> Sequence[int]:
+        """The nodes that one is computed of."""
+        return node.operands[:1] if self._race_of(node) is not None else node.operands
 
     def run(self, rows: Rows) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         """Tokens, int64 `[n]`, and the next values `[n, *sizes]` by the number of their name."""

@@ -74,7 +74,7 @@ def refusal(queue, attend):
 async def refusals(model):
     ctx = Context(model)
     queue = ctx.queue
-    sinks, quest = attention.sinks().to_dict(), attention.quest(2).to_dict()
+    sinks = attention.sinks().to_dict()
     tokens = device.program(lambda logits: logits.argmax())()
 
     @device.attend
@@ -88,7 +88,7 @@ async def refusals(model):
         refusal(queue, {**sinks, "given": {"x": 1}}),
         refusal(queue, {"program": tokens.text}),
         refusal(queue, {**sinks, "seed": 1}),
-        refusal(queue, {"program": quest["program"].replace('"scores",[],[]', '"weights",[],[1]')}),
+        refusal(queue, {"program": sinks["program"].replace("[-3]", "[-4]")}),
         refusal(queue, wide().to_dict()),
     ]
     try:
