@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -71,6 +72,13 @@ LONGEST = (
     "test_packaging.py",
 )
 TESTS = Path(__file__).parent
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path is short enough for a Unix socket."""
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

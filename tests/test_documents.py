@@ -321,7 +321,7 @@ def prepare(name: str, reader: Reader, request: pytest.FixtureRequest) -> None:
         case "running":
             request.getfixturevalue("smollm2")
             (reader.folder / "inferlets").symlink_to(ROOT / "inferlets")
-            reader.environment["TMPDIR"] = request.getfixturevalue("short_folder")
+            reader.environment["TMPDIR"] = str(request.getfixturevalue("short_folder"))
             reader.writes("README.md", "Thessel is a country.\n")
             reader.writes("person.json", PERSON)
             reader.writes("my_inferlet.py", MY_INFERLET)
@@ -361,13 +361,6 @@ TOOLS = json.dumps(
         for name, what in (("fetch_weather", "city"), ("send_mail", "text"))
     ]
 )
-
-
-@pytest.fixture
-def short_folder() -> Iterator[str]:
-    """Room for sockets."""
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        yield name
 
 
 # What the names in the Rust page's table of calls are.

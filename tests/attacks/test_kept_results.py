@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +28,6 @@ async def main(args):
         raise ValueError("no such thing")
     return "done: " + args[0]
 """
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:  # sockets' paths are short
-        yield Path(folder)
 
 
 def test_a_server_that_starts_again_has_them(short_folder: Path) -> None:

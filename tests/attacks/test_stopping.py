@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,6 @@ from support.servers import Server
 
 from pie_py.client.errors import RpcError
 from pie_py.testing.plugin import replaying
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:  # sockets' paths are short
-        yield Path(folder)
-
 
 WAITS = """
 from inferlet import session

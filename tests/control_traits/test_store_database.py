@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -50,12 +50,6 @@ commits = st.builds(
 )
 lists = st.builds(ListKeys, users, st.just("") | keys, st.just("") | keys, st.integers(1, 4))
 gets = st.builds(Get, users, keys)
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
 
 
 class Model:
@@ -163,11 +157,8 @@ def test_two_servers_may_share_the_file(tmp_path: Path) -> None:
     shared_by_two(lambda config: Database(tmp_path / "s", config))
 
 
-def test_two_nodes_share_the_database(postgres: Postgres) -> None:
-    with postgres.database() as address:
-        shared_by_two(
-            lambda config: SharedDatabase(config.model_copy(update={"database": address}))
-        )
+def test_two_nodes_share_the_database(address: str) -> None:
+    shared_by_two(lambda config: SharedDatabase(config.model_copy(update={"database": address})))
 
 
 def shared_by_two(opened: Opens) -> None:
@@ -304,43 +295,44 @@ def test_a_damaged_file_is_not_touched_by_the_journal_of_a_killed_server(tmp_pat
 # PostgreSQL
 
 
-def test_nothing_acknowledged_is_lost_while_postgresql_is_killed(postgres: Postgres) -> None:
+def test_nothing_acknowledged_is_lost_while_postgresql_is_killed(
+    address: str, postgres: Postgres
+) -> None:
     """Two nodes count in turns of their own; each number is taken once, whatever they are told."""
-    with postgres.database() as address:
-        config = StoreConfig(database=address)
-        stop, taken = threading.Event(), []
+    config = StoreConfig(database=address)
+    stop, taken = threading.Event(), []
 
-        def count(node: str) -> None:
-            database = SharedDatabase(config)
-            while not stop.is_set():
-                (last,) = database.run([Get("ann", "n")])
-                number = int(last) + 1 if isinstance(last, bytes) else 1
-                expected = (("n", last),) if isinstance(last, bytes) else ()
-                absent = () if isinstance(last, bytes) else ("n",)
-                new = (("n", str(number).encode()), (f"{number:06}", node.encode()))
-                (result,) = database.run([Commit("ann", expected, absent, new, ())])
-                if result is None:
-                    taken.append((number, node))
-                else:
-                    assert told(result) in ("conflict", "internal")
-            database.close()
-
-        with ThreadPoolExecutor(2) as pool:
-            counts = [pool.submit(count, node) for node in ("n1", "n2")]
-            for _ in range(2):
-                enough = len(taken) + 20
-                while len(taken) < enough and not any(each.done() for each in counts):
-                    time.sleep(0.01)
-                postgres.kill()
-                postgres.start()
-            stop.set()
-            for each in counts:
-                each.result()
+    def count(node: str) -> None:
         database = SharedDatabase(config)
-        assert len({number for number, _ in taken}) == len(taken) > 40
-        for number, node in taken:
-            assert database.run([Get("ann", f"{number:06}")]) == [node.encode()]
+        while not stop.is_set():
+            (last,) = database.run([Get("ann", "n")])
+            number = int(last) + 1 if isinstance(last, bytes) else 1
+            expected = (("n", last),) if isinstance(last, bytes) else ()
+            absent = () if isinstance(last, bytes) else ("n",)
+            new = (("n", str(number).encode()), (f"{number:06}", node.encode()))
+            (result,) = database.run([Commit("ann", expected, absent, new, ())])
+            if result is None:
+                taken.append((number, node))
+            else:
+                assert told(result) in ("conflict", "internal")
         database.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        counts = [pool.submit(count, node) for node in ("n1", "n2")]
+        for _ in range(2):
+            enough = len(taken) + 20
+            while len(taken) < enough and not any(each.done() for each in counts):
+                time.sleep(0.01)
+            postgres.kill()
+            postgres.start()
+        stop.set()
+        for each in counts:
+            each.result()
+    database = SharedDatabase(config)
+    assert len({number for number, _ in taken}) == len(taken) > 40
+    for number, node in taken:
+        assert database.run([Get("ann", f"{number:06}")]) == [node.encode()]
+    database.close()
 
 
 def test_postgresql_that_is_away_is_told(
@@ -361,18 +353,17 @@ def test_postgresql_that_is_away_is_told(
         database.close()
 
 
-def test_other_databases_are_left_alone(postgres: Postgres) -> None:
-    with postgres.database() as address:
-        config = StoreConfig(database=address)
-        with psycopg.connect(config.database, autocommit=True) as other:
-            other.execute("CREATE TABLE recipes (name TEXT)")
-            with pytest.raises(StoreUnusable, match=r"another program \(recipes\)"):
-                SharedDatabase(config)
-            other.execute("DROP TABLE recipes")
-            SharedDatabase(config).close()
-            other.execute("UPDATE pie_py_store SET format = 99")
-        with pytest.raises(StoreUnusable, match="format 99"):
+def test_other_databases_are_left_alone(address: str) -> None:
+    config = StoreConfig(database=address)
+    with psycopg.connect(config.database, autocommit=True) as other:
+        other.execute("CREATE TABLE recipes (name TEXT)")
+        with pytest.raises(StoreUnusable, match=r"another program \(recipes\)"):
             SharedDatabase(config)
-        for wrong, words in (("postgresql://a:b@/c", "leave the password out"), ("x", "missing")):
-            with pytest.raises(StoreUnusable, match=words):
-                SharedDatabase(StoreConfig(database=wrong))
+        other.execute("DROP TABLE recipes")
+        SharedDatabase(config).close()
+        other.execute("UPDATE pie_py_store SET format = 99")
+    with pytest.raises(StoreUnusable, match="format 99"):
+        SharedDatabase(config)
+    for wrong, words in (("postgresql://a:b@/c", "leave the password out"), ("x", "missing")):
+        with pytest.raises(StoreUnusable, match=words):
+            SharedDatabase(StoreConfig(database=wrong))

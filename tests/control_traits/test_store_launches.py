@@ -22,12 +22,6 @@ from pie_py.config.services import StoreConfig
 pytest.importorskip("psycopg")
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
-
-
 @pytest.fixture
 def address(postgres: Postgres) -> Iterator[str]:
     with postgres.database() as address:

@@ -16,13 +16,6 @@ GUESTS = Path(__file__).parent / "guests"
 WAITING = 3 << 20  # bytes that an instance may have on their way to or from the store
 
 
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """A folder whose path is short enough for a Unix socket."""
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        yield Path(folder)
-
-
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small random Llama checkpoint in fp32."""

@@ -53,14 +53,10 @@ def test_tools(client: Client, language: str) -> None:
     assert {"add", "weather", "fail"} <= set(run(client, language, "tools", "tools").split())
     assert run(client, language, "call", "tools", "add", '{"a": 2, "b": 3}') == "ok 5"
     assert run(client, language, "call", "tools", "fail", "{}").startswith("error ")
-    for arguments, error in (
-        (("call", "theirs", "add", "{}"), "not-found: no MCP server 'theirs'"),
-        (("call", "nothing", "add", "{}"), "not-found"),
-        (("call", "tools", "die", "{}"), "remote-failed"),
-        (("call", "tools", "large", '{"size": 3000000}'), "limit-exceeded"),
-    ):
-        with pytest.raises(InferletFailed, match=error):
-            run(client, language, *arguments)
+    with pytest.raises(InferletFailed, match="not-found: no MCP server 'theirs'"):
+        run(client, language, "call", "theirs", "add", "{}")
+    with pytest.raises(InferletFailed, match="remote-failed"):
+        run(client, language, "call", "tools", "die", "{}")
     assert run(client, language, "call", "tools", "add", '{"a": 1, "b": 1}') == "ok 2"
 
 

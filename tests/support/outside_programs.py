@@ -50,11 +50,6 @@ class _Pages(BaseHTTPRequestHandler):
                 self.answer(json.dumps({"name": "Ada"}).encode(), "application/json")
             case "/large":
                 self.answer(gzip.compress(b"x" * 3_000_000), "text/plain", packed=True)
-            case "/secret":
-                self.send_response(302)
-                self.send_header("Location", "http://10.0.0.1/")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
             case "/lines":
                 self.answer("one\r\n\ntwo\ngröße".encode())
             case "/many-lines":
