@@ -9,10 +9,9 @@ that the other run has chosen takes the place of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
 
 from pie_control.commands.run import RunCommand
-from pie_control.scheduler.speculation import AT_FIRST, Price
+from pie_control.scheduler.speculation import Price
 
 
 class Drafted:
@@ -31,7 +30,6 @@ class Drafted:
         self._follower = follower
         self._text: list[int] = []  # the follower's tokens
         self._agreed = 0  # tokens that both runs have
-        self._accepted = AT_FIRST  # of a verification, on the average
         self._waits = False
         drafts.lead()
 
@@ -42,7 +40,7 @@ class Drafted:
     def guess(self, most: int, price: Price) -> list[int] | None:
         """The next tokens, at most so many; None if they are on their way."""
         drafts, length = self._drafts, len(self._text)
-        wanted = min(most, self._most, ceil(2 * self._accepted) + 1, drafts.most - 1 - length)
+        wanted = min(most, self._most, drafts.most - 1 - length)
         if drafts.over or wanted < 1:
             return []
         if self._waits:
@@ -65,8 +63,7 @@ class Drafted:
             self._agreed += 1
 
     def learn(self, guessed: int, accepted: int, behind: Sequence[int], price: Price) -> None:
-        """So many of its last guesses were accepted. It never leaves off: the program wants it."""
-        self._accepted = (self._accepted + accepted) / 2
+        """Nothing: the program has said how many to guess."""
 
     @property
     def rests(self) -> int:
