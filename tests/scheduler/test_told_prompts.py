@@ -141,11 +141,15 @@ def test_what_a_prompt_keeps_counts_among_the_bytes() -> None:
     """Sums of weights, or queries, of each layer, as long as the longest context."""
     server = Server(**FACTS)
     guest = Guest(server)
-    longest, layers, heads = 64 * 8, 2, 3
+    longest, layers, heads, kv_heads = 64 * 8, 2, 3, 1
     before = server.service.samplers.free_bytes
     sampler(guest, attention.tova(3))
     kept = layers * (32 * longest + 4 * heads * 4)
     assert before - server.service.samplers.free_bytes == kept
     sampler(guest)
-    kept += layers * (32 * 5 * longest + 4 * heads * longest) + 4
+    each = 4 * heads + kv_heads  # sums, and what is kept
+    kept += layers * (32 * each * longest + 4 * heads * longest) + 4
+    assert before - server.service.samplers.free_bytes == kept
+    sampler(guest, attention.h2o(heavy=4, recent=4, together=True))
+    kept += layers * (32 * (4 + 1) * longest + 4 * heads * longest) + 4
     assert before - server.service.samplers.free_bytes == kept

@@ -56,6 +56,7 @@ MODEL = ModelDescription(
     ],
     layers=2,
     heads=3,
+    kv_heads=1,
     adapters=["x", "y"],
     host_pages=12,
     samplers=8,
