@@ -280,6 +280,22 @@ def bound(program: ProgramSampler) -> Bound:
     return bind(program_for(program.text, 1000), program.given, 1000)
 
 
+def test_a_sampler_that_is_destroyed_keeps_its_program_for_what_was_queued(server: Server) -> None:
+    """Another one's `SetSampler` goes first in the plan that has the last choice."""
+    guest, _, embed = ready_guest(server)
+    handle = guest.sampler(biased({7: 2.0}).to_json())
+    server.drain()
+    (slot,) = server.worker.samplers
+    sample.sample(guest.instance, guest.queue, embed, handle)
+    sample.destroy_sampler(guest.instance, guest.queue, handle)
+    Guest(server).sampler(biased({8: 2.0}).to_json())
+    plan = server.scheduler.next_plan()
+    assert plan is not None
+    kinds = {batch.kind: batch for batch in plan.batches}
+    assert kinds["sample"].samplers.tolist() == [slot]
+    assert slot not in kinds[SetSampler.kind].freed
+
+
 # Truncated pages
 
 

@@ -233,9 +233,9 @@ class Scheduler:
         formed = self._forming.form()
         if not formed:
             return None
-        self._backlog.release_sent()
         parts = self._take_first() + formed
         batches = [part.join() for part in parts]
+        self._backlog.release_sent()  # what this plan needs, the worker keeps until the next
         further: list[int] = []
         most = min(steps, self._most_steps) - 1
         if most > 0 and not self._first:
