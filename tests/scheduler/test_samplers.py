@@ -22,7 +22,7 @@ from pie_control.commands.sample import TokenMask
 from pie_control.errors import ApiError
 from pie_py.device_programs.bound import Bound, bind
 from pie_py.device_programs.program import program_for
-from pie_py.wire.plan import SetSampler
+from pie_py.wire.plan import Sample, SetSampler
 
 PENALIZED = DeviceSampler(presence_penalty=1).to_json()  # it remembers tokens
 
@@ -291,9 +291,10 @@ def test_a_sampler_that_is_destroyed_keeps_its_program_for_what_was_queued(serve
     Guest(server).sampler(biased({8: 2.0}).to_json())
     plan = server.scheduler.next_plan()
     assert plan is not None
-    kinds = {batch.kind: batch for batch in plan.batches}
-    assert kinds["sample"].samplers.tolist() == [slot]
-    assert slot not in kinds[SetSampler.kind].freed
+    (choice,) = [batch for batch in plan.batches if isinstance(batch, Sample)]
+    (made,) = [batch for batch in plan.batches if isinstance(batch, SetSampler)]
+    assert choice.samplers.tolist() == [slot]
+    assert slot not in made.freed
 
 
 # Truncated pages
