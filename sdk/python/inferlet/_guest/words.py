@@ -6,7 +6,6 @@ import json
 import types
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime, time
 from enum import Enum
 from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin, is_typeddict
 
@@ -44,8 +43,8 @@ def reader(kind: Any) -> Reader:
         return _one_of(_TRUTHS)
     if origin is bytes:
         return _named("bytes", str.encode)
-    if origin in (date, datetime, time):
-        return _named(origin.__name__, origin.fromisoformat)
+    if read := getattr(origin, "fromisoformat", None):  # dates and times
+        return _named(origin.__name__, read)
     if isinstance(origin, type) and origin not in (str, object, Any):
         return _named(origin.__name__, lambda word: _made(origin, word))
     return str

@@ -8,8 +8,21 @@ use crate::sample;
 pub(crate) struct Drafts<'a> {
     /// Of the smaller model; its text becomes that of the generation.
     context: &'a mut Context,
-    /// The run, and its sampler.
-    run: Option<(RunHold, u32)>,
+    run: Option<Drafting>,
+}
+
+/// A run that drafts. It ends its sampler: if the drafts did, a generation would borrow its context
+/// up to the end of its scope.
+struct Drafting {
+    hold: RunHold,
+    queue: u32,
+    sampler: u32,
+}
+
+impl Drop for Drafting {
+    fn drop(&mut self) {
+        let _ = sample::destroy_sampler(self.queue, self.sampler);
+    }
 }
 
 impl<'a> Drafts<'a> {
@@ -47,16 +60,17 @@ impl<'a> Drafts<'a> {
         let (run, other) = (run.0.borrow(), drafting.0.borrow());
         sample::speculate_with(run.queue, run.handle, other.queue, other.handle, guesses)?;
         drop(other);
-        self.run = Some((drafting, sampler));
+        let queue = context.queue;
+        self.run = Some(Drafting { hold: drafting, queue, sampler });
         Ok(())
     }
 
     /// The other run is over, behind some text: what has been drafted of it stays.
     pub(crate) fn end(&mut self, text: &[u32]) -> Result {
-        let Some((hold, sampler)) = self.run.take() else { return Ok(()) };
+        let Some(drafting) = self.run.take() else { return Ok(()) };
         let context = &mut *self.context;
-        if context.goes_on(&hold)? {
-            let run = hold.0.clone();
+        if context.goes_on(&drafting.hold)? {
+            let run = drafting.hold.0.clone();
             let handle = run.borrow().handle;
             if let Ok(drafted) = sample::take_tokens(context.queue, handle) {
                 let same = alike(&drafted, text.get(context.len()..).unwrap_or_default());
@@ -64,15 +78,7 @@ impl<'a> Drafts<'a> {
             }
             context.retract()?;
         }
-        sample::destroy_sampler(context.queue, sampler)
-    }
-}
-
-impl Drop for Drafts<'_> {
-    fn drop(&mut self) {
-        if let Some((_, sampler)) = self.run.take() {
-            let _ = sample::destroy_sampler(self.context.queue, sampler);
-        }
+        Ok(())
     }
 }
 
