@@ -17,7 +17,7 @@ from pie_control.scheduler.part_costs import PartCosts
 
 LEAST = 4  # prompts have one in so many of their milliseconds, or as long as the steps take
 APART = 4  # so many times the bound, for prompts where no other user takes steps
-AIM = 0.8  # of the bound: one part in a hundred takes a quarter longer than it should
+AIM = 0.75  # of the bound: one part in a hundred takes a quarter longer than it should
 UNKNOWN = 8  # so many times the inputs of a step take all the time, until any have been measured
 
 
