@@ -107,8 +107,8 @@ class PromptPace:
         elif steps or any(command.part_of or command.sent_slots for command in prompts):
             # Those that have a batch for themselves are computed whole.
             taken = seconds - self._step if steps else seconds
-            masked = [command for command in prompts if self._costs(command) is self._masked]
-            costs = self._masked if masked else self._plain
+            plain = all(self._costs(command) is self._plain for command in prompts)
+            costs = self._plain if plain else self._masked
             parts = [(len(command.inputs), _context(command)) for command in prompts]
             costs.took(parts, max(taken, seconds / LEAST))
 

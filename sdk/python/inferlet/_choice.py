@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, NamedTuple, Protocol
 
 from inferlet import raw
+from inferlet._drafts import Drafts
 from inferlet._run import NO_GUESSES, SCARCE, Guessing, Run
 from inferlet._sequence import Sequence
 from inferlet.device import Attend, ProgramSampler, values_json
@@ -98,6 +99,7 @@ class Choosing:
         beside: other texts, which get the same tokens; the sampler reads their logits.
         choose: the program's own rule, instead of a sampler.
         guessing: how the server may guess tokens.
+        drafts: of a smaller model, which guesses them instead.
         attend: a program that chooses what layers read, in the server's runs.
 
     Raises:
@@ -111,6 +113,7 @@ class Choosing:
     beside: Tokens[Sequence] = ()
     choose: Rule | None = None
     guessing: Guessing = NO_GUESSES
+    drafts: Drafts | None = None
     attend: Attend | None = None
 
     def __post_init__(self) -> None:
@@ -167,6 +170,7 @@ class Choosing:
                 forced=self.forced,
                 beside=self.beside,
                 guessing=self.guessing,
+                drafts=self.drafts,
                 attend=self.attend,
             )
         own = OwnChoice(sequence, _rule_of(sampler), sampler.size)
@@ -175,7 +179,13 @@ class Choosing:
         if one and sampler.temperature == 0:
             return own  # cheaper than to make a sampler for one token
         try:
-            return DeviceChoice(sequence, sampler.on_device(), None, guessing=self.guessing)
+            return DeviceChoice(
+                sequence,
+                sampler.on_device(),
+                None,
+                guessing=self.guessing,
+                drafts=self.drafts,
+            )
         except PieError as error:
             if error.code not in SCARCE:
                 raise
@@ -251,6 +261,7 @@ class DeviceChoice:
         "_attend",
         "_beside",
         "_counts",
+        "_drafts",
         "_forced",
         "_given",
         "_guessing",
@@ -274,6 +285,7 @@ class DeviceChoice:
         forced: bool = True,
         beside: Tokens[Sequence] = (),
         guessing: Guessing = NO_GUESSES,
+        drafts: Drafts | None = None,
         attend: Attend | None = None,
     ) -> None:
         """Makes the sampler on the server, and feeds it the tokens so far.
@@ -289,6 +301,7 @@ class DeviceChoice:
         self._matcher = matcher
         self._forced = forced
         self._guessing = guessing
+        self._drafts = drafts
         self._attend = attend
         self._told = 0 if attend is None else attend.told  # tokens that have to run for it
         self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
@@ -346,7 +359,7 @@ class DeviceChoice:
         # Each token's mask depends on the one before; and a run goes on with one text alone.
         if self._matcher is not None or self._beside or most < 2:
             return False
-        drafts = self._guessing.drafts
+        drafts = self._drafts
         if drafts is not None:
             self._run.retract()
             await drafts.follow(self._sequence.known_tokens())
@@ -354,8 +367,7 @@ class DeviceChoice:
         needed = self._attend is not None
         started = self._run.start(self._handle, most, stops, self._guessing, needed=needed)
         if started and drafts is not None:
-            explain = self._sampler.explain
-            drafts.start(self._run, self._parameters(), self._guessing.most, explain)
+            drafts.start(self._run, self._parameters(), self._sampler.explain)
         return started
 
     async def choose(self) -> Choice:
@@ -453,8 +465,8 @@ class DeviceChoice:
     def end(self) -> None:
         """Ends the run, if there is one."""
         self._run.retract()
-        if self._guessing.drafts is not None:
-            self._guessing.drafts.end(self._sequence.known_tokens())
+        if self._drafts is not None:
+            self._drafts.end(self._sequence.known_tokens())
 
     # Grammars
 

@@ -12,15 +12,17 @@ from inferlet.errors import PieError
 class Drafts:
     """Drafts for the runs of a generation, one after the other."""
 
-    __slots__ = ("_run", "_sampler", "_sequence")
+    __slots__ = ("_most", "_run", "_sampler", "_sequence")
 
-    def __init__(self, sequence: Sequence) -> None:
+    def __init__(self, sequence: Sequence, most: int) -> None:
         """Nothing runs yet.
 
         Args:
             sequence: of the smaller model; its text becomes that of the generation.
+            most: guesses at a time.
         """
         self._sequence = sequence
+        self._most = most
         self._run: Run | None = None
         self._sampler = 0  # of the run
 
@@ -33,15 +35,12 @@ class Drafts:
         sequence.pending += text[len(sequence) :]
         await sequence.output_embed()
 
-    def start(
-        self, run: Run, parameters: str, guesses: int, explain: Callable[[PieError], None]
-    ) -> None:
+    def start(self, run: Run, parameters: str, explain: Callable[[PieError], None]) -> None:
         """Has a run guess what one of this sequence chooses, or nothing without room for that.
 
         Args:
             run: that has just been started behind the same text.
             parameters: of its sampler.
-            guesses: at a time.
             explain: adds to an error what the sampler knows of it.
         """
         sequence = self._sequence
@@ -52,7 +51,7 @@ class Drafts:
         self._sampler = sequence.open_sampler(parameters)
         if drafting.start(self._sampler, min(run.most, room), frozenset(), NO_GUESSES):
             self._run = drafting
-            run.guess_from(drafting, guesses)
+            run.guess_from(drafting, self._most)
         else:
             sequence.close_sampler(self._sampler)
 

@@ -12,16 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from inferlet import _bindings, raw
 from inferlet._loop import is_alone, ready
 from inferlet._pages import addresses, spans
 from inferlet._sequence import Sequence
 from inferlet.errors import PieError
-
-if TYPE_CHECKING:
-    from inferlet._drafts import Drafts
 
 # No room. A program that goes step by step would not have asked for it, so it is no error.
 SCARCE = ("out-of-resources", "limit-exceeded")
@@ -33,7 +30,6 @@ class Guessing(NamedTuple):
     most: int = 0  # at a time
     like: tuple[int, ...] = ()  # tokens of other texts that this one may repeat
     jacobi: bool = False  # what steps chose is guessed; nothing is looked up
-    drafts: Drafts | None = None  # a smaller model guesses
 
 
 NO_GUESSES = Guessing()
@@ -124,7 +120,7 @@ class Run:
             if error.code in SCARCE and not needed:
                 return False
             raise
-        if guessing.most and guessing.drafts is None:
+        if guessing.most:
             known = [] if guessing.jacobi else sequence.known_tokens()
             text = [*guessing.like, *known][-sequence.model.max_position :]
             raw.speculate(sequence.queue, self._handle, text, guessing.most)

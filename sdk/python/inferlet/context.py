@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from inferlet import _edit, raw
 from inferlet._choice import Choosing, Rule
 from inferlet._drafts import Drafts
-from inferlet._run import Guessing
+from inferlet._run import NO_GUESSES, Guessing
 from inferlet._sequence import Sequence
 from inferlet._several import Layout, Ranges, distributions, log_probabilities, tree
 from inferlet.branches import gather
@@ -327,14 +327,14 @@ class Context:
         like = tuple(like)
         if drafter is not None and (not speculate or like):
             raise ValueError("a drafter goes with `speculate`, and takes the place of `like`")
-        guessing = Guessing(speculate or 0, like, drafter == "jacobi")
+        guessing, drafts = Guessing(speculate or 0, like, drafter == "jacobi"), None
         if isinstance(drafter, Context):
             if drafter is self:
                 raise ValueError("a context can't draft for itself; take one of a smaller model")
-            guessing = guessing._replace(drafts=Drafts(drafter.sequence))
+            guessing, drafts = NO_GUESSES, Drafts(drafter.sequence, speculate or 0)
         elif drafter not in (None, "jacobi"):
             raise ValueError(f'drafter={drafter!r}: it is a context, or "jacobi"')
-        choosing = Choosing(sampler, grammar, forced, others, choose, guessing, attend)
+        choosing = Choosing(sampler, grammar, forced, others, choose, guessing, drafts, attend)
         # Within a grammar the server needs each token before it can say what may follow.
         return Generator(
             self.sequence,

@@ -41,7 +41,7 @@ def signature(main: Callable[..., Any]) -> inspect.Signature:
     except NameError:
         found = inspect.signature(main, annotation_format=Format.FORWARDREF)  # type: ignore[call-arg]
     named = [_with_its_type(one, main) for one in found.parameters.values()]
-    return found.replace(parameters=named, return_annotation=EMPTY)
+    return found.replace(parameters=named)
 
 
 def _with_its_type(one: inspect.Parameter, main: Callable[..., Any]) -> inspect.Parameter:
@@ -51,7 +51,7 @@ def _with_its_type(one: inspect.Parameter, main: Callable[..., Any]) -> inspect.
             kind = eval(kind, _module(main))
         except Exception:
             kind = Any
-    return one.replace(annotation=kind)
+    return one if kind is one.annotation else one.replace(annotation=kind)
 
 
 def wants_options(parameters: Sequence[inspect.Parameter]) -> bool:
@@ -67,8 +67,10 @@ def wants_options(parameters: Sequence[inspect.Parameter]) -> bool:
     return first.annotation in SIMPLE or get_args(first.annotation) not in ((), (str,))
 
 
-def parse(main: Callable[..., Any], args: Sequence[str]) -> inspect.BoundArguments:
-    """The arguments of `main` that are given.
+def parse(
+    main: Callable[..., Any], takes: inspect.Signature, args: Sequence[str]
+) -> inspect.BoundArguments:
+    """The arguments of `main`, with a signature, that are given.
 
     `--help` and wrong options leave by SystemExit, as in argparse. What it says of them comes from
     the docstring of the module, and from the `Args:` of that of `main`.
@@ -76,7 +78,6 @@ def parse(main: Callable[..., Any], args: Sequence[str]) -> inspect.BoundArgumen
     module = _module(main)
     text = module.get("__doc__") or main.__doc__ or ""
     name = module.get("__file__", "").removesuffix(".py")
-    takes = signature(main)
     parameters = [one for one in takes.parameters.values() if one.kind is not NAMED]
     parser = ArgumentParser(
         name,

@@ -74,13 +74,14 @@ def run(program: Program, args: list[str]) -> str:
 
 def _call(main: Callable[..., Any], args: list[str]) -> Any:
     """Calls `main` with what it wants: nothing, a dict if it says `input`, options, or a list."""
-    parameters = list(signature(main).parameters.values())
+    takes = signature(main)
+    parameters = list(takes.parameters.values())
     if not parameters:
         answer = main()
     elif parameters[0].name == "input":
         answer = main(as_input(args))
     elif wants_options(parameters):
-        given = parse(main, args)
+        given = parse(main, takes, args)
         answer = main(*given.args, **given.kwargs)
     elif parameters[0].kind is SEVERAL:
         answer = main(*args)
