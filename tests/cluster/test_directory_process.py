@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
 import zmq
 from cluster.messages import join, report
 from support.child_processes import ChildProcess
@@ -89,3 +93,18 @@ def test_a_life_that_is_over_is_so_for_a_directory_that_is_started_again(tmp_pat
         assert isinstance(member.tell(join("n2", drain_ms=500)), Fenced)
         assert isinstance(member.tell(join("n3")), Fenced)  # another life of it has begun
         assert isinstance(member.tell(join("n3", 2)), Renewed)
+
+
+def test_a_signal_ends_one_who_asks_as_it_wants() -> None:
+    def end(*_: object) -> None:
+        sys.exit(143)
+
+    former = signal.signal(signal.SIGALRM, end)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            with pytest.raises(SystemExit, match="143"):
+                Directory(f"tcp://127.0.0.1:{silent.getsockname()[1]}", None).nodes()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)

@@ -5,6 +5,7 @@ It is asked as clients ask, at the gateway that it is in.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import trio
@@ -67,7 +68,9 @@ class Directory:
             DirectoryAway: if none comes within `ASK_SECONDS`.
             DirectoryRefuses: if it is not granted.
         """
-        return trio.run(self._ask, method, params)
+        # A signal's handler may raise in the thread that waits, but not within trio's loop.
+        with ThreadPoolExecutor(1) as asking:
+            return asking.submit(trio.run, self._ask, method, params).result()
 
     async def _ask(self, method: str, params: dict[str, Any]) -> Any:
         with trio.move_on_after(ASK_SECONDS):

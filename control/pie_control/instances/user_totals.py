@@ -79,7 +79,7 @@ class LaunchRates:
         """
         now, burst = self._clock(), max(1.0, 1 / rate)
         paid = self._next.get(user, 0.0)
-        if paid > now + 2 * burst:  # nothing is paid for that far ahead: the clock has gone back
+        if paid > now + burst + 1e-9:  # so far ahead nothing is paid: the clock has gone back
             paid = now
         paid = max(paid, now) + 1 / rate
         wait = paid - now - burst
