@@ -29,6 +29,6 @@ def test_a_burst_is_a_second_of_launches(steps: list[float], rate: int) -> None:
     rates = LaunchRates(lambda: now)
     for step in steps:
         now += step
-        with pytest.raises(ApiError, match="limit-exceeded|within a second"):
+        with pytest.raises(ApiError, match="within a second"):  # noqa: PT012 - one of them
             for _ in range(rate + 1):
                 rates.take("ada", rate)
