@@ -63,10 +63,24 @@ class Costs:
         )
 
     def step_time(self, sequences: int, inputs: int = 0) -> float:
-        """Seconds of a step that decodes some sequences and computes further inputs beside them."""
-        if not sequences:
-            return self.fixed + self.linear * inputs if inputs else 0.0
-        return self._decode_time(sequences) + self.linear * inputs
+        """Seconds of a step that decodes some sequences and computes further inputs beside them.
+
+        Interpolated between what was measured; beyond it, in proportion to the last piece.
+        """
+        beside = self.linear * inputs
+        if not sequences or not self.decodes:
+            computed = sequences + inputs
+            return self.fixed + self.linear * computed if computed else 0.0
+        (low, start), *rest = self.decodes
+        if sequences <= low or not rest:
+            return start + beside
+        for high, end in rest:
+            if sequences <= high:
+                break
+            if (high, end) != rest[-1]:
+                low, start = high, end
+        more = (end - start) * (sequences - low) / (high - low)
+        return max(start, start + more) + beside
 
     def recompute_time(self, tokens: float) -> float:
         """Seconds by which a context's computation, alone or in chunks, lengthens other steps."""
@@ -96,20 +110,6 @@ class Costs:
         if self.swap_out is None:
             return 0
         return self.swap_out.pages_within(share * step_seconds) * self.page_size
-
-    def _decode_time(self, sequences: int) -> float:
-        """Interpolated between what was measured; beyond it, in proportion to the last piece."""
-        if not self.decodes:
-            return self.fixed + self.linear * sequences
-        (low, start), *rest = self.decodes
-        if sequences <= low or not rest:
-            return start
-        for high, end in rest:
-            if sequences <= high:
-                break
-            if (high, end) != rest[-1]:
-                low, start = high, end
-        return max(start, start + (end - start) * (sequences - low) / (high - low))
 
 
 def _transfer(facts: dict[str, float] | None, page_bytes: int) -> Transfer | None:

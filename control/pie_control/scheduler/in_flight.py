@@ -140,7 +140,7 @@ class InFlight:
             if batch.kind == Forward.kind and answer.nanoseconds:
                 self._policy.took(batch, answer.nanoseconds / 1e9, seconds)
                 if batch.steps is not None and not batch.commands:
-                    batch.steps.took(seconds)
+                    batch.steps.runs.took(batch.steps, seconds)
             batch.note_times(plan.sent_ns, now, answer.nanoseconds)
             if answer.error is not None:
                 _log_failure(batch.owners, answer.error)

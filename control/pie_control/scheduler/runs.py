@@ -119,10 +119,6 @@ class Steps:
         if answer.samples is not None:
             self.runs.came(self, answer.samples.tokens[first:])
 
-    def took(self, seconds: float) -> None:
-        """Takes note of how long it took, with what was before it at the worker."""
-        self.runs.took(self, seconds)
-
 
 class Formed(NamedTuple):
     """A step, and its batches."""
@@ -151,6 +147,7 @@ class Runs:
             drafts: embeds for guessed tokens.
         """
         self._table = RunTable(page_size)
+        self.collect = self._table.collect
         self._finished = finished
         self._unnoted: dict[RunCommand, None] = {}  # have changed since, perhaps more than once
         self._plans = 0
@@ -288,10 +285,6 @@ class Runs:
             if run is not None and self._table.facts[NUMBER, row] == number:
                 run.end(error)
 
-    def collect(self, run: RunCommand) -> None:
-        """Gives a run the tokens that have come since it was looked at last."""
-        self._table.collect(run)
-
     def filled(self, run: RunCommand) -> int:
         """Slots that a run has filled and that its pages' pool does not count yet."""
         row = run.row
@@ -375,7 +368,7 @@ class Runs:
         self._came(steps, tokens[starts[alone]], steps.rows[alone], steps.numbers[alone])
 
     def took(self, steps: Steps, seconds: float) -> None:
-        """Learns what a step took."""
+        """Learns what a step took, with what was before it at the worker."""
         if self._guesses.guessers:
             guessing = 0
             if steps.guessed is not None:

@@ -135,7 +135,8 @@ def _sample_rows(
     """Tokens and log-probabilities, what those of the rows that have device programs have chosen,
     and the most likely tokens and theirs if a row wants any.
     """
-    pool, samplers, choices = model.samplers, batch.samplers[rows], _choices(model, batch, rows)
+    pool, samplers = model.samplers, batch.samplers[rows]
+    choices = Choices(samplers, batch.steps[rows], batch.mixed[rows], model.saved_logits)
     if model.fused_sampling is not None and not programmed.size:
         return _sample_fused(model, model.fused_sampling, batch, rows)
     raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
@@ -267,16 +268,6 @@ def _top(wanted: Int32, logits: torch.Tensor, whole: torch.Tensor | None) -> lis
     tokens = top_tokens(logits[some], int(wanted.max()))
     logprobs = logits[some].gather(1, tokens)
     return [tokens, logprobs if whole is None else logprobs - whole[some, None]]
-
-
-def _choices(model: ServedModel, batch: Sample, rows: slice) -> Choices:
-    """Some rows of a batch, for their samplers."""
-    return Choices(
-        batch.samplers[rows],
-        batch.steps[rows],
-        batch.mixed[rows],
-        model.saved_logits,
-    )
 
 
 def _check(model: ServedModel, batch: Sample) -> None:

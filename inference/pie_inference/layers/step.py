@@ -259,7 +259,7 @@ class DecodeStep:
             )
         )
         found = x.new_empty(rows.wanted.size, x.shape[1])
-        rules, held = _rules(rows)
+        rules, held = _rules(rows) if rows.rules else (None, [])
         ranks = [self._low_ranks_of(adapter) for adapter in rows.adapters]
         low_ranks = np.stack(ranks) if ranks else None
         step = _Step(
@@ -323,10 +323,8 @@ class DecodeStep:
         self._library.step(model, own, done, 2 * end)
 
 
-def _rules(rows: StepRows) -> tuple[Int64 | None, list[NDArray[np.bool_]]]:
+def _rules(rows: StepRows) -> tuple[Int64, list[NDArray[np.bool_]]]:
     """The address of each input's rule, 0 if it has none, and what holds the rules."""
-    if not rows.rules:
-        return None, []
     addresses = np.zeros(rows.slots.size, np.int64)
     held = []
     for first, rule in rows.rules.items():
