@@ -31,7 +31,7 @@ def simulated_traces(settings: Settings, progress: Progress) -> Report:
     def latencies(system: str, load: Sequence[Request], seed: int) -> list[float]:
         return simulated_latencies(system, costs, settings, load)
 
-    title = f"Interception, simulated: six traces of {settings.trace_seconds:g} s"
+    title = f"Interception, simulated: traces of {settings.trace_seconds:g} s"
     return _report(title, SIMULATED, settings, progress, loads, latencies)
 
 
@@ -49,7 +49,7 @@ def real_traces(settings: Settings, progress: Progress) -> Report:
         return serve(model, systems[system], load, seed).latencies
 
     title = (
-        f"Interception, the real system: six traces of {settings.requests} requests,"
+        f"Interception, the real system: traces of {settings.requests} requests,"
         f" {Path(model.source).name}, {model.kv_pages} pages"
     )
     return _report(title, tuple(systems), settings, progress, loads, latencies)
@@ -67,7 +67,7 @@ def _report(
     seeds = fresh_seeds(settings.trace_seeds)
     rows: list[list[object]] = []
     goals: list[Goal] = []
-    for trace in TRACES:
+    for trace in (each for each in TRACES if each.name in settings.traces):
         means: dict[str, float] = {}
         for system in systems:
             if system not in settings.systems:

@@ -15,6 +15,7 @@ from pie_py.config.model import ModelConfig
 
 GUEST = Path(__file__).parent / "guest.py"
 PARTS = ("real", "simulated")
+TRACE_NAMES = tuple(trace.name for trace in TRACES)
 SIMULATED = ("vllm", "discard", "preserve", "swap", "min-waste")
 SIDES = (*SIMULATED, "unaware")
 LOADS = ("augmentations", "traces")
@@ -40,6 +41,9 @@ class Settings:
         LOADS,
         "Six kinds of augmentation at several rates, six traces of long and short contexts and"
         " calls, or both (the default).",
+    )
+    traces: tuple[str, ...] = options.some_of(
+        "--trace", TRACE_NAMES, TRACE_NAMES, "Of the six; all by default."
     )
     seed: int = options.option("--seed", type=int, default=1)
     trace_seeds: int = options.count("--trace-seeds", 2, "Seeds of traces, drawn for each run.")
@@ -76,7 +80,7 @@ class Settings:
     @property
     def steps(self) -> int:
         """How many runs there are."""
-        traces = len(TRACES) * ("traces" in self.loads)
+        traces = len(self.traces) * ("traces" in self.loads)
         rated = "augmentations" in self.loads
         real = (len(self.rates) * rated + traces) * len(set(self.systems))
         known = len(set(self.systems) & set(SIMULATED))

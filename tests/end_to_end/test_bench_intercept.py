@@ -51,8 +51,10 @@ def test_real(checkpoint: Path) -> None:
     scales = ["--time-scale", "0.01", "--token-scale", "0.05", "--kv-pages", "24"]
     sides = ["--system", "vllm", "--system", "min-waste", "--system", "unaware"]
     size = ["--requests", "4", "--rates", "20", "--model", str(checkpoint)]
-    size += ["--trace-seeds", "1", "--trace-speed", "40"]
+    size += ["--trace-seeds", "1", "--trace-speed", "40", "--trace", "bimodal calls"]
     report, traces = bench("intercept", "--part", "real", *size, *scales, *sides)["reports"]
+    assert [row["system"] for row in table(traces)] == ["vllm", "min-waste", "unaware"]
+    assert all(row["trace"] == "bimodal calls" for row in table(traces))
     assert all(0 < row["lowest"] <= row["highest"] for row in table(traces))
     vllm, aware, unaware = table(report)
     assert [row["system"] for row in (vllm, aware, unaware)] == ["vllm", "min-waste", "unaware"]
