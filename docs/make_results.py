@@ -1,8 +1,9 @@
-"""Draws the plots of `docs/results/`, and has its records as a page of the site.
+"""Draws the plots of `docs/results/`.
 
-python -m benchmarks NAME --json > docs/results/NAME.json
-python docs/make_results.py
+    python -m benchmarks NAME --json > docs/results/NAME.json
+    python docs/make_results.py
 
+`make_site.py` takes its page of all records, and its table of benchmarks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
+from benchmarks.__main__ import main as main_of_benchmarks
 from benchmarks.inferlets.plots import plot
 from benchmarks.plots import pyplot, save
 from pie_py.bench.report import Report, cell
@@ -35,6 +39,18 @@ def records() -> str:
     head = "# Records\n\nEach is one run, as [benchmarks](benchmarks.md) says.\n\n"
     head += _row(["record", "processor, load", "goals met"]) + _row(["---"] * 3)
     return head + "".join([*map(_line, _names()), *map(_section, _names())])
+
+
+def benchmarks() -> str:
+    """Table of all benchmarks, from their help."""
+    context = click.Context(main_of_benchmarks)
+    rows = [_row(["benchmark", "measures"]), _row(["---"] * 2)]
+    for name in main_of_benchmarks.list_commands(context):
+        command = main_of_benchmarks.get_command(context, name)
+        assert command is not None
+        first, _, _ = (command.help or "").partition("\n\n")
+        rows.append(_row([f"`{name}`", " ".join(first.split())]))
+    return "".join(rows)
 
 
 def _names() -> list[str]:
