@@ -101,7 +101,7 @@ def assemble(folder: Path) -> None:
 
 
 def _with_tables(text: str) -> str:
-    return re.sub(r"<!-- table: (.+) -->", lambda mark: TABLES[mark[1]](), text)
+    return re.sub(r"(?m)^<!-- table: (.+) -->$", lambda mark: TABLES[mark[1]](), text)
 
 
 def _with_list(text: str, mark: str, names: list[str]) -> str:
