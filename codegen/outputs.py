@@ -9,7 +9,6 @@ from codegen import (
     device_language,
     host_signatures,
     js_raw,
-    pages,
     python_raw,
     rust_conformance,
     rust_host,
@@ -19,9 +18,7 @@ from codegen.source import REPOSITORY
 # Path of each generated file, and the function that returns its text. The order does not matter.
 OUTPUTS: dict[str, Callable[[], str]] = {
     "control/pie_control/api/signatures.py": host_signatures.render,
-    "docs/device-programs.md": pages.render_device_programs,
     "docs/pie.toml": config_file.render,
-    "docs/protocol.md": pages.render_protocol,
     "sdk/js/src/awaited.ts": js_raw.render_awaited,
     "sdk/js/src/bindings.d.ts": js_raw.render_bindings,
     "sdk/js/src/device_language.ts": device_language.render_javascript,

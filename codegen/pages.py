@@ -1,5 +1,5 @@
-"""Pages of the documentation: every function of the contract with its conformance cases, and the
-tables of methods in `docs/protocol.md`."""
+"""What the site has from the code: every function of the contract with its conformance cases, the
+operations of device programs, and the methods of the protocol."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import importlib
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
-from codegen.source import REPOSITORY, field_comments, imported, notice
+from codegen.source import REPOSITORY, field_comments, imported
 from pie_py.device_programs.language import ATTEND, OPERATIONS
 from pie_py.wire.methods import OF_ALL_NODES, OF_GATEWAYS, OF_INSTANCES, Method, name_of
 
 IN_PAPER = 42  # functions of the paper's API
 SHOWN = 5  # cases of a function
 
-_DEVICE = REPOSITORY / "docs" / "device-programs.md"
-_TABLE = "<!-- operations -->\n", "<!-- end -->"
 _KINDS = {"f": "float", "i": "int", "b": "bool"}
-_PROTOCOL = REPOSITORY / "docs" / "protocol.md"
 _API = """\
 # The functions of the contract
 
@@ -53,11 +51,8 @@ def render_api() -> str:
     return "\n".join(lines)
 
 
-def render_device_programs() -> str:
-    """The page on device programs, with the table of operations."""
-    text = _DEVICE.read_text(encoding="utf-8")
-    before, rest = text.split(_TABLE[0])
-    after = rest.split(_TABLE[1], 1)[1]
+def operations() -> str:
+    """Table of what device programs are made of."""
     lines = ["| operation | of | gives | cost | what |", "|---|---|---|---|---|"]
     for name, operation in [*OPERATIONS.items(), *ATTEND.items()]:
         of = " or ".join(_KINDS[letter] for letter in operation.takes)
@@ -65,7 +60,21 @@ def render_device_programs() -> str:
         gives = _KINDS.get(operation.gives, "the same" if operation.takes else "as given")
         doc = f"Stage `attend`: {operation.doc}" if name in ATTEND else operation.doc
         lines.append(f"| `{name}` | {of} | {gives} | {operation.cost:g} | {doc} |")
-    return _TABLE[0].join((before, "\n".join(lines) + "\n" + _TABLE[1] + after))
+    return "\n".join(lines)
+
+
+def methods_of_servers() -> str:
+    """Table of what a client may ask of a server."""
+    return _methods("method", OF_ALL_NODES + OF_INSTANCES)
+
+
+def methods_of_gateways() -> str:
+    """Table of what a client may ask of a cluster's gateway in addition."""
+    return _methods("method of a gateway", OF_GATEWAYS)
+
+
+def _methods(title: str, methods: Iterable[type[Method[Any]]]) -> str:
+    return "\n".join([f"| {title} | params | value |", "|---|---|---|", *map(_method_row, methods)])
 
 
 def _cases_of_functions() -> dict[str, dict[str, bool]]:
@@ -101,19 +110,6 @@ def _sentence(doc: str) -> str:
     return (doc if end < 0 else doc[: end + 1]).replace("|", "\\|")
 
 
-def render_protocol() -> str:
-    """Text of the page: what it has, with its tables made again."""
-    mark = notice("<!--", "pie_py/wire/methods.py", " -->")
-    tables = iter((OF_ALL_NODES + OF_INSTANCES, OF_GATEWAYS))
-    return re.sub(
-        re.escape(mark) + r"\n(.*\n)(?:\|.*\n)*",
-        lambda found: (
-            f"{mark}\n{found[1]}|---|---|---|\n" + "".join(map(_method_row, next(tables)))
-        ),
-        _PROTOCOL.read_text(encoding="utf-8"),
-    )
-
-
 def _method_row(method: type[Method[Any]]) -> str:
     value = " ".join((method.__doc__ or "").split()).removesuffix(".")
     notes: dict[str, str] = {}
@@ -121,4 +117,4 @@ def _method_row(method: type[Method[Any]]) -> str:
         notes |= field_comments(one) if issubclass(one, Method) else {}
     params = [f"`{name}`: {notes[name]}".removesuffix(": ") for name in method.__struct_fields__]
     joint = "; " if any(notes.values()) else ", "
-    return f"| `{name_of(method)}` | {joint.join(params)} | {value} |\n"
+    return f"| `{name_of(method)}` | {joint.join(params)} | {value} |"

@@ -1,9 +1,7 @@
-"""Writes `inferlets/README.md`: the library's programs, and how long each is.
-
-    python docs/make_library.py
+"""The table of the library's programs, and how long each is, for the site.
 
 Lines are those of code: not blank, no comment, no docstring. The paper's are of Pie (SOSP 2025),
-Table 2, in Rust. A test compares the page with what this writes.
+Table 2, in Rust.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import re
 from pathlib import Path
 
 LIBRARY = Path(__file__).resolve().parents[1] / "inferlets"
-PAGE = LIBRARY / "README.md"
 
 PAPER = {
     "text_completion": 38,
@@ -36,30 +33,14 @@ PAPER = {
     "code_act": 62,
     "swarm": 95,
 }
-HEAD = """# The inferlet library
-
-    pie-py inferlets                 # lists these programs, a line each
-    pie-py run NAME -- --help        # its options
-    pie-py inferlets copy NAME       # its source, to change it
-
-Each folder has the program, and a README: how it is run, what to expect, and its source.
-`tests/inferlets` shows the effect of each.
-
-Written by `docs/make_library.py`. Lines are those of code: not blank, no comment, no docstring, the
-options among them; the paper's (Pie, SOSP 2025, Table 2) are Rust.
-
+HEAD = """\
 | program | Python, lines | Rust, lines | paper, lines |
 |---|---:|---:|---:|
 """
 
 
-def main() -> None:
-    """Writes the page."""
-    PAGE.write_text(render(), encoding="utf-8")
-
-
-def render() -> str:
-    """The page."""
+def table() -> str:
+    """The table: the paper's programs come first."""
     folders = sorted(readme.parent for readme in LIBRARY.glob("*/README.md"))
     folders.sort(key=lambda folder: (folder.name not in PAPER, folder.name))
     return HEAD + "".join(map(_row, folders))
@@ -68,7 +49,7 @@ def render() -> str:
 def _row(folder: Path) -> str:
     python, rust = folder / "main.py", sorted((folder / "rust" / "src").glob("*.rs"))
     cells = [
-        f"[{folder.name}]({folder.name}/README.md)",
+        f"[{folder.name}]({folder.name}.md)",
         str(python_lines(python.read_text(encoding="utf-8"))) if python.exists() else "",
         str(sum(rust_lines(file.read_text(encoding="utf-8")) for file in rust)) if rust else "",
         str(PAPER.get(folder.name, "")),
@@ -92,7 +73,3 @@ def python_lines(source: str) -> int:
 def rust_lines(source: str) -> int:
     """Lines of code of a module in Rust."""
     return sum(not re.match(r"\s*(//|$)", line) for line in source.splitlines())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,9 @@
-"""Writes the tables of records in `docs/benchmarks.md` and of clients in `docs/http.md`, and plots,
-from `docs/results/`.
+"""Draws the plots of `docs/results/`.
 
     python -m benchmarks NAME --json > docs/results/NAME.json
     python docs/make_results.py
 
-What stands between two marks is generated; a test compares it with what this writes.
-All rows of all records are a page of the site, which `make_site.py` makes.
+`make_site.py` takes its page of all records, and its table of benchmarks.
 """
 
 from __future__ import annotations
@@ -13,50 +11,46 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import click
+
+from benchmarks.__main__ import main as main_of_benchmarks
 from benchmarks.inferlets.plots import plot
 from benchmarks.plots import pyplot, save
 from pie_py.bench.report import Report, cell
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS / "results"
-BEGIN, END = "<!-- results: written by make_results.py -->\n", "<!-- end of results -->\n"
 
 Record = dict[str, Any]
 
 
 def main() -> None:
-    """Writes the pages and the plots."""
-    for page, text in render().items():
-        (DOCS / page).write_text(text, encoding="utf-8")
+    """Draws the plots."""
     for name, draw in PLOTS.items():
         if (RESULTS / f"{name}.json").exists():
             draw(_load(name), RESULTS / f"{name}.svg")
 
 
-def render() -> dict[str, str]:
-    """The pages: with a line for each record, and with the clients that were tried."""
-    head = _row(["record", "processor, load", "goals met"]) + _row(["---"] * 3)
-    tables = {
-        "benchmarks.md": head + "".join(map(_line, _names())),
-        "http.md": "".join(islice(_table(_load("clients")), 1, None)),
-    }
-    return {page: _with(page, table) for page, table in tables.items()}
-
-
-def _with(page: str, table: str) -> str:
-    before, _, rest = (DOCS / page).read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
-
-
 def records() -> str:
-    """A page with the tables of all records."""
-    head = "# Records\n\nEach is one run, as [benchmarks](benchmarks.md) says.\n"
-    return head + "".join(map(_section, _names()))
+    """A page with a line for each record, and the tables of all."""
+    head = "# Records\n\nEach is one run, as [benchmarks](benchmarks.md) says.\n\n"
+    head += _row(["record", "processor, load", "goals met"]) + _row(["---"] * 3)
+    return head + "".join([*map(_line, _names()), *map(_section, _names())])
+
+
+def benchmarks() -> str:
+    """Table of all benchmarks, from their help."""
+    context = click.Context(main_of_benchmarks)
+    rows = [_row(["benchmark", "measures"]), _row(["---"] * 2)]
+    for name in main_of_benchmarks.list_commands(context):
+        command = main_of_benchmarks.get_command(context, name)
+        assert command is not None
+        first, _, _ = (command.help or "").partition("\n\n")
+        rows.append(_row([f"`{name}`", " ".join(first.split())]))
+    return "".join(rows)
 
 
 def _names() -> list[str]:
@@ -70,7 +64,7 @@ def _line(name: str) -> str:
     met = [goal["met"] for report in reports for goal in report["goals"]]
     return _row(
         [
-            name,
+            f"[{name}](#{name})",
             f"{environment['cpu']}, {environment['load']:.1f}",
             f"{sum(met)} of {len(met)}" if met else "no goal",
         ]

@@ -4,9 +4,9 @@
 
 The pages of `docs/`, a page per inferlet of the library, the reference of the SDK and of the client
 from their docstrings, the contract's functions, the commands from their help, the benchmarks'
-records, CONTRIBUTING and CHANGELOG are put together in FOLDER (`target/site`), and Zensical makes
-pages of them (`pip install -e .[docs]`). A warning, such as a link that leads nowhere, ends it with
-status 1.
+records, CONTRIBUTING and CHANGELOG are put together in FOLDER (`target/site`), with the tables that
+are made of the code, and Zensical makes pages of them (`pip install -e .[docs]`). A warning, such
+as a link that leads nowhere, ends it with status 1.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+import make_library
 import make_results
 
-from codegen.pages import render_api
+from codegen import pages as of_the_code
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -38,6 +39,15 @@ OF_CLIENT = (
     "pie_py.client.client", "pie_py.client.instance", "pie_py.client.sync",
     "pie_py.client.functions", "pie_py.client.errors", "pie_py.testing.plugin",
 )  # fmt: skip
+
+# What stands in a page where it says `<!-- table: NAME -->`.
+TABLES = {
+    "benchmarks": make_results.benchmarks,
+    "methods": of_the_code.methods_of_servers,
+    "methods of a gateway": of_the_code.methods_of_gateways,
+    "operations": of_the_code.operations,
+    "programs": make_library.table,
+}
 
 # Pages of the site that lie elsewhere.
 _OF_THE_ROOT = {"../CONTRIBUTING.md": "contributing.md", "../CHANGELOG.md": "changelog.md"}
@@ -64,13 +74,15 @@ def assemble(folder: Path) -> None:
         "reference/inferlet.md": _docstrings("The Python SDK, function by function", OF_SDK),
         "reference/client.md": _docstrings("The client and its test plugin", OF_CLIENT),
         "cli.md": command_line(),
-        "api.md": render_api(),
+        "api.md": of_the_code.render_api(),
         "records.md": make_results.records(),
     }
     for name, text in {**techniques, **reference, **dict(_of_the_root())}.items():
         path = pages / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    for path in pages.rglob("*.md"):
+        path.write_text(_with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
     index = (pages / "index.md").read_text(encoding="utf-8")
     for place, page in (("../inferlets/README.md", "cookbook/index.md"), *_OF_THE_ROOT.items()):
         index = index.replace(f"]({place})", f"]({page})")
@@ -86,6 +98,10 @@ def assemble(folder: Path) -> None:
     if wanted != there:
         both = ", ".join(sorted(wanted ^ there))
         raise SystemExit(f"docs/site.toml names a page that is not there, or not one: {both}")
+
+
+def _with_tables(text: str) -> str:
+    return re.sub(r"(?m)^<!-- table: (.+) -->$", lambda mark: TABLES[mark[1]](), text)
 
 
 def _with_list(text: str, mark: str, names: list[str]) -> str:

@@ -2,8 +2,8 @@
 
 A class is a method, named alike: `LoadAdapter` is `load-adapter`. The server finds its handlers by
 these names and checks parameters by these types; the client's requests are made of these classes;
-the tables of `docs/protocol.md` are made of what the docstrings (the value) and the comments (a
-parameter) say.
+the tables of the site's page on the protocol are made of what the docstrings (the value) and the
+comments (a parameter) say.
 
 Parameters that a method does not know are ignored, so that a newer client can speak to an older
 server.
