@@ -23,8 +23,8 @@ from tokenizers import Tokenizer
 from inferlet import attention
 from inferlet.device import Attend
 from pie_inference import handlers
+from pie_inference.attention import PreparedAttention
 from pie_inference.attention.attended import AttendedAttention
-from pie_inference.attention.base import PreparedAttention
 from pie_inference.attention.torch_backend import _TorchPrepared
 from pie_inference.handlers.base import ServedModel
 from pie_inference.loading.assembly import load_models

@@ -60,9 +60,7 @@ class Times:
 
 
 def _cases() -> dict[str, Case]:
-    library = pack(
-        read_modules(shipped_folder("inferlets") / "async_function_calling" / "asynchronous.py")
-    )
+    library = pack(read_modules(shipped_folder("inferlets") / "async_function_calling" / "main.py"))
     return {
         TRIVIAL: Case(TRIVIAL_PROGRAM.read_bytes(), []),
         COMPONENT: Case(bench_programs(["rust"])["rust"], ["idle", "0"]),

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.gpu import phases
 from benchmarks.gpu.shapes import SHAPES
-from pie_inference.attention.base import AttentionOptions
+from pie_inference.attention import AttentionOptions
 from pie_inference.cuda.kernels import Wanted, compile_kernels
 from pie_inference.errors import LoadError
 from pie_inference.models.llama import llama

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from pie_py.build import BUILD_SECONDS, BuildError
-from pie_py.build.folders import locked, put_in_place
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.config.temporary import TemporaryFolder
+from pie_py.config.whole_files import locked, put_in_place
 
 OLDEST_NODE = 20
 HOW_TO_MEND = f"""\

@@ -13,13 +13,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pie_py.build import BUILD_SECONDS, BuildError
-from pie_py.build.folders import locked, put_in_place
 from pie_py.build.image import make_immortal
 from pie_py.build.modules import read_modules, read_program
 from pie_py.config.kept_files import used
 from pie_py.config.processes import python_command
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.config.temporary import TemporaryFolder
+from pie_py.config.whole_files import locked, put_in_place
 from pie_py.wire.modules import MARK, BadProgram, pack
 
 _RUNTIME_APP = '''\

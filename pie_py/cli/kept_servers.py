@@ -141,8 +141,8 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[Tell], str
     That returns the endpoint, and raises `ServerFailed` if it does not start. A server that has not
     been waited for is ended.
     """
-    from pie_py.build.folders import locked
     from pie_py.config.server_process import ServerProcess, private
+    from pie_py.config.whole_files import locked
 
     place = _folder() / key
     place.mkdir(mode=0o700, exist_ok=True)

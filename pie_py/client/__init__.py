@@ -12,7 +12,7 @@ from pie_py.client.errors import (
 from pie_py.client.functions import Function
 from pie_py.client.instance import Instance
 from pie_py.client.remote.call import Call, Remote
-from pie_py.client.remote.decorated import inferlet
+from pie_py.client.remote.reach import inferlet
 from pie_py.client.remote.values import CannotTravel
 from pie_py.config.keys import ClientKey
 

@@ -25,7 +25,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from pie_py.build.modules import read_program
+from pie_py.build.modules import MAIN, read_program
 from pie_py.client.errors import ClientError, RpcError, unreadable
 from pie_py.client.instance import Instance, Launcher
 from pie_py.config.printable import printable
@@ -34,13 +34,6 @@ from pie_py.config.shipped_files import shipped_folder
 MOST_CHARACTERS = 1 << 18  # of a result that are sent; the model gets to see fewer
 
 Mode = Literal["async", "async_naive", "sync", "sync_parallel"]
-PROGRAMS: dict[Mode, str] = {
-    "async": "asynchronous",
-    "async_naive": "async_naive",
-    "sync": "sync",
-    "sync_parallel": "sync_parallel",
-}
-"""The entry of `async_function_calling` for each mode."""
 
 
 @dataclass(frozen=True)
@@ -182,10 +175,9 @@ def _result(number: Any, **facts: Any) -> str:
 
 
 @cache
-def _program(mode: Mode) -> bytes:
+def _program() -> bytes:
     """`async_function_calling` with its modules, as it is uploaded."""
-    folder = shipped_folder("inferlets") / "async_function_calling"
-    return read_program(folder / f"{PROGRAMS[mode]}.py")
+    return read_program(shipped_folder("inferlets") / "async_function_calling" / MAIN)
 
 
 async def answer(
@@ -229,9 +221,9 @@ async def answer(
         )
     hosted = [one if isinstance(one, Function) else Function(one) for one in functions]
     specifications = [*(one.specification() for one in hosted), *map(dict, tools)]
-    source = await anyio.to_thread.run_sync(_program, mode)
-    program = await client.upload(source, name=f"async_function_calling-{mode}")
-    given = ["--events", f"--request={request}", *options]
+    source = await anyio.to_thread.run_sync(_program)
+    program = await client.upload(source, name="async_function_calling")
+    given = ["--events", f"--mode={mode}", f"--request={request}", *options]
     if specifications:
         given.append(f"--tools={json.dumps(specifications)}")
     if tasks is not None:

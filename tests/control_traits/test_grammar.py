@@ -27,7 +27,8 @@ from pie_control.commands.sample import TokenMask
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
-from pie_control.grammar import Grammar, GrammarService, Matcher
+from pie_control.grammar import Grammar, GrammarService
+from pie_control.grammar.matcher import Matcher
 from pie_control.grammar.vocabulary import Vocabulary
 from pie_control.models.tokenizer import TextCodec
 from pie_py.config.services import ConfinedConfig, GrammarConfig

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,10 +11,11 @@ from types import ModuleType
 
 import pytest
 from packaging.utils import canonicalize_name
+from support.doc_scripts import load_script
 
 from benchmarks.gpu.run import TOY, Settings, measure
 
-CARRY = Path(__file__).parents[1] / "gpu" / "carry.py"
+GPU = Path(__file__).parents[1] / "gpu"
 THERE = ("torch", "transformers", "peft", "pytest", "huggingface-hub", "rich")
 # Refuses modules, as a machine would on which nothing has them, and imports what runs there.
 IMPORTS = """
@@ -34,12 +34,7 @@ import pie_control.__main__, pie_gateway.__main__, pie_inference.__main__
 
 @pytest.fixture(scope="module")
 def carry() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("carry", CARRY)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("carry", GPU)
 
 
 def test_what_runs_there_needs_only_what_is_there_or_brought(carry: ModuleType) -> None:

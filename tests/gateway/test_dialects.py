@@ -13,8 +13,8 @@ import pytest
 
 from pie_gateway.backend.job import MARK
 from pie_gateway.backend.vocabulary import Vocabulary
+from pie_gateway.dialects import Dialect, dialect_of
 from pie_gateway.dialects.channels import splitter_of
-from pie_gateway.dialects.dialect import Dialect, dialect_of
 from pie_gateway.dialects.families import FAMILIES, TOLD
 from pie_gateway.dialects.forms import Call, Functions
 from pie_gateway.dialects.splitter import Said, Thought, Words

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.checkpoints import make_adapter
 from support.families import make_family
 from support.llava_checkpoints import make_llava
 from support.model_rig import Rig, Step, Stream, assert_close, reference
@@ -32,22 +33,6 @@ FAMILIES = ["llama", "qwen3", "gemma2", "qwen3-moe", "mixtral"]
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("adapters")
     return lambda family: make_family(folder / family, family)
-
-
-def make_adapter(model: Path, folder: Path, *, seed: int = 0, **config: Any) -> Path:
-    """Saves a random adapter, as PEFT does, in a folder of its own."""
-    config = {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj"], **config}
-    base = reference.__wrapped__(model)  # not the shared one: PEFT puts its layers into it
-    from peft import LoraConfig, get_peft_model  # takes seconds: only where it is used
-
-    adapted = get_peft_model(base, LoraConfig(**config))
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if "lora_" in name:
-                parameter.normal_(0.0, 0.2)
-    adapted.save_pretrained(folder)
-    return folder
 
 
 @torch.inference_mode()

@@ -22,8 +22,7 @@ from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, 
 from inferlet import attention, device
 from inferlet.device import Attend, State, Tensor
 from pie_inference import handlers
-from pie_inference.attention import observed
-from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
+from pie_inference.attention import AttentionBackend, AttentionOptions, PreparedAttention, observed
 from pie_inference.attention.sequences import Sequences
 from pie_inference.errors import BadBatch
 from pie_py.device_programs.bound import bind

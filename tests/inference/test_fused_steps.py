@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inference.test_adapters import make_adapter
 from inference.test_few_bits import assert_multiplies, weight
 from inference.test_few_bits import other_cache as other_cache  # fixtures
 from inference.test_few_bits import own_cache as own_cache
 from inference.test_quantized import plain_copy
 from safetensors.torch import load_file
+from support.checkpoints import make_adapter
 from support.families import make_family
 from support.model_rig import Rig, Step, Stream, causal, runs_of, tokens_of
 

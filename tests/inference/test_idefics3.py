@@ -27,7 +27,6 @@ from transformers.models.idefics3.modeling_idefics3 import Idefics3VisionEmbeddi
 
 from pie_inference import handlers
 from pie_inference.errors import LoadError
-from pie_inference.vision.preprocessing import tiles_of_config
 from pie_inference.vision.transformer import _places
 from pie_py.wire.images import ImageSize, tiling
 
@@ -143,25 +142,6 @@ def reference_config(side: int) -> object:
     from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig
 
     return Idefics3VisionConfig(hidden_size=2, num_attention_heads=1, image_size=side, patch_size=1)
-
-
-@pytest.mark.parametrize(
-    ("steps", "reason"),
-    [
-        (
-            {"max_image_size": {"longest_edge": 30}},
-            "tiles of 30 pixels, but the vision tower takes",
-        ),
-        ({"do_resize": False}, "do_resize false"),
-        ({"do_rescale": False}, "do_rescale false"),
-        ({"size": {"longest_edge": 0}}, "'longest_edge' is 0, not a positive whole number"),
-    ],
-)
-def test_preprocessing_that_is_not_supported_is_refused(
-    steps: dict[str, object], reason: str
-) -> None:
-    with pytest.raises(LoadError, match=reason):
-        tiles_of_config({**STEPS, **steps}, TILE)
 
 
 def test_tokens_of_tiles_that_do_not_grow_evenly_are_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import shutil
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from support import idefics_checkpoints, qwen_vl_checkpoints
 from support.image_batches import batch_of, logits_with_images
 from support.llava_checkpoints import IMAGE_TOKEN, KINDS, as_file, make_llava, picture
 from support.model_rig import Rig, assert_close, ints
@@ -28,8 +30,9 @@ from transformers.models.siglip.image_processing_pil_siglip import SiglipImagePr
 from pie_inference import handlers
 from pie_inference.checkpoints.loader import read_preprocessing
 from pie_inference.errors import BadBatch, LoadError
+from pie_inference.vision.grid_transformer import grid_spec
 from pie_inference.vision.images import BadImage, decode_image
-from pie_inference.vision.preprocessing import preprocessing
+from pie_inference.vision.preprocessing import blocks_of_config, preprocessing, tiles_of_config
 from pie_inference.vision.transformer import vision_spec
 from pie_py.wire.images import ImageSize, image_size
 
@@ -288,24 +291,43 @@ def test_layouts_of_checkpoints(tmp_path: Path) -> None:
         assert_close(found, expected(folder, [[5, 9], image, [7]]))
 
 
+def resized(**other: Any) -> object:
+    return preprocessing({**KINDS["clip-llama"][3], **other}, 28)
+
+
+def tiled(**other: Any) -> object:
+    return tiles_of_config({**idefics_checkpoints.STEPS, **other}, idefics_checkpoints.TILE)
+
+
+def in_rows(**other: Any) -> object:
+    vision = grid_spec(qwen_vl_checkpoints.VISION)
+    return blocks_of_config({**qwen_vl_checkpoints.STEPS, **other}, vision)
+
+
 @pytest.mark.parametrize(
-    ("steps", "reason"),
+    ("read", "steps", "reason"),
     [
-        ({"do_normalize": False}, "do_normalize false"),
-        ({"crop_size": {"height": 30, "width": 30}}, "crop_size is 30, but the vision tower takes"),
-        ({"do_center_crop": False}, "not one size"),
-        ({"image_mean": [0.5]}, "not three numbers"),
-        ({"resample": 77}, "unknown resample 77"),
-        ({"do_pad": True}, "do_pad of a CLIPImageProcessor"),
+        (resized, {"do_normalize": False}, "do_normalize false"),
+        (resized, {"crop_size": {"height": 30, "width": 30}}, "crop_size is 30, but the vision"),
+        (resized, {"do_center_crop": False}, "not one size"),
+        (resized, {"image_mean": [0.5]}, "not three numbers"),
+        (resized, {"resample": 77}, "unknown resample 77"),
+        (resized, {"do_pad": True}, "do_pad of a CLIPImageProcessor"),
+        (tiled, {"max_image_size": {"longest_edge": 30}}, "tiles of 30 pixels, but the vision"),
+        (tiled, {"do_resize": False}, "do_resize false"),
+        (tiled, {"do_rescale": False}, "do_rescale false"),
+        (tiled, {"size": {"longest_edge": 0}}, "'longest_edge' is 0, not a positive whole number"),
+        (in_rows, {"patch_size": 14}, "and merge_size 2, but the vision tower has 4 and 2"),
+        (in_rows, {"do_resize": False}, "do_resize false"),
+        (in_rows, {"size": {"shortest_edge": 900, "longest_edge": 800}}, "of 900 to 800 pixels"),
+        (in_rows, {"max_pixels": 63, "min_pixels": 1}, "images of 1 to 63 pixels"),
     ],
 )
 def test_preprocessing_that_is_not_supported_is_refused(
-    steps: dict[str, object], reason: str, tmp_path: Path
+    read: Callable[..., object], steps: dict[str, Any], reason: str
 ) -> None:
-    folder = make_llava(tmp_path / "clip-llama")
-    config = {**read_preprocessing(folder), **steps}
     with pytest.raises(LoadError, match=reason):
-        preprocessing(config, 28)
+        read(**steps)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from inference.test_adapters import make_adapter, wanted
+from inference.test_adapters import wanted
 from inference.test_quantized import INT8, plain_copy, products, quantization_of, quantize
 from safetensors.torch import load_file, save_file
+from support.checkpoints import make_adapter
 from support.families import make_family
 from support.model_rig import Rig, Step, assert_close, expected_logits, tokens_of
 

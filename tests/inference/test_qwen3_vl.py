@@ -14,14 +14,12 @@ from PIL import Image
 from support.image_batches import batch_of, logits_with_images
 from support.llava_checkpoints import as_file, picture
 from support.model_rig import Rig, assert_close, ints, offsets
-from support.qwen_vl_checkpoints import KINDS, STEPS, VISION, make_qwen_vl, qwen_vl, qwen_vl_inputs
+from support.qwen_vl_checkpoints import KINDS, make_qwen_vl, qwen_vl, qwen_vl_inputs
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from pie_inference import handlers
 from pie_inference.errors import LoadError
 from pie_inference.models.qwen3_vl import qwen3_vl
-from pie_inference.vision.grid_transformer import grid_spec
-from pie_inference.vision.preprocessing import blocks_of_config
 from pie_py.wire.images import ImageRule, ImageSize
 from pie_py.wire.plan import CopyEmbed, EmbedText, Forward, ShiftKv
 
@@ -170,22 +168,6 @@ def test_grids(width: int, height: int, bounds: tuple[int, int, int]) -> None:
     assert rule.grid(ImageSize(width, height)) == (high // block, wide // block)
     assert rule.embeds(ImageSize(width, height)) == high // block * (wide // block)
     assert rule.positions(ImageSize(width, height)) == max(high, wide) // block
-
-
-@pytest.mark.parametrize(
-    ("steps", "reason"),
-    [
-        ({"patch_size": 14}, "patch_size 14 and merge_size 2, but the vision tower has 4 and 2"),
-        ({"do_resize": False}, "do_resize false"),
-        ({"size": {"shortest_edge": 900, "longest_edge": 800}}, "images of 900 to 800 pixels"),
-        ({"max_pixels": 63, "min_pixels": 1}, "images of 1 to 63 pixels"),
-    ],
-)
-def test_preprocessing_that_is_not_supported_is_refused(
-    steps: dict[str, object], reason: str
-) -> None:
-    with pytest.raises(LoadError, match=reason):
-        blocks_of_config({**STEPS, **steps}, grid_spec(VISION))
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ from support.model_rig import (
     tokens_of,
 )
 
-from pie_inference.attention import shared_prefix, torch_backend
-from pie_inference.attention.base import AttentionOptions
+from pie_inference.attention import AttentionOptions, shared_prefix, torch_backend
 from pie_inference.attention.sequences import Pages, Sequences, describe
 from pie_inference.attention.shared_prefix import SharedPrefix, find_shared_prefixes
 from pie_inference.attention.torch_backend import TorchAttention

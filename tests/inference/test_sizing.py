@@ -9,7 +9,7 @@ import torch
 from support.checkpoints import make_llama
 from support.model_rig import Rig, Step, tokens_of
 
-from pie_inference.attention.base import AttentionOptions
+from pie_inference.attention import AttentionOptions
 from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.loading.sizing import gpu_memory, pool_sizes

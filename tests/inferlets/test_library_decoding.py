@@ -114,12 +114,20 @@ def test_speculation_changes_nothing_but_the_number_of_forwards(
     assert found["forwards"] <= most * tokens
 
 
-def test_jacobi_decoding_pays_where_text_is_repeated(library: Library) -> None:
-    prompt = "aaaaaaaaaaaaaaaaaaa"
-    text = library.complete(prompt, 48)  # its prefix is cached from here on
+@pytest.mark.parametrize(
+    ("name", "prompt", "tokens", "most"),
+    [
+        ("jacobi_decoding", "aaaaaaaaaaaaaaaaaaa", 48, 0.5),
+        ("speculative_decoding", "abcabcabcabcabc", 64, 0.7),
+    ],
+)
+def test_guesses_pay_where_text_is_repeated(
+    library: Library, name: str, prompt: str, tokens: int, most: float
+) -> None:
+    text = library.complete(prompt, tokens)  # its prefix is cached from here on
     before = library.forwards()[1]
-    found = library.run("jacobi_decoding", prompt=prompt)
-    assert library.forwards()[1] - before < 0.5 * len(found["tokens"])
+    found = library.run(name, prompt=prompt)
+    assert library.forwards()[1] - before < most * len(found["tokens"])
     assert found["text"] == text
 
 
@@ -138,15 +146,6 @@ def test_jacobi_decoding_ends_where_the_context_does(library: Library) -> None:
     options: dict[str, object] = {"prompt": STORY, "max_tokens": 999, "model_name": "small"}
     found = library.run("jacobi_decoding", **options)
     assert found["tokens"] == library.run("attention_sink", window=99, **options)["tokens"]
-
-
-def test_prompt_lookup_pays_where_text_is_repeated(library: Library) -> None:
-    prompt = "abcabcabcabcabc"
-    text = library.complete(prompt, 64)  # its prefix is cached from here on
-    before = library.forwards()[1]
-    found = library.run("speculative_decoding", prompt=prompt)
-    assert library.forwards()[1] - before < 0.7 * len(found["tokens"])
-    assert found["text"] == text
 
 
 def test_a_small_model_drafts(library: Library) -> None:

@@ -140,8 +140,8 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
 TEXTS: list[tuple[str, str, list[str], str]] = [
     ("text_completion", "main.py", [*CAPITAL, *SHORT], " Paris"),
     ("ebnf_decoding", "main.py", ["--prompt", "Alice is 31 years old. As JSON: "], '"age": 31'),
-    ("async_function_calling", "asynchronous.py", ["--max-tokens", "48"], "  -> a"),
-    ("async_function_calling", "sync.py", ["--max-tokens", "48"], "  -> a"),
+    ("async_function_calling", "main.py", ["--max-tokens", "48"], "  -> a"),
+    ("async_function_calling", "main.py", ["--mode", "sync", "--max-tokens", "48"], "  -> a"),
     ("ask", "main.py", ["--question", JAPAN, *COLD, *SHORT], "Tokyo"),
     ("embedding", "main.py", ['{"inputs": ["Paris"]}'], '["piece", 0, '),
     ("http_answer", "http_answer.wasm", [json.dumps(SMALL_TASK)], " Paris"),

@@ -315,7 +315,7 @@ def test_modules_that_fail(rig: Rig) -> None:
 @pytest.mark.parametrize("changed", [False, True])
 def test_modules_of_the_library_are_there_before_they_are_imported(rig: Rig, changed: bool) -> None:
     folder = shipped_folder("inferlets") / "async_function_calling"
-    _, *others = read_modules(folder / "asynchronous.py").items()
+    _, *others = read_modules(folder / "main.py").items()
     modules = dict(others)
     if changed:
         modules["asynclm/choices.py"] += b"\nMARK = 1\n"

@@ -120,7 +120,8 @@ def make_adapter(checkpoint: Path, folder: Path, seed: int = 0, **config: Any) -
     base = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     from peft import LoraConfig, get_peft_model  # takes seconds: only where it is used
 
-    adapted = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, **config))
+    config = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"], **config}
+    adapted = get_peft_model(base, LoraConfig(**config))
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
             if "lora_" in name:

@@ -1,4 +1,4 @@
-"""The scripts in `docs/`, which are no package."""
+"""Scripts that are in no package, as those in `docs/`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import ModuleType
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def load_script(name: str) -> ModuleType:
+def load_script(name: str, folder: Path = DOCS) -> ModuleType:
     """Runs a script as a module, not as the main one; it may import its neighbours."""
-    if str(DOCS) not in sys.path:
-        sys.path.append(str(DOCS))
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -9,8 +9,8 @@ from pie_control.api.binder import queue_of
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
-from pie_control.grammar import Grammar, Matcher
-from pie_control.grammar.service import GrammarService
+from pie_control.grammar import Grammar, GrammarService
+from pie_control.grammar.matcher import Matcher
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance, InstanceState, Turns
 from pie_control.models.served import ServedModels

@@ -20,11 +20,10 @@ from mcp.client._transport import TransportStreams
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
 from pie_control.errors import ApiError, Code
-from pie_control.mcp.secrets import redacted
 from pie_control.mcp.stdio import TOO_LARGE, stdio_transport
 from pie_control.mcp.streamable import http_transport
 from pie_py import __version__
-from pie_py.config.mcp import McpServerConfig
+from pie_py.config.mcp import McpServerConfig, redacted
 
 log = structlog.get_logger("pie.mcp")
 # What the SDK has to say of servers that go wrong comes back as errors, too.

@@ -15,10 +15,9 @@ from pie_control.errors import ApiError
 from pie_control.http.network import CheckedBackend
 from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import check_request
-from pie_control.mcp.secrets import with_secrets
 from pie_control.mcp.server import McpServer
 from pie_py.config.http import HttpConfig
-from pie_py.config.mcp import MCP_NAME, McpConfig, McpServerConfig
+from pie_py.config.mcp import MCP_NAME, McpConfig, McpServerConfig, with_secrets
 
 log = structlog.get_logger("pie.mcp")
 

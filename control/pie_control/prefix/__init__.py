@@ -1,5 +1,261 @@
-"""The prefix cache: pages that hold shared prefixes, found by their tokens."""
+"""The prefix cache of one model: texts computed once are found by their tokens.
 
-from pie_control.prefix.cache import PrefixCache
+Pages enter when a guest says so, with the tokens that the server has seen it write
+(`provenance.py`). They are immutable then, and the cache holds a reference to them as do all
+instances that map them. A page that only the cache holds counts as free: the pool takes it back
+when it has no other, the one first whose text has not been asked for the longest.
+"""
 
-__all__ = ["PrefixCache"]
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_control.prefix.intents import Intent, Intents, Key
+from pie_control.prefix.provenance import Provenance, Record, Traced
+from pie_control.prefix.tree import Node, Path, Pending, cut, grow, walk
+from pie_py.config.scheduling import PrefixCacheConfig
+from pie_py.wire.plan import Int32
+
+if TYPE_CHECKING:
+    from pie_control.resources.pools import PagePool
+    from pie_control.resources.space import Space
+
+TOKEN_BYTES = 4
+# Pages that have to be on their way for a text to wait for them. The worker runs one plan after the
+# other, so to wait for what the next one computes costs less than to compute it a second time; but
+# for so few pages as these a step of its own is not worth it.
+WORTH_WAITING = 2
+DEPTH_BITS = 22  # of a page's age: deeper pages go before their parents
+SHARE = 32  # of the idle pages that leave at once at least: finding the oldest looks at all of them
+
+
+class PrefixCache:
+    """The cached pages of one model, by the user who may find them, adapter, and tokens."""
+
+    def __init__(
+        self,
+        pool: PagePool,
+        config: PrefixCacheConfig,
+        later: Callable[[Callable[[], None]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Makes an empty cache.
+
+        Args:
+            pool: of the pages.
+            config: what the operator wants.
+            later: calls back once the results at hand have reached their instances.
+            clock: trio's, in seconds.
+        """
+        self._pool = pool
+        self._config = config
+        self._later = later
+        self._clock = clock
+        self._width = pool.page_size * TOKEN_BYTES
+        self._roots: dict[tuple[str, int], Node] = {}
+        self._intents = Intents(self._wake)
+        self._nodes: dict[int, Node] = {}  # by page
+        self._ages: NDArray[np.int64] = np.zeros(pool.size, np.int64)
+        self._uses = 0  # lookups and insertions so far: the clock of ages
+        self._owners: Int32 = np.zeros(pool.size, np.int32)  # numbers of users
+        self._numbers: dict[str, int] = {}  # of users
+        self._hit_tokens = 0
+        self._asked_tokens = 0
+        self._evicted = 0
+        pool.evict = self._evict
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the operator wants it."""
+        return self._config.enabled
+
+    def begin(self, space: Space, account: Traced) -> Provenance:
+        """Starts to look at what the queues of an instance write to its pages."""
+        if account.provenance is None:
+            provenance = Provenance(space.page_pool, space.embed_pool.size, self.settle)
+            account.provenance = space.watcher = provenance
+        return account.provenance
+
+    def find(self, user: str, adapter: int, tokens: bytes, priority: int) -> Path:
+        """The longest shared prefix of a text; with a `pending` that is worth waiting for, or None.
+
+        Args:
+            user: the requesting user.
+            adapter: slot of the adapter it goes through.
+            tokens: an int32 array's bytes.
+            priority: of the queue that asks. It does not wait for one of lower priority.
+        """
+        root = self._roots.get(self._key(user, adapter))
+        path = Path([], 0, None) if root is None else walk(root, tokens, self._width)
+        pending = path.pending
+        if pending is None:
+            key = self._ahead(user, adapter, tokens, path)
+            pending = None if key is None else self._intents.find(key, priority)
+        elif path.coming < WORTH_WAITING or pending.priority < priority:
+            pending = None
+        return Path(path.nodes, path.coming, pending)
+
+    def intend(
+        self, user: str, adapter: int, tokens: bytes, path: Path, priority: int, slices: int
+    ) -> Intent:
+        """Takes note of what an instance is going to compute, as its lookup has found no more.
+
+        Args:
+            user: the requesting user.
+            adapter: slot of the adapter it goes through.
+            tokens: what it has asked for, an int32 array's bytes.
+            path: what its lookup has found.
+            priority: of its queue.
+            slices: of its time that have ended since it asked first without having waited.
+
+        Returns:
+            What others wait for if it is interrupted now.
+        """
+        key = None
+        if path.pending is None:
+            key = self._ahead(user, adapter, tokens, path)
+        return Intent(self._intents, key, priority, slices)
+
+    def _ahead(self, user: str, adapter: int, tokens: bytes, path: Path) -> Key | None:
+        """Names the pages after those found that are worth waiting for, if the text has so many."""
+        end = (len(path.nodes) + WORTH_WAITING) * self._width
+        return (self._key(user, adapter), tokens[:end]) if end <= len(tokens) else None
+
+    def note(self, asked: int, found: int) -> None:
+        """Counts tokens that were asked for, and those of them that were there."""
+        self._asked_tokens += asked
+        self._hit_tokens += found
+
+    def use(self, nodes: list[Node]) -> Int32:
+        """The pages of nodes; they are the youngest now."""
+        pages = _pages(nodes)
+        self._touch(pages)
+        return pages
+
+    def insert(self, user: str, record: Record, most: int, priority: int) -> int:
+        """Takes in the first pages of a record, at most `most`, and returns how many may be found.
+
+        Those that commands under way are still to fill are found when they are there.
+        """
+        size, pool = self._pool.page_size, self._pool
+        count = min(most, record.length // size)
+        if not record.is_sound():
+            return 0
+        stamps = pool.stamps[record.pages[:count]]
+        changed = np.flatnonzero(stamps != record.stamps[:count])
+        if len(changed):
+            count = int(changed[0])
+        count = record.known(count * size) // size
+        if count == 0:
+            return 0
+        tokens = record.tokens[: count * size].tobytes()
+        root = self._roots.setdefault(self._key(user, record.adapter), Node(None, b"", -1))
+        pending = Pending(count * size, priority)
+        done = min(record.done // size, count)
+        path, added = grow(root, tokens, record.pages[:count], self._width, done, pending)
+        if pending.nodes:
+            record.waiting.append(pending)
+        if added:
+            self._nodes.update((node.page, node) for node in added)
+            pages = _pages(added)
+            pool.cache(pages)
+            finder, _ = self._key(user, record.adapter)
+            self._owners[pages] = self._numbers.setdefault(finder, len(self._numbers))
+        self._touch(_pages(path))
+        return count
+
+    def settle(self, record: Record) -> None:
+        """A record has got further, or has broken: what was pending is there, or never will be."""
+        waiting, record.waiting = record.waiting, []
+        for pending in waiting:
+            if record.broken:
+                self._give_up(pending)
+            elif record.done >= pending.end:
+                for node in pending.nodes:
+                    node.pending = None
+                self._wake(pending)
+            else:
+                record.waiting.append(pending)
+
+    def _give_up(self, pending: Pending) -> None:
+        for node in pending.nodes:
+            self._remove(cut(node))
+        self._wake(pending)
+
+    def _wake(self, pending: Pending) -> None:
+        # Not before the computing instance has gone on: its text may be longer, and no other
+        # instance need compute that again.
+        waiters, pending.waiters = pending.waiters, {}
+        for future in waiters:
+            self._later(future.resolve)
+
+    def drop_adapter(self, slot: int) -> None:
+        """An adapter is gone, and its slot is the next one's."""
+        for key in [key for key in self._roots if key[1] == slot]:
+            for child in list(self._roots[key].children.values()):
+                self._remove(cut(child))
+            del self._roots[key]
+
+    def _key(self, user: str, adapter: int) -> tuple[str, int]:
+        return ("" if self._config.shared else user), adapter
+
+    def _touch(self, pages: Int32) -> None:
+        """Makes pages of one path, in order, the youngest of all."""
+        self._uses += 1
+        depths = np.arange(len(pages), dtype=np.int64)
+        self._pool.retention.lift(pages)
+        self._ages[pages] = (self._uses << DEPTH_BITS) - depths
+
+    def _evict(self, count: int) -> None:
+        """Gives the pool at least this many pages back, of those that no instance has mapped."""
+        idle = self._pool.idle_pages()
+        enough = min(max(count, len(idle) // SHARE), len(idle))
+        oldest = idle
+        if enough < len(idle):
+            oldest = idle[np.argpartition(self._ages[idle], enough - 1)[:enough]]
+            if self._pool.retention.rated:
+                oldest = self._in_place(idle, oldest)
+        for page in oldest[np.argsort(self._ages[oldest])].tolist():
+            node = self._nodes.get(page)
+            if node is not None:  # or it went with a parent
+                gone = cut(node)
+                self._evicted += len(gone)
+                self._remove(gone)
+
+    def _in_place(self, idle: Int32, oldest: Int32) -> Int32:
+        """As many pages of each user as are among the oldest, those first that are worth least."""
+        leaving = np.bincount(self._owners[oldest], minlength=len(self._numbers))
+        worth = self._pool.retention.of(idle, self._clock())
+        order = np.lexsort((self._ages[idle], worth, self._owners[idle]))
+        owners = self._owners[idle][order]
+        rank = np.arange(len(idle)) - np.searchsorted(owners, owners)
+        return idle[order[rank < leaving[owners]]]
+
+    def _remove(self, nodes: list[Node]) -> None:
+        """Forgets nodes that have been cut off, and wakes what waited for one of them."""
+        if not nodes:
+            return
+        for node in nodes:
+            del self._nodes[node.page]
+            if node.pending is not None:
+                self._wake(node.pending)
+                node.pending = None
+        self._pool.uncache(_pages(nodes))
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the start, and what is in it."""
+        return {
+            "prefix_pages": len(self._nodes),
+            "prefix_pages_free": self._pool.idle,
+            "prefix_tokens_asked": self._asked_tokens,
+            "prefix_tokens_found": self._hit_tokens,
+            "prefix_pages_evicted": self._evicted,
+        }
+
+
+def _pages(nodes: list[Node]) -> Int32:
+    return np.array([node.page for node in nodes], np.int32)

@@ -1,1 +1,114 @@
-"""Dialects: the ways in which families of models write calls and thoughts, and their reading."""
+"""Dialects: the ways in which families of models write calls and thoughts, and their reading.
+
+Here is how one model writes: its family's row, its tokens, and the functions that it was given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pie_gateway.backend.job import MARK, Grammar
+from pie_gateway.backend.vocabulary import Vocabulary
+from pie_gateway.dialects.families import FAMILIES, THOUGHTS, TOLD, Family, Section, family_of
+from pie_gateway.dialects.forms import Functions
+
+MOST_CALLS = 8  # that one answer is held to
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a model writes.
+
+    Attributes:
+        sections: the marked parts that are looked for.
+        family: of the model.
+        functions: that may be called, with the JSON schemas of their arguments.
+        marks: tokens whose text the program precedes by `MARK`: only so they count as markers, and
+            a text that spells one out does not.
+    """
+
+    sections: tuple[Section, ...] = ()
+    family: Family = TOLD
+    functions: Functions = field(default_factory=dict)
+    marks: Mapping[int, str] = field(default_factory=dict)
+
+    def marked(self, marker: str) -> str:
+        """A marker as it comes in the program's text."""
+        return MARK + marker if marker in self.marks.values() else marker
+
+
+def dialect_of(
+    words: Vocabulary,
+    functions: Functions | None = None,
+    *,
+    tells: bool = True,
+    marked: bool = True,
+    held: bool = False,
+) -> Dialect:
+    """How a model writes.
+
+    Args:
+        words: its tokens.
+        functions: that it was given; without any, no calls are looked for.
+        tells: whether its chat template tells of tools.
+        marked: whether the program precedes the tokens that are markers by `MARK`.
+        held: whether the text is held to a form of the user's: then it has neither calls nor
+            thoughts.
+    """
+    if held:
+        return Dialect()
+    tokens = {each.token for each in FAMILIES if words.id_of(each.token) is not None}
+    family = family_of(tokens, tells=tells)
+    sections = [each for each in THOUGHTS if words.id_of(each.begin) is not None]
+    if functions and family.calls is not None:
+        sections.append(family.calls)
+    markers = [text for each in sections for text in (each.begin, each.end)]
+    if functions or family.channels:
+        markers += family.inner
+    ids = {words.id_of(text): text for text in markers if marked and text}
+    marks = {token: text for token, text in ids.items() if token is not None}
+    plain = Dialect((), family, functions or {}, marks)
+    as_written = tuple(
+        Section(plain.marked(each.begin), plain.marked(each.end), each.is_call) for each in sections
+    )
+    return Dialect(as_written, family, functions or {}, marks)
+
+
+def required_calls(functions: Sequence[tuple[str, dict[str, Any]]], *, parallel: bool) -> Grammar:
+    """A list of calls in JSON, at least one and at most `MOST_CALLS`: a weak model would never end.
+    Its objects have nothing but what schemas name.
+
+    Args:
+        functions: names and the JSON schemas of their arguments.
+        parallel: whether there may be several.
+    """
+    options = [
+        {
+            "type": "object",
+            # With an id it is a resource of its own: `#/$defs/X` in it is its own X.
+            "properties": {
+                "name": {"const": name},
+                "arguments": {**_arguments(schema), "$id": str(at)},
+            },
+            "required": ["name", "arguments"],
+        }
+        for at, (name, schema) in enumerate(functions)
+    ]
+    schema = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MOST_CALLS if parallel else 1,
+        "items": {"anyOf": options},
+        "x-guidance": {"strict": True},
+    }
+    return Grammar("json-schema", json.dumps(schema))
+
+
+def _arguments(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a function's arguments; one that names none takes none."""
+    if not schema.keys() - {"type", "properties", "required"} and not schema.get("properties"):
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    return {"type": "object", **schema}

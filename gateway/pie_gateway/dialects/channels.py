@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pie_gateway.backend.job import MARK
-from pie_gateway.dialects.dialect import Dialect
+from pie_gateway.dialects import Dialect
 from pie_gateway.dialects.families import CALLS
 from pie_gateway.dialects.forms import read_calls
 from pie_gateway.dialects.splitter import Said, Splitter, Thought, Words, without_start

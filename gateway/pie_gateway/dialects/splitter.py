@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pie_gateway.backend.job import MARK
-from pie_gateway.dialects.dialect import Dialect
+from pie_gateway.dialects import Dialect
 from pie_gateway.dialects.families import CALLS, Section
 from pie_gateway.dialects.forms import Call, read_calls, within_string
 

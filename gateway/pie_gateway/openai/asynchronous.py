@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from pie_gateway.backend.job import Job
-from pie_gateway.dialects.dialect import dialect_of
+from pie_gateway.dialects import dialect_of
 from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render
 from pie_gateway.openai.sampling import most_tokens, sampling

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import MARK, End, Grammar, Job, Piece, Prompt
 from pie_gateway.backend.vocabulary import Vocabulary
+from pie_gateway.dialects import Dialect, dialect_of, required_calls
 from pie_gateway.dialects.channels import splitter_of
-from pie_gateway.dialects.dialect import Dialect, dialect_of, required_calls
 from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.splitter import Said
 from pie_gateway.dialects.told import tell, told_calls

@@ -1,1 +1,76 @@
-"""Attention over the paged KV pool: what is attended to, and the backends that compute it."""
+"""Attention over the paged KV pool: what is attended to, and the backends that compute it.
+
+Here is the interface between models and backends.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pie_inference.attention.recurrent import PreparedStates
+from pie_inference.attention.sequences import Sequences
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AttentionOptions:
+    """What a layer's attention does beyond the plain scaled dot product.
+
+    A window counts positions and looks back: of what the rules or a mask let an input see, it keeps
+    the keys whose position is greater than the input's less `window`.
+    """
+
+    scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
+    softcap: float | None = None  # scores `s` become `softcap * tanh(s / softcap)`
+    window: int | None = None  # sliding window in positions; None: all of them
+    sinks: bool = False  # whether its queries also see a sink: see `PreparedAttention.attend`
+
+    @cached_property
+    def scored(self) -> bool:
+        """Whether it does with scores what PyTorch's kernels do not."""
+        return self.softcap is not None or self.sinks
+
+
+class PreparedAttention(ABC):
+    """Attention of one forward batch, ready to run in every layer."""
+
+    # Where the layers want the inputs: the one at place `i` is the forward's input `order[i]`. None
+    # if they want them as they are.
+    order: Int64 | None = None
+
+    # What layers with a state read and write; None for a model without them.
+    states: PreparedStates | None = None
+
+    @abstractmethod
+    def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        """Stores the inputs' keys and values, `[t, 2 * kv_heads * head_dim]`, or latents."""
+
+    @abstractmethod
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Attends with queries `[t, heads, head_dim]`, after `store` of the same layer.
+
+        Sinks `[heads]`, of a layer whose options have them, are the scores of a key that every
+        query sees, and whose value is zero (Xiao et al. 2024).
+
+        Returns:
+            `[t, heads * head_dim]`; zeros for an input that nothing is visible to.
+        """
+
+
+class AttentionBackend(ABC):
+    """A way to compute attention over one KV cache, each layer with its own options."""
+
+    @abstractmethod
+    def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
+        """Does once for a forward what all layers share. If `ordered`, the layers will get the
+        inputs in the `order` that attention likes best; else there is none.
+        """

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
 
-from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.attention import AttentionOptions, PreparedAttention
 from pie_inference.attention.groups import Visibility
 from pie_inference.attention.observed import probabilities_of
 from pie_inference.attention.scores import scored_attention

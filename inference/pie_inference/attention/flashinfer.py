@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
+from pie_inference.attention import AttentionBackend, AttentionOptions, PreparedAttention
 from pie_inference.attention.paging import (
     PageTable,
     filtered,

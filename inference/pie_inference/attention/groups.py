@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.attention.base import AttentionOptions
+from pie_inference.attention import AttentionOptions
 from pie_inference.attention.decode_cache import Span
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import upload

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.attention import AttentionOptions, PreparedAttention
 from pie_inference.attention.scores import softmax_beside
 from pie_inference.attention.sequences import Sequences, live_columns
 from pie_inference.device import DeviceFuture, upload

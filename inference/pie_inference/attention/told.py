@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.attention import AttentionOptions, PreparedAttention
 from pie_inference.attention.observed import summed_probabilities
 from pie_inference.attention.sequences import Sequences, live_columns
 from pie_inference.device import upload

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from pie_inference.attention.base import AttentionBackend, AttentionOptions, PreparedAttention
+from pie_inference.attention import AttentionBackend, AttentionOptions, PreparedAttention
 from pie_inference.attention.decode_cache import DecodeCache, DecodeCaches, Span
 from pie_inference.attention.groups import (
     Bool,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pie_inference.calibration.trial import run_trial
+from pie_inference.calibration import run_trial
 from pie_inference.handlers.base import ServedModel
 
 SECONDS = 0.3  # after this long only what is under way is finished

@@ -27,8 +27,8 @@ from pie_inference.checkpoints.gguf_reader import GgufFile, TensorPlace
 from pie_inference.checkpoints.gguf_tokenizer import GgufTokenizer
 from pie_inference.checkpoints.sources import ByRows, Entry, Groups, Made, Source, Sources
 from pie_inference.errors import LoadError
-from pie_py.config.first_time import first_time
 from pie_py.config.kept_files import cache_folder, used
+from pie_py.config.logs import first_time
 
 log = structlog.get_logger("pie.worker.load")
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from pie_inference.attention.base import AttentionOptions, PreparedAttention
+from pie_inference.attention import AttentionOptions, PreparedAttention
 from pie_inference.attention.flashinfer import PLAN_BYTES, FlashInferAttention, Slots
 from pie_inference.attention.paging import PageTable
 from pie_inference.attention.sequences import Sequences

@@ -15,7 +15,7 @@ from pie_inference.attention.flashinfer import decodes_on_tensor_cores
 from pie_inference.errors import LoadError
 from pie_inference.layers.kernels import Kernels
 from pie_inference.models.shape import ModelShape
-from pie_py.config.first_time import first_time
+from pie_py.config.logs import first_time
 from pie_py.config.model import FlashInferConfig
 
 log = structlog.get_logger("pie.worker")

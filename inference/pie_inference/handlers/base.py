@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.adapters import AdapterTable
-from pie_inference.attention.base import AttentionBackend
+from pie_inference.attention import AttentionBackend
 from pie_inference.device import DeviceFuture
 from pie_inference.errors import BadBatch
 from pie_inference.layers.step import RowAttention

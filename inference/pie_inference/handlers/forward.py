@@ -10,8 +10,8 @@ import structlog
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.attention import PreparedAttention
 from pie_inference.attention.attended import AttendedAttention, AttendedRows
-from pie_inference.attention.base import PreparedAttention
 from pie_inference.attention.observed import ObservedAttention
 from pie_inference.attention.paging import offsets, ranges
 from pie_inference.attention.sequences import Sequences, describe

@@ -21,8 +21,8 @@ import structlog
 import torch
 
 from pie_inference.layers.variants import FLAGS, best_variant, compile_library
-from pie_py.config.first_time import first_time
 from pie_py.config.kept_files import own_folder, used
+from pie_py.config.logs import first_time
 from pie_py.config.shipped_files import shipped_folder
 
 log = structlog.get_logger("pie.worker.load")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import structlog
 import torch
 
-from pie_inference.calibration.trial import run_trial
+from pie_inference.calibration import run_trial
 from pie_inference.cuda.kernels import Wanted, compile_kernels
 from pie_inference.device import current
 from pie_inference.handlers.base import ServedModel

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pie_inference.attention.base import AttentionBackend
+from pie_inference.attention import AttentionBackend
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.handlers.base import ServedModel
 from pie_inference.layers.step import RowAttention, can_attend

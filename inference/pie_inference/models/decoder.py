@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pie_inference.attention.base import PreparedAttention
+from pie_inference.attention import PreparedAttention
 from pie_inference.layers.experts import Experts, Router, Stacked, WithShared, groups
 from pie_inference.layers.feed_forward import Clamp, FeedForward, GatedMlp
 from pie_inference.layers.kernels import Kernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from pie_inference.attention.base import PreparedAttention
+from pie_inference.attention import PreparedAttention
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.lora import AdapterRows, adapted
 from pie_inference.layers.rope import Angles

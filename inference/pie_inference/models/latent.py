@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pie_inference.attention.base import PreparedAttention
+from pie_inference.attention import PreparedAttention
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows, adapted

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pie_inference.attention.base import AttentionOptions
+from pie_inference.attention import AttentionOptions
 from pie_inference.layers.rope import Rope
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pie_inference.attention.base import AttentionOptions
+from pie_inference.attention import AttentionOptions
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
 from pie_inference.layers.experts import Routing

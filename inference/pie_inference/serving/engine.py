@@ -9,10 +9,10 @@ from pathlib import Path
 import structlog
 import torch
 
+from pie_inference.calibration import run_trial
 from pie_inference.calibration.costs import measure
 from pie_inference.calibration.kept import Calibration
 from pie_inference.calibration.threads import SharedCores, Threads, one_thread
-from pie_inference.calibration.trial import run_trial
 from pie_inference.device import DeviceFuture, completed, current
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.handlers import HANDLERS

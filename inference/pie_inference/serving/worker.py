@@ -24,8 +24,7 @@ from pie_inference.parallel.team import Team, check_devices, join, start_team
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
 from pie_py.config.child import exit_with_parent
-from pie_py.config.first_time import listeners
-from pie_py.config.logs import LogConfig, set_up_logs
+from pie_py.config.logs import LogConfig, listeners, set_up_logs
 from pie_py.config.model import ModelConfig
 from pie_py.config.plugins import ObserverConfig, observing
 from pie_py.wire.messages import decode, encode

@@ -11,8 +11,8 @@ class Mode(StrEnum):
     """How calls are made: the paper's four sides (AsyncLM, section 6)."""
 
     SYNC = "sync"  # one call, its result, the next call
-    SYNC_PARALLEL = "sync-parallel"  # all calls that are ready in one turn, run concurrently
-    ASYNC_NAIVE = "async-naive"  # asynchronous, with a new stateless request at every interrupt
+    SYNC_PARALLEL = "sync_parallel"  # all calls that are ready in one turn, run concurrently
+    ASYNC_NAIVE = "async_naive"  # asynchronous, with a new stateless request at every interrupt
     ASYNC = "async"  # asynchronous, interrupts in mid-generation
 
     @property

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, overload
 
 from pie_py.build.modules import imported_names
-from pie_py.client.remote.decorated import Inferlet, inferlet
 from pie_py.client.remote.source import (
     LAMBDA,
     Definition,
@@ -33,6 +33,44 @@ from pie_py.client.remote.source import (
 from pie_py.client.remote.values import CannotTravel, dumps
 from pie_py.config.printable import printable
 from pie_py.wire.modules import is_taken, pack
+
+
+class Inferlet:
+    """A function or a class that is meant for `Client.run` and `Client.spawn`.
+
+    Called here, it is what it was before.
+
+    Attributes:
+        target: the function or the class.
+        modules: names of installed pure-Python modules that go with it.
+    """
+
+    def __init__(self, target: Callable[..., Any], modules: Sequence[str] = ()) -> None:
+        functools.update_wrapper(self, target)
+        self.target = target
+        self.modules = tuple(modules)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Calls it in this process."""
+        return self.target(*args, **options)
+
+
+@overload
+def inferlet(target: Callable[..., Any]) -> Inferlet: ...
+@overload
+def inferlet(*, modules: Sequence[str]) -> Callable[[Callable[..., Any]], Inferlet]: ...
+def inferlet(
+    target: Callable[..., Any] | None = None, *, modules: Sequence[str] = ()
+) -> Inferlet | Callable[[Callable[..., Any]], Inferlet]:
+    """Marks a function or a class that runs in an inferlet: `@inferlet`.
+
+    `@inferlet(modules=["markdown"])` sends installed packages with it, which must be pure Python.
+    Your own modules, those that are not installed, go with it by themselves.
+    """
+    if target is None:
+        return functools.partial(Inferlet, modules=modules)
+    return Inferlet(target, modules)
+
 
 GUEST = Path(__file__).parent / "guests" / "main.py"
 SHARED = "pie_py/client/remote/values.py"  # path of the module that both sides have

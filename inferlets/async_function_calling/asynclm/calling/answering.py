@@ -43,15 +43,14 @@ DEMO_TOOLS = json.dumps(
 )
 
 
-async def answer(options: Namespace, mode: Mode, parser: ArgumentParser) -> str:
+async def answer(options: Namespace, parser: ArgumentParser) -> str:
     """Runs one generation; returns nothing, or all about it as JSON.
 
     Args:
         options: of the command line.
-        mode: how calls are made.
         parser: refuses options that are wrong together with others.
     """
-    model = Model.load(options.model)
+    model, mode = Model.load(options.model), Mode(options.mode)
     inbox = Inbox(open=options.interactive)
     link = ClientLink(inbox.put)
     try:

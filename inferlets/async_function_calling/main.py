@@ -1,4 +1,9 @@
-"""The command line of `async_function_calling`, whose entries are its modes."""
+"""Asynchronous function calling: calls run while the model writes on (AsyncLM).
+
+Run: pie-py run inferlets/async_function_calling --request "..." --tools @tools.json
+Results are put in as interrupts, in mid-generation; see docs/async-function-calling.md. `--mode`
+has what the paper compares it with (sections 5.5 and 6).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +18,9 @@ DEMO_REQUEST = (
 )
 
 
-async def main(args: list[str], mode: Mode) -> str:
+async def main(args: list[str]) -> str:
     """Answers a request; returns nothing, or all about it as JSON. What it shows, it sends."""
-    parser, valued = _parser(mode)
+    parser, valued = _parser()
     joined: list[str] = []
     words = iter(args)
     for word in words:  # the one after an option is its value, even if it begins with `-`
@@ -25,15 +30,15 @@ async def main(args: list[str], mode: Mode) -> str:
     # Here, so that `--help` and wrong options do not wait for the import of all modules.
     from asynclm.calling.answering import answer
 
-    return await answer(options, mode, parser)
+    return await answer(options, parser)
 
 
-def _parser(mode: Mode) -> tuple[ArgumentParser, set[str]]:
+def _parser() -> tuple[ArgumentParser, set[str]]:
     """The parser, and the options that take a value."""
     parser = ArgumentParser(
         "async_function_calling",
-        description=f"Answers a request with function calls ({mode}). A model that was not trained"
-        " on CML, as pie-tiny was, is made to begin with a call; which one is its choice.",
+        description="Answers a request with function calls. A model that was not trained on CML, as"
+        " pie-tiny was, is made to begin with a call; which one is its choice.",
     )
     valued: set[str] = set()
 
@@ -45,6 +50,7 @@ def _parser(mode: Mode) -> tuple[ArgumentParser, set[str]]:
     add(
         "--tools", help="JSON list of tools, see docs/async-function-calling.md; @FILE reads a file"
     )
+    add("--mode", choices=list(Mode), default=Mode.ASYNC, help="how calls are made")
     add("--model", help="the server's default one if not given")
     add("--adapter", help="LoRA of the model that all goes through; `cml` if it has that one")
     add("--syntax", choices=list(Syntax), default=Syntax.PYTHON, help="of calls")
