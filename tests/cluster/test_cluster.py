@@ -31,7 +31,17 @@ from click.testing import CliRunner, Result
 from cluster.messages import join, report
 from msgspec import msgpack
 from support.child_processes import command_line, name_of
-from support.clusters import ECHO, MODEL, Cluster, Wire, echoes, launched_on, processes_of, wait_for
+from support.clusters import (
+    ECHO,
+    MODEL,
+    Cluster,
+    Wire,
+    chat_at,
+    echoes,
+    launched_on,
+    processes_of,
+    wait_for,
+)
 from support.documents import Reader
 from support.postgres import Postgres, programs
 from support.traps import set_traps, trapped
@@ -230,6 +240,25 @@ def test_clients_talk_to_the_nodes(client: Client, cluster: Cluster) -> None:
     assert [one["name"] for one in client.programs()] == ["echo", "shares"]
     assert client.server_info()["max_instances"] == 2000
     assert [model["name"] for model in client.models()] == ["pie-tiny"]
+
+
+def test_http_chats_of_one_user_go_where_their_prompts_are(
+    client: Client, cluster: Cluster
+) -> None:
+    def chat(text: str) -> set[str]:
+        """The lives in which something has run for it."""
+        before = {one["id"] for one in client.instances(ended=True)}
+        chat_at(cluster.url, client.models()[0]["name"], text)
+        after = {one["id"] for one in client.instances(ended=True)}
+        return {each.partition("@")[2] for each in after - before}
+
+    chat("Hello")  # has the vocabulary read
+    documents = [f"{i}: " + f"line {i} " * 300 for i in range(6)]
+    first = [chat(document) for document in documents]
+    assert {len(lives) for lives in first} == {1}
+    assert len(set.union(*first)) == 2
+    for _ in range(2):
+        assert [chat(document) for document in documents] == first
 
 
 def test_a_node_is_as_urgent_as_a_server(cluster: Cluster) -> None:

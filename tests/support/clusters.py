@@ -9,6 +9,7 @@ import json
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -237,6 +238,16 @@ def echoes(instance: Instance, message: str = "here") -> bool:
     """Whether an instance of `ECHO` answers."""
     instance.send(message)
     return instance.receive() == f"{message}!"
+
+
+def chat_at(url: str, model: str, text: str, key: str = "") -> None:
+    """A chat of one token over HTTP."""
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 1}
+    headers = {"content-type": "application/json"} | ({"x-api-key": key} if key else {})
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(f"{url}/v1/chat/completions", data, headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert json.load(answer)["usage"]["completion_tokens"] == 1
 
 
 def launched_on(client: Client, node: str, mark: str = "") -> Instance:

@@ -65,7 +65,7 @@ class Node:
     """One life of a node, as it has reported itself, with what was placed on it since.
 
     Attributes:
-        cached: the tokens that a launch of a program's key would find here; newest last.
+        cached: the tokens that a launch of a key would find here; newest last.
         exports: keys of what instances here have exported.
         instances, used_tokens: as reported, with what was placed since.
         has_worker: whether launches would find one.
