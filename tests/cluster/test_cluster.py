@@ -261,6 +261,16 @@ def test_http_chats_of_one_user_go_where_their_prompts_are(
         assert [chat(document) for document in documents] == first
 
 
+def test_a_machine_may_serve_http_alone(client: Client, cluster: Cluster) -> None:
+    folder = cluster.folder / "http"
+    assert cluster.join(folder, 0, http="127.0.0.1:0") == []
+    url = operate.http_url(folder)
+    assert url not in (None, cluster.url)
+    chat_at(str(url), client.models()[0]["name"], "Hello")
+    cluster.leave(folder)
+    assert cluster.url
+
+
 def test_a_node_is_as_urgent_as_a_server(cluster: Cluster) -> None:
     """Ray would have its workers wait for all else that its machine does."""
     assert cluster.control("n1").nice() == psutil.Process().nice()
@@ -786,6 +796,9 @@ def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> No
     config.write_text('endpoint = "tcp://127.0.0.1:1"\nnodez = 3\n')
     folder = ["--folder", str(cluster.folder)]
     empty = ["--folder", str(tmp_path / "empty")]
+    told = run("join", cluster.endpoint, "--token", str(token), "--http", "8000", *empty)
+    assert told.exit_code == 2
+    assert "--http: '8000' is not HOST:PORT" in told.output
     for args, words in (
         (["join", cluster.endpoint, "--token", str(other_pages), *empty], "names other models"),
         (["join", cluster.endpoint, "--token", str(no_ray), *empty], "Ray's head does not answer"),

@@ -96,6 +96,7 @@ class Cluster:
         nodes: int = 1,
         directory: str | None = None,
         database: str | None = None,
+        http: str | None = None,
     ) -> list[str]:
         """Another machine, as far as its folder tells; it may know other ways to the directory and
         to the database.
@@ -108,7 +109,9 @@ class Cluster:
                 facts["server"]["store"]["database"] = database
             token = folder.with_suffix(".token")
             token.write_text(json.dumps(facts))
-        names = operate.join(self.endpoint, token, folder, nodes, "127.0.0.1", lambda text: None)
+        names = operate.join(
+            self.endpoint, token, folder, nodes, "127.0.0.1", lambda text: None, http=http
+        )
         self.others.append(folder)
         return names
 
