@@ -33,7 +33,7 @@ from pie_cluster.wire.messages import (
     program_key,
 )
 from pie_control.errors import Refusal
-from pie_py.wire.prefixes import prefix_hashes
+from pie_py.wire.prefixes import FIRST, MOST_PREFIXES, prefix_hashes
 
 CHAT = PlacementRequest("ann", "chat")
 
@@ -135,6 +135,15 @@ def test_chats_of_one_program_go_where_prompts_went_that_began_alike() -> None:
     some.report(report(3, first[1]), KEY, 0.0)
     assert prefix_key("ann", "0") != prefix_key("bob", "0") != program_key("bob", "0")
     assert not some._table.find(first[1]).cached  # type: ignore[union-attr]
+
+
+def test_hashes_of_prompts_are_alike_as_far_as_the_prompts_are() -> None:
+    assert prefix_hashes("x" * (FIRST - 1)) == []
+    one = prefix_hashes("é" * FIRST * 3 + "a" * FIRST)
+    other = prefix_hashes("é" * FIRST * 3 + "b" * FIRST * 200)
+    assert (len(one), len(other)) == (3, MOST_PREFIXES)
+    assert one[:2] == other[:2]
+    assert len({*one, *other}) == 1 + MOST_PREFIXES
 
 
 def test_near_an_instance_or_an_export() -> None:
