@@ -434,11 +434,10 @@ def _after(node: Node) -> Order:
 
 def _keys(request: PlacementRequest) -> list[tuple[int, int]]:
     """What a launch may find cached: of its program, if nothing of its prompt is known."""
-    digests = list(enumerate(request.prefixes))
-    return [
-        (prefix_key(request.user, digest), FIRST_TOKENS << doublings)
-        for doublings, digest in reversed(digests)
-    ] or [(program_key(request.user, request.program), ASSUMED_TOKENS)]
+    if not request.prefixes:
+        return [(program_key(request.user, request.program), ASSUMED_TOKENS)]
+    keys = [prefix_key(request.user, digest) for digest in request.prefixes]
+    return [(key, FIRST_TOKENS << doublings) for doublings, key in enumerate(keys)][::-1]
 
 
 def _location(node: Node) -> Location:

@@ -83,8 +83,7 @@ def _cheapest(
     chosen, least = None, FULL
     for node in nodes:
         if node is not None:
-            found = next((node.cached[key] for key, _ in keys if key in node.cached), 0)
-            cost = node.seconds(now) - found * node.token_seconds
+            cost = node.seconds(now) - node.found(keys) * node.token_seconds
             if cost < least:
                 chosen, least = node, cost
     return chosen

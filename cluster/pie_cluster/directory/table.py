@@ -158,9 +158,17 @@ class Table:
             keys: what it may find, as `Launch.keys`.
             now: the time.
         """
-        found = next((tokens for key, tokens in keys if key in node.cached), 0)
+        found, new = 0, []
+        for key, tokens in keys:
+            known = node.cached.pop(key, None)
+            if known is None:
+                new.append((key, tokens))
+            else:
+                node.cached[key] = known  # it is the newest again
+                found = found or tokens
         node.place(OWN_TOKENS + keys[0][1] - found, now)
-        self.hint(node, [(key, node.cached.get(key, tokens)) for key, tokens in keys])
+        if new:
+            self.hint(node, new)
         self.refresh(node, now)
 
     def hint(self, node: Node, cached: Iterable[tuple[int, int]]) -> None:
