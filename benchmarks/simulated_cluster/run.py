@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -23,6 +23,7 @@ from pie_py.bench.report import Goal, Report
 from pie_py.config.plugins import UnknownPolicy
 
 BASELINE = "two-choices"
+PROMPTS = ", by prompt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,11 @@ class Settings:
     trace: str = options.option("--trace", default="sample", help="A file; `sample` is one here.")
     policy: str = options.option(
         "--policy", default="cached", help="Its name, or package.module:function."
+    )
+    chats: bool = options.option(
+        "--chats",
+        is_flag=True,
+        help="All launches are chats over HTTP: of one program, told apart by their prompts.",
     )
     nodes: int = options.option(
         "--nodes", default=2000, type=click.IntRange(1, 16384), help="Nodes of the cluster."
@@ -67,10 +73,13 @@ def simulate(settings: Settings, progress: Progress) -> Report:
     path = SAMPLE if settings.trace == "sample" else Path(settings.trace)
     try:
         policies = {
-            BASELINE: POLICIES[BASELINE],
-            settings.policy: load_policy(settings.policy),
+            BASELINE: (POLICIES[BASELINE], False),
+            settings.policy: (load_policy(settings.policy), False),
         }
         launches = read_trace(path, settings.lines)
+        if settings.chats:
+            policies[settings.policy + PROMPTS] = (policies[settings.policy][0], True)
+            launches = [replace(launch, program="http_answer") for launch in launches]
     except UnknownPolicy as error:
         raise click.UsageError(str(error)) from None
     except BadTrace as error:
@@ -88,8 +97,9 @@ def simulate(settings: Settings, progress: Progress) -> Report:
     progress.expect(len(ARRIVALS) * len(policies))
     outcomes: dict[tuple[str, str], Outcome] = {}
     for arrivals, variation in ARRIVALS.items():
-        for name, decide in policies.items():
-            outcomes[arrivals, name] = Simulation(launches, scenario, decide, variation).run()
+        for name, (decide, prompts) in policies.items():
+            simulation = Simulation(launches, scenario, decide, variation, prompts=prompts)
+            outcomes[arrivals, name] = simulation.run()
             progress(f"{arrivals} arrivals, {name}")
     return _report(outcomes, settings)
 
@@ -120,7 +130,12 @@ def _report(outcomes: dict[tuple[str, str], Outcome], settings: Settings) -> Rep
         shares = [found.hit_share * 100, found.all_share * 100]
         row = [arrivals, name, len(found.first), *shares, *first, later, found.fullest]
         report.rows.append(row)
-        if name == BASELINE or not found.first:
+        blind = outcomes.get((arrivals, name.removesuffix(PROMPTS)))
+        if blind is not found and blind and blind.hits:
+            gain = found.hit_share / blind.hit_share
+            what = f"{arrivals}: prefix hits by prompt over those by program"
+            report.goals.append(Goal(what, gain, 1.05, at_most=False))
+        if name == BASELINE or not found.first or (arrivals, name + PROMPTS) in outcomes:
             continue
         base = outcomes[arrivals, BASELINE]
         p99 = percentile(found.first, 0.99) / percentile(base.first, 0.99)

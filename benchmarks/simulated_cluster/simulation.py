@@ -16,12 +16,13 @@ from random import Random
 from typing import Any, TypeAlias
 
 from benchmarks.simulated_cluster.simulated_node import Machine, Ready, SimulatedNode
-from benchmarks.simulated_cluster.traces import Launch
+from benchmarks.simulated_cluster.traces import BLOCK, Launch
 from pie_cluster.directory.node import Node
 from pie_cluster.directory.policies import Launch as Placement
 from pie_cluster.directory.policies import Policy
-from pie_cluster.directory.table import Table
-from pie_cluster.wire.messages import program_key
+from pie_cluster.directory.table import ASSUMED_TOKENS, Table
+from pie_cluster.wire.messages import prefix_key, program_key
+from pie_py.wire.prefixes import FIRST_TOKENS, MOST_PREFIXES
 
 ARRIVALS = {"poisson": 1.0, "bursty": 4.0}  # coefficients of variation of the gaps
 
@@ -93,8 +94,15 @@ class Simulation:
     """One run of one policy."""
 
     def __init__(
-        self, trace: Sequence[Launch], scenario: Scenario, policy: Policy, variation: float
+        self,
+        trace: Sequence[Launch],
+        scenario: Scenario,
+        policy: Policy,
+        variation: float,
+        *,
+        prompts: bool = False,
     ) -> None:
+        self._prompts = prompts  # whether launches tell what they begin with
         self.outcome = Outcome()
         self._trace = trace
         self._scenario = scenario
@@ -159,10 +167,11 @@ class Simulation:
         population.at = (population.at + 1) % len(self._trace)
         self._at(now + self._next_gap(), self._arrive, population)
         key = program_key(f"{population.number}/{launch.user}", launch.program)
-        found = self._policy(Placement(key, now), self._table, self._random)
+        keys = self._keys(population, launch) or [(key, ASSUMED_TOKENS)]
+        found = self._policy(Placement(keys, now), self._table, self._random)
         found = found or self._table.lightest(self._random)
         assert found is not None  # no simulated node fails
-        self._table.place(found, key, now)
+        self._table.place(found, keys, now)
         node = self._nodes[found.life.node]
         first = population.number * self._blocks
         blocks = tuple([first + block for block in launch.blocks])
@@ -170,6 +179,20 @@ class Simulation:
             node.waiting.append((now, key, launch, blocks))
         else:
             self._begin(node, now, key, launch, blocks, now)
+
+    def _keys(self, population: _Population, launch: Launch) -> list[tuple[int, int]]:
+        """As the directory makes them of a prompt's beginnings, where launches tell them; a block
+        of a trace names all that is before it.
+        """
+        if not self._prompts:
+            return []
+        user = f"{population.number}/{launch.user}"
+        lengths = [FIRST_TOKENS << doublings for doublings in reversed(range(MOST_PREFIXES))]
+        return [
+            (prefix_key(user, str(launch.blocks[length // BLOCK - 1])), length)
+            for length in lengths
+            if BLOCK <= length <= len(launch.blocks) * BLOCK
+        ]
 
     def _begin(
         self,

@@ -75,8 +75,7 @@ def up(config_file: Path | None, address: str) -> None:
         config = read_config(config_file, address)
         token = operate.up(config, say)
     say(f"the token for machines that join: {config.folder.absolute() / 'token.json'}")
-    if (url := operate.http_url(config.folder.absolute())) is not None:
-        say(f"HTTP at {url}")
+    _say_http(config.folder)
     say(f"relayed clients reach port {token.relay_port} as well")
     click.echo(token.gateway)
     if token.is_encrypted:
@@ -104,6 +103,7 @@ def up(config_file: Path | None, address: str) -> None:
     "--host",
     help="This machine's address, for the others.  [default: that by which it reaches ADDRESS]",
 )
+@click.option("--http", help="HOST:PORT where it serves HTTP, as the head does.  [default: none]")
 @folder_option
 def join(
     address: str,
@@ -111,6 +111,7 @@ def join(
     nodes: int | None,
     room: int | None,
     host: str | None,
+    http: str | None,
     folder: Path | None,
 ) -> None:
     """Make nodes of this machine, for the cluster whose gateway is at ADDRESS."""
@@ -118,8 +119,9 @@ def join(
 
     with _problems_shown(), _terminated_in_order():
         folder = folder or _default() / "nodes"
-        names = operate.join(address, token, folder, nodes, host, say, room)
-    say(f"joined: {', '.join(names) or 'room for the autoscaler'}")
+        names = operate.join(address, token, folder, nodes, host, say, room, http)
+    say(f"joined: {', '.join(names) or 'without nodes'}")
+    _say_http(folder)
 
 
 @command.command("status")
@@ -149,8 +151,7 @@ def status(folder: Path | None, as_json: bool) -> None:
     ]
     table(rows, STATUS, as_json)
     say(f"clients connect to {token.gateway}, relayed ones to port {token.relay_port} as well")
-    if (url := operate.http_url(folder)) is not None:
-        say(f"HTTP at {url}")
+    _say_http(folder)
     say(f"on {'a Ray that was there before' if token.namespace else 'its own Ray'}, {token.ray}")
 
 
@@ -200,6 +201,13 @@ def down(folder: Path | None) -> None:
         folder = (folder or _default()).absolute()
         ran = operate.down(folder)
     say("ended" if ran else f"nothing of a cluster runs in {folder}")
+
+
+def _say_http(folder: Path) -> None:
+    from pie_cluster.machines.operate import http_url
+
+    if (url := http_url(folder.absolute())) is not None:
+        say(f"HTTP at {url}")
 
 
 def _default() -> Path:

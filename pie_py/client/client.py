@@ -356,6 +356,7 @@ class Client:
         *,
         detached: bool = False,
         near: str | None = None,
+        prompt: str = "",
         restart: int = 0,
         keep: bool = False,
     ) -> Instance:
@@ -365,7 +366,9 @@ class Client:
         attaches; its `Instance` here only sends, kills and so on.
 
         In a cluster it starts on the node of `near`, an instance's id or the name of an export of
-        yours, while there is room; else on the best one. One server has one place for all.
+        yours, while there is room; else on the best one, which is where prompts that began as
+        `prompt` does went lately, if the program will compute that. One server has one place for
+        all.
 
         In a cluster with a database, an instance whose node is lost is launched again on another
         one, `restart` times at most; its former id leads to the new run. With `keep` its result is
@@ -383,7 +386,7 @@ class Client:
             )
 
         recorded = keep or restart > 0
-        return await self._route.launch(program, near, start, recorded=recorded)
+        return await self._route.launch(program, near, prompt, start, recorded=recorded)
 
     async def _launch_at(
         self,

@@ -17,6 +17,7 @@ from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUn
 from pie_py.config.endpoint import BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey
 from pie_py.wire import methods
+from pie_py.wire.prefixes import prefix_hashes
 
 Value = TypeVar("Value")
 
@@ -58,6 +59,7 @@ class Route:
         self,
         program: str,
         near: str | None,
+        prompt: str,
         start: Callable[[Connection, str], Awaitable[Value]],
         *,
         recorded: bool,
@@ -123,6 +125,7 @@ class Redirected(Route):
         self,
         program: str,
         near: str | None,
+        prompt: str,
         start: Callable[[Connection, str], Awaitable[Value]],
         *,
         recorded: bool,
@@ -135,14 +138,16 @@ class Redirected(Route):
         Args:
             program: its name or hash.
             near: an instance's id, or the name of an export.
+            prompt: what its prompt begins with; empty if that is not known.
             start: launches on a connection, by the program's hash.
             recorded: the launch outlives its node: one that ends may have recorded it.
         """
         again = ("busy",) if recorded else ("busy", "node-lost")
         refused: dict[str, RpcError] = {}  # by life
+        prefixes = prefix_hashes(prompt)
         for attempt in range(TRIES):
             try:
-                there = await self._ask(methods.Place(program, near, list(refused)))
+                there = await self._ask(methods.Place(program, near, list(refused), prefixes))
             except RpcError as error:
                 # That a node has refused it tells more than that no other one has room.
                 raise next(iter(refused.values()), error) from None

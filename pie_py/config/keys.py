@@ -154,6 +154,16 @@ class KeyStore:
             raise KeyProblem(f"no user {user!r} has a key; `pie-py keys list` shows them")
         self._path(user).unlink()
 
+    def become(self, users: dict[str, str]) -> None:
+        """Has these users alone from now on, by their public keys: a copy of another store."""
+        (self._folder / "users").mkdir(parents=True, exist_ok=True)
+        former = self.users()
+        for public, user in users.items():
+            if former.get(public) != user:
+                write_whole(self._path(user), f"{public}\n".encode(), mode=0o644)
+        for user in set(former.values()) - set(users.values()):
+            self._path(user).unlink(missing_ok=True)
+
     def _path(self, user: str) -> Path:
         return self._folder / "users" / f"{user}.pub"
 

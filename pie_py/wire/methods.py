@@ -17,6 +17,8 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar, get_args, get_or
 
 import msgspec
 
+from pie_py.wire.prefixes import MOST_PREFIXES
+
 Value = TypeVar("Value")
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]  # what Python can index by
@@ -238,6 +240,8 @@ class Place(Method[Facts]):
     near: Text | None = None
     # lives that have refused the launch, 8 at most
     avoid: Annotated[list[Text], msgspec.Meta(max_length=8)] = []
+    # hashes of the first 512, 1024, … characters of its prompt, 8 at most
+    prefixes: Annotated[list[Text], msgspec.Meta(max_length=MOST_PREFIXES)] = []
 
 
 class Where(Method[Facts]):

@@ -31,7 +31,17 @@ from click.testing import CliRunner, Result
 from cluster.messages import join, report
 from msgspec import msgpack
 from support.child_processes import command_line, name_of
-from support.clusters import ECHO, MODEL, Cluster, Wire, echoes, launched_on, processes_of, wait_for
+from support.clusters import (
+    ECHO,
+    MODEL,
+    Cluster,
+    Wire,
+    chat_at,
+    echoes,
+    launched_on,
+    processes_of,
+    wait_for,
+)
 from support.documents import Reader
 from support.postgres import Postgres, programs
 from support.traps import set_traps, trapped
@@ -230,6 +240,41 @@ def test_clients_talk_to_the_nodes(client: Client, cluster: Cluster) -> None:
     assert [one["name"] for one in client.programs()] == ["echo", "shares"]
     assert client.server_info()["max_instances"] == 2000
     assert [model["name"] for model in client.models()] == ["pie-tiny"]
+
+
+def test_http_chats_of_one_user_go_where_their_prompts_are(
+    client: Client, cluster: Cluster
+) -> None:
+    def is_idle() -> bool:
+        """Whether all that was placed has ended, and nodes have told so: they are alike then."""
+        return not any(node.pool or node.waiting_seconds for node in cluster.nodes().values())
+
+    def chat(number: int) -> set[str]:
+        """The lives in which something has run for a prompt."""
+        wait_for(is_idle)
+        before = {one["id"] for one in client.instances(ended=True)}
+        text = f"{number}: " + f"line {number} " * 300
+        chat_at(cluster.url, client.models()[0]["name"], text)
+        after = {one["id"] for one in client.instances(ended=True)}
+        return {each.partition("@")[2] for each in after - before}
+
+    chat(0)  # has the vocabulary read
+    first: list[set[str]] = []
+    while len(set().union(*first)) < 2:  # nothing is known of them: any node may have them
+        first.append(chat(len(first) + 1))
+        assert len(first) < 30
+    for _ in range(2):
+        assert [chat(number) for number in range(1, 1 + len(first))] == first
+
+
+def test_a_machine_may_serve_http_alone(client: Client, cluster: Cluster) -> None:
+    folder = cluster.folder / "http"
+    assert cluster.join(folder, 0, http="127.0.0.1:0") == []
+    url = operate.http_url(folder)
+    assert url not in (None, cluster.url)
+    chat_at(str(url), client.models()[0]["name"], "Hello")
+    cluster.leave(folder)
+    assert cluster.url
 
 
 def test_a_node_is_as_urgent_as_a_server(cluster: Cluster) -> None:
@@ -757,6 +802,9 @@ def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> No
     config.write_text('endpoint = "tcp://127.0.0.1:1"\nnodez = 3\n')
     folder = ["--folder", str(cluster.folder)]
     empty = ["--folder", str(tmp_path / "empty")]
+    told = run("join", cluster.endpoint, "--token", str(token), "--http", "8000", *empty)
+    assert told.exit_code == 2
+    assert "--http: '8000' is not HOST:PORT" in told.output
     for args, words in (
         (["join", cluster.endpoint, "--token", str(other_pages), *empty], "names other models"),
         (["join", cluster.endpoint, "--token", str(no_ray), *empty], "Ray's head does not answer"),

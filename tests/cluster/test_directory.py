@@ -29,9 +29,11 @@ from pie_cluster.wire.messages import (
     Renewed,
     Report,
     export_key,
+    prefix_key,
     program_key,
 )
 from pie_control.errors import Refusal
+from pie_py.wire.prefixes import FIRST, MOST_PREFIXES, prefix_hashes
 
 CHAT = PlacementRequest("ann", "chat")
 
@@ -110,6 +112,38 @@ def test_launches_of_a_program_stay_together_until_waiting_takes_longer() -> Non
     busy = Load(5, 50_000)  # five seconds; the cache saves 0.8
     some.report(Report("n7", 1, 2, busy), KEY, 0.2)
     assert some.place(CHAT, 0.2).life.node != "n7"
+
+
+def test_chats_of_one_program_go_where_prompts_went_that_began_alike() -> None:
+    nodes = [f"n{i}" for i in range(20)]
+    some = directory(*nodes)
+
+    def chat(prompt: str) -> str:
+        request = PlacementRequest("ann", "http", prefixes=prefix_hashes(prompt))
+        return some.place(request, 0.0).life.node
+
+    documents = [f"Summarize: {i}. " + f"line {i} " * 1000 for i in range(5)]
+    first = [chat(document) for document in documents]
+    assert len(set(first)) == 5  # nothing is shared, so they go where nothing waits
+    for node in nodes:
+        some.report(report(1, node), KEY, 0.0)
+    assert [chat(f"{document} In French?") for document in documents] == first
+    busy = Load(1, 3000)  # 0.3 s of waiting; what is cached saves 0.1
+    some.report(Report(first[0], 1, 2, busy), KEY, 0.0)
+    assert chat(documents[0]) != first[0]
+    some.report(Report(first[1], 1, 2, Load(0, 0, NO_WORKER)), KEY, 0.0)  # its caches are gone
+    some.report(report(3, first[1]), KEY, 0.0)
+    assert prefix_key("ann", "0") != prefix_key("bob", "0") != program_key("bob", "0")
+    assert not some._table.find(first[1]).cached  # type: ignore[union-attr]
+
+
+def test_hashes_of_prompts_are_alike_as_far_as_the_prompts_are() -> None:
+    assert prefix_hashes("x" * (FIRST - 1)) == []
+    one = prefix_hashes("é" * FIRST * 3 + "a" * FIRST)
+    other = prefix_hashes("é" * FIRST * 3 + "b" * FIRST * 200)
+    assert (len(one), len(other)) == (3, MOST_PREFIXES)
+    assert one[:2] == other[:2]
+    assert len({*one, *other}) == 1 + MOST_PREFIXES
 
 
 def test_near_an_instance_or_an_export() -> None:

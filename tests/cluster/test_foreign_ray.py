@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner, Result
+from support.child_processes import command_line
 from support.clusters import ECHO, SERVER, Cluster, echoes, processes_of, wait_for
 
 from pie_cluster.machines import operate
@@ -246,6 +247,60 @@ def test_machines_join_as_far_as_ray_has_room(foreign: Foreign, cluster: Cluster
         cluster.leave(second)
         wait_for(lambda: foreign.look()["free"] == 1)
         assert cluster.serves("n1")
+
+
+@pytest.fixture
+def agent(foreign: Foreign) -> Iterator[str]:
+    """The address of another machine of that Ray, which a test may end."""
+    host = "127.0.0.2"
+    (port,) = free_ports(host, 1)
+    options = (
+        *("-P", "-m", "ray.scripts.scripts", "start", "--block", f"--address={foreign.address}"),
+        *("--num-cpus=1", f"--node-ip-address={host}", "--disable-usage-stats"),
+        *(f"--dashboard-agent-listen-port={port}", f"--object-store-memory={100 << 20}"),
+    )
+    process = psutil.Popen(
+        [sys.executable, *options], cwd=foreign.folder, stdout=subprocess.DEVNULL
+    )
+    wait_for(lambda: foreign.look()["free"] == 3)
+    yield host
+    kill_agent(process)
+    wait_for(lambda: foreign.look()["free"] <= 2)
+
+
+def kill_agent(process: psutil.Popen) -> None:
+    for each in [*process.children(recursive=True), process] if process.is_running() else ():
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    process.wait()
+
+
+def test_nodes_of_a_lost_machine_go_where_there_is_room(
+    foreign: Foreign, cluster: Cluster, agent: str
+) -> None:
+    with cluster:
+        assert cluster.token is not None
+        second, third = cluster.folder.parent / "second", cluster.folder.parent / "third"
+        token = cluster.folder / "token.json"
+        endpoint = cluster.token.gateway
+        for folder, nodes, host, room in ((second, 1, agent, 1), (third, 0, "127.0.0.1", 1)):
+            operate.join(endpoint, token, folder, nodes, host, print, room)
+            cluster.others.append(folder)
+        assert cluster.serves("n2")
+        assert foreign.look()["free"] == 1
+        (raylet,) = (
+            process
+            for process in psutil.process_iter()
+            if "raylet" in (line := command_line(process))[:300] and f"={agent} " in line
+        )
+        for process in (raylet, *processes_of(second)):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        cluster.lives_again("n2.1")
+        assert "127.0.0.1" in cluster.nodes()["n2"].endpoint
+        assert foreign.look()["free"] == 0
+        cluster.leave(third)  # and what it has taken over ends
+        wait_for(lambda: foreign.look()["free"] == 1)
 
 
 def test_addresses_where_no_ray_is(tmp_path: Path) -> None:

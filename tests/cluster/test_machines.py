@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import tempfile
 import time
@@ -12,12 +14,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 import trio
 import zmq
 from cluster.messages import report
-from support.clusters import ECHO, SERVER, echoes, launched_on, wait_for
+from support.clusters import ECHO, SERVER, chat_at, echoes, launched_on, wait_for
 from support.namespaces import Network, Sniffer, missing
 
 from pie_cluster.machines import operate
@@ -26,7 +29,8 @@ from pie_cluster.wire.messages import NodeFacts, encode
 from pie_cluster.wire.requests import connected
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
 from pie_py.client.sync import Client
-from pie_py.config.keys import ClientKey, KeyPair, KeyStore
+from pie_py.config.gateway import GatewayConfig
+from pie_py.config.keys import ClientKey, KeyPair, KeyStore, api_key
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow
@@ -44,20 +48,30 @@ class Machines:
         self.folder = folder
         host = network.addresses["head"]
         self.config = ClusterConfig(
-            endpoint=f"tcp://{host}:*", host=host, folder=folder / "head", server=SERVER
+            endpoint=f"tcp://{host}:*",
+            host=host,
+            folder=folder / "head",
+            gateway=GatewayConfig(http=f"{host}:0"),
+            server=SERVER,
         )
         self._stack = ExitStack()
-        self._keys: dict[str, ClientKey] = {}
+        self.keys = KeyStore(folder / "head/data")
+        self._keys = {"dan": self.keys.add("dan")}  # HTTP wants a user before it starts
 
     def start(self) -> None:
         """The far machine gets nothing but a copy of the token."""
         self.token: Token = self.network.on("head", operate.up, self.config, print)
         token = self.folder / "copied.json"
         token.write_bytes((self.folder / "head/token.json").read_bytes())
-        self.join(token)
-        self.keys = KeyStore(Path(self.token.server["data_folder"]))
+        self.join(token, http=f"{self.network.addresses['far']}:0")
 
-    def join(self, token: Path, host: str | None = None, address: str | None = None) -> list[str]:
+    def join(
+        self,
+        token: Path,
+        host: str | None = None,
+        address: str | None = None,
+        http: str | None = None,
+    ) -> list[str]:
         """The far machine joins."""
         return self.network.on(
             "far",
@@ -68,6 +82,7 @@ class Machines:
             1,
             host,
             print,
+            http=http,
         )
 
     def stop(self) -> None:
@@ -92,6 +107,13 @@ class Machines:
         with pytest.raises(ServerUnreachable) as refused:
             self.network.on("desk", Client(endpoint, key, patience=30).__enter__)
         return str(refused.value)
+
+    def chat(self, machine: str, key: str) -> None:
+        """A chat over HTTP from the desk with a machine."""
+        url = operate.http_url(self.folder / machine)
+        assert url is not None
+        model = Path(SERVER["models"][0]["source"]).name
+        self.network.on("desk", chat_at, url, model, "Hello", key)
 
     def nodes(self) -> dict[str, NodeFacts]:
         found = self.network.on("head", operate.nodes_of, self.token)
@@ -145,6 +167,35 @@ def test_users_are_known_on_all_machines(machines: Machines, ann: Client) -> Non
     assert echoes(attached, MARK)
     assert again.kill(near.id)
     assert [model["name"] for model in ann.models()] == ["pie-tiny"]
+
+
+def test_http_is_served_by_each_machine_that_is_to_and_by_the_rest_when_one_has_died(
+    machines: Machines,
+) -> None:
+    key = api_key(machines.key("dan"))
+    for machine in ("head", "far"):
+        machines.chat(machine, key)
+        with pytest.raises(HTTPError, match="401"):
+            machines.chat(machine, key[:-1])
+    later = api_key(machines.key("fay"))
+    wait_for(lambda: serves(machines, "far", later))
+    pids = machines.folder / "head/pids.json"
+    former = json.loads(pids.read_text())["http"]
+    os.kill(former, signal.SIGKILL)
+    machines.chat("far", key)
+    wait_for(lambda: json.loads(pids.read_text()).get("http", former) != former)
+    wait_for(lambda: serves(machines, "head", key))
+    machines.keys.remove("fay")
+    wait_for(lambda: not serves(machines, "far", later))
+    machines.chat("far", key)
+
+
+def serves(machines: Machines, machine: str, key: str) -> bool:
+    try:
+        machines.chat(machine, key)
+    except OSError:
+        return False
+    return True
 
 
 def test_a_user_gets_no_rights_of_a_member(machines: Machines, ann: Client) -> None:

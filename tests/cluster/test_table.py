@@ -106,7 +106,7 @@ def test_a_decision_looks_at_a_few_nodes(policy: Policy) -> None:
         table.add(node, 0.0)
         table.hint(node, [(7, 512)])
     Watched.looks.clear()
-    chosen = policy(Launch(7, 0.0, list(table)[:100]), table, random)
+    chosen = policy(Launch([(7, 512)], 0.0, list(table)[:100]), table, random)
     assert chosen is not None
     assert 0 < sum(Watched.looks.values()) <= 6
 

@@ -15,8 +15,9 @@ from support.child_processes import ChildProcess
 from support.clusters import SERVER, wait_for
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.machines.settings import write_private
+from pie_cluster.machines.settings import Token, write_private
 from pie_cluster.machines.token import free_ports
+from pie_cluster.machines.users import CopiedUsers
 from pie_cluster.node.links import GatewayLink
 from pie_cluster.node.users import BELIEVED_SECONDS, ClusterUsers
 from pie_cluster.wire.messages import Renewed, decode_told, encode
@@ -24,7 +25,7 @@ from pie_cluster.wire.requests import connected
 from pie_cluster.wire.sockets import member_dealer
 from pie_control.rpc.auth import NotKnownNow
 from pie_py.client.errors import RpcError
-from pie_py.config.keys import LOCAL_USER, KeyStore
+from pie_py.config.keys import LOCAL_USER, KeyStore, api_key, find_user
 
 
 class Node:
@@ -105,6 +106,7 @@ async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(no
         ("allot", {"count": 1, "models": ""}),
         ("place-child", {"user": "bob", "program": "", "parent": "", "avoid": []}),
         ("user-of", {"key": ""}),
+        ("users", {"changes": 0}),
     ],
 )
 async def test_a_user_asks_for_nothing_of_members(
@@ -128,3 +130,32 @@ def test_renewals_tell_that_keys_have_changed(node: Node) -> None:
 
 def node_changed(node: Node, told: int) -> bool:
     return node.changes() != told
+
+
+def test_a_machine_that_serves_http_has_a_copy_of_the_users(node: Node, tmp_path: Path) -> None:
+    assert node.pair is not None
+    token = Token(
+        gateway=node.member.gateway,
+        relay_port=1,
+        directory=node.member.directory,
+        ray="",
+        ray_token="",
+        member_public=node.pair.public,
+        member_secret=node.pair.secret,
+        gateway_key=node.member.gateway_key,
+        versions={},
+        server={},
+    )
+    ann = node.keys.add("ann")
+    copy, copied = CopiedUsers(token, tmp_path / "http"), KeyStore(tmp_path / "http")
+    copy._look()
+    assert copy.known
+    assert find_user(api_key(ann), copied) == ann
+    bob = node.keys.add("bob")
+    node.keys.remove("ann")
+    ann_again = node.keys.add("ann")
+    copy._look()
+    assert copied.users() == {bob.public: "bob", ann_again.public: "ann"}
+    node.keys.remove("bob")
+    copy._look()
+    assert copied.users() == {ann_again.public: "ann"}

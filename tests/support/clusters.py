@@ -9,6 +9,7 @@ import json
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -95,6 +96,7 @@ class Cluster:
         nodes: int = 1,
         directory: str | None = None,
         database: str | None = None,
+        http: str | None = None,
     ) -> list[str]:
         """Another machine, as far as its folder tells; it may know other ways to the directory and
         to the database.
@@ -107,7 +109,9 @@ class Cluster:
                 facts["server"]["store"]["database"] = database
             token = folder.with_suffix(".token")
             token.write_text(json.dumps(facts))
-        names = operate.join(self.endpoint, token, folder, nodes, "127.0.0.1", lambda text: None)
+        names = operate.join(
+            self.endpoint, token, folder, nodes, "127.0.0.1", lambda text: None, http=http
+        )
         self.others.append(folder)
         return names
 
@@ -237,6 +241,16 @@ def echoes(instance: Instance, message: str = "here") -> bool:
     """Whether an instance of `ECHO` answers."""
     instance.send(message)
     return instance.receive() == f"{message}!"
+
+
+def chat_at(url: str, model: str, text: str, key: str = "") -> None:
+    """A chat of one token over HTTP."""
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 1}
+    headers = {"content-type": "application/json"} | ({"x-api-key": key} if key else {})
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(f"{url}/v1/chat/completions", data, headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert json.load(answer)["usage"]["completion_tokens"] == 1
 
 
 def launched_on(client: Client, node: str, mark: str = "") -> Instance:

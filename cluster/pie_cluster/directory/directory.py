@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from pie_cluster.directory.leases import SILENT_SECONDS, Leases
 from pie_cluster.directory.node import Life, Node, State, life_of
 from pie_cluster.directory.policies import Launch, Policy, choose
-from pie_cluster.directory.table import MOST_NODES, Table
+from pie_cluster.directory.table import ASSUMED_TOKENS, MOST_NODES, Table
 from pie_cluster.wire.messages import (
     ACCEPTED_PROTOCOLS,
     CLUSTER_PROTOCOL,
@@ -29,10 +29,12 @@ from pie_cluster.wire.messages import (
     Report,
     ToNode,
     export_key,
+    prefix_key,
     program_key,
 )
 from pie_control.errors import Refusal
 from pie_py.config.processes import LOAD_SECONDS
+from pie_py.wire.prefixes import FIRST_TOKENS
 
 START_SECONDS = LOAD_SECONDS + 60.0  # for a life to join that has begun; then it is forgotten
 MOST_ENDED = 4 * MOST_NODES  # names of nodes that are gone, whose lives are remembered
@@ -45,6 +47,7 @@ class PlacementRequest(NamedTuple):
         near: the id of an instance of the cluster, or the name of an export of the user.
         parent: the id of the instance that launches it.
         avoid: lives where it may not go, because an id is of one run there, or they refused it.
+        prefixes: hashes of its prompt's beginnings, as `pie_py.wire.prefixes` makes them.
     """
 
     user: str
@@ -52,6 +55,7 @@ class PlacementRequest(NamedTuple):
     near: str | None = None
     parent: str | None = None
     avoid: Sequence[str] = ()
+    prefixes: Sequence[str] = ()
 
 
 class Location(NamedTuple):
@@ -285,15 +289,14 @@ class Directory:
                 while a directory that was just started knows of no room.
         """
         self._look(now)
-        key = program_key(request.user, request.program)
-        launch = Launch(key, now, self._beside(request, now))
+        launch = Launch(_keys(request), now, self._beside(request, now))
         node = choose(self._policy, launch, self._table, self._random)
         if node is not None and str(node.life) in request.avoid:
             node = self._table.lightest_but(request.avoid)
         if node is None or not self._table.has_room(node):
             self._check_whole(now)
             raise Refusal("busy", self._why_none(request.avoid))
-        self._table.place(node, key, now)
+        self._table.place(node, launch.keys, now)
         return _location(node)
 
     def where(self, instance: str, now: float, *, broken: bool = False) -> Location:
@@ -427,6 +430,14 @@ def _after(node: Node) -> Order:
     """What follows when this life ends."""
     drained = node.drain_until is not None and not node.again
     return Remove(node.life) if drained else Replace(node.life)
+
+
+def _keys(request: PlacementRequest) -> list[tuple[int, int]]:
+    """What a launch may find cached: of its program, if nothing of its prompt is known."""
+    if not request.prefixes:
+        return [(program_key(request.user, request.program), ASSUMED_TOKENS)]
+    keys = [prefix_key(request.user, digest) for digest in request.prefixes]
+    return [(key, FIRST_TOKENS << doublings) for doublings, key in enumerate(keys)][::-1]
 
 
 def _location(node: Node) -> Location:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pie_cluster.config import NODE_NAME
@@ -65,7 +66,7 @@ class Node:
     """One life of a node, as it has reported itself, with what was placed on it since.
 
     Attributes:
-        cached: the tokens that a launch of a program's key would find here; newest last.
+        cached: the tokens that a launch of a key would find here; newest last.
         exports: keys of what instances here have exported.
         instances, used_tokens: as reported, with what was placed since.
         has_worker: whether launches would find one.
@@ -124,6 +125,14 @@ class Node:
         self.used_tokens += tokens
         self._free_at = max(now, self._free_at) + tokens * self.token_seconds
         self._weigh()
+
+    def found(self, keys: Sequence[tuple[int, int]]) -> int:
+        """The tokens that a launch would find cached of the first key of which something is."""
+        for key, _ in keys:
+            tokens = self.cached.get(key)
+            if tokens:
+                return tokens
+        return 0
 
     def seconds(self, now: float) -> float:
         """What a launch would find here: seconds of prompts before it, fewer as time passes, and

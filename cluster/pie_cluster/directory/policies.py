@@ -18,11 +18,18 @@ from pie_py.config.plugins import named_policy
 
 
 class Launch(NamedTuple):
-    """What is known of a launch before it runs: not its prompt, which its program makes."""
+    """What is known of a launch before it runs.
 
-    key: int  # of its user and program
-    now: float  # by the directory's clock
-    beside: Sequence[Node] = ()  # where its parent is, or what it asks to be near to
+    Attributes:
+        keys: of what it may find cached, with about the tokens of each, most first: of the
+            beginnings of its prompt, or of its user and program where the program makes the prompt.
+        now: by the directory's clock.
+        beside: where its parent is, or what it asks to be near to.
+    """
+
+    keys: Sequence[tuple[int, int]]
+    now: float
+    beside: Sequence[Node] = ()
 
 
 Policy: TypeAlias = Callable[[Launch, Table, Random], Node | None]
@@ -38,33 +45,28 @@ def choose(policy: Policy, launch: Launch, table: Table, random: Random) -> Node
 
 def at_random(launch: Launch, table: Table, random: Random) -> Node | None:
     """Any node: what others are held against."""
-    return _cheapest((table.any(random),), 0, launch.now)
+    return _cheapest((table.any(random),), (), launch.now)
 
 
 def two_choices(launch: Launch, table: Table, random: Random) -> Node | None:
     """The less loaded of two random nodes (Mitzenmacher, 2001); knows nothing of caches."""
-    return _cheapest((table.any(random), table.any(random)), 0, launch.now)
+    return _cheapest((table.any(random), table.any(random)), (), launch.now)
 
 
 def cached(launch: Launch, table: Table, random: Random) -> Node | None:
-    """The cheapest of two nodes that have the program cached, a random one and a light one.
+    """The cheapest of two nodes that have each of its keys cached, a random one and a light one.
 
     What a node costs is the seconds before it would begin, less the seconds that its cache saves.
-    So a launch follows its program's pages until waiting for them takes longer than computing them
-    again: load spreads by itself, and a program in demand gets more nodes.
+    So a launch follows its prompt's pages until waiting for them takes longer than computing them
+    again: load spreads by itself, and a prompt in demand gets more nodes.
     """
-    key, now = launch.key, launch.now
+    keys, now = launch.keys, launch.now
     if launch.beside:
-        beside = _cheapest(_two(launch.beside, random), key, now)
+        beside = _cheapest(_two(launch.beside, random), keys, now)
         if beside is not None:
             return beside
-    candidates = (
-        table.holder(key, random),
-        table.holder(key, random),
-        table.any(random),
-        table.lightest(random),
-    )
-    return _cheapest(candidates, key, now)
+    holders = [table.holder(key, random) for key, _ in keys for _ in range(2)]
+    return _cheapest((*holders, table.any(random), table.lightest(random)), keys, now)
 
 
 def _two(nodes: Sequence[Node], random: Random) -> Sequence[Node]:
@@ -74,12 +76,14 @@ def _two(nodes: Sequence[Node], random: Random) -> Sequence[Node]:
     return [node for node in nodes if node.bucket is not None]
 
 
-def _cheapest(nodes: Sequence[Node | None], key: int, now: float) -> Node | None:
+def _cheapest(
+    nodes: Sequence[Node | None], keys: Sequence[tuple[int, int]], now: float
+) -> Node | None:
     """The node that costs the least; None if none has room."""
     chosen, least = None, FULL
     for node in nodes:
         if node is not None:
-            cost = node.seconds(now) - node.cached.get(key, 0) * node.token_seconds
+            cost = node.seconds(now) - node.found(keys) * node.token_seconds
             if cost < least:
                 chosen, least = node, cost
     return chosen

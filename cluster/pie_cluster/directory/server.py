@@ -79,6 +79,12 @@ class UserOfParams(msgspec.Struct):
     key: Text  # a public one, in Z85
 
 
+class UsersParams(msgspec.Struct):
+    """Of `users`: which are there, if they are others than when they had this number?"""
+
+    changes: int
+
+
 class DirectoryServer:
     """Answers reports by the socket; the gateway asks it by `place` and `where`, and has members
     ask it by `methods`.
@@ -120,6 +126,7 @@ class DirectoryServer:
             "allot": (AllotParams, self._allot),
             "place-child": (PlaceChildParams, self._place_child),
             "user-of": (UserOfParams, self._user_of),
+            "users": (UsersParams, self._all_users),
         }
 
     async def run(self) -> None:
@@ -249,12 +256,19 @@ class DirectoryServer:
         return (await self.place(request)).described()
 
     def _user_of(self, session: Session, asked: UserOfParams) -> str:
+        return self._users_now(session).get(asked.key, "")
+
+    def _all_users(self, session: Session, asked: UsersParams) -> Any:
+        users = self._users_now(session)
+        changes = self._first + (0 if self._users is None else self._users.changes)
+        return None if asked.changes == changes else {"changes": changes, "users": users}
+
+    def _users_now(self, session: Session) -> dict[str, str]:
         check_member(session)
         try:
-            users = {} if self._users is None else self._users.look()
+            return {} if self._users is None else self._users.look()
         except OSError as error:
             raise Refusal("internal", f"the users' keys cannot be looked at: {error}") from None
-        return users.get(asked.key, "")
 
 
 def _full(error: LivesUnusable) -> Refusal:

@@ -114,7 +114,7 @@ class Table:
         return next((node for node in with_room if str(node.life) not in avoid), None)
 
     def holder(self, key: int, random: Random) -> Node | None:
-        """A node that has something of this (user, program) cached, and takes launches."""
+        """A node that has something of this key cached, and takes launches."""
         holders = self._holders.get(key)
         return holders.draw(random) if holders else None
 
@@ -145,18 +145,30 @@ class Table:
     def take(self, node: Node, load: Load, now: float) -> None:
         """A node has reported its load."""
         node.take(load, now)
+        if not node.has_worker:
+            self.hint(node, [(key, 0) for key in node.cached])
         self.refresh(node, now)
 
-    def place(self, node: Node, key: int, now: float) -> None:
-        """A launch of this (user, program) goes to a node, whose next report will tell of it.
+    def place(self, node: Node, keys: Sequence[tuple[int, int]], now: float) -> None:
+        """A launch goes to a node, which counts from now on as having cached what it computes: so
+        the launches of a burst stay together, and those of a prompt, of which no node reports.
 
-        Until then the node counts as having it cached, so that the launches of a burst stay
-        together.
+        Args:
+            node: where.
+            keys: what it may find, as `Launch.keys`.
+            now: the time.
         """
-        cached = node.cached.get(key, 0)
-        node.place(OWN_TOKENS if cached else OWN_TOKENS + ASSUMED_TOKENS, now)
-        if not cached:
-            self.hint(node, ((key, ASSUMED_TOKENS),))
+        found, new = 0, []
+        for key, tokens in keys:
+            known = node.cached.pop(key, None)
+            if known is None:
+                new.append((key, tokens))
+            else:
+                node.cached[key] = known  # it is the newest again
+                found = found or tokens
+        node.place(OWN_TOKENS + keys[0][1] - found, now)
+        if new:
+            self.hint(node, new)
         self.refresh(node, now)
 
     def hint(self, node: Node, cached: Iterable[tuple[int, int]]) -> None:

@@ -2,7 +2,8 @@
 
 `python -m pie_cluster.machines.foreign FOLDER` places the nodes of a folder on this machine's node
 of Ray, and stays. Their actors are this process's own, so Ray ends them when it ends, however that
-comes; when Ray has gone, it ends.
+comes; when Ray has gone, it ends. Nodes of a machine that is lost it places as well, while there is
+room: of several machines one does, for Ray gives a name once.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ import shlex
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray._common.usage.usage_lib import get_cluster_metadata
-from ray._private import services
+from ray._private import services, state
 from ray._private.state import available_resources_per_node
 from ray._private.utils import check_version_info
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from pie_cluster.machines.actors import PREFIX, NodeActor, end_in_order
+from pie_cluster.machines.actors import PREFIX, NodeActor, end_in_order, placed_nodes
 from pie_cluster.machines.settings import ClusterProblem, Machine, Names, Token, WrongSettings
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_error, report_ready
 from pie_py.config.endpoint import answers, parse_endpoint
@@ -89,7 +91,13 @@ def find_ray(address: str) -> str:
     return str(found)
 
 
-def place(names: list[str], gpus: int, here: str) -> list[Any]:
+def _known_host(address: str, host: str) -> str | None:
+    """A machine's address, if one of Ray's nodes has it: there may be several on a machine."""
+    nodes = GcsClient(address=address).get_all_node_info().values()
+    return host if any(node.node_manager_address == host for node in nodes) else None
+
+
+def place(names: list[str], gpus: int, here: str) -> dict[str, Any]:
     """Starts nodes on a node of Ray, which end when what this returns is gone.
 
     Raises:
@@ -105,25 +113,73 @@ def place(names: list[str], gpus: int, here: str) -> list[Any]:
                     " free: start Ray with more of it, or fewer nodes"
                 )
             time.sleep(LOOK_SECONDS)
-    where = NodeAffinitySchedulingStrategy(here, soft=False)
-    kind: Any = ray.remote(NodeActor)
-    actors = [
-        kind.options(
-            name=PREFIX + name,
-            max_restarts=-1,
-            num_cpus=1,
-            num_gpus=gpus,
-            scheduling_strategy=where,
-        ).remote(name)
-        for name in names
-    ]
-    ray.get([actor.folder.remote() for actor in actors], timeout=PLACE_SECONDS)
+    actors = {name: _start(name, gpus, here) for name in names}
+    ray.get([actor.folder.remote() for actor in actors.values()], timeout=PLACE_SECONDS)
     return actors
+
+
+def _start(name: str, gpus: int, here: str) -> Any:
+    kind: Any = ray.remote(NodeActor)
+    return kind.options(
+        name=PREFIX + name,
+        max_restarts=-1,
+        num_cpus=1,
+        num_gpus=gpus,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
+    ).remote(name)
+
+
+class Placed:
+    """The cluster's nodes, with the node of Ray where each was seen last."""
+
+    def __init__(self) -> None:
+        """Has seen none yet."""
+        self.seen: dict[str, str] = {}
+
+    def lost(self, alive: set[str]) -> list[str]:
+        """Looks again; returns those that have gone together with their node of Ray.
+
+        Args:
+            alive: Ray's nodes.
+        """
+        named = placed_nodes()
+        for name in named:
+            if self.seen.get(name) not in alive:  # it is new, or another machine has placed it
+                where = _place_of(name)
+                if where in alive:
+                    self.seen[name] = where
+        gone = [name for name in self.seen if name not in named]
+        for name in gone:
+            if self.seen[name] in alive:  # it was ended
+                del self.seen[name]
+        return [name for name in gone if name in self.seen]
+
+
+def _place_of(name: str) -> str:
+    with suppress(ValueError):  # it has ended just then
+        actor = ray.get_actor(PREFIX + name)._actor_id.hex()
+        return str(state.actors(actor).get("Address", {}).get("NodeID", ""))
+    return ""
+
+
+def _take_over(names: list[str], gpus: int, here: str) -> dict[str, Any]:
+    """Starts nodes on a node of Ray, as far as it has room and no other one has done so."""
+    taken = {}
+    for name in names:
+        if _free(here, "CPU") >= 1 and _free(here, "GPU") >= gpus:
+            with suppress(ValueError):  # it has another place by now
+                taken[name] = _start(name, gpus, here)
+    return taken
 
 
 def _free(here: str, resource: str) -> float:
     free: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]
     return free.get(here, {}).get(resource, 0)
+
+
+def _alive() -> set[str]:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return {node["NodeID"] for node in nodes if node["Alive"]}
 
 
 def main() -> int:
@@ -133,8 +189,10 @@ def main() -> int:
     token, machine = Token.read(folder / "token.json"), Machine.read(folder)
     os.chdir(folder)  # from which actors import
     try:
+        address = find_ray(token.ray)
         ray.init(
-            address=find_ray(token.ray),
+            address=address,
+            _node_ip_address=_known_host(address, machine.host),
             namespace=token.namespace,
             runtime_env={
                 "py_executable": shlex.join(python_command()),
@@ -147,7 +205,10 @@ def main() -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # standard input ends as well
         here = ray.get_runtime_context().get_node_id()
         gpus = token.local_ranks if machine.gpus else 0
-        actors = place(Names(folder).read(), gpus, here)
+        placed = Placed()
+        placed.lost(_alive())  # another machine may have this one's, from when it was lost
+        own = [name for name in Names(folder).read() if placed.seen.get(name, here) == here]
+        actors = place(own, gpus, here)
     except GetTimeoutError:
         report_error(f"Ray has not started the nodes within {PLACE_SECONDS:g} s; see its logs")
         return 1
@@ -156,10 +217,13 @@ def main() -> int:
         return 1
     report_ready(machine.host)
     while not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        if not any(node["Alive"] for node in nodes if node["NodeID"] == here):
+        alive = _alive()
+        if here not in alive:
             return 1
-    end_in_order(actors)
+        lost = placed.lost(alive)
+        room = machine.room - len(actors.keys() & placed.seen.keys())
+        actors |= _take_over(lost[: max(0, room)], gpus, here)
+    end_in_order(list(actors.values()))
     return 0
 
 

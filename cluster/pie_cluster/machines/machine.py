@@ -1,8 +1,8 @@
 """`python -m pie_cluster.machines.machine FOLDER`: keeps what a machine runs beside its nodes.
 
 On the head that is Ray's head and the gateway; elsewhere one Ray agent, or in a Ray that was there
-before what has it start nodes (`foreign.py`). What has ended is started again. Nodes are Ray's to
-start: see `actors.py`.
+before what has it start nodes (`foreign.py`); on either, HTTP. What has ended is started again.
+Nodes are Ray's to start: see `actors.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +22,7 @@ from types import FrameType
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.machines.settings import Machine, Token, machine_resource, member_keys_file
+from pie_cluster.machines.users import CopiedUsers
 from pie_py.config.processes import Backoff, Child, Supervisor
 from pie_py.config.server import ServerConfig
 from pie_py.config.whole_files import write_whole
@@ -47,6 +49,10 @@ class MachineKeeper:
         self._kept: dict[str, Supervisor[Child]] = {}
         self._placed = 0  # starts of Ray after which nodes were placed
         self._placing: Child | None = None
+        self._users: CopiedUsers | None = None
+        if self._machine.gateway and self._machine.role != "head" and self._token.is_encrypted:
+            self._users = CopiedUsers(self._token, folder / "http")
+            threading.Thread(target=self._users.follow, daemon=True).start()
 
     def run(self) -> None:
         """Keeps them until SIGTERM, then ends them all."""
@@ -167,7 +173,16 @@ class MachineKeeper:
         return self._module("gateway", "pie_cluster.gateway", config.model_dump_json())
 
     def _http(self) -> Child:
-        update = {"endpoint": self._token.gateway, "gateway": self._machine.gateway}
+        update: dict[str, object] = {
+            "endpoint": self._token.gateway,
+            "gateway": self._machine.gateway,
+        }
+        if self._users is not None:
+            update["data_folder"] = self._folder / "http"
+            while not self._users.known:
+                if self._stopping:
+                    raise InterruptedError
+                time.sleep(LOOK_SECONDS)
         config = ServerConfig.model_validate(self._token.server).model_copy(update=update)
         return self._module("http", "pie_gateway", config.model_dump_json())
 

@@ -86,8 +86,9 @@ def join(
     host: str | None,
     say: Callable[[str], None],
     room: int | None = None,
+    http: str | None = None,
 ) -> list[str]:
-    """Makes nodes of this machine.
+    """Makes nodes of this machine, or has it serve HTTP, or both.
 
     Args:
         address: of the cluster's gateway.
@@ -100,6 +101,7 @@ def join(
         say: told what goes on.
         room: for so many nodes, which the autoscaler may start; as for those that start now if
             None.
+        http: HOST:PORT where it serves HTTP as the head does; it does not if None.
 
     Returns:
         The names of the nodes.
@@ -129,12 +131,19 @@ def join(
     elif nodes is None:
         nodes = most
     room = max(nodes, room or 0)
-    check_room(room, token.local_ranks, token.rank_machines, gpus)
+    if room or http is None:
+        check_room(room, token.local_ranks, token.rank_machines, gpus)
     folder = folder.absolute()
     with _locked(folder):
         _check_none_runs(folder)
         machine = Machine(
-            role="nodes", host=host, nodes=nodes, room=room, shares_data=False, gpus=gpus
+            role="nodes",
+            host=host,
+            nodes=nodes,
+            room=room,
+            shares_data=False,
+            gpus=gpus,
+            gateway=_chosen(_served_at(http, token.http)),
         )
         try:
             return _add_nodes(folder, token, machine, say)
@@ -214,7 +223,7 @@ def _await_nodes(folder: Path) -> None:
 
 
 def http_url(folder: Path) -> str | None:
-    """Where the cluster of a head's folder serves HTTP; None if it does not."""
+    """Where the machine of a folder serves HTTP; None if it does not."""
     with suppress(OSError, ValidationError):
         if Machine.read(folder).gateway is not None:
             url: str | None = _told(folder / "logs" / "http.log").get("endpoint")
@@ -301,6 +310,19 @@ def _chosen(gateway: GatewayConfig | None) -> GatewayConfig | None:
     return gateway.model_copy(update={"http": address, **files})
 
 
+def _served_at(http: str | None, gateway: GatewayConfig | None) -> GatewayConfig | None:
+    """The cluster's settings of HTTP at another address, if one is given; raises `WrongSettings` if
+    it is none.
+    """
+    if http is None:
+        return None
+    try:
+        parse_address(http)
+    except ValueError as error:
+        raise WrongSettings(f"--http: {error}") from None
+    return (gateway or GatewayConfig()).model_copy(update={"http": http, "enabled": True})
+
+
 def _free(address: str) -> str:
     """HOST:PORT where nothing listens now; port 0 is any. Raises `OSError` if nothing can."""
     host, port = parse_address(address)
@@ -371,14 +393,12 @@ def _add_nodes(
             time.sleep(LOOK_SECONDS)
             check_keeper(folder)
             _check_let_in(folder)
-            placing = _told(folder / "logs" / "placing.log")
-            if "error" in placing:
-                raise ClusterProblem(placing["error"])
+            starting = _starting(folder, ["placing"] + ["http"] * (machine.gateway is not None))
             found = {node.node: node for node in directory.nodes()}
             for name in names:
                 if name in found and (reason := _failure(found[name])):
                     raise ClusterProblem(f"node {name} does not start: {reason}")
-            if not names and "ready" not in placing:
+            if "http" in starting or (starting and not names):
                 continue
             if token.rank_machines > 1 and all(name in found for name in names):
                 for name in names:  # they start when there are machines
@@ -424,22 +444,29 @@ def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:
 def _wait_for_head(folder: Path, token: Token) -> None:
     end = time.monotonic() + START_SECONDS
     ray = parse_endpoint(f"tcp://{token.ray}")
-    waiting = {"gateway", "ray"} | ({"http"} if Machine.read(folder).gateway else set())
-    while waiting and time.monotonic() < end:
+    parts = ["gateway"] + ["http"] * (Machine.read(folder).gateway is not None)
+    while time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
         check_keeper(folder)
-        # What answers at their addresses may be another cluster's that was started meanwhile.
-        for name in waiting - {"ray"}:
-            told = _told(folder / "logs" / f"{name}.log")
-            if "error" in told:
-                raise ClusterProblem(f"the {name} does not start: {told['error']}")
-            if "ready" in told:
-                waiting.remove(name)
-        if "ray" in waiting and answers(ray):
-            waiting.remove("ray")
-    if waiting:
-        names = ", ".join(sorted(waiting))
-        raise ClusterProblem(f"{names} did not start; see {folder / 'logs'}")
+        waiting = _starting(folder, parts) + ["ray"] * (not answers(ray))
+        if not waiting:
+            return
+    raise ClusterProblem(f"{', '.join(waiting)} did not start; see {folder / 'logs'}")
+
+
+def _starting(folder: Path, names: list[str]) -> list[str]:
+    """Those of a machine's processes that do not serve yet, as they say themselves: what answers at
+    their addresses may be another cluster's that was started meanwhile.
+
+    Raises:
+        ClusterProblem: if one says why it cannot.
+    """
+    told = {name: _told(folder / "logs" / f"{name}.log") for name in names}
+    for name, said in told.items():
+        if "error" in said:
+            of = "" if name == "placing" else f"the {name} does not start: "
+            raise ClusterProblem(of + said["error"])
+    return [name for name, said in told.items() if "ready" not in said]
 
 
 def _told(log: Path) -> dict[str, Any]:

@@ -108,6 +108,7 @@ class Token(BaseModel):
     gateway_key: str = ""  # the gateway's public key; likewise
     versions: dict[str, str]
     server: dict[str, Any]  # the nodes' configuration
+    http: GatewayConfig | None = None  # as the head serves it, on each machine that does
     rank_machines: PositiveInt = 1  # on which the ranks of each node are
 
     @property
@@ -183,7 +184,7 @@ class Machine(BaseModel):
     policy: str = "cached"
     shares_data: bool = True  # the head's data folder is this machine's
     gpus: int = 0
-    gateway: GatewayConfig | None = None  # of the head, if HTTP is served
+    gateway: GatewayConfig | None = None  # if HTTP is served here
     settings: str = ""  # of the head: what it was started with
 
     @staticmethod

@@ -52,6 +52,7 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
         **_ray(config, next(ports)),
         versions=versions(),
         server=json.loads(server.model_dump_json(exclude={"endpoint", "extension"})),
+        http=config.gateway,
         rank_machines=config.ranks.machines,
     )
     if is_encrypted:

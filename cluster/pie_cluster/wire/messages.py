@@ -167,6 +167,11 @@ def program_key(user: str, program: str) -> int:
     return _key(b"program", user, program)
 
 
+def prefix_key(user: str, digest: str) -> int:
+    """What a user has cached of prompts that begin alike, as a hash of that tells."""
+    return _key(b"prefix", user, digest)
+
+
 def export_key(user: str, name: str) -> int:
     """Pages that a user has exported under a name."""
     return _key(b"export", user, name)

@@ -35,6 +35,7 @@ _PROMPTS: dict[Route, str] = {
     "embeddings": "input",
 }
 IDLE_SECONDS = 600.0  # after which a user's connection is closed
+MOST_TOKENS = 1 << 14  # of a prompt that is given as tokens, to tell where it goes
 
 
 class Backend:
@@ -75,7 +76,8 @@ class Backend:
     ) -> Generation:
         """An instance for a job, which `async with` launches."""
         field = _PROMPTS.get(route, "messages")
-        return Generation(partial(self._launch, route), job, images, field)
+        launch = partial(self._launch, route, _beginning(job))
+        return Generation(launch, job, images, field)
 
     def is_own(self, route: Route) -> bool:
         """Whether the operator has put a program in the library's place."""
@@ -97,23 +99,24 @@ class Backend:
         digest = await asked(self.client.upload(data, program))
         return await asked(self.client.launch(digest, args, detached=detached))
 
-    async def _launch(self, route: Route, argument: str) -> Instance:
-        """Launches the program of a route.
+    async def _launch(self, route: Route, prompt: str, argument: str) -> Instance:
+        """Launches the program of a route, where a cluster has what its prompt begins with.
 
         Raises:
             ClientError: the server refuses.
             Problem: the library's program cannot be uploaded.
         """
+        launch = partial(self.client.launch, args=[argument], prompt=prompt)
         if own := self._programs.get(route):
-            return await self.client.launch(own, [argument])
+            return await launch(own)
         name, file = _OTHERS.get(route, CHAT)
         try:
-            return await self.client.launch(await self._library(name, file), [argument])
+            return await launch(await self._library(name, file))
         except RpcError as error:
             if error.code != "not-found":
                 raise
         del self._uploaded[name]  # a user has removed it
-        return await self.client.launch(await self._library(name, file), [argument])
+        return await launch(await self._library(name, file))
 
     async def vocabulary(self, model: str) -> Vocabulary:
         """The tokens of a model, read once.
@@ -135,6 +138,14 @@ class Backend:
                 data = await to_thread.run_sync(read_program, path)
                 self._uploaded[name] = await asked(self.client.upload(data, name))
             return self._uploaded[name]
+
+
+def _beginning(job: Job | EmbeddingJob) -> str:
+    """What prompts that begin alike begin with: what the model reads, first of it its tools."""
+    if isinstance(job, EmbeddingJob):
+        return ""
+    asked = job.messages or job.text or str((job.tokens or [])[:MOST_TOKENS])
+    return f"{job.model} {job.adapter} {job.tools} {job.template} {asked}"
 
 
 class Backends:
