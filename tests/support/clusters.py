@@ -162,7 +162,7 @@ class Cluster:
         """All that live and name the folder: Ray's too."""
         return processes_of(self.folder)
 
-    def lives_again(self, former: str | None) -> None:
+    def lives_again(self, former: str | None, seconds: float = WAIT_SECONDS) -> None:
         """Waits until a later life of a node takes launches."""
         assert former is not None
         name, _, incarnation = former.partition(".")
@@ -173,7 +173,7 @@ class Cluster:
                 node is not None and node.state == "ready" and node.incarnation > int(incarnation)
             )
 
-        wait_for(again)
+        wait_for(again, seconds)
 
     def serves(self, node: str) -> bool:
         """Whether it takes launches."""
