@@ -1,0 +1,51 @@
+"""Clusters on the oldest release of Ray that they take; all other tests have the newest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+TESTS = (
+    "test_cluster.py::test_a_killed_machine_comes_back",
+    "test_cluster.py::test_a_killed_actor_takes_its_node_alone",
+    "test_foreign_ray.py::test_it_has_actors_of_one_namespace_there_and_leaves_nothing",
+    "test_foreign_ray.py::test_nodes_of_a_lost_machine_go_where_there_is_room",
+)
+
+
+def oldest() -> str:
+    """The release that is the lower bound of what the package needs."""
+    needed = next(each for each in map(Requirement, requires("pie-py") or ()) if each.name == "ray")
+    return next(each.version for each in needed.specifier if each.operator == ">=")
+
+
+@pytest.mark.slow
+def test_the_oldest_release_has_a_cluster_of_its_own_and_one_that_is_there(tmp_path: Path) -> None:
+    site, release = tmp_path / "site", oldest()
+    install = ("-m", "pip", "install", "-q", "--no-deps", "--target", str(site), f"ray=={release}")
+    brought = subprocess.run(
+        [sys.executable, *install], capture_output=True, text=True, check=False
+    )
+    if brought.returncode:
+        pytest.skip(f"pip cannot bring Ray {release}: {brought.stderr.strip()[-300:]}")
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    version = [sys.executable, "-P", "-c", "import ray; print(ray.__version__)"]
+    assert subprocess.check_output(version, env=environment, text=True).strip() == release
+    folder = Path(__file__).parent
+    tests = [f"{folder / test}" for test in TESTS]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=folder.parents[1],
+        env={name: value for name, value in environment.items() if "PYTEST" not in name},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert f"{len(TESTS)} passed" in done.stdout
