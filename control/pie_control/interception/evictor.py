@@ -151,17 +151,12 @@ class Evictor:
         """Whether an instance waits for pages."""
         return bool(self._records.waiting)
 
-    def after_turn(self) -> bool:
-        """Called at the end of every turn: serves those that wait, and evicts ahead of need.
-
-        Returns:
-            Whether an instance still waits for pages.
-        """
+    def after_turn(self) -> None:
+        """Called at the end of every turn: serves those that wait, and evicts ahead of need."""
         if self._records.waiting or self._records.held:
             self.settle()
         elif self._low and self._model.pages.free < self._low:
             self._relieve()
-        return bool(self._records.waiting)
 
     def forget(self, instance: Instance) -> None:
         """Drops all notes about an instance that ends, before its space is closed."""

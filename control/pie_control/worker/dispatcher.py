@@ -55,11 +55,15 @@ class Dispatcher:
         if launches and self._decide(launches) is Decision.GATHER:
             self._executor.give_another()
             return
-        services = self._models.services.values()
-        wanting = [s.evictor for s in services if s.evictor is not None and s.evictor.after_turn()]
+        for service in self._models.services.values():
+            if service.evictor is not None:
+                service.evictor.after_turn()
         self.pump()
-        for evictor in wanting:
-            evictor.settle()  # commands have been sent, so pages may have become free
+        for service in self._models.services.values():
+            # Asked again: forming a plan may have had a run wait for a page. Commands have been
+            # sent, so pages may have become free.
+            if service.evictor is not None and service.evictor.waits:
+                service.evictor.settle()
 
     def pump(self) -> None:
         """Sends the plans that the worker may have now."""
