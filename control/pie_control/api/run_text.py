@@ -145,8 +145,7 @@ class _Reader:
         """Sends the client what it has room for: all or nothing. Whether all is sent."""
         if not self._unsent:
             return True
-        if self._instance.parent is not None:
-            make_room(self._instance)
+        make_room(self._instance)
         if not self._instance.outbox.has_room:
             return False
         self._instance.send(self._unsent, size_of(self._unsent))

@@ -143,7 +143,7 @@ class LearnedCosts:
         prior = self._prior
         decoding = computing = 0.0  # seconds by the prior
         for batch in forwards:
-            prompts = batch.prompts if batch.commands else []
+            prompts = batch.prompts
             sequences = len(batch.commands) - len(prompts)
             sequences += 0 if batch.steps is None else batch.steps.count
             decoding += prior.step_time(sequences)
