@@ -31,9 +31,9 @@ def imported() -> dict[str, Interface]:
     return {name: contract().interfaces[name] for name in contract().worlds["inferlet"].imports}
 
 
-def notice(comment: str, source: str = "sdk/wit/inferlet.wit", end: str = "") -> str:
+def notice(comment: str, source: str = "sdk/wit/inferlet.wit") -> str:
     """The first line of a generated file, as a comment that begins with `comment`."""
-    return f"{comment} Generated from {source} by `{COMMAND}`; do not edit.{end}\n"
+    return f"{comment} Generated from {source} by `{COMMAND}`; do not edit.\n"
 
 
 def field_comments(of: type) -> dict[str, str]:
