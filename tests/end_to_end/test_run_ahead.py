@@ -15,10 +15,8 @@ from support.servers import Server
 pytestmark = pytest.mark.slow
 
 PROGRAMS = 16
-# Of Python: the texts are the same. "drafting" and "programs drafting" belong here and fail now and
-# then in such a crowd (docs/scheduling.md): where a program's time is over between the start of the
-# drafting run and `speculate-with`, that is refused, or both runs stand still.
-OTHERWISE = ("guessing", "programs", "programs guessing")
+# Of Python: the texts are the same.
+OTHERWISE = ("guessing", "drafting", "programs", "programs guessing", "programs drafting")
 HOWS = ("tokens", "text", "send", "break", "cancel")
 
 

@@ -178,7 +178,7 @@ def command(user: str, inputs: int) -> ForwardCommand:
     """A forward of a user."""
     owner = cast(Any, SimpleNamespace(user=user))
     made = ForwardCommand([0] * inputs, NOTHING, NOTHING, False, None, [], [], None)
-    made.queue = QUEUES.setdefault(user, CommandQueue(Account(owner), len(QUEUES)))
+    made.queue = QUEUES.setdefault(user, CommandQueue(Account(owner, 0), len(QUEUES)))
     return made
 
 

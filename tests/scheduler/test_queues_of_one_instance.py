@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from scheduler.test_runs import SAMPLERS, Runner
 from support.fake_worker import attend, distribution, embedded, shown
 from support.rig import runtime
-from support.scheduler_fixtures import Guest, Server
+from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate
 from pie_control.scheduler.call_order import CallOrder
 
 CONTEXTS = 8
 TOKENS = 24
+GREEDY = SAMPLERS[0]
 
 
 def large_server(**facts: Any) -> Server:
@@ -254,54 +256,153 @@ def test_what_a_queue_reads_may_be_given_up_by_another(end: str, in_flight: int)
     assert [fork.take(future) for future in (first, *futures)] == [wanted[0], *wanted]
 
 
+def test_a_second_queue_sees_what_was_queued_before_it_was_opened() -> None:
+    server = large_server()
+    first = Runner(server, 8)  # a full page, and nothing of it is sent
+    second = Runner(server, 0, first)
+    second.held, second.length = list(first.held), 8
+    second.append([8, 9])
+    assert second.steps(second.sampler(GREEDY), 3) == plain(server, 10, 3)
+
+
+@pytest.mark.parametrize("text", [3, 12])
+def test_a_context_opened_beside_a_run_does_not_wait_for_its_end(text: int) -> None:
+    server = large_server()
+    first = Runner(server, 3)
+    run = first.start(first.sampler(GREEDY), 100)
+    second = Runner(server, text, first)
+    assert second.steps(second.sampler(GREEDY), 20) == plain(server, text, 20)
+    assert 1 < len(first.tokens(run)) < 100  # it waits for its program
+
+
+def test_a_page_that_a_stranger_had_holds_nothing_up() -> None:
+    server = large_server()
+    first = Runner(server, 3)
+    second = Runner(server, 0, first)
+    first.start(first.sampler(GREEDY), 100)
+    stranger = Runner(server, 20)
+    other = Runner(server, 30, stranger)
+    server.drain()
+    for one in (stranger, other):
+        allocate.dealloc_kvpage(one.instance, one.queue, one.held)
+    server.drain()
+    second.append(list(range(3)))
+    assert second.steps(second.sampler(GREEDY), 20) == plain(server, 3, 20)
+
+
+def test_a_fork_beside_a_run_waits_for_its_origin_alone() -> None:
+    server = large_server()
+    first = Runner(server, 3)
+    second, fork = Runner(server, 0, first), Runner(server, 0, first)
+    first.start(first.sampler(GREEDY), 100)
+    second.append(list(range(8)))  # a full page, written after the run began
+    fork.held, fork.length = list(second.held), 8
+    fork.append([8, 9])
+    assert fork.steps(fork.sampler(GREEDY), 20) == plain(server, 10, 20)
+
+
+def test_what_reads_a_run_s_pages_waits_for_its_end() -> None:
+    server = large_server()
+    first = Runner(server, 3)
+    second = Runner(server, 0, first)
+    run = first.start(first.sampler(GREEDY), 100)
+    embeds, outputs = second.embeds(1), second.embeds(1)
+    second.embed([5], 3, embeds)
+    second.forward(first.held, embeds, [], outputs)
+    future = second.dist(outputs[0])
+    server.drain()
+    with refused("not-ready"):
+        second.take(future)
+    first.end(run, 1)
+    server.drain()
+    assert len(second.take(future)) == 3
+
+
+def plain(server: Server, text: int, count: int) -> list[int]:
+    alone = Runner(server, text)
+    return alone.steps(alone.sampler(GREEDY), count)
+
+
 @dataclass(eq=False)
 class FakeQueue:
     id: int
+    account: Any
 
 
 NAMES = st.lists(st.integers(0, 5), max_size=3)
+SHARED = -1  # several instances have it, so that none may write it
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a queue's call reads and writes, pages and embeds."""
+
+    queue: int  # of the instance `queue % 2`
+    read: tuple[list[int], list[int]]
+    written: tuple[list[int], list[int]]
+    # Before the call of which number the instance got each page, and each embed.
+    got: tuple[list[int], list[int]]
+
+    def must_follow(self, earlier: Call, number: int) -> bool:
+        """Whether both touch a name, and one of them writes it, that was not given away since."""
+        return any(
+            number >= self.got[kind][name]
+            for kind in (0, 1)
+            for name in (*self.read[kind], *self.written[kind])
+            if name in earlier.written[kind]
+            or (name in earlier.read[kind] and name in self.written[kind])
+        )
 
 
 @st.composite
-def calls(draw: st.DrawFn) -> list[tuple[int, tuple[list[int], ...]]]:
-    """Queues in the order of their calls, and what each call reads and writes."""
-    queues = st.integers(0, 3)
-    touched = st.tuples(NAMES, NAMES, NAMES, NAMES)
-    return draw(st.lists(st.tuples(queues, touched), min_size=1, max_size=40))
+def calls(draw: st.DrawFn) -> list[Call]:
+    """Calls of two instances, in order: of names that one of them has, or that both only read."""
+    has = [[0] * 6, [0] * 6]  # who, of pages and of embeds
+    got = [[0] * 6, [0] * 6]
+    made: list[Call] = []
+    for queue in draw(st.lists(st.integers(0, 5), min_size=1, max_size=40)):
+        for kind, names in draw(st.lists(st.tuples(st.integers(0, 1), NAMES), max_size=2)):
+            for name in names:
+                if has[kind][name] != queue % 2:
+                    has[kind][name], got[kind][name] = queue % 2, len(made) + 1
+        for name in draw(NAMES):
+            has[0][name] = SHARED
+        touched = [
+            [name for name in draw(NAMES) if has[kind][name] in holders]
+            for holders in ((queue % 2, SHARED), (queue % 2,))
+            for kind in (0, 1)
+        ]
+        read, written = (touched[0], touched[1]), (touched[2], touched[3])
+        made.append(Call(queue, read, written, (list(got[0]), list(got[1]))))
+    return made
 
 
-@settings(max_examples=200)
-@given(made=calls(), barrier=st.integers(0, 3))
+@settings(max_examples=300)
+@given(made=calls())
 def test_a_command_waits_for_the_newest_of_another_queue_that_it_conflicts_with(
-    made: list[tuple[int, tuple[list[int], ...]]], barrier: int
+    made: list[Call],
 ) -> None:
-    """Against all pairs of calls: two conflict if both touch a name and one of them writes it."""
-    queues = [FakeQueue(100 + i) for i in range(4)]
-    account: Any = SimpleNamespace(active=dict.fromkeys(queues), barrier=barrier)
+    """Against all pairs of calls."""
+    accounts = [SimpleNamespace(id=1, active={}), SimpleNamespace(id=2, active={})]
+    queues = [FakeQueue(100 + i, accounts[i % 2]) for i in range(6)]
+    for queue in queues:
+        queue.account.active[queue] = None
     order = CallOrder(6, 6)
-    for number, (queue, (pages_read, embeds_read, pages_written, embeds_written)) in enumerate(
-        made, start=1
-    ):
+    for number, call in enumerate(made, start=1):
         command: Any = SimpleNamespace(
             number=number,
-            queue=queues[queue],
+            queue=queues[call.queue],
             after=0,
-            read=lambda read=(pages_read, embeds_read): read,
-            written=lambda written=(pages_written, embeds_written): written,
+            read=lambda call=call: call.read,
+            written=lambda call=call: call.written,
         )
-        order.record(account, command)
-        conflicting = [
-            earlier
-            for earlier, (other, touched) in enumerate(made[: number - 1], start=1)
-            if other != queue and _conflict(touched, made[number - 1][1])
+        order.record(command)
+        others = [
+            (earlier, other)
+            for earlier, other in enumerate(made[: number - 1], start=1)
+            if other.queue != call.queue and other.queue % 2 == call.queue % 2
         ]
-        assert command.after == max([barrier, *conflicting])
-
-
-def _conflict(one: tuple[list[int], ...], other: tuple[list[int], ...]) -> bool:
-    for kind in (0, 1):  # pages, embeds
-        read, written = set(one[kind]), set(one[kind + 2])
-        also_read, also_written = set(other[kind]), set(other[kind + 2])
-        if written & (also_read | also_written) or read & also_written:
-            return True
-    return False
+        needed = [earlier for earlier, other in others if call.must_follow(other, earlier)]
+        since_ever = replace(call, got=([0] * 6, [0] * 6))
+        allowed = [earlier for earlier, other in others if since_ever.must_follow(other, earlier)]
+        assert max(needed, default=0) <= command.after <= max(allowed, default=0)

@@ -134,9 +134,9 @@ def speculate_with(
         )
     if drafts is found or drafts.guesses or drafts.is_draft:
         raise ApiError("invalid-argument", f"run {draft_run} guesses, or drafts for another run")
-    if drafts.received or drafts.waiting or drafts.over:
+    if drafts.taken or drafts.waiting:
         raise ApiError(
-            "invalid-argument", f"run {draft_run} has begun: start it right before this call"
+            "invalid-argument", f"tokens of run {draft_run} were waited for; a drafter's cannot be"
         )
     found.guesses = True
     target.scheduler.speculate_with(found, drafts, most)

@@ -113,6 +113,7 @@ class Command(ABC):
     # cancelled.
     is_withdrawn_if_cancelled: ClassVar[bool] = False
     is_notified_when_sent: ClassVar[bool] = False
+    lasts: ClassVar[bool] = False  # it stays the first of its queue through many plans
     refused_as: ClassVar[Code] = "internal"  # if the worker refuses one command of a batch
 
     queue: CommandQueue = field(init=False, repr=False)
@@ -129,6 +130,17 @@ class Command(ABC):
     def written(self) -> Touched:
         """Names of what it writes: none by default."""
         return [], []
+
+    def conflicts(self, other: Command) -> bool:
+        """Whether both touch the same name, and one of them writes it."""
+        for read, written, others_read, others_written in zip(
+            self.read(), self.written(), other.read(), other.written(), strict=True
+        ):
+            if not set(written).isdisjoint((*others_read, *others_written)):
+                return True
+            if not set(others_written).isdisjoint(read):
+                return True
+        return False
 
     @classmethod
     @abstractmethod
@@ -235,17 +247,17 @@ class Taker(Protocol):
 class Account:
     """The queues of one owner that hold commands, and what waits until those are sent."""
 
-    __slots__ = ("active", "barrier", "owner", "parked", "provenance", "queues", "releases")
+    __slots__ = ("active", "id", "owner", "parked", "provenance", "queues", "releases")
 
-    def __init__(self, owner: QueueOwner) -> None:
+    def __init__(self, owner: QueueOwner, number: int) -> None:
         self.owner = owner
+        self.id = number  # of no other account of the model
         self.active: dict[CommandQueue, None] = {}
         # Records every command, from the owner's first request for shared prefixes on.
         self.provenance: Provenance | None = None
         self.parked = False  # the server may move its pages: its runs have no steps
         self.releases: deque[tuple[int, Callable[[], None]]] = deque()
         self.queues = 0  # opened so far
-        self.barrier = 0  # what commands up to this number touch was not recorded
 
 
 class CommandQueue:
@@ -305,7 +317,14 @@ class CommandQueue:
         one.
         """
         for other in self.account.active:
-            if other is not self and other.pending[0].number <= command.after:
+            if other is self:
+                continue
+            first = other.pending[0]
+            if first.lasts and first.number <= command.after and not first.conflicts(command):
+                if len(other.pending) == 1:
+                    continue
+                first = other.pending[1]
+            if first.number <= command.after:
                 return True
         command.after = 0
         return False

@@ -57,6 +57,9 @@ class RunTable(Protocol):
     def filled(self, run: RunCommand) -> int:
         """Slots that a run has filled and that its pages' pool does not count yet."""
 
+    def asked(self, run: RunCommand) -> int:
+        """Tokens of a run that are there or under way."""
+
     def changed(self, run: RunCommand) -> None:
         """A run is over, or may go further, or has another waiter for tokens."""
 
@@ -84,6 +87,7 @@ class RunCommand(Command):
 
     kind: ClassVar[str] = "run"
     is_light: ClassVar[bool] = False
+    lasts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -205,8 +209,16 @@ class RunCommand(Command):
             self._changed()
 
     def lead(self) -> None:
-        """From its first token on it goes only as far as the run that guesses its tokens allows."""
-        self.is_draft, self.limit = True, 1
+        """It stands still behind its steps under way until the run that guesses its tokens goes on:
+        there may be some, where its program waited for its turn behind the start.
+        """
+        self.is_draft = True
+        if self.over:
+            return
+        self.limit = 1 if self.table is None else self.table.asked(self)
+        if len(self.tokens) == self.limit and self.state is RunState.GOING:
+            self._move(RunState.STALLED)
+        self._changed()
 
     def correct(self, count: int, token: int) -> None:
         """Goes on as if a token had been its number `count`, and none had come behind it.

@@ -72,10 +72,12 @@ class CommandBacklog:
         """Opens one more queue of an owner."""
         account = self.accounts.get(owner)
         if account is None:
-            account = self.accounts[owner] = Account(owner)
+            account = self.accounts[owner] = Account(owner, self._next_number())
         account.queues += 1
         if account.queues == 2:
-            account.barrier = self._next_number()
+            for queue in account.active:  # until now their order was that of the one queue
+                for command in queue.pending:
+                    self._order.note(command)
         return CommandQueue(account, self._next_number())
 
     def add(self, queue: CommandQueue, command: Command) -> bool:
@@ -89,7 +91,7 @@ class CommandBacklog:
         command.number = self._number = self._number + 1
         account = queue.account
         if account.queues > 1:
-            self._order.record(account, command)
+            self._order.record(command)
         if not queue.pending:
             if self.is_closed or queue.drops:
                 return False

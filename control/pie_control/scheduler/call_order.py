@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.commands.command import Account, Command, Numbers
+from pie_control.commands.command import Command, Numbers, Touched
 
 
 class CallOrder:
@@ -21,7 +21,13 @@ class CallOrder:
     embed that it reads has just been written by its own queue; contexts would run one after the
     other.
 
-    Kept for instances with several queues only.
+    What other *instances* did is no reason either. A page that another one has written was given to
+    this one once all that touched it was sent; and one that several hold cannot be written. If
+    theirs counted, a context would wait for all older commands of its own instance, a long run
+    among them, because a stranger had its page before.
+
+    Kept for instances with several queues only: `note` tells of what is queued when an instance
+    opens its second one.
     """
 
     def __init__(self, pages: int, embeds: int) -> None:
@@ -31,68 +37,84 @@ class CallOrder:
         self._embed_writes = _LastTouch(embeds)
         self._embed_uses = _LastTouch(embeds)
 
-    def record(self, account: Account, command: Command) -> None:
-        """Records what a numbered command touches, and up to which number others go first."""
-        number, queue = command.number, command.queue
-        own = queue.id
-        pages_read, embeds_read = command.read()
-        pages_written, embeds_written = command.written()
-        if any(other is not queue for other in account.active):
+    def record(self, command: Command) -> None:
+        """Notes what a command touches, and up to which number those of other queues go first."""
+        own = command.queue.account.id, command.queue.id
+        read, written = command.read(), command.written()
+        if any(other is not command.queue for other in command.queue.account.active):
             command.after = max(
-                account.barrier,
-                self._page_writes.by_others(pages_read, own),
-                self._embed_writes.by_others(embeds_read, own),
-                self._page_uses.by_others(pages_written, own),
-                self._embed_uses.by_others(embeds_written, own),
+                self._page_writes.by_others(read[0], own),
+                self._embed_writes.by_others(read[1], own),
+                self._page_uses.by_others(written[0], own),
+                self._embed_uses.by_others(written[1], own),
             )
-        self._page_uses.note(pages_read, own, number)
-        self._embed_uses.note(embeds_read, own, number)
-        self._page_uses.note(pages_written, own, number)
-        self._embed_uses.note(embeds_written, own, number)
-        self._page_writes.note(pages_written, own, number)
-        self._embed_writes.note(embeds_written, own, number)
+        self._note(command.number, own, read, written)
+
+    def note(self, command: Command) -> None:
+        """Notes what a command touches that is before all that are recorded."""
+        own = command.queue.account.id, command.queue.id
+        self._note(command.number, own, command.read(), command.written())
+
+    def _note(self, number: int, own: tuple[int, int], read: Touched, written: Touched) -> None:
+        for (pages, embeds), is_write in ((read, False), (written, True)):
+            self._page_uses.note(pages, own, number)
+            self._embed_uses.note(embeds, own, number)
+            if is_write:
+                self._page_writes.note(pages, own, number)
+                self._embed_writes.note(embeds, own, number)
 
 
 class _LastTouch:
-    """For each name, the newest command that touched it, and the newest one of any other queue.
+    """For each name, the newest command that touched it, and the newest one of any other queue of
+    the same instance.
 
     The second is needed because the newest one hides older ones of other queues: B reads a page
     with command 5, A reads it with 6, A writes it with 7. The newest that A's write finds is its
     own 6, which it need not wait for; it must wait for 5.
     """
 
-    __slots__ = ("_newest", "_of_another", "_queue")
+    __slots__ = ("_instance", "_newest", "_of_another", "_queue")
 
     def __init__(self, names: int) -> None:
         self._newest: NDArray[np.int64] = np.zeros(names, np.int64)  # number of that command
+        self._instance: NDArray[np.int64] = np.zeros(names, np.int64)  # its instance's account
         self._queue: NDArray[np.int64] = np.zeros(names, np.int64)  # the queue it is in
         self._of_another: NDArray[np.int64] = np.zeros(names, np.int64)  # newest of other queues
 
-    def by_others(self, names: Numbers, queue: int) -> int:
-        """The newest command that touched one of the names and is not in the queue; 0 for none."""
+    def by_others(self, names: Numbers, own: tuple[int, int]) -> int:
+        """The newest command that touched one of the names and is in another queue of the instance
+        than its `own`; 0 for none.
+        """
         if not names:
             return 0
+        instance, queue = own
         if len(names) == 1:  # a step's embeds: scalars cost a tenth of arrays
             name = names[0]
-            own = self._queue.item(name) == queue
-            return (self._of_another if own else self._newest).item(name)
-        own_names = self._queue[names] == queue
-        return int(np.where(own_names, self._of_another[names], self._newest[names]).max())
+            if self._instance.item(name) != instance:
+                return 0
+            is_own = self._queue.item(name) == queue
+            return (self._of_another if is_own else self._newest).item(name)
+        is_own = self._queue[names] == queue
+        newest = np.where(is_own, self._of_another[names], self._newest[names])
+        return int((newest * (self._instance[names] == instance)).max())
 
-    def note(self, names: Numbers, queue: int, number: int) -> None:
-        """Notes that a command of the queue, newer than all so far, touches the names."""
+    def note(self, names: Numbers, own: tuple[int, int], number: int) -> None:
+        """Notes that a command of a queue, newer than all so far, touches the names."""
         if not names:
             return
+        instance, queue = own
         if len(names) == 1:
             name = names[0]
             if self._queue.item(name) != queue:
-                self._of_another[name] = self._newest.item(name)
-                self._queue[name] = queue
+                is_own = self._instance.item(name) == instance
+                self._of_another[name] = self._newest.item(name) if is_own else 0
+                self._queue[name], self._instance[name] = queue, instance
             self._newest[name] = number
             return
         touched = np.array(names)
         changed = touched[self._queue[touched] != queue]
         if len(changed):
-            self._of_another[changed] = self._newest[changed]
-            self._queue[changed] = queue
+            is_own = self._instance[changed] == instance
+            self._of_another[changed] = self._newest[changed] * is_own
+            self._queue[changed], self._instance[changed] = queue, instance
         self._newest[touched] = number

@@ -41,7 +41,7 @@ class Drafted:
         """The next tokens, at most so many; None if they are on their way."""
         drafts, length = self._drafts, len(self._text)
         wanted = min(most, self._most, drafts.most - 1 - length)
-        if drafts.over or wanted < 1:
+        if drafts.over or drafts.row is None or wanted < 1:  # over, or not begun
             return []
         if self._waits:
             return None
@@ -49,12 +49,16 @@ class Drafted:
         self._agree(tokens)
         if self._agreed == length and len(tokens) > length:
             return tokens[length : length + wanted].tolist()
+        until = length + wanted
         if self._agreed < min(length, len(tokens)):
-            drafts.correct(self._agreed, self._text[self._agreed])
-            self._agreed += 1
+            if len(tokens) < drafts.limit:  # with steps under way it cannot be corrected
+                until = drafts.limit
+            else:
+                drafts.correct(self._agreed, self._text[self._agreed])
+                self._agreed += 1
         self._waits = True
-        drafts.when(length + wanted, self)
-        drafts.allow(length + wanted)
+        drafts.when(until, self)
+        drafts.allow(until)
         return None
 
     def _agree(self, tokens: Sequence[int]) -> None:

@@ -293,6 +293,10 @@ class Runs:
         used = self._table.used[row, run.pages.first : self._table.facts[PAGES, row]]
         return max(0, int(used.sum()) - run.pages.counted)  # guesses counted while they moved
 
+    def asked(self, run: RunCommand) -> int:
+        """Tokens of a run that are there or under way; the first one is, once it is queued."""
+        return 1 if run.row is None else self._table.facts.item(SENT, run.row)
+
     def undo(self, steps: Steps) -> None:
         """The newest step that is formed is not run: it is the next one again."""
         facts, rows = self._table.facts, steps.rows

@@ -1569,7 +1569,8 @@ export function speculate(queue: number, run: number, text: Iterable<number>, mo
  * its tokens cannot be waited for; what was guessed wrongly is undone, in its pages too, and
  * `takeTokens` gives what it has. The tokens of `run` are the same as without.
  * Errors: `invalid-handle`, `unsupported`, `invalid-argument` (no guess, or more than 16; a run
- * of another vocabulary, one that has begun, or one that guesses or drafts itself).
+ * of another vocabulary, one whose tokens were taken or waited for, or one that guesses or
+ * drafts itself).
  */
 export function speculateWith(queue: number, run: number, draftQueue: number, draftRun: number, most: number): void {
   try {

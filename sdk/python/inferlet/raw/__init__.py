@@ -1785,7 +1785,8 @@ def speculate_with(queue: int, run: int, draft_queue: int, draft_run: int, most:
     its tokens cannot be waited for; what was guessed wrongly is undone, in its pages too, and
     `take_tokens` gives what it has. The tokens of `run` are the same as without.
     Errors: `invalid-handle`, `unsupported`, `invalid-argument` (no guess, or more than 16; a run
-    of another vocabulary, one that has begun, or one that guesses or drafts itself).
+    of another vocabulary, one whose tokens were taken or waited for, or one that guesses or
+    drafts itself).
     """
     try:
         _sample.speculate_with(
