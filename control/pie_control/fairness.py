@@ -143,13 +143,9 @@ class FairQueue(Generic[Item]):
         weight_of: Callable[[str], float] = lambda user: 1.0,
         credit_of_user: float | None = None,
     ) -> None:
-        """Nothing waits yet.
-
-        Args:
-            credit: what an instance may get before others of its user after a pause, in the unit
-                of `charge`.
-            weight_of: a user's weight: his share grows with it.
-            credit_of_user: what a user may get before others after a pause; None: the same.
+        """Nothing waits yet. After a pause an instance may get `credit`, in the unit of `charge`,
+        before others of its user, and a user `credit_of_user`, by default as much, before others. A
+        user's share grows with his weight.
         """
         self._credit = credit
         self._weight_of = weight_of
@@ -280,13 +276,8 @@ class FairThreads:
     """
 
     def __init__(self, threads: int, of_user: int, name: str, stack_bytes: int = 0) -> None:
-        """Starts no thread yet.
-
-        Args:
-            threads: at most.
-            of_user: of them for one user at a time.
-            name: of the threads.
-            stack_bytes: of each; 0 for the system's size.
+        """Starts no thread yet. Of the threads so many are for one user at a time; the size of
+        their stacks is the system's if 0.
         """
         self._threads = threads
         self._of_user = of_user

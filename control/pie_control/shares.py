@@ -40,12 +40,7 @@ class Share:
         return self.has(user) >= self.most(user)
 
     def check(self, user: str, more: int, free: int) -> None:
-        """Refuses more of it than one user may have.
-
-        Args:
-            user: that wants it.
-            more: that are wanted.
-            free: how many no user has.
+        """Refuses more of it than one user may have; `free` is how many no user has.
 
         Raises:
             ApiError: `limit-exceeded`.
@@ -80,11 +75,9 @@ class Shares:
     def add(self, kind: str, size: int, has: Held, most: Held | None = None) -> Share:
         """Declares something that users share; a kind of the same name is replaced.
 
-        Args:
-            kind: what it is, in the plural; behind the model and a colon, if it is a model's.
-            size: how many the server has.
-            has: how many of them a user has.
-            most: how many a user may have; by default the quota's share of `size`.
+        The kind is what it is, in the plural; behind the model and a colon, if it is a model's. The
+        server has `size` of it, a user `has` so many and may have `most`: by default the quota's
+        share.
         """
         share = self._shares[kind] = Share(kind, size, has, self.quotas, most)
         return share

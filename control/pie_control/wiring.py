@@ -100,17 +100,8 @@ class Wiring:
         clocks: GuestClocks,
         scope: Scope = Scope(),
     ) -> None:
-        """Makes the parts.
-
-        Args:
-            config: of the server.
-            guests: makes what programs run in.
-            programs: that users have uploaded.
-            worker: gets the plans.
-            confined: works on what users sent.
-            clock: trio's, in seconds; every part measures by it.
-            clocks: the clocks that users and guests read.
-            scope: what this server is in charge of.
+        """Makes the parts. All of them measure by `clock`, trio's, in seconds; `clocks` are what
+        users and guests read.
         """
         self.front_end: FrontEnd | None = None  # set once clients may come in
         self.clock = clock

@@ -79,13 +79,11 @@ def _candidates() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None = None) -> Path:
-    """The component that runs JavaScript source files, built unless it is in the cache.
+    """The component that runs JavaScript source files, built unless it is in the cache folder,
+    which is made if need be and has the npm packages, too. `progress` is told in a sentence what
+    takes time.
 
     Of two that need it at once, one builds it and the other waits.
-
-    Args:
-        cache_folder: where it is kept, and the npm packages; made if need be.
-        progress: told in a sentence what takes time.
 
     Raises:
         BuildError: no Node.js, npm packages that cannot be had, or a failing build.
@@ -110,17 +108,10 @@ def runtime_file(cache_folder: Path) -> Path:
 
 
 def build_program(source: Path, output: Path, cache_folder: Path) -> Path:
-    """Builds a self-contained component from a JavaScript or TypeScript file.
+    """Builds a self-contained component from a JavaScript or TypeScript file, and returns its path.
 
-    The modules that it imports are put in, and npm packages from the `node_modules` beside it.
-
-    Args:
-        source: the main module.
-        output: the component's file.
-        cache_folder: where the npm packages that build it are kept.
-
-    Returns:
-        `output`.
+    The modules that it imports are put in, and npm packages from the `node_modules` beside it. The
+    npm packages that build it are kept in the cache folder.
 
     Raises:
         BuildError: as `runtime_component`; a module that is not there, or is no JavaScript.

@@ -65,14 +65,11 @@ _NOT_MODULES = ("tests", "test", "__main__", "conftest")  # of a package, not im
 
 
 def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None = None) -> Path:
-    """The component that runs Python source files, built unless it is in the cache.
+    """The component that runs Python source files, built unless it is in the cache folder, which is
+    made if need be. `progress` is told in a sentence what takes time.
 
     It is found by the content of the SDK, the contract and the version of componentize-py. Of two
     that need it at once, one builds it and the other waits.
-
-    Args:
-        cache_folder: where it is kept; made if need be.
-        progress: told in a sentence what takes time.
 
     Raises:
         BuildError: if componentize-py fails.

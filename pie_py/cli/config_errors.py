@@ -50,12 +50,8 @@ def config_errors(file: Path | None = None) -> Iterator[None]:
 
 
 def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> str:
-    """What is wrong with one field, and where it comes from: a variable, the file, or an option.
-
-    Args:
-        fault: as pydantic found it.
-        file: the configuration file, if there is one.
-        fields: what is in the file.
+    """What is wrong with one field, as pydantic found it, and where it comes from: a variable, the
+    file, or an option. `fields` is what is in the file.
     """
     place = ".".join(map(str, fault["loc"]))
     variable = f"{_PREFIX}{'__'.join(map(str, fault['loc']))}".upper()

@@ -52,10 +52,8 @@ _CLIENT = ("PIE_PY_ENDPOINT", "PIE_PY_KEY", "PIE_PY_RELAY", "PIE_PY_KEEP_SERVER"
 
 
 def server_key(options: dict[str, Any]) -> str:
-    """Stands for all that makes a server what it is: two that differ in it are two servers.
-
-    Args:
-        options: of `config_options`.
+    """Stands for all that makes a server what it is, as `config_options` say: two that differ in it
+    are two servers.
     """
     given = {name: value for name, value in options.items() if value not in (None, (), "")}
     environment = {

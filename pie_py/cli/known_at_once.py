@@ -18,11 +18,8 @@ _WORKER = "pie_inference"  # another one may know other models
 
 
 def check_at_once(config: ServerConfig, *, http: bool) -> None:
-    """Refuses models that cannot be found here or elsewhere, and HTTP that no user could use.
-
-    Args:
-        config: of a server.
-        http: whether it serves HTTP as well, as the configuration says.
+    """Refuses models that cannot be found here or elsewhere, and, if HTTP is served as well, HTTP
+    that no user could use.
 
     Raises:
         click.UsageError: naming what is wrong.

@@ -176,15 +176,11 @@ def run_program(
     logs: bool = True,
     blobs: Sequence[bytes] | None = None,
 ) -> int:
-    """Uploads a program if there is one, runs it, and shows what it sends; its exit status.
+    """Uploads a program, bytes and name, if there is one, or runs that of a name; shows what it
+    sends, and what it logs if `logs`; its exit status.
 
-    Args:
-        at: endpoint, key and whether to relay, as `Client` takes them.
-        name: of an uploaded program.
-        program: bytes and name, instead.
-        args: of the program.
-        logs: show what it logs.
-        blobs: what it gets as messages; lines of standard input by default.
+    The endpoint, key and whether to relay (`at`) are as `Client` takes them. What it gets as
+    messages are the blobs, or lines of standard input by default.
     """
     from pie_py.cli.stream import Interrupt, cancel, has_debugger, run_interruptible, show
     from pie_py.client import Client, ClientError

@@ -80,12 +80,8 @@ def _serve(
     tell: Callable[[str], object],
     report: Callable[[dict[str, object]], object] = lambda facts: None,
 ) -> int:
-    """Serves until a signal comes; returns the exit status.
-
-    Args:
-        config: of the server and the gateway.
-        tell: is told what goes on.
-        report: gets a line of JSON once all serve, or if they do not.
+    """Serves until a signal comes; returns the exit status. `tell` is told what goes on; `report`
+    gets a line of JSON once all serve, or if they do not.
     """
     from pie_py.cli.gateway_process import gateway_process
     from pie_py.config.server_process import ServerFailed, ServerProcess

@@ -35,11 +35,9 @@ _MODEL_FIELDS = (
 
 
 def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
-    """Builds a configuration: defaults, then the file, then the environment, then the options.
-
-    Args:
-        file: TOML, with the fields of ServerConfig.
-        options: values of `config_options` by name, and `endpoint`; None and () say nothing.
+    """Builds a configuration: defaults, then the file (TOML, with the fields of ServerConfig), then
+    the environment, then the options: values of `config_options` by name, and `endpoint`, where
+    None and () say nothing.
 
     Raises:
         click.UsageError: naming what is wrong.

@@ -139,17 +139,11 @@ async def show(
     logs: bool = False,
     typed: bool = True,
 ) -> int:
-    """Writes an instance's messages and result to standard output and returns the exit status.
+    """Writes an instance's messages and result to standard output, and with `logs` what it logs to
+    standard error; returns the exit status. If `typed`, lines of standard input are messages to it.
 
-    An interrupt calls `on_interrupt`; so does a reader of standard output that has gone.
-
-    Args:
-        client: of the instance.
-        instance: to show.
-        interrupt: its handler.
-        on_interrupt: what an interrupt does; if that is `cancel`, standard input's end ends it too.
-        logs: what it logs goes to standard error.
-        typed: lines of standard input are messages to it.
+    An interrupt calls `on_interrupt`; so does a reader of standard output that has gone. If that is
+    `cancel`, standard input's end ends the instance too.
 
     Raises:
         ClientError: if the instance fails or the server is lost.

@@ -48,12 +48,8 @@ class StandardInput:
         return line.decode(errors="replace").removesuffix("\r")
 
     async def pass_on(self, client: Client, instance: Instance, *, to_end: bool) -> None:
-        """Sends an instance each line, once it waits for a message.
-
-        Args:
-            client: of the instance.
-            instance: that gets them.
-            to_end: an empty text tells it of the end; if it waits for more then, it is cancelled.
+        """Sends an instance each line, once it waits for a message. With `to_end` an empty text
+        tells it of the end; if it waits for more then, it is cancelled.
         """
         if self._file < 0:
             return

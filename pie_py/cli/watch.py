@@ -16,13 +16,8 @@ from pie_py.config.processes import STOP_SECONDS, python_command
 
 
 def watch_target(target: Target, endpoint: str | None, key: str | None, args: Sequence[str]) -> int:
-    """Runs a target, and again at each change, until Ctrl-C; returns the exit status.
-
-    Args:
-        target: whose files are looked at.
-        endpoint: of the server.
-        key: for it.
-        args: of `pie-py run`.
+    """Runs a target, with arguments of `pie-py run`, and again at each change of its files, until
+    Ctrl-C; returns the exit status.
     """
     command = python_command("-m", "pie_py", "run")
     for option, value in (("--endpoint", endpoint), ("--key", key)):

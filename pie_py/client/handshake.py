@@ -27,15 +27,10 @@ async def encrypts(endpoint: Endpoint) -> bool:
 async def diagnose(endpoint: Endpoint, has_key: bool, event: zmq.Event) -> str | None:
     """What is wrong for good with a server that has not been reached; None if it may yet answer.
 
-    ZeroMQ's events do not tell: whichever side sees first that the other speaks another security
-    mechanism closes, so the same fault shows as several events. So the server is asked for its
-    mechanism. Takes two seconds at most.
-
-    Args:
-        endpoint: of the server.
-        has_key: whether the connection was tried with a key.
-        event: what ZeroMQ has told: one of `FAILURES`, or that the connection broke or was not
-            made.
+    ZeroMQ's event is one of `FAILURES`, or that the connection broke or was not made. It does not
+    tell more: whichever side sees first that the other speaks another security mechanism closes, so
+    the same fault shows as several events. So the server is asked for its mechanism. Takes two
+    seconds at most.
     """
     if event == zmq.Event.HANDSHAKE_FAILED_AUTH:
         return _wrong_key(endpoint)

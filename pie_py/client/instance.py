@@ -142,12 +142,8 @@ class Instance:
 async def read_log(
     ask: Callable[[Logs], Awaitable[dict[str, Any]]], instance: str, after: int
 ) -> dict[str, Any]:
-    """The lines that there are when the first part comes, from a number on.
-
-    Args:
-        ask: for a part.
-        instance: whose they are.
-        after: number of the first line.
+    """The lines of an instance that there are when the first part comes, from a number on; `ask`
+    asks for a part.
     """
     found = await ask(Logs(instance, after))
     total, lines = found.pop("total"), found["lines"]

@@ -84,14 +84,9 @@ class Redirected(Route):
         *,
         relay: bool,
     ) -> None:
-        """Has no connection to a node yet.
-
-        Args:
-            gateway: names the nodes.
-            key: the client's, off loopback.
-            patience: seconds to look for a node of which nothing is known.
-            tasks: run the connections.
-            relay: they go through the gateway: nodes are not reached from here.
+        """Has no connection to a node yet. A node of which nothing is known is looked for so many
+        seconds; with `relay` the connections go through the gateway: nodes are not reached from
+        here.
         """
         super().__init__(gateway)
         self._key = key
@@ -103,11 +98,8 @@ class Redirected(Route):
 
     async def of_instance(self, instance: str, *, lost: bool = False) -> tuple[Connection, str]:
         """The connection to the node that an instance runs on, and its id there: another one if it
-        was launched again.
-
-        Args:
-            instance: its id.
-            lost: that node has answered that the instance has ended with `node-lost`.
+        was launched again. If `lost`, that node has answered that the instance has ended with
+        `node-lost`.
 
         Raises:
             RpcError: `node-lost` if that node has ended; `not-found` of an id of no cluster.
@@ -130,17 +122,13 @@ class Redirected(Route):
         *,
         recorded: bool,
     ) -> Value:
-        """Launches where the gateway says.
+        """Launches a program, by its name or hash, where the gateway says: near an instance or an
+        export of a name, if given, or what is cached of its prompt's beginning. `start` launches on
+        a connection, by the hash.
 
         A node that takes no more, or ends before it has answered, has not run the program: the
-        gateway names another one. Where the user has used up his share, he may have it elsewhere.
-
-        Args:
-            program: its name or hash.
-            near: an instance's id, or the name of an export.
-            prompt: what its prompt begins with; empty if that is not known.
-            start: launches on a connection, by the program's hash.
-            recorded: the launch outlives its node: one that ends may have recorded it.
+        gateway names another one. Where the user has used up his share, he may have it elsewhere. A
+        recorded launch outlives its node: one that ends may have recorded it.
         """
         again = ("busy",) if recorded else ("busy", "node-lost")
         refused: dict[str, RpcError] = {}  # by life

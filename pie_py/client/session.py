@@ -103,14 +103,9 @@ class Session:
         clock: Callable[[], float],
         on_work: Callable[[], None],
     ) -> None:
-        """A session that has no connection yet.
-
-        Args:
-            session: 16 random bytes.
-            server: its endpoint, for errors.
-            patience: seconds to look for the server, at first and whenever it was lost.
-            clock: seconds that grow.
-            on_work: called when there is something to send.
+        """A session of 16 random bytes that has no connection yet. The server is looked for so many
+        seconds, at first and whenever it was lost; `on_work` is called when there is something to
+        send.
         """
         self.facts: dict[str, Any] = {}  # from the server's welcome
         self.user = ""

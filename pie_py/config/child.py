@@ -27,10 +27,8 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def read_options(module: str) -> tuple[ServerConfig, bool]:
-    """The configuration, and whether to stop with the parent; sets up the log.
-
-    Args:
-        module: of the process, for its usage.
+    """The configuration, and whether to stop with the parent; sets up the log. The module is named
+    in the usage.
     """
     given, with_parent = read_arguments(module)
     return configured(given), with_parent
@@ -85,14 +83,11 @@ def report_error(reason: str) -> None:
 
 
 def exit_with_parent(seconds: float = 0.0, number: int = signal.SIGKILL) -> None:
-    """Ends this process once its standard input ends, even if its event loop does not turn.
+    """Ends this process by a signal once its standard input ends, even if its event loop does not
+    turn: one that sees that as well has so many seconds to end in order.
 
     A process that was stopped is continued by the kernel when its parent dies, so that it ends,
     too.
-
-    Args:
-        seconds: for an event loop that sees the end of standard input as well, to end in order.
-        number: the signal that ends it after that.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)

@@ -25,12 +25,8 @@ class UnknownPolicy(ValueError):
 
 
 def named_policy(name: str, known: Mapping[str, Policy], kind: str) -> Policy:
-    """The known policy of a name, or the function at an import path `package.module:function`.
-
-    Args:
-        name: the setting.
-        known: policies by their names.
-        kind: what they decide, for messages: "placement".
+    """The known policy of a name, or the function at an import path `package.module:function`. The
+    kind is what they decide, for messages: "placement".
 
     Raises:
         UnknownPolicy: if there is none.

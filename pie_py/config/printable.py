@@ -20,12 +20,8 @@ _LINES = re.compile(rf"(?![\t\n])[{_HIDDEN}]")
 
 
 def printable(text: object, most: int | None = 200, *, lines: bool = False) -> str:
-    """A text with escapes in the place of control characters, as JSON writes them.
-
-    Args:
-        text: or what `str` makes one of.
-        most: characters of it; what is cut off is shown by `…`. None: all.
-        lines: it may have several, and tabs.
+    """A text with escapes in the place of control characters, as JSON writes them. With `lines`, it
+    may have several, and tabs. What is cut off behind `most` characters is shown by `…`.
     """
     found = text if isinstance(text, str) else str(text)
     if most is not None and len(found) > most:

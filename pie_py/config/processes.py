@@ -46,14 +46,10 @@ class Child:
         env: Mapping[str, str] | None = None,
         reports: bool = True,
     ) -> None:
-        """Starts `python -m MODULE ARGUMENTS`.
-
-        Args:
-            module: its name.
-            arguments: those that end it with its parent among them, if it takes such.
-            log: gets its standard error, which is this process's by default.
-            env: its environment; this process's by default.
-            reports: standard output has lines of JSON, for `next_line`; else it goes to the log.
+        """Starts `python -m MODULE ARGUMENTS`; the arguments that end it with its parent are among
+        them, if it takes such. The environment, and where its standard error goes, are this
+        process's by default. If it `reports`, standard output has lines of JSON, for `next_line`;
+        else it goes to the log.
 
         Raises:
             OSError: if there is no room for its log, or for a process.
@@ -165,13 +161,7 @@ class Backoff:
         first: float = FIRST_SECONDS,
         most: float = MOST_SECONDS,
     ) -> None:
-        """The process starts now.
-
-        Args:
-            clock: in seconds.
-            first: the first pause, in seconds.
-            most: the longest one.
-        """
+        """The process starts now. The first pause has so many seconds, the longest one `most`."""
         self._clock = clock
         self._first = self._next = first
         self._most = most
@@ -205,15 +195,10 @@ class Supervisor(Generic[AnyChild]):
         child: AnyChild | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        """Supervises from now on, in a thread.
+        """Supervises a child, the first one if it runs already, from now on, in a thread.
 
-        Args:
-            name: of the child.
-            start: starts one; after an OSError it is called again.
-            on_lost: gets the reason, and the seconds until the next start.
-            attend: gets each child, and returns once it has ended.
-            child: the first one, if it runs already.
-            backoff: the pauses; the usual ones by default.
+        After an OSError `start` is called again. `on_lost` gets the reason, and the seconds until
+        the next start; `attend` gets each child, and returns once it has ended.
         """
         self.name = name
         self.child = child

@@ -35,13 +35,8 @@ class ServerProcess(Child):
         *,
         stays: bool = False,
     ) -> None:
-        """Starts it.
-
-        Args:
-            config: of the server.
-            log_file: of its log; standard error by default.
-            module: the control process, `pie_gateway`, or what starts both.
-            stays: it runs on after the end of this process.
+        """Starts it: the control process, `pie_gateway`, or what starts both. Its log goes to
+        standard error by default; it runs on after the end of this process if it `stays`.
 
         Raises:
             OSError: if it cannot be started.
@@ -53,10 +48,8 @@ class ServerProcess(Child):
         self._log_file = log_file
 
     def wait_ready(self, tell: Tell = lambda text: None) -> str:
-        """Waits until it serves and returns its endpoint, a URL of the gateway.
-
-        Args:
-            tell: gets, for a person, what is done that takes long.
+        """Waits until it serves and returns its endpoint, a URL of the gateway. `tell` gets, for a
+        person, what is done that takes long.
 
         Raises:
             ServerFailed: if it does not start.
@@ -87,11 +80,8 @@ class ServerProcess(Child):
 
 @contextmanager
 def temporary_server(config: ServerConfig, *, verbose: bool = False) -> Iterator[ServerProcess]:
-    """A server on a socket of its own, which ends with the context; it may not be ready yet.
-
-    Args:
-        config: of the server; its endpoint does not matter.
-        verbose: its log goes to standard error, and is not cut down to warnings.
+    """A server on a socket of its own, which ends with the context; it may not be ready yet. If
+    `verbose`, its log goes to standard error, and is not cut down to warnings.
     """
     with TemporaryFolder() as folder:
         log = None if verbose else folder / "log"

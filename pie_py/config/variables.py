@@ -14,12 +14,7 @@ class MissingVariable(ValueError):
 
 
 def filled_in(text: str, place: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The text with the variables' values.
-
-    Args:
-        text: where each `${NAME}` stands for a variable.
-        place: where the text stands, for the error.
-        environment: the variables.
+    """The text with the variables' values in the place of each `${NAME}`.
 
     Raises:
         MissingVariable: naming the variable and the place.

@@ -35,12 +35,8 @@ class Bound(NamedTuple):
 
 
 def bind(program: Program, given: Mapping[str, Any], vocabulary: int) -> Bound:
-    """Checks values and packs them.
-
-    Args:
-        program: which has names.
-        given: a value of each: a number, a bool, or lists of them; None is minus infinity.
-        vocabulary: number of tokens.
+    """Checks a value of each name of a program, and packs them: a number, a bool, or lists of them;
+    None is minus infinity.
 
     Raises:
         ProgramFault: naming the value that is missing, or of another kind or size.
@@ -54,12 +50,8 @@ def bind(program: Program, given: Mapping[str, Any], vocabulary: int) -> Bound:
 
 
 def bind_some(program: Program, given: Mapping[str, Any], vocabulary: int) -> dict[int, bytes]:
-    """Checks other values of some names and packs them, by the numbers of the names.
-
-    Args:
-        program: which has names.
-        given: values as `bind` takes them.
-        vocabulary: number of tokens.
+    """Checks other values, as `bind` takes them, of some names and packs them, by the numbers of
+    the names.
 
     Raises:
         ProgramFault: naming what is no name, or the value that is of another kind or size.
@@ -75,12 +67,8 @@ def bind_some(program: Program, given: Mapping[str, Any], vocabulary: int) -> di
 
 
 def state_json(program: Program, values: bytes, vocabulary: int) -> str:
-    """What changes, as a JSON object by name; null where JSON has no such number.
-
-    Args:
-        program: which has names.
-        values: of those that change, in their order: elements as `ARRAYS` says.
-        vocabulary: number of tokens.
+    """What changes, packed in the order of the names, as a JSON object by name; null where JSON has
+    no such number.
     """
     found, start = {}, 0
     for i in program.next:

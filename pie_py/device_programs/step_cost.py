@@ -63,11 +63,8 @@ def _part(vocabulary: int) -> float:
 
 
 def affordable(costs: NDArray[Any], room: int = OF_A_STEP) -> NDArray[np.bool_]:
-    """Which of some choices fit into a step, `[n]`: earlier ones before later ones.
-
-    Args:
-        costs: int32 `[3, n]`, a `StepCost` in each column; `FREE` always fits.
-        room: what they may cost; one fits always.
+    """Which of some choices fit into a step, `[n]`: earlier ones before later ones, and one always.
+    The costs are int32 `[3, n]`, a `StepCost` in each column; `FREE` always fits.
     """
     own = _each(costs)
     total = own.cumsum()

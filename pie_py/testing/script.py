@@ -48,15 +48,11 @@ class ScriptFile:
 
 
 def next_token(context: Sequence[int], answers: Sequence[Sequence[int]], stop: int) -> int:
-    """The token that the model says after a context.
+    """The token that the model says after a context; `stop` after an answer's end, and where there
+    is no answer.
 
     The answers are those of a conversation: the first that the context does not hold yet as a whole
     is under way, as far as the end of the context is its beginning. The last one is given again.
-
-    Args:
-        context: tokens before it.
-        answers: the script's lines for this context, as tokens.
-        stop: said after an answer's end, and where there is no answer.
     """
     start = 0
     for number, answer in enumerate(answers):

@@ -44,12 +44,8 @@ def snapshot_path(test_file: Path, test: str, name: str) -> Path:
 
 
 def difference(path: Path, calls: list[str], *, update: bool) -> str:
-    """What differs between calls and their snapshot, for its author; nothing if they are equal.
-
-    Args:
-        path: of the snapshot.
-        calls: of the program now.
-        update: write them instead.
+    """What differs between the calls of a program now and their snapshot, for its author; nothing
+    if they are equal. With `update` they are written instead.
     """
     text = "".join(f"{call}\n" for call in calls)
     if update:

@@ -37,10 +37,6 @@ def packed(programs: Sequence[Bound | None], attend: Sequence[Bound | None] = ()
 def unpacked(batch: SetSampler, vocabulary: int) -> list[Bound | None]:
     """The programs of a batch's samplers, and behind them perhaps those of the stage `attend`.
 
-    Args:
-        batch: as it has come.
-        vocabulary: number of tokens.
-
     Raises:
         ProgramFault: the arrays do not go together, or a text is no program that may run.
     """

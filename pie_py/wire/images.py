@@ -91,12 +91,8 @@ class Tiling:
 
 
 def tiling(size: ImageSize, longest: int, tile: int) -> Tiling:
-    """Cuts an image.
-
-    Args:
-        size: of the image.
-        longest: what the longer side is resized to, more than a tile.
-        tile: side of a tile.
+    """Cuts an image whose longer side is resized to `longest`, more than a tile, into square tiles
+    of a side.
     """
     width, height = _scaled(size.width, size.height, longest)
     width, height = width + width % 2, height + height % 2

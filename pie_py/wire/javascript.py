@@ -22,10 +22,7 @@ _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*\
 
 
 def pack(modules: Mapping[str, bytes]) -> bytes:
-    """The bytes of a program.
-
-    Args:
-        modules: sources by path, such as `tools/web.js`; the main module first.
+    """The bytes of a program of sources by path, such as `tools/web.js`; the main module first.
 
     Raises:
         BadProgram: a source has a NUL, a path is no module's, or there is too much.

@@ -90,10 +90,7 @@ def check_order(paths: list[str]) -> None:
 
 
 def pack(modules: Mapping[str, bytes]) -> bytes:
-    """The bytes of a program.
-
-    Args:
-        modules: sources by path, such as `tools/web.py`; the main module first.
+    """The bytes of a program of sources by path, such as `tools/web.py`; the main module first.
 
     Raises:
         BadProgram: a source has a NUL, a path cannot be imported, or there is too much.

@@ -129,14 +129,9 @@ class Socket:
         return self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
 
     def send(self, *frames: bytes | zmq.Frame) -> int | None:
-        """Sends one message.
-
-        Args:
-            frames: the message, after the routing id on a ROUTER.
-
-        Returns:
-            None, or what is in the way: `zmq.EAGAIN` (no connection, or one whose queue is full) or
-            `zmq.EHOSTUNREACH` (a ROUTER's connection is gone).
+        """Sends one message, after the routing id on a ROUTER. Returns None, or what is in the way:
+        `zmq.EAGAIN` (no connection, or one whose queue is full) or `zmq.EHOSTUNREACH` (a ROUTER's
+        connection is gone).
         """
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK)

@@ -24,12 +24,8 @@ class ProgramParameters(AnyParameters):
 
 
 def read_values(program: Program, text: str, vocabulary: int) -> dict[int, bytes]:
-    """Other values of some names of a program, packed, by the numbers of the names.
-
-    Args:
-        program: which has names.
-        text: a JSON object.
-        vocabulary: number of tokens.
+    """Other values of some names of a program, read from a JSON object and packed, by the numbers
+    of the names.
 
     Raises:
         ApiError: `invalid-argument`, naming what is wrong.
@@ -55,11 +51,8 @@ class AttendParameters(BaseModel):
 
 
 def take_attend(text: str, facts: ModelDescription) -> tuple[str, Bound | None]:
-    """A sampler's parameters without `attend`, and that program with its values, if there is one.
-
-    Args:
-        text: a JSON object.
-        facts: of the model.
+    """A sampler's parameters, a JSON object, without `attend`; and that program with its values, if
+    there is one.
 
     Raises:
         ApiError: `unsupported` by the model, or as `read_program_parameters`.
@@ -90,11 +83,7 @@ def take_attend(text: str, facts: ModelDescription) -> tuple[str, Bound | None]:
 
 
 def read_program_parameters(text: str, vocabulary: int) -> tuple[ProgramParameters, Bound]:
-    """Parameters of a sampler with a program, and the program with its values.
-
-    Args:
-        text: a JSON object with `program`.
-        vocabulary: number of tokens.
+    """Parameters of a sampler with a `program`, a JSON object, and that program with its values.
 
     Raises:
         ApiError: `invalid-argument`, naming what is wrong, and the limit that is exceeded.

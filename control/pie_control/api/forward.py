@@ -67,16 +67,9 @@ def enqueue_forward(
 ) -> Observation | None:
     """Queues a forward pass. The pages' fill counts change at once, as if it had run.
 
-    Args:
-        target: the queue.
-        spans: what the guest gave.
-        adapter: slot of the adapter.
-        observe: called once all else is right, with the numbers of inputs and of columns (filled
-            slots of the input pages, and inputs), for what is wanted of the attention.
-        observed: last inputs whose attention is wanted.
-
-    Returns:
-        What `observe` returned.
+    What is wanted of the attention of the last `observed` inputs is asked of `observe` once all
+    else is right, with the numbers of inputs and of columns (filled slots of the input pages, and
+    inputs); its answer is returned.
 
     Raises:
         ApiError: as the contract has it; nothing has changed then.
@@ -202,15 +195,8 @@ def _move_places(target: OpenQueue, inputs: list[int], outputs: list[int]) -> No
 
 
 def check_step(target: OpenQueue, input_pages: list[int], output_page: int) -> tuple[Int32, Room]:
-    """Checks the forward of one input, but for its embed and the queue's room.
-
-    Args:
-        target: the queue.
-        input_pages: spans.
-        output_page: where keys and values go.
-
-    Returns:
-        What `queue_step` wants: physical input pages, and the place of keys and values.
+    """Checks the forward of one input, but for its embed and the queue's room. Returns what
+    `queue_step` wants: physical input pages, and the place of keys and values.
 
     Raises:
         ApiError: as `enqueue_forward`.
@@ -380,10 +366,8 @@ def _room(pool: PagePool, pages: list[int], count: int) -> Room:
 
 
 def _check_mask(mask: list[int], count: int, columns: int) -> list[int]:
-    """Checks that a mask is one run-length row an input, each over all columns.
-
-    Returns:
-        For each input the column behind the last one that it sees.
+    """Checks that a mask is one run-length row an input, each over all columns. Returns for each
+    input the column behind the last one that it sees.
     """
     if len(mask) > MAX_MASK_NUMBERS:
         raise ApiError(

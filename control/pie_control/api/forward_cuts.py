@@ -23,22 +23,15 @@ Room: TypeAlias = tuple[list[int], list[int], list[int]]
 
 
 def by_positions(places: list[int]) -> Int32:
-    """Where no input before the cut has a higher position than one behind it.
-
-    Args:
-        places: [n] positions of the inputs.
-    """
+    """Where no input before the cut has a higher position than one behind it."""
     positions = np.array(places, np.int32)
     lowest = np.minimum.accumulate(positions[::-1])[::-1]
     return _after(np.maximum.accumulate(positions)[:-1] <= lowest[1:])
 
 
 def by_mask(ends: list[int], context: int) -> Int32:
-    """Where no input before the cut sees one behind it.
-
-    Args:
-        ends: [n] for each input the column behind the last one that it sees.
-        context: columns before the inputs.
+    """Where no input before the cut sees one behind it; `ends` has for each the column behind the
+    last one that it sees, and `context` columns come before the inputs.
     """
     seen = np.maximum.accumulate(np.array(ends, np.int32)[:-1]) - context
     return _after(seen <= np.arange(1, len(ends)))
@@ -49,14 +42,11 @@ def _after(may: NDArray[np.bool_]) -> Int32:
 
 
 def without_last(cuts: Int32, inputs: list[int], outputs: list[int], observed: int) -> Int32:
-    """Those before the inputs whose results are wanted from the last part.
+    """The cuts before the inputs whose results are wanted from the last part: hidden states
+    (`outputs`), and the attention of the last `observed` ones.
 
-    Args:
-        cuts: [c] after how many inputs.
-        inputs: [n] embeds.
-        outputs: [o] embeds that receive the last hidden states. The parts may have their own, but
-            for those that a later part reads: inputs other than the one that an output is of.
-        observed: last inputs whose attention is summed.
+    The parts may have outputs of their own, but for those that a later part reads: inputs other
+    than the one that an output is of.
     """
     count, last, read = len(inputs), observed, set(inputs)
     pairs = zip(inputs[count - len(outputs) :], outputs, strict=True)
@@ -67,14 +57,9 @@ def without_last(cuts: Int32, inputs: list[int], outputs: list[int], observed: i
 
 
 def goes_on(pool: PagePool, pages: Int32, room: Room | None, *, in_order: bool) -> bool:
-    """Whether the later inputs may find the earlier ones in the pages instead.
-
-    Args:
-        pool: the pages as they are before the forward.
-        pages: [p] input pages.
-        room: where keys and values go.
-        in_order: whether the columns must stay as they are, too: first what the pages hold, then
-            the inputs.
+    """Whether the later inputs may find the earlier ones in the pages, which are as they are before
+    the forward, instead. If `in_order`, the columns must stay as they are, too: first what the
+    pages hold, then the inputs.
     """
     if room is None or any(pool.used.item(page) for page in islice(room[0], 1, None)):
         return False

@@ -254,12 +254,8 @@ class GrammarCalls:
     ) -> Any:
         """Works with a matcher: now; or, the guest suspended, once the mask under way is computed.
 
-        Args:
-            instance: the caller.
-            handle: of the matcher.
-            work: gives the answer; an ApiError is the guest's error.
-            after: called if the work went well.
-            long: whether the work belongs into a thread, the guest suspended.
+        `work` gives the answer, or raises the guest's error; `after` is called if it went well. If
+        it is `long`, it goes into a thread, the guest suspended.
         """
         matcher = self._table(instance).matcher(handle)
         matcher.check_free()

@@ -121,12 +121,7 @@ def _swap_in(target: OpenQueue, spans: list[int], reclaim: Callable[[int], bool]
     """Queues the move of pages back into the pool; those that were empty or given up come back
     empty.
 
-    Pages that are in the pool stay there.
-
-    Args:
-        target: one of the instance's queues.
-        spans: addresses.
-        reclaim: as `Space.allocate_pages` has it.
+    Pages that are in the pool stay there. `reclaim` is as `Space.allocate_pages` has it.
 
     Raises:
         ApiError: `out-of-resources`; nothing has changed then.

@@ -77,15 +77,7 @@ class _Reader:
         future: Future,
         turns: Turns | None,
     ) -> None:
-        """Has read nothing yet.
-
-        Args:
-            instance: whose run it is.
-            run: that it reads.
-            text: of the run's tokens.
-            future: of the whole text.
-            turns: gives the scheduler its turn; None if nothing is sent to the client.
-        """
+        """Has read nothing yet. Without `turns` nothing is sent to the client."""
         self._instance = instance
         self._run = run
         self._text = text

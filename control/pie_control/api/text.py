@@ -100,11 +100,8 @@ def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
 
 
 def check_distribution(instance: Instance, tokens: float) -> None:
-    """Holds a program to the operator's bound on what it may see of a distribution.
-
-    Args:
-        instance: that asks.
-        tokens: how many it would see; infinite of what tells all of them.
+    """Holds a program to the operator's bound on how many tokens of a distribution it may see:
+    infinitely many where it is told all of them.
 
     Raises:
         ApiError: `limit-exceeded`.

@@ -190,14 +190,8 @@ class ForwardCommand(Command):
         return self.cuts.item(0) if self.cuts.size else len(self.inputs)
 
     def split(self, count: int, page_size: int) -> ForwardCommand:
-        """Takes the first inputs out of the command, which is left with the others.
-
-        Args:
-            count: how many inputs; one of the cuts.
-            page_size: slots of a page.
-
-        Returns:
-            A command that is to run before this one. What it fills are input pages of this one.
+        """Takes the first `count` inputs, one of the cuts, into a command of their own, which is to
+        run before this one. What it fills are input pages of this one.
         """
         assert self.output_slots is not None
         slots, rest = self.output_slots[:count], self.output_slots[count:]

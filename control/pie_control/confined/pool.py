@@ -65,14 +65,9 @@ class ConfinedPool:
         *args: Any,
         seconds: float = 5.0,
     ) -> Any:
-        """Calls a function of a module in a process. Cancelled, it ends the process.
-
-        Args:
-            owner: the user and instance that want it.
-            what: the job is about, such as "the grammar", for messages.
-            function: at the top of a module.
-            args: what msgpack takes.
-            seconds: of the CPU that it may use.
+        """Calls a function at the top of a module in a process, with what msgpack takes and within
+        seconds of the CPU. Cancelled, it ends the process. `what` names what the job is about, such
+        as "the grammar", in messages.
 
         Raises:
             JobStopped: if it needed too much.

@@ -110,10 +110,8 @@ KINDS: dict[str, Callable[[str], str]] = {
 
 
 def probe(folder: str, vocab_size: int, stops: list[int], kind: str, text: str) -> str:
-    """Compiles a grammar and computes its first mask, to see whether that goes well.
-
-    Returns:
-        The grammar as `compiled` takes it.
+    """Compiles a grammar and computes its first mask, to see whether that goes well. Returns the
+    grammar as `compiled` takes it.
 
     Raises:
         ApiError: as `compiled`; `unsupported` if the tokenizer does not work with grammars.

@@ -42,11 +42,8 @@ class CannotSay(Exception):
 def rewritten(schema: Schema, strict: bool = False, free_order: bool = False) -> Schema:
     """A schema of the same meaning, without what llguidance does not know, as far as possible.
 
-    Args:
-        schema: an object or a bool.
-        strict: whether objects and lists have nothing but what is named, where the schema does not
-            say.
-        free_order: whether the members of objects may come in any order.
+    If `strict`, objects and lists have nothing but what is named, where the schema does not say. If
+    `free_order`, the members of objects may come in any order.
 
     Raises:
         ValueError: an object whose keys may come in any order has too many of them.

@@ -45,14 +45,8 @@ class Matcher:
         wake: Callable[[], None],
         owner: Owner,
     ) -> None:
-        """Starts at the grammar's start symbol.
-
-        Args:
-            model: whose tokens these are.
-            vocabulary: of that model.
-            root: a matcher that has consumed nothing; it is copied.
-            wake: asks for another turn of the scheduler.
-            owner: the user and instance that the threads work for.
+        """Starts at the grammar's start symbol, with a copy of `root`, which has consumed nothing.
+        `wake` asks for another turn of the scheduler.
         """
         self.model = model
         self._owner = owner

@@ -46,12 +46,8 @@ class Vocabulary:
 
 
 def load_vocabulary(codec: TextCodec, size: int, stops: Sequence[int]) -> Vocabulary:
-    """Hands a model's tokens to llguidance. Takes tenths of a second: call it in a thread.
-
-    Args:
-        codec: of the model.
-        size: tokens of the model, among them ids that the tokenizer does not use.
-        stops: tokens that end a text.
+    """Hands a model's tokens to llguidance, `size` of them with those that the tokenizer does not
+    use. Takes tenths of a second: call it in a thread.
 
     Raises:
         ApiError: `unsupported` if llguidance cannot use the tokens.

@@ -140,16 +140,8 @@ class Exchange:
         timeout: float,
         future: Future,
     ) -> None:
-        """Has sent nothing.
-
-        Args:
-            config: of the client.
-            policy: which hosts redirects may lead to.
-            pool: the client's connections.
-            on_over: called once, when nothing more can be read.
-            request: the first one that is sent.
-            timeout: seconds until all must be over.
-            future: of the `Head`.
+        """Has sent nothing. All must be over after `timeout` seconds; `on_over` is called once,
+        when nothing more can be read; the future is of the `Head`.
         """
         self._config = config
         self._policy = policy

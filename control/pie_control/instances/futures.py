@@ -123,13 +123,8 @@ class FutureTable:
         note_wait: Callable[[str, float], None],
         of_user: FutureCount | None = None,
     ) -> None:
-        """Opens nothing yet.
-
-        Args:
-            limit: how many futures may be open.
-            clock: the server's, in seconds.
-            note_wait: gets kind and seconds of each wait outside whose end was not known.
-            of_user: counts those of the same user's other instances, too.
+        """Opens nothing yet. `note_wait` gets kind and seconds of each wait outside whose end was
+        not known; `of_user` counts the futures of the same user's other instances, too.
         """
         self._limit = limit
         self._of_user = of_user or FutureCount(limit)
@@ -158,10 +153,8 @@ class FutureTable:
     def create_outside(self, kind: FutureKind, what: str, seconds: float | None = None) -> Future:
         """Opens a future of something outside, so that its duration is learned.
 
-        Args:
-            kind: what it will carry.
-            what: names the kind of wait, such as a tool: those of one name last alike.
-            seconds: how long it will last, if that is known.
+        `what` names the kind of wait, such as a tool: those of one name last alike. It takes
+        `seconds`, if that is known.
 
         Raises:
             ApiError: `limit-exceeded` if too many are open, of this instance or of its user.

@@ -96,10 +96,8 @@ class TurnState:
     ) -> None:
         """The guest is suspended until one of the futures is ready.
 
-        Args:
-            futures: their handles.
-            answers_with: makes the answer from the instance and the first handle; without it the
-                answer is the list of handles that are ready.
+        `answers_with` makes the answer from the instance and the first handle; without it the
+        answer is the list of handles that are ready.
         """
         self.awaited = futures
         self._among = None

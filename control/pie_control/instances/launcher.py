@@ -224,14 +224,11 @@ class Launcher:
         args: list[str],
         done: Callable[[InstanceEnded | ApiError], None],
     ) -> Callable[[], None]:
-        """Launches a child in a later turn, at its user's cost. Returns what kills it.
+        """Launches a child in a later turn, at its user's cost; it ends with its parent. Returns
+        what kills it.
 
-        Args:
-            parent: it ends with this one.
-            program: what it runs.
-            args: its arguments.
-            done: called once with its end, or why it could not be launched; not if it was killed by
-                what is returned.
+        `done` is called once with its end, or why it could not be launched; not if it was killed by
+        what is returned.
         """
         child = _Child(parent, program, args, done)
         self._starting[parent] += 1

@@ -49,11 +49,8 @@ class Log:
         self._lines.append(LogLine(self._date_ns(), level, text[:LINE_CHARACTERS]))
 
     def part(self, after: int, most_bytes: int) -> tuple[list[LogLine], int]:
-        """Some of the lines, from a number on, and the number of the one that follows.
-
-        Args:
-            after: counted from the first line ever added.
-            most_bytes: that they take, about; one may go over it.
+        """Some of the lines, from a number on, counted from the first line ever added, and the
+        number of the one that follows. They take `most_bytes`, about; one may go over it.
         """
         first = max(after, self.total - len(self._lines))
         lines: list[LogLine] = []

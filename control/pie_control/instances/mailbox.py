@@ -16,10 +16,8 @@ Loan: TypeAlias = tuple[int, Item, int]  # number in its mailbox, item, bytes
 
 
 class MessageBytes:
-    """What the mailboxes of one user's live instances hold. At the most, all of them are full.
-
-    Attributes:
-        held: bytes, those of items that are lent to futures included.
+    """What the mailboxes of one user's live instances hold, items that are lent to futures
+    included. At the most, all of them are full.
     """
 
     __slots__ = ("_most", "_waiting", "held")

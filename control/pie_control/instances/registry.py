@@ -55,17 +55,9 @@ class Registry:
     ) -> None:
         """Has no instance yet.
 
-        Args:
-            most: instances alive at once.
-            message_bytes: of messages that wait in all their mailboxes; a user has a share.
-            futures: open at once, of all of them; a user has a share.
-            guest_memory: bytes that all of them may have taken; a user has a share.
-            limits: of each.
-            shares: of their users.
-            clock: trio's, in seconds.
-            date_ns: nanoseconds since the Unix epoch.
-            note_wait: called with user, kind and seconds of each wait outside the server.
-            suffix: of every id: in a cluster it names the node and its incarnation.
+        Of message bytes, futures and guest memory, which are of all instances together, a user has
+        a share. `note_wait` gets user, kind and seconds of each wait outside the server. `suffix`
+        ends every id: in a cluster it names the node and its incarnation.
         """
         self.on_start: list[Hook] = []
         self.on_end: list[Hook] = []

@@ -55,13 +55,10 @@ class Timeline:
         self._asleep_ns = 0  # before its launch, which `_dated` sets right
 
     def turn(self, waited_for: str | None, woken_ns: int, asleep_ns: int, asleep_for: str) -> None:
-        """The guest has had a turn.
+        """The guest has had a turn, from `woken_ns` to `asleep_ns`.
 
-        Args:
-            waited_for: says better than the turn before what it has waited for; None: nothing does.
-            woken_ns: when the turn began.
-            asleep_ns: when it ended.
-            asleep_for: what the guest waits for now, as far as that is known.
+        `waited_for`, if not None, says better than the turn before what it has waited for;
+        `asleep_for` what it waits for now, as far as that is known.
         """
         self.spans.append(("wait", waited_for or self._asleep_for, self._asleep_ns, woken_ns, 0, 0))
         self._asleep_for, self._asleep_ns = asleep_for, asleep_ns
@@ -98,12 +95,8 @@ class Timeline:
         return self._dropped + self._packed_count + len(self.spans)
 
     def after(self, number: int, epoch_ns: int, begun_ns: int) -> list[Span]:
-        """The spans from a number on, as far as there are any.
-
-        Args:
-            number: of the first one, counted from the launch.
-            epoch_ns: the date at which the executor's clock was 0.
-            begun_ns: the date of the launch.
+        """The spans from a number on, counted from the launch, as far as there are any. The
+        executor's clock was 0 at the date `epoch_ns`, and the launch was at `begun_ns`.
         """
         first = max(0, number - self._dropped)
         return [_dated(span, epoch_ns, begun_ns) for span in islice(self._all(), first, None)]

@@ -65,14 +65,9 @@ class Executor:
     ) -> None:
         """Has no guest yet.
 
-        Args:
-            on_end: ends an instance whose guest has returned, trapped, or broken a limit.
-            after_turn: called after every turn, with whether a result of the worker began it.
-            turn_seconds: after which a turn is cut short.
-            result_turn_seconds: the same, of a turn that a result began.
-            clock_ns: measures turns and slices, in nanoseconds.
-            weight_of: a user's weight, with which its share of the time grows.
-            memory: counts what guests take while they run.
+        `on_end` ends an instance whose guest has returned, trapped, or broken a limit; `after_turn`
+        is called after every turn, with whether a result of the worker began it. A turn is cut
+        short after `turn_seconds`, or `result_turn_seconds` if a result began it.
         """
         self._on_end = on_end
         self._after_turn = after_turn
@@ -137,9 +132,7 @@ class Executor:
 
     def turn(self, deliver: Callable[[], None] | None = None) -> None:
         """Runs guests that are ready, for a bounded time, then has their commands scheduled.
-
-        Args:
-            deliver: called first; the guests that it wakes have their turn in this one.
+        `deliver` is called first; the guests that it wakes have their turn in this one.
         """
         self._in_turn = True
         try:

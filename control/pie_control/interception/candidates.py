@@ -159,13 +159,9 @@ class EvictionCandidates:
         ]
 
     def in_order(self, paused: list[Instance], room: int) -> tuple[list[Instance], list[Instance]]:
-        """Instances that the policy would swap, and the others; those that waste most first.
-
-        A user's instances change places by what the user has said that their pages are worth.
-
-        Args:
-            paused: all of them.
-            room: pages that may be swapped.
+        """Of the paused instances those that the policy would swap, into `room` pages, and the
+        others; those that waste most first. A user's instances change places by what the user has
+        said that their pages are worth.
         """
         facts = [self._input.facts(i) for i in paused]
         choices = self._input.choose(facts, room)

@@ -56,16 +56,8 @@ class Evictor:
         budgets: tuple[TransferBudget, TransferBudget],
         clock: Callable[[], float],
     ) -> None:
-        """Has moved nothing yet.
-
-        Args:
-            model: whose pages these are.
-            turns: gives instances their turns when their pages are back.
-            ends: ends instances that cannot have their pages.
-            config: of interception.
-            policy_input: the policy's input.
-            budgets: pages that may move in a step behind its computation: out, and in.
-            clock: trio's, in seconds.
+        """Has moved nothing yet. The budgets are of pages that may move in a step behind its
+        computation: out, and in.
         """
         self._model = model
         self._turns = turns
@@ -93,14 +85,9 @@ class Evictor:
     ) -> Any:
         """Carries out a call that takes pages, or has the instance wait until it can be.
 
-        Args:
-            instance: that calls.
-            count: pages that the call takes, checked against the instance's limits.
-            take: the call. If pages are short all the same, it ends others or fails.
-            answer: gets what `take` returns, or its error, if that is later; by default the guest.
-
-        Returns:
-            What `take` returned, or `SUSPENDED`: the answer comes later.
+        The pages were checked against the instance's limits. If they are short all the same, `take`
+        ends others or fails. What it gives is returned; or `SUSPENDED` is, and `answer` gets it, or
+        its error, later: by default the guest.
         """
         # Pages that are free belong to the first that waits: to take them here would starve it.
         first = not self.waits or self._line((instance, count))[0] is instance
@@ -195,10 +182,8 @@ class Evictor:
         return sorted(line, key=lambda instance: not within.get(instance.user))
 
     def _serve(self, record: EvictionRecord) -> bool:
-        """Lets one go on if there are pages for it, or if there will be none.
-
-        Returns:
-            Whether the next one may be served.
+        """Lets one go on if there are pages for it, or if there will be none; whether the next one
+        may be served.
         """
         instance, need = record.instance, record.need
         if not self._evict_for(instance, need):

@@ -111,15 +111,7 @@ class PolicyInput:
         durations: Durations,
         clock: Callable[[], float],
     ) -> None:
-        """Looks at nothing yet.
-
-        Args:
-            model: whose pages these are.
-            policy: the operator's.
-            costs: what the worker measures. Without them no policy is asked.
-            durations: of earlier waits, by kind.
-            clock: trio's, in seconds.
-        """
+        """Looks at nothing yet. Without costs that the worker has measured no policy is asked."""
         self._model = model
         self.policy = policy
         self._costs = costs
@@ -134,12 +126,8 @@ class PolicyInput:
     def load(
         self, swap_pages: int, swap_rate: float = 0.0, without: Instance | None = None
     ) -> Load:
-        """The load of the model now.
-
-        Args:
-            swap_pages: pages that may be swapped out in this step.
-            swap_rate: pages a second that may be in later ones.
-            without: an instance that does not count.
+        """The load of the model now, but for that of `without`: pages that may be swapped out in
+        this step, and pages a second that may be in later ones, are given.
         """
         spaces, page_size = self._model.spaces, self._model.pages.page_size
         running = [i for i in spaces if i.queued_commands and i is not without]

@@ -37,13 +37,8 @@ class McpRegistry:
         start: Callable[[Callable[[], Awaitable[None]]], None],
         settings: SettingsFolder,
     ) -> None:
-        """Has the operator's servers, and those that clients have registered before.
-
-        Args:
-            config: of the operator's servers.
-            http: where clients' servers may be.
-            start: starts the tasks of connections.
-            settings: what clients register, for the next start.
+        """Has the operator's servers, and those that clients have registered before. `http` says
+        where clients' servers may be; `start` starts the tasks of connections.
 
         Raises:
             MissingVariable: the configuration names a variable that is not there.
@@ -89,13 +84,10 @@ class McpRegistry:
         ]
 
     def register(self, user: str, name: str, **fields: Any) -> None:
-        """Registers a server for one user.
+        """Registers a server for one user, whose instances alone may use it.
 
-        Args:
-            user: whose instances alone may use it.
-            name: how they call it.
-            fields: of `McpServerConfig`. What they say is taken literally: the variables of the
-                server's environment are none of the client's.
+        The fields are those of `McpServerConfig`, taken literally: the variables of the server's
+        environment are none of the client's.
 
         Raises:
             ApiError: `invalid-argument`, `permission-denied`, `already-exists`, `limit-exceeded`,

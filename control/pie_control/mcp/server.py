@@ -59,11 +59,8 @@ class McpServer:
         return self.config.users is None or user in self.config.users
 
     async def call(self, action: Action, on_connected: Callable[[], None]) -> str:
-        """Does something by a connection.
-
-        Args:
-            action: what to do, and its answer.
-            on_connected: called when there is a connection, before the action.
+        """Does something by a connection; `on_connected` is called when there is one, before the
+        action.
 
         Raises:
             ApiError: `remote-failed` if there is none; and what the action raises.

@@ -51,13 +51,10 @@ async def stdio_transport(
     on_message: Callable[[], None],
     on_end: Callable[[str], None],
 ) -> AsyncGenerator[TransportStreams, None]:
-    """Runs a server's command; the streams carry its messages.
+    """Runs a server's command; the streams carry its messages, and the log has its standard error.
 
-    Args:
-        name: for the log, where its standard error goes, too.
-        config: with a `command`.
-        on_message: called for every message.
-        on_end: called with the reason when no message will come any more.
+    `on_message` is called for every message, `on_end` with the reason when no message will come any
+    more.
 
     Raises:
         OSError: if the command cannot be started.

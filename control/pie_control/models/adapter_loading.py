@@ -63,12 +63,8 @@ class AdapterLoader:
             await trio.sleep_forever()
 
     async def load(self, model: str, name: str, folder: str) -> None:
-        """Loads an adapter; inferlets may use it from then on. It goes on if the caller gives up.
-
-        Args:
-            model: which it is for.
-            name: how inferlets call it.
-            folder: as PEFT saves it, on the server's machine.
+        """Loads an adapter from a folder as PEFT saves it, on the server's machine; inferlets may
+        use it from then on. It goes on if the caller gives up.
 
         Raises:
             ApiError: `unknown-model`, `invalid-argument` (the folder is wrong or does not fit),

@@ -52,13 +52,8 @@ class ChatTemplates:
         now: Callable[[], datetime] = datetime.now,
         broken: Callable[[str], str] = str,
     ) -> None:
-        """Compiles none of them yet.
-
-        Args:
-            sources: texts of the templates, by name.
-            special_tokens: `bos_token` and the like, which templates may write.
-            now: the local time, for templates that write the date.
-            broken: breaks the control tokens in a text.
+        """Compiles none of them yet. The special tokens, `bos_token` and the like, are what
+        templates may write, as is the local time; `broken` breaks the control tokens in a text.
         """
         self.sources = sources
         self._special_tokens = special_tokens
@@ -80,15 +75,11 @@ class ChatTemplates:
         return sorted(name for name in known if not name.startswith("_"))
 
     def render(self, request: str, add_generation_prompt: bool, seconds: float) -> str:
-        """Renders a conversation.
+        """Renders a conversation, within so many seconds.
 
-        Args:
-            request: a JSON list of messages, or an object of the template's arguments, `messages`
-                among them; `chat_template` names one of several templates. With
-                `control_tokens` true, control tokens in messages of users and tools are what they
-                say; otherwise they are text.
-            add_generation_prompt: whether the assistant's turn starts at the end.
-            seconds: that it may take.
+        The request is a JSON list of messages, or an object of the template's arguments, `messages`
+        among them; `chat_template` names one of several templates. With `control_tokens` true,
+        control tokens in messages of users and tools are what they say; otherwise they are text.
 
         Raises:
             ApiError: `unsupported` without a template, `invalid-argument` for what it refuses,
@@ -163,10 +154,6 @@ def read_sources(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
     The choice is that of `transformers`: a processor's own template, if the model has a processor,
     then files, then tokenizer_config.json. Where it finds none, chat_template.json counts all the
     same.
-
-    Args:
-        folder: the checkpoint.
-        settings: its tokenizer_config.json.
 
     Raises:
         ValueError: for a template that is no text, or too long.

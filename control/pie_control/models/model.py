@@ -52,10 +52,8 @@ class OpenQueue:
         self.scheduler.defer(self.queue.account, release)
 
     def end_run(self, run: RunCommand, count: int) -> list[int]:
-        """Ends a run, of which the first `count` tokens stand.
-
-        Returns:
-            Spans of the pages that it has taken and that hold tokens.
+        """Ends a run, of which the first `count` tokens stand. Returns spans of the pages that it
+        has taken and that hold tokens.
         """
         self.scheduler.end_run(run)
         run.sampler.go_back(run.step + count, run.step + len(run.received))
@@ -92,13 +90,7 @@ class ModelService:
     def __init__(
         self, description: ModelDescription, parts: ModelParts, logit_rows: FreeList
     ) -> None:
-        """Has no instance yet.
-
-        Args:
-            description: the model.
-            parts: of the server.
-            logit_rows: rows of logits at the worker, of all models.
-        """
+        """Has no instance yet; `logit_rows` are the worker's, of all models."""
         config, shares, clock = parts.config, parts.shares, parts.clock
         self.description = description
         self.traits = frozenset(description.traits)
@@ -186,11 +178,9 @@ class ModelService:
     ) -> Any:
         """Carries out a call that takes pages, now or, with `SUSPENDED`, when there are enough.
 
-        Args:
-            instance: that calls.
-            count: pages that the call takes, checked against the instance's limits.
-            take: the call. It may end younger instances (`end_younger`) if pages are short.
-            answer: gets what `take` returns, or its error, if that is later; by default the guest.
+        The pages were checked against the instance's limits. `take` may end younger instances
+        (`end_younger`) if pages are short; `answer` gets what it returns, or its error, if that is
+        later: by default the guest.
         """
         if self.evictor is None:
             return take()

@@ -26,13 +26,8 @@ class TokenText:
         ends: Sequence[str],
         hidden: Sequence[int],
     ) -> None:
-        """Has no text yet.
-
-        Args:
-            bytes_of: a token's bytes.
-            before: tokens that stand before the first one, and may have begun its character.
-            ends: strings that end the text, and do not belong to it.
-            hidden: spans of tokens that have no text.
+        """Has no text yet. Tokens `before` the first one may have begun its character; the spans of
+        `hidden` tokens have no text. The strings that end the text do not belong to it.
         """
         self._bytes_of = bytes_of
         self.ends = ends

@@ -83,14 +83,9 @@ def read_codec(folder: Path, confined: ConfinedConfig) -> TextCodec:
 
 
 def examined(folder: str, look: bool) -> tuple[Around, bool]:
-    """Reads and tries a tokenizer, in a confined process.
-
-    Args:
-        folder: of the checkpoint.
-        look: whether it may be harmless.
-
-    Returns:
-        The tokens that it puts around a text, and whether it is known to be harmless.
+    """Reads and tries a checkpoint's tokenizer, in a confined process; if `look`, whether it is
+    harmless, too. Returns the tokens that it puts around a text, and whether it is known to be
+    harmless.
     """
     try:
         codec = codec_of(folder)

@@ -57,11 +57,8 @@ def reading(what: object) -> Iterator[None]:
 
 
 def load_tokenizer(folder: Path, settings: dict[str, Any]) -> Any:
-    """The tokenizer of a folder: its tokenizer.json, with what tokenizer_config.json adds.
-
-    Args:
-        folder: the checkpoint.
-        settings: its tokenizer_config.json.
+    """The tokenizer of a folder: its tokenizer.json, with what tokenizer_config.json (`settings`)
+    adds.
 
     Raises:
         UnusableTokenizer: if a file lacks or cannot be read, or the two disagree.

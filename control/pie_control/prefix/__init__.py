@@ -43,13 +43,8 @@ class PrefixCache:
         later: Callable[[Callable[[], None]], None],
         clock: Callable[[], float],
     ) -> None:
-        """Makes an empty cache.
-
-        Args:
-            pool: of the pages.
-            config: what the operator wants.
-            later: calls back once the results at hand have reached their instances.
-            clock: trio's, in seconds.
+        """Makes an empty cache. `later` calls back once the results at hand have reached their
+        instances.
         """
         self._pool = pool
         self._config = config
@@ -81,13 +76,9 @@ class PrefixCache:
         return account.provenance
 
     def find(self, user: str, adapter: int, tokens: bytes, priority: int) -> Path:
-        """The longest shared prefix of a text; with a `pending` that is worth waiting for, or None.
-
-        Args:
-            user: the requesting user.
-            adapter: slot of the adapter it goes through.
-            tokens: an int32 array's bytes.
-            priority: of the queue that asks. It does not wait for one of lower priority.
+        """The longest shared prefix of a text, the bytes of an int32 array, computed through an
+        adapter; with a `pending` that is worth waiting for, or None. A queue does not wait for one
+        of lower priority.
         """
         root = self._roots.get(self._key(user, adapter))
         path = Path([], 0, None) if root is None else walk(root, tokens, self._width)
@@ -102,18 +93,10 @@ class PrefixCache:
     def intend(
         self, user: str, adapter: int, tokens: bytes, path: Path, priority: int, slices: int
     ) -> Intent:
-        """Takes note of what an instance is going to compute, as its lookup has found no more.
+        """Takes note of what an instance is going to compute of a text, as its lookup has found no
+        more than `path`. Returns what others wait for if it is interrupted now.
 
-        Args:
-            user: the requesting user.
-            adapter: slot of the adapter it goes through.
-            tokens: what it has asked for, an int32 array's bytes.
-            path: what its lookup has found.
-            priority: of its queue.
-            slices: of its time that have ended since it asked first without having waited.
-
-        Returns:
-            What others wait for if it is interrupted now.
+        Of its time `slices` have ended since it asked first without having waited.
         """
         key = None
         if path.pending is None:

@@ -275,14 +275,8 @@ class Provenance:
     def chosen(
         self, sampler: int, then: Callable[[int | None], None] | None
     ) -> Callable[[int | None], None]:
-        """A command has a sampler choose its next token.
-
-        Args:
-            sampler: its slot.
-            then: what else gets the token.
-
-        Returns:
-            What is to be called with the token, or with None if there is none.
+        """A command has the sampler of a slot choose its next token, which `then` gets, too.
+        Returns what is to be called with the token, or with None if there is none.
         """
         choice = self._choices[sampler] = Chosen(then)
         return choice.learn
@@ -300,10 +294,8 @@ class Provenance:
             self._embedded = _Embedded(queue, queue.failures, [embed], position, [0], choice)
 
     def extended(self, queue: Writer, forward: Extension) -> PageMark | None:
-        """A forward without mask or masked slots fills slots.
-
-        Returns:
-            A mark to set behind it, if it fills a page of a known text.
+        """A forward without mask or masked slots fills slots. Returns a mark to set behind it, if
+        it fills a page of a known text.
         """
         embedded, self._embedded = self._embedded, None  # its outputs may overwrite the embeds
         if (
@@ -372,12 +364,8 @@ class Provenance:
         return own
 
     def ran(self, record: Record, pages: list[int], tokens: array[int]) -> None:
-        """A run that has ended has appended tokens to its record.
-
-        Args:
-            record: from `before_run`.
-            pages: of all its text, in order, and possibly more.
-            tokens: that stay.
+        """A run that has ended has appended tokens that stay to its record, from `before_run`. The
+        pages are those of all its text, in order, and possibly more.
         """
         size = self._size
         if (

@@ -44,13 +44,7 @@ class Path(NamedTuple):
 
 
 def walk(root: Node, tokens: bytes, width: int) -> Path:
-    """Follows a text from a root.
-
-    Args:
-        root: where it begins.
-        tokens: an int32 array's bytes.
-        width: bytes of a page's tokens.
-    """
+    """Follows a text, the bytes of an int32 array, from a root; those of a page are `width`."""
     nodes: list[Node] = []
     coming = 0
     pending: Pending | None = None
@@ -73,18 +67,9 @@ def walk(root: Node, tokens: bytes, width: int) -> Path:
 def grow(
     root: Node, tokens: bytes, pages: list[int], width: int, done: int, pending: Pending
 ) -> tuple[list[Node], list[Node]]:
-    """Adds the nodes of a text that are not there yet.
-
-    Args:
-        root: where the text begins.
-        tokens: of full pages, an int32 array's bytes.
-        pages: those pages.
-        width: bytes of a page's tokens.
-        done: pages from the first on that are filled already.
-        pending: what the others wait for.
-
-    Returns:
-        The nodes of the text, and those of them that were added.
+    """Adds the nodes of a text that are not there yet: of full pages, the first `done` of them
+    filled already; the others wait for `pending`. Returns the nodes of the text, and those of them
+    that were added.
     """
     path: list[Node] = []
     added: list[Node] = []

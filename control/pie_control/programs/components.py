@@ -52,15 +52,9 @@ class Components:
         confined: ConfinedPool,
         most: int = MOST_KEPT,
     ) -> None:
-        """Loads nothing yet.
-
-        Args:
-            engine: runs them; it has a cache folder.
-            cache_folder: where the runtimes are once they are built.
-            on_runtime: called with the Python runtime once it is loaded.
-            confined: compiles what users sent.
-            most: components in memory beyond the runtimes. An instance holds its own while it
-                runs.
+        """Loads nothing yet. The engine has a cache folder; in `cache_folder` are the runtimes once
+        they are built. At most so many components are in memory beyond the runtimes; an instance
+        holds its own while it runs.
         """
         self._engine = engine
         self._cache_folder = cache_folder

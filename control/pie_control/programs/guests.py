@@ -203,12 +203,8 @@ class Guests:
         return self._components.find(program) is not None
 
     def start(self, program: Program, state: object, args: list[str]) -> tuple[Guest, bool]:
-        """A guest that has had no turn, and whether it is a warm one, which waits for its source.
-
-        Args:
-            program: a prepared one.
-            state: what host functions get from this guest.
-            args: the arguments; a warm guest gets them with its source.
+        """A guest that has had no turn, of a prepared program, and whether it is a warm one, which
+        waits for its source and gets its arguments with that. Host functions get the state.
         """
         component = self._components.find(program)
         assert component is not None, "the program is prepared"

@@ -26,11 +26,8 @@ def check_file(path: str, name: str) -> None:
 def check_program(data: bytes, name: str) -> None:
     """Checks that every module of an uploaded Python program compiles; none is run. Blocking.
 
-    JavaScript is compiled where it runs: of that, only the form is checked.
-
-    Args:
-        data: a source, or several as `pie_py.wire.modules` or `pie_py.wire.javascript` packs them.
-        name: of the program, for messages.
+    The data is a source, or several as `pie_py.wire.modules` or `pie_py.wire.javascript` packs
+    them. JavaScript is compiled where it runs: of that, only the form is checked.
 
     Raises:
         ProgramRejected: with the place of the mistake.

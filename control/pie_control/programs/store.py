@@ -226,11 +226,8 @@ class ProgramStore:
                 os.utime(program.path, ns=(now, now))
 
     def expire(self, seconds: float, in_use: Collection[str]) -> Iterator[None]:
-        """Removes programs that were neither uploaded nor launched for so long, one at a time.
-
-        Args:
-            seconds: since then.
-            in_use: hashes of those that run.
+        """Removes programs that were neither uploaded nor launched for so many seconds, one at a
+        time, but for those `in_use`, by hash.
         """
         oldest = self.date_ns() - int(seconds * 1e9)
         for program in self.list():

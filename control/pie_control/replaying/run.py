@@ -22,12 +22,8 @@ class Outcome:
 
 
 def replay(player: Player, cache_folder: Path, say: Callable[[str], None]) -> Outcome:
-    """Runs the program of a record to its end.
-
-    Args:
-        player: answers its calls.
-        cache_folder: has compiled code and the Python runtime.
-        say: called with what takes time, and what may make the program depart.
+    """Runs the program of a record to its end. The cache folder has compiled code and the Python
+    runtime; `say` gets what takes time, and what may make the program depart.
 
     Raises:
         BuildError: the Python runtime cannot be built.

@@ -75,11 +75,9 @@ class Addresses:
         return first
 
     def find(self, spans: list[int], most: int) -> Int32:
-        """The physical ids `[n]` behind spans, in order; the caller owns the array.
-
-        Args:
-            spans: `[start, count, start, count, ...]`.
-            most: the largest `n` that makes sense, which bounds what a call can cost.
+        """The physical ids `[n]` behind spans `[start, count, start, count, ...]`, in order; the
+        caller owns the array. `most` is the largest `n` that makes sense, which bounds what a call
+        can cost.
 
         Raises:
             ApiError: `invalid-handle`, or `invalid-argument` if there are more than `most`.

@@ -21,12 +21,8 @@ class Parts:
     """
 
     def __init__(self, size: int, held: Mapping[str, int], exactly: Callable[[str], int]) -> None:
-        """Takes the size of the pool and what users hold of it.
-
-        Args:
-            size: of the pool.
-            held: by each user with an instance, at most: what several hold may be in it twice.
-            exactly: looks at what a user holds, once each.
+        """Takes the size of the pool and what each user with an instance holds of it at most: what
+        several hold may be in it twice. `exactly` looks at what a user holds, once each.
         """
         self._part = size / max(1, len(held))
         self._held = {

@@ -40,15 +40,9 @@ class RunPages:
         reclaim: Callable[[int], bool],
         has_spare: Callable[[], bool],
     ) -> None:
-        """Checks the pages and changes nothing.
-
-        Args:
-            space: of the instance.
-            inputs: spans of the pages that the first step sees.
-            outputs: spans of the pages that are filled first.
-            ask: takes one more page.
-            reclaim: as of `Space.allocate_pages`.
-            has_spare: whether a page is free that nothing waits for.
+        """Checks spans of the pages that the first step sees, and of those that are filled first;
+        changes nothing. `ask` takes one more page, and `has_spare` tells whether one is free that
+        nothing waits for.
 
         Raises:
             ApiError: `invalid-handle`, `swapped-out`, `invalid-argument`, `immutable`.
@@ -104,13 +98,8 @@ class RunPages:
         self._space.page_pool.immutable[self.written] = True
 
     def take(self, answered: Callable[[ApiError | None], None]) -> int | None:
-        """Takes one more page.
-
-        Args:
-            answered: called later if it comes later: with None, or an error if it can't be had.
-
-        Returns:
-            The page; None if it comes later.
+        """Takes one more page; None if it comes later. `answered` is called then: with None, or an
+        error if it can't be had.
 
         Raises:
             ApiError: `limit-exceeded`, `out-of-resources`.
@@ -176,14 +165,9 @@ class RunPages:
         return not self._moved and bool((stamps == self._facts[STAMP, : self._count]).all())
 
     def end(self, tokens: int, defer: Defer) -> list[int]:
-        """Ends the run: so many tokens of it stay in the pages, and the rest is empty again.
-
-        Args:
-            tokens: that stay.
-            defer: calls back once all commands so far have been sent.
-
-        Returns:
-            Spans of the pages that the run has taken and that hold tokens.
+        """Ends the run: so many tokens of it stay in the pages, and the rest is empty again, once
+        `defer` has called back: all commands so far have been sent. Returns spans of the pages that
+        the run has taken and that hold tokens.
         """
         space, pool = self._space, self._space.page_pool
         start_used = self._facts[START_USED, self.first : self._count]

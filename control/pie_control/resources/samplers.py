@@ -86,11 +86,8 @@ class Sampler:
         return VERSIONS if self.has_state else 0
 
     def go_back(self, step: int, chosen: int) -> None:
-        """Goes on as if it had chosen fewer tokens.
-
-        Args:
-            step: tokens that stand.
-            chosen: those that it has chosen, as far as is known.
+        """Goes on as if it had chosen fewer tokens: `step` of those `chosen` stand, as far as is
+        known.
         """
         self.steps = step
         if self._versions and chosen - step + _UNDER_WAY >= self._versions:

@@ -72,11 +72,8 @@ class Space:
         _check_size(self.page_pool, "page", count)
 
     def allocate_pages(self, count: int, reclaim: Callable[[int], bool]) -> int:
-        """Allocates empty pages, and returns the first address.
-
-        Args:
-            count: how many.
-            reclaim: frees what others hold until this many are free; returns whether they are.
+        """Allocates empty pages, and returns the first address. `reclaim` frees what others hold
+        until so many are free; it returns whether they are.
 
         Raises:
             ApiError: as `check_new_pages`; `out-of-resources` if they are not free now.

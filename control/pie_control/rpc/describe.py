@@ -99,13 +99,8 @@ def _plain(value: Any) -> Any:
 
 
 def inspect(instance: Instance, models: ServedModels, scope: str | None) -> Any:
-    """Facts about an instance, what it has sent last, its result or why it failed, and its pages,
-    with the user's instances that share them.
-
-    Args:
-        instance: alive or ended.
-        models: that are served.
-        scope: the user whose instances are named, or None for all.
+    """Facts about an instance, alive or ended, what it has sent last, its result or why it failed,
+    and its pages, with the instances that share them: those of the user `scope`, or of all.
     """
     return {
         **describe_instance(instance, models),

@@ -21,12 +21,8 @@ class Handlers:
     """Answers requests by the method of an object that has the name of what is asked for."""
 
     def __init__(self, methods: Methods, *objects: object, more: Mapping[str, Method]) -> None:
-        """Takes the first of the objects whose class has a method, with `_` before its name or not.
-
-        Args:
-            methods: that clients may call.
-            objects: that have the handlers.
-            more: methods that no list for clients names.
+        """Takes the first of the objects whose class has a method that clients may call, with `_`
+        before its name or not; and more methods, which no list for clients names.
         """
         self._methods: dict[str, Method] = {}
         for kind in methods:

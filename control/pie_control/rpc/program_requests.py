@@ -80,11 +80,7 @@ class ProgramRequests:
 
 
 def check_unused(asked: methods.RemoveProgram, running: Sequence[str]) -> None:
-    """Nothing runs of a program that is to go, or it goes by force.
-
-    Args:
-        asked: what is to go.
-        running: ids of its instances.
+    """No instance is running of a program that is to go, or it goes by force.
 
     Raises:
         ApiError: `busy`.

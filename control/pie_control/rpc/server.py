@@ -65,16 +65,9 @@ class RpcServer:
         facts: Mapping[str, Any] = MappingProxyType({}),
         users: Users | None = None,
     ) -> None:
-        """Nothing listens before `run`.
-
-        Args:
-            config: of the server.
-            shares: of the users.
-            methods: makes what answers requests.
-            clock: trio's, in seconds.
-            timing: intervals.
-            facts: part of each welcome, with those of every server.
-            users: that may connect from other machines; those of the data folder if None.
+        """Nothing listens before `run`. `methods` makes what answers requests; `facts` are part of
+        each welcome, with those of every server. Users that may connect from other machines are
+        those of the data folder unless given.
         """
         self._config = config
         self._timing = timing

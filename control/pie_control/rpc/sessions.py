@@ -100,14 +100,8 @@ class Sessions:
         on_work: Callable[[], None],
         shares: Shares,
     ) -> None:
-        """No session yet.
-
-        Args:
-            facts: sent to each client in its welcome.
-            timing: intervals.
-            clock: seconds that grow.
-            on_work: called when there may be something to send.
-            shares: of the users.
+        """No session yet. Each client's welcome has the facts; `on_work` is called when there may
+        be something to send.
         """
         self._out = Outgoing(on_work)
         self._facts = facts
@@ -143,12 +137,8 @@ class Sessions:
     # Messages in
 
     def receive(self, peer: bytes, message: Message, user: str) -> Sequence[Event]:
-        """Handles a message.
-
-        Args:
-            peer: routing id of the connection.
-            message: as decoded.
-            user: the owner of the key that the connection was made with.
+        """Handles a message of a connection, by its routing id, that was made with a key of the
+        user.
         """
         if isinstance(message, Hello):
             self._hello(peer, message, user)
@@ -329,11 +319,8 @@ class Sessions:
     def read(self, session: Session, stream: ItemStream, window: int, received: int | None) -> None:
         """Makes a session the reader of a stream, in place of the one that reads it now.
 
-        Args:
-            session: the reader.
-            stream: the stream.
-            window: items that may be sent and not acknowledged.
-            received: number of the first item that it lacks; None: all not acknowledged.
+        `window` items may be sent and not acknowledged; the first that it lacks has the number
+        `received`: None for all not acknowledged.
         """
         instance = stream.instance.id
         previous = stream.reader

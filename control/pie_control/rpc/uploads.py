@@ -52,13 +52,8 @@ class Uploads:
         confined: ConfinedPool,
         share: Share,
     ) -> None:
-        """No upload is under way.
-
-        Args:
-            programs: where they go.
-            prepare: checks a component by compiling it, and that there is a runtime for JavaScript.
-            confined: checks sources.
-            share: of the bytes of programs.
+        """No upload is under way. `prepare` checks a component by compiling it, and that there is a
+        runtime for JavaScript; the share is of the bytes of programs.
         """
         self._programs = programs
         self._share = share

@@ -112,16 +112,12 @@ class Adaptive:
     def _in_turns(
         self, forwards: list[ForwardCommand], room: int, commands: int
     ) -> list[ForwardCommand]:
-        """Leaves out steps for which there is no room. Users' steps go in turns, each user's oldest
-        first: the next is of the user with the fewest inputs in the batch, for his weight.
+        """Leaves out steps for which there is no room: in inputs, of all users together, where a
+        user has those of a step in any case; and in commands. Users' steps go in turns, each user's
+        oldest first: the next is of the user with the fewest inputs in the batch, for his weight.
 
         Steps that the operator lets go before others' work stay. What is behind one that is left
         out, in its queue, is left out, too.
-
-        Args:
-            forwards: what may go.
-            room: inputs of steps, of all users together; a user has those of a step in any case.
-            commands: likewise.
         """
         forwards.sort(key=age)
         had: Counter[str] = Counter()  # inputs
@@ -149,13 +145,8 @@ class Adaptive:
     def _fill(
         self, forwards: list[ForwardCommand], limits: BatchLimits, budget: int, seconds: float
     ) -> list[ForwardCommand]:
-        """The oldest first, then steps, then prompts within their budget; by priority before all.
-
-        Args:
-            forwards: the oldest first.
-            limits: of the batch.
-            budget: inputs of prompts.
-            seconds: for them.
+        """The oldest first, then steps, then prompts within their budget of inputs and seconds; by
+        priority before all.
         """
         chosen: list[ForwardCommand] = []
         tokens = cells = pages = 0

@@ -82,10 +82,7 @@ class CommandBacklog:
 
     def add(self, queue: CommandQueue, command: Command) -> bool:
         """Numbers a command, finds out which other queues go before it, and appends it to its
-        queue.
-
-        Returns:
-            False if it was not appended, because it can't run any more.
+        queue; False if it was not appended, because it can't run any more.
         """
         command.queue = queue
         command.number = self._number = self._number + 1

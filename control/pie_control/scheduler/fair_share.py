@@ -78,13 +78,9 @@ class FairShare(VirtualTimes):
     __slots__ = ("_bound", "_short", "_weight_of", "waiting")
 
     def __init__(self, bound: float | None, short: int, weight_of: Callable[[str], float]) -> None:
-        """No user has had anything.
-
-        Args:
-            bound: seconds that a user with steps may lack before others wait for him, and that a
-                user may get before others after a pause; None if nothing waits for steps.
-            short: inputs of the longest forward that is a step.
-            weight_of: a user's weight.
+        """No user has had anything. The longest forward that is a step has `short` inputs. A user
+        with steps may lack `bound` seconds before others wait for him, and a user may get as many
+        before others after a pause; None if nothing waits for steps.
         """
         super().__init__(bound or 0.0)
         self._bound = bound
@@ -95,14 +91,11 @@ class FairShare(VirtualTimes):
     def without_waiting(
         self, forwards: list[ForwardCommand], steppers: Collection[str]
     ) -> list[ForwardCommand]:
-        """Leaves out what waits for steps of users who have had less.
+        """Leaves out what waits for steps of users who have had less, where `steppers` have steps
+        in the batch.
 
         What the operator lets go before others' work stays. What is behind one that is left out, in
         its queue, is left out, too.
-
-        Args:
-            forwards: what may go.
-            steppers: users with steps in the batch.
         """
         if self._bound is None or not steppers:
             return forwards
@@ -129,15 +122,11 @@ class FairShare(VirtualTimes):
         seconds: float,
         step: float,
     ) -> None:
-        """Charges users what a batch of forwards has taken.
+        """Charges users what a batch of forwards, without runs, has taken: seconds of the worker
+        from the end of the batch before on. `running` returns the users with runs in it.
 
-        Steps alone, for which nothing has waited, are equal for all and are not charged.
-
-        Args:
-            forwards: of the batch, without runs.
-            running: returns the users with runs in it.
-            seconds: of the worker, from the end of the batch before on.
-            step: seconds that its forwards of one input would have taken, with the runs.
+        Steps alone, for which nothing has waited, are equal for all and are not charged: its
+        forwards of one input would have taken `step` seconds, with the runs.
         """
         total = sum([len(command.inputs) for command in forwards]) - len(forwards)
         if not (total or self.waiting):

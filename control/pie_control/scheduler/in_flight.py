@@ -61,13 +61,8 @@ class InFlight:
         self._after: list[Callable[[], None]] | None = None  # called after the results at hand
 
     def add(self, plan: int, batches: list[PlanBatch], further: list[int], follows: bool) -> None:
-        """Notes a plan that is sent.
-
-        Args:
-            plan: its number.
-            batches: all of it.
-            further: batches with which further steps begin.
-            follows: whether it goes on with a queue of the plan before.
+        """Notes a plan that is sent. With `further` batches further steps begin; it `follows` if it
+        goes on with a queue of the plan before.
         """
         self.plans[plan] = _SentPlan(batches, further, follows, self._clock_ns())
         self.steps += 1 + len(further)
@@ -115,10 +110,7 @@ class InFlight:
 
     def complete(self, result: PlanResult) -> int:
         """Takes results of a plan, all or the next of them: futures become ready, marks are
-        notified, failures spread.
-
-        Returns:
-            Steps of which these are the last results.
+        notified, failures spread. Returns steps of which these are the last results.
         """
         plan = self.plans.get(result.id)
         if plan is None:

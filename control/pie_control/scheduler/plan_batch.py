@@ -58,13 +58,9 @@ class PlanBatch:
         return [(int(command.page_used.sum()), len(command.inputs)) for command in found]
 
     def note_times(self, sent_ns: int, now_ns: int, device_ns: int) -> None:
-        """Notes the batch in the time lines of its instances; of the batches of a run's step its
-        forward alone, once its token comes.
-
-        Args:
-            sent_ns: when its plan was sent.
-            now_ns: when its results have come.
-            device_ns: that it took at the worker.
+        """Notes the batch in the time lines of its instances: when its plan was sent, when its
+        results came, and what it took at the worker. Of the batches of a run's step its forward
+        alone is noted, once its token comes.
         """
         steps = self.steps if self.kind == Forward.kind else None
         if not self.commands and steps is None:

@@ -16,12 +16,9 @@ from pie_py.device_programs.step_cost import affordable
 
 
 def fitting(users: Sequence[str], costs: NDArray[Any], room: int) -> NDArray[np.bool_]:
-    """Which choices fit into a step, `[n]`: of each user earlier ones before later ones.
-
-    Args:
-        users: whose each is.
-        costs: int32 `[3, n]`, a `StepCost` in each column.
-        room: what they may cost. If that is above 0, one fits always.
+    """Which choices of users fit into a step, `[n]`: of each user earlier ones before later ones.
+    The costs are int32 `[3, n]`, a `StepCost` in each column. If `room`, what they may cost, is
+    above 0, one fits always.
     """
     if room <= 0:
         free: NDArray[np.bool_] = costs[2] == 0

@@ -25,12 +25,9 @@ class PromptPace:
     """Learns what steps and inputs of prompts cost, in seconds."""
 
     def __init__(self, seconds: float | None, tokens: int, short: int) -> None:
-        """Nothing is known yet.
-
-        Args:
-            seconds: of a batch of forwards where several users have work; None for no bound.
-            tokens: inputs of prompts beside steps.
-            short: inputs of the longest forward that counts as a step.
+        """Nothing is known yet. A batch of forwards where several users have work takes so many
+        seconds, None for no bound, and has so many tokens of prompts beside steps; the longest
+        forward that counts as a step has `short` inputs.
         """
         self._seconds = seconds
         self._tokens = tokens
@@ -67,11 +64,8 @@ class PromptPace:
         return left if left >= self._seconds / LEAST else self._step
 
     def steps_in_time(self, inputs: int, prompts: bool) -> int:
-        """How many of so many inputs of steps a batch has where several users take some.
-
-        Args:
-            inputs: of steps that may go.
-            prompts: whether there are prompts, too, which have a part of the time.
+        """How many of so many inputs of steps a batch has where several users take some; prompts
+        have a part of the time if there are any.
         """
         if self._seconds is None:
             return inputs

@@ -224,10 +224,8 @@ class Scheduler:
         return sum(map(len, self._backlog.heads.values())) + self._runs.due
 
     def next_plan(self, steps: int = 1) -> Plan | None:
-        """The next plan, or None. Call it when the worker is idle, or `may_follow`.
-
-        Args:
-            steps: that it may hold, if there are only runs.
+        """The next plan, of so many steps if there are only runs, or None. Call it when the worker
+        is idle, or `may_follow`.
         """
         before = self._forming.riders
         formed = self._forming.form()

@@ -41,11 +41,8 @@ class Reaper:
         return len(self._waiting)
 
     def bury(self, store: int, owners: object) -> None:
-        """Deletes a store: soon, or at once if too many wait already.
-
-        Args:
-            store: its address.
-            owners: what must live until it is deleted.
+        """Deletes the store of an address, soon, or at once if too many wait already; its owners
+        live until then.
         """
         if self._stopped or len(self._waiting) >= MOST_WAITING:
             symbols.store_delete(store)

@@ -47,10 +47,8 @@ class Dispatcher:
         self._running_steps = 0
 
     def after_turn(self, launches: bool) -> None:
-        """Called at the end of every turn of the guests.
-
-        Args:
-            launches: whether clients' requests wait whose programs may bring commands.
+        """Called at the end of every turn of the guests, with whether clients' requests wait whose
+        programs may bring commands.
         """
         if launches and self._decide(launches) is Decision.GATHER:
             self._executor.give_another()

@@ -46,9 +46,8 @@ class WorkerProcess:
 def start_worker(config: Mapping[str, Any]) -> WorkerProcess | None:
     """Starts a worker of a server. Raises `OSError` if there is no room for a process.
 
-    Args:
-        config: of the server, as JSON has it. It need not have been checked: the worker checks its
-            part. If it lacks something of that, no worker is started.
+    The configuration, as JSON has it, need not have been checked: the worker checks its part. If it
+    lacks something of that, no worker is started.
     """
     if not config.keys() >= {*_TOLD, "worker_module"}:
         return None

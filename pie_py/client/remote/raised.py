@@ -33,12 +33,8 @@ def rebuilt(
 
     What an inferlet says must not end the caller's process, its tasks or its loops, nor mean
     something to a framework around the call: so it is always an `Exception`, of a type of Python's
-    own or of one that the function was sent with; all others are an `InferletFailed`.
-
-    Args:
-        report: as the inferlet has written it.
-        types: of the caller, by their names on the way.
-        origin: the caller's file for a file of the inferlet.
+    own or of one of `types` that the function was sent with, by their names on the way; all others
+    are an `InferletFailed`. `origin` gives the caller's file for a file of the inferlet.
     """
     chain: list[dict[str, Any]] = []
     following: dict[str, Any] | None = report

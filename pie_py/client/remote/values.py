@@ -29,12 +29,8 @@ class CannotTravel(TypeError):
 
 
 def dumps(value: Any, what: str, name_of: NameOf) -> str:
-    """A value as JSON.
-
-    Args:
-        value: to be sent.
-        what: it is, for errors: "the argument n".
-        name_of: gives types their names.
+    """A value as JSON. In errors it is `what`, such as "the argument n"; `name_of` gives types
+    their names.
 
     Raises:
         CannotTravel: it is no data, or has a part that is none.
