@@ -113,11 +113,7 @@ def _plain(path: Path, name: str) -> Target:
 
 
 def _read(path: Path, most: int = -1) -> bytes:
-    """A file's first bytes, or all.
-
-    Raises:
-        BadTarget: if it can't be read.
-    """
+    """A file's first bytes, or all. Raises BadTarget if it can't be read."""
     try:
         with path.open("rb") as file:
             return file.read(most)

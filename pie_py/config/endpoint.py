@@ -79,11 +79,7 @@ def resolve_host(host: str) -> str:
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Checks an endpoint.
-
-    Raises:
-        BadEndpoint: if it is of no form that pie_py speaks.
-    """
+    """Checks an endpoint. Raises BadEndpoint if it is of no form that pie_py speaks."""
     if text.startswith("ipc://") and (path := text.removeprefix("ipc://")):
         if len(path.encode()) > 100:  # sun_path holds 107 bytes, and libzmq cuts it silently
             raise BadEndpoint(f"the path of {text} is longer than 100 bytes; choose a shorter one")

@@ -55,11 +55,7 @@ class GatewayConfig(Section):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT.
-
-    Raises:
-        ValueError: if it is not that.
-    """
+    """Host and port of HOST:PORT. Raises ValueError if it is not that."""
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):(\d{1,5})", text)
     if found is None or int(found[2]) > 65535:
         raise ValueError(f"{text!r} is not HOST:PORT, as {DEFAULT_HTTP}")

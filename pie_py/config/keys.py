@@ -57,11 +57,7 @@ class ClientKey:
 
     @staticmethod
     def read(path: Path) -> ClientKey:
-        """Reads a key file.
-
-        Raises:
-            KeyProblem: if it is not there or no key file.
-        """
+        """Reads a key file. Raises KeyProblem if it is not there or no key file."""
         try:
             key = ClientKey(**_fields(path))
         except OSError as error:

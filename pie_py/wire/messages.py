@@ -169,11 +169,7 @@ class _Arrays:
         self._at = start // _WORD
 
     def take(self, record: type[Any], shapes: list[int | list[int]]) -> Any:
-        """A record of the next arrays.
-
-        Raises:
-            ValueError: if the message has too little.
-        """
+        """A record of the next arrays. Raises ValueError if the message has too little."""
         words, at = self._words, self._at
         arrays = []
         for (_, dtype), shape in zip(_LAYOUTS[record], shapes, strict=True):

@@ -42,10 +42,6 @@ def forward_with_adapter(
 
 
 def find_adapter(target: OpenQueue, name: str) -> Adapter:
-    """The adapter of a name, of a queue's model.
-
-    Raises:
-        ApiError: `unsupported`, `not-found`.
-    """
+    """The adapter of a name, of a queue's model. Raises ApiError `unsupported`, `not-found`."""
     target.model.check_trait("adapter")
     return target.model.adapters.find(name)

@@ -96,11 +96,7 @@ def queue_of(instance: Instance, handle: int, trait: str | None = None) -> OpenQ
 
 
 def run_of(instance: Instance, queue: int, run: int) -> tuple[OpenQueue, RunCommand]:
-    """A queue, and the run behind a handle.
-
-    Raises:
-        ApiError: `invalid-handle`, `unsupported`.
-    """
+    """A queue, and the run behind a handle. Raises ApiError `invalid-handle`, `unsupported`."""
     target = queue_of(instance, queue, "sample")
     try:
         return target, target.runs[run]

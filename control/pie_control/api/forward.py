@@ -334,11 +334,7 @@ def _check_mutable(pool: PagePool, page: int) -> None:
 
 
 def _room(pool: PagePool, pages: list[int], count: int) -> Room:
-    """The first `count` empty slots of distinct pages.
-
-    Raises:
-        ApiError: `page-full`, `immutable`.
-    """
+    """The first `count` empty slots of distinct pages. Raises ApiError `page-full`, `immutable`."""
     size = pool.page_size
     into: list[int] = []
     filled: list[int] = []

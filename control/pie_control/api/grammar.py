@@ -60,11 +60,7 @@ class GrammarTable:
         return self._next - 1
 
     def grammar(self, handle: int) -> Grammar:
-        """The grammar behind a handle.
-
-        Raises:
-            ApiError: `invalid-handle`.
-        """
+        """The grammar behind a handle. Raises ApiError `invalid-handle`."""
         try:
             return self._grammars[handle]
         except KeyError:
@@ -73,11 +69,7 @@ class GrammarTable:
             ) from None
 
     def matcher(self, handle: int) -> Matcher:
-        """The matcher behind a handle.
-
-        Raises:
-            ApiError: `invalid-handle`.
-        """
+        """The matcher behind a handle. Raises ApiError `invalid-handle`."""
         try:
             return self._matchers[handle]
         except KeyError:

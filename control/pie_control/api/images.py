@@ -74,22 +74,14 @@ def embed_img(
 
 
 def _rule(service: ModelService) -> ImageRule:
-    """How many embeds and positions an image takes.
-
-    Raises:
-        ApiError: `unsupported`.
-    """
+    """How many embeds and positions an image takes. Raises ApiError `unsupported`."""
     service.check_trait("input-image")
     assert service.description.image_rule is not None, "models with the trait have a rule"
     return ImageRule(**service.description.image_rule)
 
 
 def _size(image: bytes) -> ImageSize:
-    """Size of an image file.
-
-    Raises:
-        ApiError: `invalid-argument`.
-    """
+    """Size of an image file. Raises ApiError `invalid-argument`."""
     found = size_in_header(image)
     if found is None:
         raise ApiError(

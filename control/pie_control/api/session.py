@@ -84,11 +84,7 @@ def _receive(instance: Instance, mailbox: Mailbox[Message], kind: FutureKind) ->
 
 
 def check_size(instance: Instance, size: int) -> None:
-    """Refuses a message that is too large.
-
-    Raises:
-        ApiError: `limit-exceeded`.
-    """
+    """Refuses a message that is too large. Raises ApiError `limit-exceeded`."""
     if size > instance.limits.message_bytes:
         raise ApiError(
             "limit-exceeded",

@@ -53,11 +53,7 @@ def embed_txt(
 
 
 def positions_of(spans: list[int], count: int, limit: int) -> list[int]:
-    """Positions `[count]` of spans.
-
-    Raises:
-        ApiError: `invalid-argument`.
-    """
+    """Positions `[count]` of spans. Raises ApiError `invalid-argument`."""
     if len(spans) == 2 and spans[1] == count == 1 and spans[0] < limit:  # the hot path
         return [spans[0]]
     if len(spans) % 2:

@@ -243,11 +243,7 @@ class _Process:
 
 
 def _started(memory: int) -> _Process:
-    """A new process.
-
-    Raises:
-        ApiError: `out-of-resources`.
-    """
+    """A new process. Raises ApiError `out-of-resources`."""
     try:
         return _Process(memory)
     except OSError as error:

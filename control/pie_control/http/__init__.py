@@ -148,19 +148,11 @@ class HttpClient:
         return future.handle
 
     def response_url(self, instance: Instance, body: int) -> str:
-        """The URL that a body came from.
-
-        Raises:
-            ApiError: `invalid-handle`.
-        """
+        """The URL that a body came from. Raises ApiError `invalid-handle`."""
         return self._body(instance, body).url
 
     def close_body(self, instance: Instance, body: int) -> None:
-        """Gives the rest of a body up.
-
-        Raises:
-            ApiError: `invalid-handle`.
-        """
+        """Gives the rest of a body up. Raises ApiError `invalid-handle`."""
         self._body(instance, body).close()
         del self._share(instance).bodies[body]
 

@@ -56,11 +56,7 @@ class GzipDecoder:
         return data
 
     def finish(self) -> None:
-        """The input has ended.
-
-        Raises:
-            ApiError: `remote-failed` if it ended too early.
-        """
+        """The input has ended. Raises ApiError `remote-failed` if it ended too early."""
         if self._begun:
             raise ApiError("remote-failed", "the gzip body ends in the middle")
 
@@ -168,11 +164,7 @@ class Exchange:
         self._finish(ApiError("cancelled", "the body was closed"))
 
     def read(self, most: int, future: Future) -> None:
-        """Asks for the next bytes.
-
-        Raises:
-            ApiError: `busy` if a read is under way.
-        """
+        """Asks for the next bytes. Raises ApiError `busy` if a read is under way."""
         if self._read is not None:
             raise ApiError("busy", "a read of this body is under way: take or cancel it first")
         if self.over:

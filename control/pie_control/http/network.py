@@ -51,11 +51,7 @@ class HeadStream(AsyncNetworkStream):
         self._head = None
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Reads.
-
-        Raises:
-            ApiError: `limit-exceeded` if the head is too large.
-        """
+        """Reads. Raises ApiError `limit-exceeded` if the head is too large."""
         if self._head is None:
             return await self._stream.read(max_bytes, timeout)
         if self._head > self._most:

@@ -74,11 +74,7 @@ class HttpPolicy:
         return bool(self._rules)
 
     def check_host(self, host: str, port: int) -> None:
-        """Lets a canonical host and a port pass.
-
-        Raises:
-            ApiError: `permission-denied`.
-        """
+        """Lets a canonical host and a port pass. Raises ApiError `permission-denied`."""
         if not self._rules:
             raise ApiError(
                 "permission-denied",

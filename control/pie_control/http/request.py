@@ -138,11 +138,7 @@ def redirected(request: HttpRequest, policy: HttpPolicy, status: int, location: 
 
 
 def _parse(text: str) -> tuple[URL, str]:
-    """A URL that can be fetched, and its canonical host.
-
-    Raises:
-        ApiError: `invalid-argument`.
-    """
+    """A URL that can be fetched, and its canonical host. Raises ApiError `invalid-argument`."""
     from httpx2 import URL, InvalidURL  # slow, and no start waits for it
 
     try:

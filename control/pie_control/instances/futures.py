@@ -187,11 +187,7 @@ class FutureTable:
         return self._open.get(handle)
 
     def get(self, handle: int) -> Future:
-        """Finds an open future.
-
-        Raises:
-            ApiError: `invalid-handle`.
-        """
+        """Finds an open future. Raises ApiError `invalid-handle`."""
         try:
             return self._open[handle]
         except KeyError:
@@ -200,11 +196,7 @@ class FutureTable:
             ) from None
 
     def of_kind(self, handle: int, kind: FutureKind) -> Future:
-        """Finds an open future of a kind.
-
-        Raises:
-            ApiError: `invalid-handle`.
-        """
+        """Finds an open future of a kind. Raises ApiError `invalid-handle`."""
         future = self.get(handle)
         if future.kind is not kind:
             raise ApiError(
@@ -247,11 +239,7 @@ class FutureTable:
         return future.value
 
     def cancel(self, handle: int) -> None:
-        """Gives a future up.
-
-        Raises:
-            ApiError: `invalid-handle`.
-        """
+        """Gives a future up. Raises ApiError `invalid-handle`."""
         future = self.get(handle)
         del self._open[handle]
         self._of_user.open -= 1

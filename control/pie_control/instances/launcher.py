@@ -360,11 +360,7 @@ def _refusal(child: _Child, error: Exception) -> ApiError:
 
 
 def check_arguments(args: list[str]) -> None:
-    """Refuses arguments that are too large, or too many.
-
-    Raises:
-        ApiError: `limit-exceeded`.
-    """
+    """Refuses arguments that are too large, or too many. Raises ApiError `limit-exceeded`."""
     if argument_bytes(args) > MAX_ARGUMENT_BYTES:
         raise ApiError(
             "limit-exceeded",

@@ -352,11 +352,7 @@ class Registry:
         return instance_id in self._live or self._ended.find(instance_id) is not None
 
     def find(self, instance_id: str, user: str | None) -> Instance:
-        """An instance of a user, alive or ended lately.
-
-        Raises:
-            ApiError: `not-found`.
-        """
+        """An instance of a user, alive or ended lately. Raises ApiError `not-found`."""
         instance = self._live.get(instance_id) or self._ended.find(instance_id)
         if instance is None or (user is not None and instance.user != user):
             raise ApiError(

@@ -41,11 +41,7 @@ class Wait(BaseModel):
 
     @classmethod
     def parse(cls, text: str) -> Wait:
-        """Reads it from JSON.
-
-        Raises:
-            ApiError: `invalid-argument`.
-        """
+        """Reads it from JSON. Raises ApiError `invalid-argument`."""
         if len(text) > MAX_WAIT:
             raise ApiError(
                 "invalid-argument", f"wait: {len(text)} characters of JSON; {MAX_WAIT} at most"

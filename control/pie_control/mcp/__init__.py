@@ -184,11 +184,7 @@ def _subtract(counts: Counter[str], key: str) -> None:
 
 
 def _parse(arguments: str) -> dict[str, Any]:
-    """Arguments of a tool.
-
-    Raises:
-        ApiError: `invalid-argument`, `limit-exceeded`.
-    """
+    """Arguments of a tool. Raises ApiError `invalid-argument`, `limit-exceeded`."""
     check_values(arguments, "arguments")
     try:
         parsed = json.loads(arguments, parse_constant=_refuse)

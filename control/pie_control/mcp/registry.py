@@ -63,11 +63,7 @@ class McpRegistry:
         return open_to_user | self._clients.get(user, {})
 
     def find(self, user: str, name: str) -> McpServer:
-        """A server that a user may use.
-
-        Raises:
-            ApiError: `not-found`.
-        """
+        """A server that a user may use. Raises ApiError `not-found`."""
         usable = self.usable(user)
         if name not in usable:
             known = ", ".join(usable) or "there is none; operators and clients register them"

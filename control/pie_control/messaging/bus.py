@@ -148,11 +148,7 @@ class Bus:
         _wake_broadcasters(user, member)
 
     def next_message(self, instance: Instance, handle: int, future: Future) -> None:
-        """Gives the future the subscription's next message.
-
-        Raises:
-            ApiError: `invalid-handle`.
-        """
+        """Gives the future the subscription's next message. Raises ApiError `invalid-handle`."""
         self._subscription(instance, handle).box.take_by(future)
 
     def broadcast(self, instance: Instance, topic: str, message: str, size: int) -> int:
@@ -227,11 +223,7 @@ class Bus:
         queue.take_by(future)
 
     def push_room(self, instance: Instance, topic: str, future: Future) -> None:
-        """Resolves the future once the work queue has room.
-
-        Raises:
-            ApiError: `invalid-argument`.
-        """
+        """Resolves the future once the work queue has room. Raises ApiError `invalid-argument`."""
         self._check(topic)
         user = self._user(instance)
         _wait_in(user.pushers, topic, future, partial(_has_room, user))

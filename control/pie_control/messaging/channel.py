@@ -21,11 +21,7 @@ MAX_TOPIC_BYTES = 256
 
 
 def check_topic(topic: str) -> None:
-    """Refuses what is no topic.
-
-    Raises:
-        ApiError: `invalid-argument`.
-    """
+    """Refuses what is no topic. Raises ApiError `invalid-argument`."""
     size = len(topic.encode())
     if not 0 < size <= MAX_TOPIC_BYTES:
         raise ApiError(

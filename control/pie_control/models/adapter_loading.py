@@ -80,11 +80,7 @@ class AdapterLoader:
         self._on_disk.put(model, name, model=model, name=name, folder=folder)
 
     def unload(self, model: str, name: str) -> None:
-        """Unloads an unused adapter.
-
-        Raises:
-            ApiError: `unknown-model`, `not-found`, `busy`.
-        """
+        """Unloads an unused adapter. Raises ApiError `unknown-model`, `not-found`, `busy`."""
         service = self._models.service(model)
         adapter = service.adapters.remove(name)
         service.prefixes.drop_adapter(adapter.slot)

@@ -40,11 +40,7 @@ class Adapters:
         return sorted(self._loaded)
 
     def find(self, name: str) -> Adapter:
-        """The adapter of a name.
-
-        Raises:
-            ApiError: `not-found`.
-        """
+        """The adapter of a name. Raises ApiError `not-found`."""
         try:
             return self._loaded[name]
         except KeyError:

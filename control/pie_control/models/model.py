@@ -134,11 +134,7 @@ class ModelService:
             )
 
     def check_trait(self, trait: str) -> None:
-        """Refuses functions of a trait that the model lacks.
-
-        Raises:
-            ApiError: `unsupported`.
-        """
+        """Refuses functions of a trait that the model lacks. Raises ApiError `unsupported`."""
         if trait not in self.traits:
             name = self.description.name
             raise ApiError("unsupported", f"model {name!r} does not have the trait `{trait}`")

@@ -82,22 +82,14 @@ class ServedModels:
             service.drop_instance(instance)
 
     def service(self, model: str) -> ModelService:
-        """The service of a model.
-
-        Raises:
-            ApiError: `unknown-model`.
-        """
+        """The service of a model. Raises ApiError `unknown-model`."""
         try:
             return self.services[model]
         except KeyError:
             raise self._unknown(model) from None
 
     def codec(self, model: str) -> TextCodec:
-        """The tokenizer of a model.
-
-        Raises:
-            ApiError: `unknown-model`.
-        """
+        """The tokenizer of a model. Raises ApiError `unknown-model`."""
         try:
             return self.codecs[model]
         except KeyError:

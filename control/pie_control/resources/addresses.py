@@ -169,11 +169,7 @@ class Addresses:
         return numbers
 
     def find_one(self, address: int) -> int:
-        """The physical id behind one address.
-
-        Raises:
-            ApiError: `invalid-handle`.
-        """
+        """The physical id behind one address. Raises ApiError `invalid-handle`."""
         index = address - self._base
         if 0 <= index < self._length:
             physical = self._table.item(index)

@@ -75,11 +75,7 @@ class HostPages:
         self.held = 0  # those too that commands name which are not sent
 
     def allocate(self, count: int) -> Int32:
-        """Takes host pages.
-
-        Raises:
-            ApiError: `limit-exceeded`, `out-of-resources`.
-        """
+        """Takes host pages. Raises ApiError `limit-exceeded`, `out-of-resources`."""
         pool = self.pool
         if self._limit is not None and self.held + count > self._limit:
             raise ApiError(

@@ -25,11 +25,7 @@ class LogitRow:
     __slots__ = ("_rows", "failed", "row", "sent")
 
     def __init__(self, rows: FreeList) -> None:
-        """Takes a row.
-
-        Raises:
-            ApiError: `out-of-resources`.
-        """
+        """Takes a row. Raises ApiError `out-of-resources`."""
         self.row = -1
         self._rows = rows
         if not rows.free:
@@ -207,11 +203,7 @@ class Samplers:
         return handle, sampler
 
     def find(self, handle: int) -> Sampler:
-        """The sampler behind a handle.
-
-        Raises:
-            ApiError: `invalid-handle`.
-        """
+        """The sampler behind a handle. Raises ApiError `invalid-handle`."""
         try:
             return self._live[handle]
         except KeyError:

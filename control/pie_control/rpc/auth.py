@@ -36,11 +36,7 @@ class Users(Protocol):
     """Users by their public keys."""
 
     async def find(self, key: str) -> str | None:
-        """The user of a key; None if no user has it.
-
-        Raises:
-            NotKnownNow: if that is not known.
-        """
+        """The user of a key; None if no user has it. Raises NotKnownNow if that is not known."""
 
     @property
     def changes(self) -> int:

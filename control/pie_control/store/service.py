@@ -193,11 +193,7 @@ class StoreService:
 
 
 def _opened(path: Path, config: StoreConfig) -> Entries:
-    """The file, or the database where one is named.
-
-    Raises:
-        StoreUnusable: if it can't be opened.
-    """
+    """The file, or the database where one is named. Raises StoreUnusable if it can't be opened."""
     if not config.database:
         return Database(path, config)
     try:

@@ -59,11 +59,7 @@ class Cache:
         return path
 
     def store(self, program: bytes, code: bytes | bytearray) -> None:
-        """Keeps compiled code.
-
-        Raises:
-            OSError: if it cannot be written.
-        """
+        """Keeps compiled code. Raises OSError if it cannot be written."""
         index = self._index_of(digest_of(program))
         digest = hashlib.sha256(code).hexdigest()
         path = self._folder / f"{index.stem}-{digest[:16]}.cwasm"

@@ -42,11 +42,7 @@ def dumps(value: Any, what: str, name_of: NameOf) -> str:
 
 
 def loads(text: str, type_of: TypeOf) -> Any:
-    """The value that `dumps` has written.
-
-    Raises:
-        LookupError: `type_of` does not know a type.
-    """
+    """The value that `dumps` has written. Raises LookupError if `type_of` does not know a type."""
     return _decoded(json.loads(text), type_of)
 
 
