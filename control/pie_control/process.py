@@ -18,7 +18,6 @@ from __future__ import annotations
 import ctypes
 import sys
 
-TRIM_SECONDS = 20.0
 _ARENAS = 2  # instead of eight for each core: the work is one thread's
 _FREE_BYTES = 256 << 20  # free at the end of the heap, until the next trim
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
@@ -51,5 +50,5 @@ async def trim_now_and_then() -> None:
     import trio  # not yet when the worker is started
 
     while True:
-        await trio.sleep(TRIM_SECONDS)
+        await trio.sleep(20.0)
         await trio.to_thread.run_sync(trim)

@@ -33,9 +33,6 @@ from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.server")
 
-EXPIRY_SECONDS = 3600.0  # between two looks for programs that have expired
-LOOK_SECONDS = 0.5  # between two looks at whether the server is needed
-CONNECT_SECONDS = 1.0  # from a client's look at a socket to its session
 INSTANTIATED = 8  # of the spare instances: as many as are instantiated while one has its turn
 
 
@@ -160,7 +157,7 @@ class _Server:
             running = {instance.program.hash for instance in self._wiring.registry.instances()}
             for _ in self._programs.expire(seconds, running):
                 await trio.lowlevel.checkpoint()  # a program takes a millisecond
-            await trio.sleep(min(seconds / 4, EXPIRY_SECONDS))
+            await trio.sleep(min(seconds / 4, 3600.0))
 
     async def _end_when_idle(self, seconds: float, endpoint: str, stop: trio.Event) -> None:
         """Stops the server after so long without instances and clients. A client that is about to
@@ -169,7 +166,7 @@ class _Server:
         await self._idle(seconds)
         if (path := parse_endpoint(endpoint).path) is not None:
             Path(path).unlink(missing_ok=True)
-        await self._idle(CONNECT_SECONDS)
+        await self._idle(1.0)  # from a client's look at a socket to its session
         log.info("idle: stopping", seconds=seconds)
         stop.set()
 
@@ -177,7 +174,7 @@ class _Server:
         """Returns once there have been no instances and clients for so long."""
         end = trio.current_time() + seconds
         while (left := end - trio.current_time()) > 0:
-            await trio.sleep(min(left, LOOK_SECONDS))
+            await trio.sleep(min(left, 0.5))
             if self._is_busy() or len(self._rpc.sessions):
                 end = trio.current_time() + seconds
 

@@ -21,7 +21,6 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
-PATIENCE_SECONDS = 1.0  # before a user is told what a server does
 
 
 def server_options(function: Function) -> Function:
@@ -101,7 +100,7 @@ def told_of_builds(endpoint: str | None, key: str | None, relay: bool | None) ->
     ended = threading.Event()
 
     def look() -> None:
-        if ended.wait(PATIENCE_SECONDS):
+        if ended.wait(1.0):
             return
         told = set()
         with suppress(ClientError), sync.Client(endpoint, key, relay=relay) as client:

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
     from pie_py.config.server_process import ServerProcess, Tell
 
-IDLE_SECONDS = 300.0
 WHEN_IDLE = "when it is idle"
-END_SECONDS = 30.0  # for a server that was told to end
 DETACHED = "detached"  # the KEY of those that stay
 COLUMNS = {
     "models": "MODELS",
@@ -153,7 +151,7 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[Tell], str
         for ended in place.iterdir():
             shutil.rmtree(ended, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(dir=place))
-        idle = {"idle_seconds": config.idle_seconds or IDLE_SECONDS}
+        idle = {"idle_seconds": config.idle_seconds or 300.0}
         config = private(config.model_copy(update=idle), folder)
         server = ServerProcess(config, folder / "log", stays=True)
         is_ready = False
@@ -215,7 +213,7 @@ def stop(models: tuple[str, ...]) -> None:
         say("no such server runs; Ctrl-C ends one that runs in a terminal")
     for server in wanted:
         os.kill(server["pid"], signal.SIGTERM)
-    end = time.monotonic() + END_SECONDS
+    end = time.monotonic() + 30.0
     for server in wanted:
         while _lives(server) and time.monotonic() < end:
             time.sleep(0.05)

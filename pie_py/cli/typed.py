@@ -13,8 +13,6 @@ import anyio
 from pie_py.cli.console import LOOK_SECONDS, say
 from pie_py.client import Client, ClientError, Instance
 
-FIRST_LOOK_SECONDS = 0.02  # at whether the instance waits for a message; then ever longer
-
 
 class StandardInput:
     """Lines of standard input: of a terminal, a pipe or a file.
@@ -67,7 +65,7 @@ class StandardInput:
         self, client: Client, instance: Instance, *, alone: bool = False
     ) -> None:
         """Returns once the instance waits for a message: for that `alone`, or there is one."""
-        pause = FIRST_LOOK_SECONDS
+        pause = 0.02  # seconds; then ever longer
         while True:
             if alone or self._rest or select.select([self._file], [], [], 0)[0]:
                 waits = (await client.inspect(instance.id))["waits"]

@@ -22,10 +22,7 @@ from pie_py.wire.prefixes import prefix_hashes
 Value = TypeVar("Value")
 
 SILENT_SECONDS = 2.5  # of a node that answers a ping each 2 s: its machine may be cut off
-LOOK_SECONDS = 0.25  # between two questions whether a node that is not reached is lost
 TRIES = 6  # of a launch, each on another node
-AGAIN_SECONDS = 0.1  # before the second, and twice as long each time
-BUSY_SECONDS = 1.0  # before the gateway is asked again where an instance goes on
 NODE_LOST = "node-lost: "  # what texts of instances begin with that have ended with their node
 
 
@@ -149,7 +146,7 @@ class Redirected(Route):
                     continue
                 if error.code not in again:
                     raise
-            await anyio.sleep(AGAIN_SECONDS * 2**attempt)
+            await anyio.sleep(0.1 * 2**attempt)
         raise AssertionError("the last try returns or raises")
 
     async def moved(self, instance: str, text: str) -> tuple[Connection, str] | None:
@@ -191,7 +188,7 @@ class Redirected(Route):
             except RpcError as error:
                 if error.code != "busy":
                     raise
-                await anyio.sleep(BUSY_SECONDS)  # its next run is to come
+                await anyio.sleep(1.0)  # its next run is to come
                 continue
             if moved is not None:
                 connection, present = moved
@@ -269,7 +266,7 @@ class Redirected(Route):
         """While the node is not reached, asks the gateway whether it is lost."""
         session = connection.session
         while session.error is None:
-            await anyio.sleep(LOOK_SECONDS)
+            await anyio.sleep(0.25)
             if session.silent_seconds < SILENT_SECONDS or session.error is not None:
                 continue
             try:

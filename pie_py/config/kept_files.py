@@ -12,8 +12,6 @@ from pathlib import Path
 
 import platformdirs
 
-UNUSED_SECONDS = 30 * 86400.0
-
 
 def cache_folder() -> Path:
     """The user's, for pie_py."""
@@ -38,7 +36,7 @@ def used(path: Path, pattern: str) -> Path:
     """
     with suppress(OSError):  # another user's, which can be read
         os.utime(path)
-    oldest = time.time() - UNUSED_SECONDS
+    oldest = time.time() - 30 * 86400
     for other in path.parent.glob(pattern):
         with suppress(OSError):
             if other.lstat().st_mtime < oldest:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
 
 DEFAULT_TIMEOUT = 60.0  # seconds, of a request that asks for none
-KEEPALIVE_SECONDS = 5.0
 IDLE_CONNECTIONS = 64
 MOST_BYTES_A_READ = 1 << 20
 Headers: TypeAlias = list[tuple[str, str]]
@@ -77,7 +76,7 @@ class HttpClient:
                     ssl_context=await trio.to_thread.run_sync(tls_context),
                     max_connections=self._config.connections,
                     max_keepalive_connections=IDLE_CONNECTIONS,
-                    keepalive_expiry=KEEPALIVE_SECONDS,
+                    keepalive_expiry=5.0,
                     network_backend=self._backend,
                 )
         return self._pool

@@ -30,7 +30,6 @@ log = structlog.get_logger("pie.launcher")
 T = TypeVar("T")
 
 MAX_ARGUMENT_BYTES = 1 << 20  # of one launch, all together
-MODEL_WAIT_SECONDS = 120.0
 
 
 class GuestMaker(Protocol):
@@ -135,7 +134,7 @@ class Launcher:
         """
         while not self.can_start(program):
             await self._guests.prepare(program)
-            with trio.move_on_after(MODEL_WAIT_SECONDS) as waited:
+            with trio.move_on_after(120.0) as waited:
                 await self.models_ready.wait()
             if waited.cancelled_caught:
                 raise ApiError(

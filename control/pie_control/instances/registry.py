@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("pie.instances")
 
-SWEEP_SECONDS = 1.0  # between two looks for clients that have left
 Hook: TypeAlias = Callable[[Instance], None]
 
 
@@ -318,7 +317,7 @@ class Registry:
         """Ends instances whose client has been gone too long, and drops messages that no client
         fetches, until cancelled."""
         while True:
-            await trio.sleep(SWEEP_SECONDS)
+            await trio.sleep(1.0)
             now = self._clock()
             for instance in list(self.everyone):
                 since, seconds = instance.client.left_at, instance.limits.detached_seconds

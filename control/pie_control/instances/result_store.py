@@ -24,7 +24,6 @@ log = structlog.get_logger("pie.instances")
 
 MOST_OF_USER = 500
 BYTES_OF_USER = 16 << 20
-SWEEP_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class ResultStore:
         try:
             await trio.to_thread.run_sync(self._look)
             while True:
-                with trio.move_on_after(SWEEP_SECONDS):
+                with trio.move_on_after(600.0):  # then it looks for old ones
                     await self._work.wait()
                 self._work = trio.Event()
                 new = self._new[:]

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
-# Users who hold more than their part have so long to send what they have queued, so that their
-# pages can move; then instances of theirs are ended.
-GRACE_SECONDS = 0.15
 EXTRA_PAGES = 32  # evicted beyond what a call needs, so that not every call has to look for pages
 
 
@@ -204,7 +201,11 @@ class Evictor:
         """Whether one may go on waiting: not for long where others hold what is its user's part."""
         owed = self._model.page_parts().owe(record.instance.user, record.need)
         most = self._config.wait_seconds
-        return self._clock() < record.since + (min(GRACE_SECONDS, most) if owed else most)
+        if owed:
+            # Those others have so long to send what they have queued, so that their pages can move;
+            # then instances of theirs are ended.
+            most = min(0.15, most)
+        return self._clock() < record.since + most
 
     def _restore(self, record: EvictionRecord) -> bool:
         """Brings pages back that an instance waits for; returns whether all are there."""

@@ -30,7 +30,6 @@ from pie_py.config.mcp import McpServerConfig
 log = structlog.get_logger("pie.mcp")
 
 GRACE_SECONDS = 2.0  # after its input or output has ended, and again after SIGTERM
-FLUSH_SECONDS = 0.5
 LAST_WORDS = 10  # lines
 LOG_LINE_BYTES = 2000
 SKIPPED_BYTES = 64 << 20  # of one line
@@ -110,7 +109,7 @@ class _Pipes:
         """Ends the session's side, after what it has sent is written."""
         self.for_session.close()
         self.from_session.close()
-        with trio.move_on_after(FLUSH_SECONDS):
+        with trio.move_on_after(0.5):
             await self._written.wait()
 
     async def read(self) -> None:

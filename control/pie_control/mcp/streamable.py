@@ -14,9 +14,6 @@ from mcp.client.streamable_http import streamable_http_client
 from pie_control.http.network import HeadStream
 from pie_py.config.mcp import McpServerConfig
 
-IO_SECONDS = 30.0
-QUIET_SECONDS = 300.0  # a stream of events may say nothing for so long
-
 
 class _BoundedStream(httpx2.AsyncByteStream):
     """A body that may have so many bytes."""
@@ -74,7 +71,8 @@ async def http_transport(
         httpx2.AsyncClient(
             transport=_BoundedTransport(config.message_bytes, backend),
             headers={**config.headers, "accept-encoding": "identity"},
-            timeout=httpx2.Timeout(IO_SECONDS, read=QUIET_SECONDS),
+            # A stream of events may say nothing for long.
+            timeout=httpx2.Timeout(30.0, read=300.0),
             trust_env=False,
         ) as client,
         streamable_http_client(

@@ -30,7 +30,6 @@ CONTROL_TRAITS = (
     "mcp",
     "prefix-cache",
 )
-LOOK_SECONDS = 1.0  # between two checks for instances that have waited too long for pages
 
 
 class ServedModels:
@@ -115,7 +114,7 @@ class ServedModels:
     async def run(self) -> None:
         """Gives another turn while instances wait for pages, until cancelled: waits have an end."""
         while True:
-            await trio.sleep(LOOK_SECONDS)
+            await trio.sleep(1.0)
             if any(s.evictor and s.evictor.waits for s in self.services.values()):
                 self._parts.turns.give_another()
 

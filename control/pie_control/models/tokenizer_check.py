@@ -26,7 +26,6 @@ log = structlog.get_logger("pie.tokenizer")
 Around = tuple[list[int], list[int]]  # tokens before and behind a text
 
 MAX_ID = 1 << 24  # what ids are below: there is a list with a place for each
-_SECONDS, _SECONDS_A_BYTE = 2.0, 0.05e-6  # of the CPU, to read one
 # Of a file whose JSON is looked at in this process: in Python it takes many times its size.
 _INLINE_BYTES = 16 << 20
 _LIBRARIES, _TIMES = 160 << 20, 24  # bytes of the process, and for each byte of the file
@@ -69,7 +68,7 @@ def read_codec(folder: Path, confined: ConfinedConfig) -> TextCodec:
                 examined,
                 str(folder),
                 size > _INLINE_BYTES,
-                seconds=_SECONDS + size * _SECONDS_A_BYTE,
+                seconds=2.0 + size * 0.05e-6,
             )
         except ApiError as error:
             raise UnusableTokenizer(f"{file}: {error.message}") from None

@@ -25,10 +25,6 @@ from pie_control.wasm import Component, Guest, GuestLimits, GuestTrap, Linker, S
 
 log = structlog.get_logger("pie.warm")
 
-# The pool fills after so long without a program, so that a series of launches is not disturbed.
-QUIET_SECONDS = 0.1
-BUSY_SECONDS = 1.0  # between two slices of a start while programs run
-
 
 class Unclaimed:
     """The state of a guest that no launch has claimed yet."""
@@ -142,7 +138,8 @@ class WarmInstances:
         """Refills the pool, until cancelled."""
         try:
             while True:
-                await trio.sleep(QUIET_SECONDS)
+                # So long without a program, so that a series of launches is not disturbed.
+                await trio.sleep(0.1)
                 await self._fill()
                 await self._wanted.wait()
                 self._wanted = trio.Event()
@@ -152,7 +149,7 @@ class WarmInstances:
 
     async def _quiet(self) -> None:
         """Lets programs go first; returns in a later turn of the event loop in any case."""
-        await trio.sleep(BUSY_SECONDS if self._is_busy() else 0)
+        await trio.sleep(1.0 if self._is_busy() else 0)
 
     async def _fill(self) -> None:
         while self._component is not None and len(self._ready) < self._count:

@@ -37,7 +37,6 @@ _COMPARED = 20  # names, for those that come near: each takes half a millisecond
 MOST_TEXT_BYTES = 32 << 20  # of the sources that were launched last
 _CACHED = 1024  # programs in memory: the files have the rest
 _TEMPORARY = ".upload-"
-_STALE_SECONDS = 24 * 3600
 _NOTE_NS = 600 * 10**9  # between two notes that a program is used
 _OVERHEAD = 4096  # bytes that a program takes in addition to its own
 
@@ -308,7 +307,7 @@ class ProgramStore:
         """Removes what servers that were killed left behind: uploads, and bytes without a program;
         and programs without bytes.
         """
-        oldest = self.date_ns() / 1e9 - _STALE_SECONDS
+        oldest = self.date_ns() / 1e9 - 24 * 3600
         for path in self._folder.glob(f"{_TEMPORARY}*"):
             with suppress(FileNotFoundError):  # another server's, which is complete by now
                 if path.stat().st_mtime < oldest:

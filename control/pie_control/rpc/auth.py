@@ -24,7 +24,6 @@ ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 ZAP_VERSION = b"1.0"
 ZAP_DOMAIN = b"pie"
 LOOK_SECONDS = 0.5  # between two looks whether keys were removed
-WAIT_SECONDS = 25.0  # for a user's name; ZeroMQ gives a handshake 30
 MOST_QUESTIONS = 64  # looked up at once: strangers' keys may take a while
 
 
@@ -118,7 +117,7 @@ class Authenticator:
         ZeroMQ has an answer for the latter, after which neither side does anything; so the
         connection waits here, as long as handshakes may take.
         """
-        with trio.move_on_after(WAIT_SECONDS):
+        with trio.move_on_after(25.0):  # ZeroMQ gives a handshake 30
             while True:
                 try:
                     async with self._limiter:

@@ -26,7 +26,6 @@ from pie_py.config.services import StoreConfig
 
 FORMAT = 1
 PATIENCE_SECONDS = 10.0  # for a database that is away; then operations fail
-AGAIN_SECONDS = 0.2
 # A server that stops within a transaction holds locks of its users for so long at most; one that
 # is cut off is noticed as soon.
 STUCK_MS = 10_000
@@ -167,7 +166,7 @@ class SharedDatabase(Entries):
                 return _failed(operations, str(error))
             if time.monotonic() > end:
                 return _failed(operations, problem)
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(0.2)
 
     def _run(self, operations: Sequence[Operation]) -> list[Result]:
         if self._sql.closed:
