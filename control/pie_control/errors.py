@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 Code: TypeAlias = Literal[
     "invalid-argument",
@@ -40,6 +43,12 @@ class ApiError(Exception):
         super().__init__(f"{code}: {message}")
         self.code: Code = code
         self.message = message
+
+
+def first_fault(error: ValidationError) -> str:
+    """Where something is wrong in a value, and what."""
+    fault = error.errors(include_url=False, include_context=False)[0]
+    return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
 
 
 class NoRoom(ApiError):

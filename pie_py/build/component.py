@@ -19,6 +19,7 @@ from functools import cache
 import wasmtime
 
 from pie_py.build import wit
+from pie_py.build.image import read_leb
 from pie_py.config.shipped_files import shipped_folder
 
 WORLD = "inferlet"
@@ -236,9 +237,9 @@ def without_lines(core: bytes) -> bytes:
     out = bytearray(core[:8])
     at = 8
     while at < len(core):
-        size, body = _read_leb(core, at + 1)
+        size, body = read_leb(core, at + 1)
         end = body + size
-        length, name = _read_leb(core, body)
+        length, name = read_leb(core, body)
         if core[at] != _CUSTOM_SECTION or not core[name : name + length].startswith(b".debug_"):
             out += core[at:end]
         at = end
@@ -252,7 +253,7 @@ def _with_main(skeleton: bytes, core: bytes) -> bytes:
     modules = 0
     while at < len(skeleton):
         section = skeleton[at]
-        size, body = _read_leb(skeleton, at + 1)
+        size, body = read_leb(skeleton, at + 1)
         content = skeleton[body : body + size]
         at = body + size
         if section == _CORE_MODULE_SECTION:
@@ -263,18 +264,6 @@ def _with_main(skeleton: bytes, core: bytes) -> bytes:
         out += _leb(len(content))
         out += content
     return bytes(out)
-
-
-def _read_leb(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned LEB128 number and the index after it."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
 
 
 def _leb(value: int) -> bytes:

@@ -97,17 +97,17 @@ def memory_instance(data: Data) -> int:
 
 def _instantiated(data: Data, position: int) -> Iterator[int]:
     """The core modules that a section of core instances instantiates."""
-    count, position = _unsigned(data, position)
+    count, position = read_leb(data, position)
     for _ in range(count):
         from_exports, position = data[position], position + 1
         if not from_exports:
-            module, position = _unsigned(data, position)
+            module, position = read_leb(data, position)
             yield module
-        parts, position = _unsigned(data, position)
+        parts, position = read_leb(data, position)
         for _ in range(parts):
-            length, position = _unsigned(data, position)
+            length, position = read_leb(data, position)
             position += length + 1  # the name, and what kind of thing it is
-            _, position = _unsigned(data, position)
+            _, position = read_leb(data, position)
 
 
 def _sections(data: Data, start: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -117,30 +117,30 @@ def _sections(data: Data, start: int, end: int) -> Iterator[tuple[int, int, int]
     position = start + _HEADER
     while position < end:
         kind = data[position]
-        size, position = _unsigned(data, position + 1)
+        size, position = read_leb(data, position + 1)
         yield kind, position, position + size
         position += size
 
 
 def _segments(data: Data, position: int) -> Iterator[tuple[int, int, int]]:
     """Address, offset in the file, and size of each active data segment at a constant address."""
-    count, position = _unsigned(data, position)
+    count, position = read_leb(data, position)
     for _ in range(count):
-        flags, position = _unsigned(data, position)
+        flags, position = read_leb(data, position)
         if flags == 2:
-            _, position = _unsigned(data, position)
+            _, position = read_leb(data, position)
         if flags == 1 or data[position] != _I32_CONST:
             raise ValueError("the memory image is not of constant addresses")
         address, position = _signed(data, position + 1)
         if data[position] != _END:
             raise ValueError("the memory image is not of constant addresses")
-        size, position = _unsigned(data, position + 1)
+        size, position = read_leb(data, position + 1)
         yield address & 0xFFFFFFFF, position, size
         position += size
 
 
-def _unsigned(data: Data, position: int) -> tuple[int, int]:
-    """A LEB128 number and what follows it."""
+def read_leb(data: Data, position: int) -> tuple[int, int]:
+    """An unsigned LEB128 number and the index after it."""
     result = shift = 0
     while True:
         byte = data[position]
@@ -153,7 +153,7 @@ def _unsigned(data: Data, position: int) -> tuple[int, int]:
 
 def _signed(data: Data, position: int) -> tuple[int, int]:
     start = position
-    result, position = _unsigned(data, position)
+    result, position = read_leb(data, position)
     bits = 7 * (position - start)
     return result - (1 << bits) if result >> (bits - 1) else result, position
 

@@ -50,7 +50,7 @@ COMMANDS = {
     "mcp": "pie_py.cli.mcp:command",
     "quota": "pie_py.cli.users:quota",
     "programs": "pie_py.cli.programs:programs",
-    "inferlets": "pie_py.cli.inferlets:command",
+    "inferlets": "pie_py.cli.projects:inferlets",
     "keys": "pie_py.cli.users:keys",
     "doctor": "pie_py.cli.doctor:command",
     "completion": "pie_py.cli:completion",

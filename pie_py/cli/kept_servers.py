@@ -240,12 +240,8 @@ def _running(folder: Path, within: str = "") -> Iterator[dict[str, Any]]:
             found = json.loads(file.read_bytes())
         except (OSError, ValueError):  # it goes just now
             continue
-        if _serves(found):
+        if answers(parse_endpoint(found["endpoint"])) and _lives(found):
             yield found
-
-
-def _serves(server: dict[str, Any]) -> bool:
-    return answers(parse_endpoint(server["endpoint"])) and _lives(server)
 
 
 def _lives(server: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pie_control.api.sampler_parameters import AnyParameters
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, first_fault
 from pie_py.device_programs.bound import Bound, bind, bind_some
 from pie_py.device_programs.program import Program, ProgramFault, program_for
 from pie_py.wire.plan import ModelDescription
@@ -70,9 +70,7 @@ def take_attend(text: str, facts: ModelDescription) -> tuple[str, Bound | None]:
             raise ProgramFault("it gives a token: that is a sampler")
         bound = bind(program, parameters.given, facts.vocab_size)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise ApiError("invalid-argument", f"attend: {place}: {fault['msg']}") from None
+        raise ApiError("invalid-argument", f"attend: {first_fault(error)}") from None
     except (ValueError, RecursionError) as error:  # a ProgramFault, too
         raise ApiError("invalid-argument", f"attend: {error}") from None
     if facts.no_attend:
@@ -99,8 +97,6 @@ def read_program_parameters(text: str, vocabulary: int) -> tuple[ProgramParamete
             raise ProgramFault("it is one of the stage `attend`: give it as `attend`")
         return parameters, bind(program, parameters.given, vocabulary)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise ApiError("invalid-argument", f"device program: {place}: {fault['msg']}") from None
+        raise ApiError("invalid-argument", f"device program: {first_fault(error)}") from None
     except ProgramFault as error:
         raise ApiError("invalid-argument", f"device program: {error}") from None

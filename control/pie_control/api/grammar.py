@@ -87,11 +87,6 @@ class GrammarTable:
         self.matcher(handle)
         del self._matchers[handle]
 
-    def close(self) -> None:
-        """Lets everything go."""
-        self._grammars.clear()
-        self._matchers.clear()
-
 
 class GrammarCalls:
     """Grammars and matchers of all instances, by handle."""
@@ -104,9 +99,7 @@ class GrammarCalls:
 
     def drop_instance(self, instance: Instance) -> None:
         """Forgets the handles of an instance that has ended."""
-        table = self._tables.pop(instance, None)
-        if table is not None:
-            table.close()
+        self._tables.pop(instance, None)
 
     def _table(self, instance: Instance) -> GrammarTable:
         table = self._tables.get(instance)

@@ -16,7 +16,7 @@ from pie_control.api.device_programs import (
 )
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.sampler_parameters import PLAIN, AnyParameters, read_parameters
-from pie_control.api.text import check_distribution
+from pie_control.api.text import check_distribution, written_embed
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.sample import (
     EmbedSampledCommand,
@@ -171,20 +171,11 @@ def mix_logits(
             "invalid-argument",
             f"the sampler reads {found.mixes} other logits: a device program as many as it names",
         )
-    row = _written_embed(source, embed)
+    row = written_embed(source, embed)
     source.queue.check_room()
     saved = LogitRow(source.model.logit_rows)
     source.scheduler.enqueue(source.queue, KeepLogitsCommand(row, saved))
     found.mixing.append(saved)
-
-
-def _written_embed(target: OpenQueue, embed: int) -> int:
-    row = target.space.embeds.find_one(embed)
-    if not target.space.embed_pool.written.item(row):
-        raise ApiError(
-            "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
-        )
-    return row
 
 
 def sample(instance: Instance, queue: int, embed: int, sampler: int) -> int:
@@ -195,18 +186,13 @@ def sample(instance: Instance, queue: int, embed: int, sampler: int) -> int:
 def sample_masked(instance: Instance, queue: int, embed: int, sampler: int, mask: Uint32) -> int:
     """As `sample`, among the tokens that a mask allows."""
     target = queue_of(instance, queue, "sample")
-    wanted = mask_words(target.model.description.vocab_size)
+    wanted = -(-target.model.description.vocab_size // 32)
     if len(mask) != wanted:
         raise ApiError(
             "invalid-argument",
             f"a mask of {len(mask)} words; {wanted} cover the vocabulary, 32 tokens each",
         )
     return enqueue_sample(instance, target, embed, sampler, TokenMask(mask))
-
-
-def mask_words(vocabulary: int) -> int:
-    """Words of a mask over a vocabulary."""
-    return -(-vocabulary // 32)
 
 
 def enqueue_sample(
@@ -219,7 +205,7 @@ def enqueue_sample(
 ) -> int:
     """Queues a choice and opens a future of it; `on_token` gets the token, or None for none."""
     space = target.space
-    row = _written_embed(target, embed)
+    row = written_embed(target, embed)
     found = space.samplers.find(sampler)
     found.check_choice()
     target.queue.check_room()

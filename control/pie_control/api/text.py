@@ -11,6 +11,7 @@ from pie_control.commands.sample import NextDistCommand, ReadHiddenCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
+from pie_control.models.model import OpenQueue
 
 
 def embed_txt(
@@ -79,12 +80,7 @@ def positions_of(spans: list[int], count: int, limit: int) -> list[int]:
 def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
     """Queues a distribution and opens a future of it."""
     target = queue_of(instance, queue, "output-text")
-    space = target.space
-    row = space.embeds.find_one(embed)
-    if not space.embed_pool.written.item(row):
-        raise ApiError(
-            "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
-        )
+    row = written_embed(target, embed)
     if k == 0:
         raise ApiError("invalid-argument", "k is 0; ask for at least one token")
     check_distribution(instance, k)
@@ -93,6 +89,16 @@ def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
     width = min(k, target.model.description.vocab_size)
     target.scheduler.enqueue(target.queue, NextDistCommand(row, width, future))
     return future.handle
+
+
+def written_embed(target: OpenQueue, embed: int) -> int:
+    """The embed behind a handle, in which there is something."""
+    row = target.space.embeds.find_one(embed)
+    if not target.space.embed_pool.written.item(row):
+        raise ApiError(
+            "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
+        )
+    return row
 
 
 def check_distribution(instance: Instance, tokens: float) -> None:

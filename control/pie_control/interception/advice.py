@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, first_fault
 from pie_control.interception.policy import POLICIES, SOONEST_SECONDS
 from pie_control.interception.waste import Choice, Load, Paused
 
@@ -49,9 +49,7 @@ class Wait(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise ApiError("invalid-argument", f"wait: {where}: {first['msg']}") from None
+            raise ApiError("invalid-argument", f"wait: {first_fault(error)}") from None
 
 
 class Advice(BaseModel):

@@ -260,7 +260,7 @@ class ProgramStore:
             return named[-1]
         if _HASH.fullmatch(name):
             # A whole hash is proof enough that one knows the program; a part of it is not.
-            candidates = self._of_hash(name)
+            candidates = self._programs(self._index.of_hash(name))
         elif _PREFIX.fullmatch(name):
             anyone = user == LOCAL_USER
             candidates = [
@@ -278,9 +278,6 @@ class ProgramStore:
             return found
         # It may be run; what its owner calls it, or who that is, the hash does not tell.
         return replace(found, name=found.hash[:_SHOWN], uploaded_by=user)
-
-    def _of_hash(self, digest: str) -> Sequence[Program]:
-        return self._programs(self._index.of_hash(digest))
 
     def _programs(self, rows: Iterable[Row]) -> Sequence[Program]:
         return [self._program(row) for row in rows]

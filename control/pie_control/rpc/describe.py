@@ -128,15 +128,8 @@ def _pages(instance: Instance, service: ModelService, scope: str | None) -> dict
     space = service.spaces.get(instance)
     name = service.description.name
     if space is None:
-        none: list[Any] = []
-        return {
-            "model": name,
-            "pages": 0,
-            "page_size": 0,
-            "cached": none,
-            "contexts": none,
-            "sharers": none,
-        }
+        nothing = {"pages": 0, "page_size": 0, "cached": [], "contexts": [], "sharers": []}
+        return {"model": name, **nothing}
     addresses, held = space.pages.all_resident()
     shown = held[:MOST_PAGES]
     sharers: list[dict[str, Any]] = []

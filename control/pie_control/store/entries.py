@@ -119,7 +119,9 @@ class Entries(ABC):
         match operation:
             case Get(user, key):
                 value = self._value(user, key.encode())
-                return _not_found(key) if value is None else value
+                if value is None:
+                    return ApiError("not-found", f"the store has no key {key!r}")
+                return value
             case ListKeys():
                 return self._keys(operation)
         self.execute("SAVEPOINT one")
@@ -209,10 +211,6 @@ class Entries(ABC):
             'SELECT length(value) FROM entries WHERE "user" = ? AND key = ?', (user, key)
         ).fetchone()
         return None if row is None else row[0]
-
-
-def _not_found(key: str) -> ApiError:
-    return ApiError("not-found", f"the store has no key {key!r}")
 
 
 def _over(user: str, amount: str, limit: int, name: str) -> ApiError:

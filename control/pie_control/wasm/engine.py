@@ -81,7 +81,8 @@ class Engine:
             MemoryError: if the system grants too little address space.
         """
         self.config = config
-        _choose_backtraces(config.source_lines)
+        # The C API has no setting for it; Wasmtime reads this variable when an engine is made.
+        os.environ["WASMTIME_BACKTRACE_DETAILS"] = "1" if config.source_lines else "0"
         settings = _settings(config)
         _check_address_space(settings["total_memories"] * (RESERVATION + GUARD))
         self.engine = wasmtime.Engine(_configure(settings, baseline=config.baseline))
@@ -239,11 +240,6 @@ def _settings(config: EngineConfig) -> dict[str, int]:
         "max_memory_size": config.memory_bytes,
         "table_elements": config.table_elements,
     }
-
-
-def _choose_backtraces(source_lines: bool) -> None:
-    """The C API has no setting for it; Wasmtime reads this variable when an engine is made."""
-    os.environ["WASMTIME_BACKTRACE_DETAILS"] = "1" if source_lines else "0"
 
 
 def _configure(settings: dict[str, int], *, baseline: bool) -> Config:
