@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pie_py.cli.arguments import TextCommand, with_files
-from pie_py.cli.connect import errors_shown, server_options
+from pie_py.cli.connect import At, errors_shown, server_options
 from pie_py.cli.reached import talking_server
 from pie_py.cli.run import built, run_program
 from pie_py.cli.target import find_target
@@ -40,9 +40,7 @@ model_option = click.option(
 @click.option("--json", "facts", is_flag=True, help="Print JSON, for machines.")
 def command(
     question: tuple[str, ...],
-    endpoint: str | None,
-    key: str | None,
-    relay: bool | None,
+    at: At,
     model: str | None,
     json_schema: Path | None,
     images: tuple[Path, ...],
@@ -62,11 +60,11 @@ def command(
     found = find_target("ask")
     assert found is not None
     with errors_shown():
-        endpoint, name = talking_server(endpoint, key, relay, model)
+        at, name = talking_server(at, model)
         given = {**options, "model": name or None, "json_schema": schema, "images": len(images)}
         args = ["--question", text, *(["--facts"] if facts else [])]
         for option, value in given.items():
             args += [] if value is None else [f"--{option.replace('_', '-')}", str(value)]
         blobs = [image.read_bytes() for image in images]
-        status = run_program((endpoint, key, relay), "ask", built(found), args, blobs=blobs)
+        status = run_program(at, "ask", built(found), args, blobs=blobs)
     sys.exit(status)

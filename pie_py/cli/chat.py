@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pie_py.cli.ask import model_option
-from pie_py.cli.connect import errors_shown, server_options, told_of_builds
+from pie_py.cli.connect import At, errors_shown, server_options, told_of_builds
 from pie_py.cli.console import print_text, say
 from pie_py.cli.reached import talking_server
 from pie_py.cli.run import built
@@ -38,14 +38,7 @@ HELP = """\
 @model_option
 @click.option("--system", metavar="TEXT", default="", help="What the model is told before.")
 @click.option("--program", default="chat", help="Talk with your copy of the program instead.")
-def command(
-    endpoint: str | None,
-    key: str | None,
-    relay: bool | None,
-    model: str | None,
-    system: str,
-    program: str,
-) -> None:
+def command(at: At, model: str | None, system: str, program: str) -> None:
     """Talk with a model; what was said stays in its KV pages from turn to turn.
 
     `/help` tells what else can be typed. `pie-py inferlets copy chat` copies the program that
@@ -58,14 +51,12 @@ def command(
     if found is None:
         raise click.BadParameter(f"there is no {program}", param_hint="--program")
     with errors_shown():
-        from pie_py.client import sync
-
-        endpoint, name = talking_server(endpoint, key, relay, model)
+        at, name = talking_server(at, model)
         args = ["--system", system] if system else []
         args += ["--model", name] if name else []
-        with sync.Client(endpoint, key, relay=relay) as client:
+        with at.client() as client:
             name = name or client.models()[0]["name"]
-            with told_of_builds(endpoint, key, relay):
+            with told_of_builds(at):
                 instance = client.launch(client.upload(*built(found)), args)
             _converse(instance, name)
 

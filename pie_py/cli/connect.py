@@ -8,12 +8,15 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from pie_py.cli.console import LOOK_SECONDS, say
 from pie_py.config.printable import printable
+
+if TYPE_CHECKING:
+    from pie_py.client.sync import Client
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -23,8 +26,29 @@ EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
 
-def server_options(function: Function) -> Function:
-    """Adds `--endpoint`, `--key` and `--relay`."""
+class At(NamedTuple):
+    """The server that a command talks to, and how: what `Client` takes."""
+
+    endpoint: str | None = None
+    key: str | None = None
+    relay: bool | None = None
+
+    def client(self) -> Client:
+        """A plain client, not connected yet."""
+        from pie_py.client import sync
+
+        return sync.Client(self.endpoint, self.key, relay=self.relay)
+
+
+def server_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds `--endpoint`, `--key` and `--relay`, and passes them as `at`."""
+
+    @functools.wraps(function)
+    def wrapped(
+        *args: Any, endpoint: str | None, key: str | None, relay: bool | None, **options: Any
+    ) -> None:
+        function(*args, at=At(endpoint, key, relay), **options)
+
     for option in (
         click.option(
             "--relay",
@@ -44,8 +68,8 @@ def server_options(function: Function) -> Function:
             help="The server's tcp://HOST:PORT or ipc://PATH.  [default: tcp://127.0.0.1:7743]",
         ),
     ):
-        function = option(function)
-    return function
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def json_option(function: Function) -> Function:
@@ -83,19 +107,17 @@ def with_client(function: Callable[..., None]) -> Callable[..., None]:
 
     @server_options
     @functools.wraps(function)
-    def wrapped(endpoint: str | None, key: str | None, relay: bool | None, **options: Any) -> None:
-        from pie_py.client import sync
-
-        with errors_shown(), sync.Client(endpoint, key, relay=relay) as client:
+    def wrapped(at: At, **options: Any) -> None:
+        with errors_shown(), at.client() as client:
             function(client, **options)
 
     return wrapped
 
 
 @contextmanager
-def told_of_builds(endpoint: str | None, key: str | None, relay: bool | None) -> Iterator[None]:
+def told_of_builds(at: At) -> Iterator[None]:
     """Within it, if it takes long, the user is told what the server does that is done once."""
-    from pie_py.client import ClientError, sync
+    from pie_py.client import ClientError
 
     ended = threading.Event()
 
@@ -103,7 +125,7 @@ def told_of_builds(endpoint: str | None, key: str | None, relay: bool | None) ->
         if ended.wait(1.0):
             return
         told = set()
-        with suppress(ClientError), sync.Client(endpoint, key, relay=relay) as client:
+        with suppress(ClientError), at.client() as client:
             while not ended.wait(LOOK_SECONDS):
                 for text in client.server_info().get("doing", ()):
                     if text not in told:

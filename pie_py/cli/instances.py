@@ -13,6 +13,7 @@ import click
 from pie_py.cli.arguments import PassingCommand, TextCommand, with_files
 from pie_py.cli.connect import (
     EXIT_FAILED,
+    At,
     errors_shown,
     json_option,
     server_options,
@@ -61,9 +62,7 @@ def ps(client: sync.Client, ended: bool, all_users: bool, as_json: bool) -> None
 def launch(
     program: str,
     args: tuple[str, ...],
-    endpoint: str | None,
-    key: str | None,
-    relay: bool | None,
+    at: At,
     detach: bool,
     restart: int,
     keep: bool,
@@ -81,8 +80,8 @@ def launch(
     given = with_files(args)
 
     async def main(interrupt: Interrupt) -> int:
-        async with Client(endpoint, key, relay=relay) as client:
-            with told_of_builds(endpoint, key, relay):
+        async with Client(at.endpoint, at.key, relay=at.relay) as client:
+            with told_of_builds(at):
                 instance = await client.launch(
                     program, given, detached=detach, restart=restart, keep=keep
                 )
@@ -99,7 +98,7 @@ def launch(
 @click.command("attach")
 @click.argument("instance")
 @server_options
-def attach(instance: str, endpoint: str | None, key: str | None, relay: bool | None) -> None:
+def attach(instance: str, at: At) -> None:
     """Print what INSTANCE sends and what has not been read yet, then its result.
 
     Lines of standard input are messages to it, once it waits for one. Ctrl-C detaches and lets it
@@ -109,7 +108,7 @@ def attach(instance: str, endpoint: str | None, key: str | None, relay: bool | N
     from pie_py.client import Client
 
     async def main(interrupt: Interrupt) -> int:
-        async with Client(endpoint, key, relay=relay) as client:
+        async with Client(at.endpoint, at.key, relay=at.relay) as client:
             return await show(client, await client.attach(instance), interrupt, leave)
 
     with errors_shown():

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pie_py import __version__
-from pie_py.cli.connect import errors_shown, json_option, server_options
+from pie_py.cli.connect import At, errors_shown, json_option, server_options
 from pie_py.cli.console import say, table
 from pie_py.cli.names import find_name
 from pie_py.config.endpoint import answers, parse_endpoint
@@ -175,20 +175,20 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[Tell], str
 @click.command("status")
 @server_options
 @json_option
-def status(endpoint: str | None, key: str | None, relay: bool | None, as_json: bool) -> None:
+def status(at: At, as_json: bool) -> None:
     """List the servers that run: the one at the endpoint, and those that run on behind a command.
 
     `pie-py models` and `ps` tell what a server serves and runs.
     """
-    from pie_py.client import ServerUnreachable, sync
+    from pie_py.client import ServerUnreachable
 
     found = list(_running(_folder(), "*/"))
     with errors_shown():
         try:
-            with sync.Client(endpoint, key, relay=relay) as client:
+            with at.client() as client:
                 facts = client.server_info()
         except ServerUnreachable:
-            if endpoint is not None:
+            if at.endpoint is not None:
                 raise
         else:
             if facts["endpoint"] not in (server["endpoint"] for server in found):

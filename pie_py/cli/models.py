@@ -13,6 +13,7 @@ import click
 
 from pie_py.cli.connect import (
     EXIT_FAILED,
+    At,
     errors_shown,
     json_option,
     server_options,
@@ -45,13 +46,11 @@ _NONE_SERVED = "no model is served at the moment: the worker is starting, or sta
 def models(
     model: str | None,
     traits: bool,
-    endpoint: str | None,
-    key: str | None,
-    relay: bool | None,
+    at: At,
     as_json: bool,
 ) -> None:
     """List the models being served, the default one first, and those on this machine; or MODEL."""
-    served = _served(endpoint, key, relay)
+    served = _served(at)
     if served == [] and model is not None:  # whether there is such a model is not known yet
         say(f"error: {_NONE_SERVED}; ask for {model} again")
         sys.exit(EXIT_FAILED)
@@ -85,16 +84,14 @@ def _on_disk() -> Iterable[dict[str, Any]]:
     return on_disk()
 
 
-def _served(
-    endpoint: str | None, key: str | None, relay: bool | None
-) -> list[dict[str, Any]] | None:
+def _served(at: At) -> list[dict[str, Any]] | None:
     """What a server serves; None if there is none and none was named."""
     with errors_shown():
         try:
-            with sync.Client(endpoint, key, relay=relay) as client:
+            with at.client() as client:
                 return client.models()
         except ServerUnreachable:
-            if endpoint is not None:
+            if at.endpoint is not None:
                 raise
     return None
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from pie_py.cli.connect import EXIT_FAILED, json_option, server_options, with_client
+from pie_py.cli.connect import (
+    EXIT_FAILED,
+    At,
+    errors_shown,
+    json_option,
+    server_options,
+    with_client,
+)
 from pie_py.cli.console import print_text, say, table
 from pie_py.cli.target import BadTarget, find_target, program_bytes, target_bytes
 from pie_py.client import sync
@@ -27,15 +33,11 @@ COLUMNS = {
 @json_option
 @server_options
 @click.pass_context
-def programs(context: click.Context, /, **options: Any) -> None:
+def programs(context: click.Context, at: At, as_json: bool) -> None:
     """List the uploaded programs, oldest first; or remove some."""
     if context.invoked_subcommand is None:
-        _list(**options)
-
-
-@with_client
-def _list(client: sync.Client, as_json: bool) -> None:
-    table(client.programs(), COLUMNS, as_json)
+        with errors_shown(), at.client() as client:
+            table(client.programs(), COLUMNS, as_json)
 
 
 @programs.command("rm")

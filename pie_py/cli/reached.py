@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pie_py.cli import kept_servers
-from pie_py.cli.connect import EXIT_FAILED
+from pie_py.cli.connect import EXIT_FAILED, At
 from pie_py.cli.console import progress, say
 from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.names import find_name
@@ -47,10 +47,8 @@ def use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
     return not wanted and answers(parse_endpoint(DEFAULT_ENDPOINT))
 
 
-def talking_server(
-    endpoint: str | None, key: str | None, relay: bool | None, model: str | None
-) -> tuple[str | None, str]:
-    """The endpoint of a server for `ask` and `chat`, and the model's name there, "" for its first.
+def talking_server(at: At, model: str | None) -> tuple[At, str]:
+    """A server for `ask` and `chat`, and the model's name there, "" for its first.
 
     That is the one at the endpoint; else one that stays and serves the model; else one is started,
     which stays until it is idle.
@@ -58,21 +56,20 @@ def talking_server(
     Raises:
         click.UsageError: the server of a given endpoint does not serve the model.
     """
-    from pie_py.client import sync
-
-    if use_running(endpoint, {}):
+    if use_running(at.endpoint, {}):
         if model is None:
-            return endpoint, ""
-        with sync.Client(endpoint, key, relay=relay) as client:
+            return at, ""
+        with at.client() as client:
             served = [facts["name"] for facts in client.models()]
         if (name := find_name(model, served)) is not None:
-            return endpoint, name
-        if endpoint is not None:
+            return at, name
+        if at.endpoint is not None:
             raise click.UsageError(
                 f"no model is called {model!r}; served there: {', '.join(served)}"
             )
     if (found := kept_servers.find_serving(model)) is not None:
-        return found
+        endpoint, name = found
+        return at._replace(endpoint=endpoint), name
     options = {"models": (model or TALKING_MODEL,)}
     config = server_config(endpoint=None, file=None, **options)
     check_at_once(config, http=False)
@@ -80,7 +77,7 @@ def talking_server(
     with ExitStack() as stack:
         kept = kept_servers.kept_server(config, kept_servers.server_key(options))
         wait = stack.enter_context(kept)
-        return started(config, "python", wait), ""
+        return at._replace(endpoint=started(config, "python", wait)), ""
 
 
 def started(config: ServerConfig, kind: str | None, wait: Callable[[Tell], str]) -> str:
@@ -111,15 +108,13 @@ def prepare_runtime(kind: str, cache_folder: Path) -> None:
         sys.exit(EXIT_FAILED)
 
 
-def prepare_at(endpoint: str | None, key: str | None, relay: bool | None, kind: str) -> None:
+def prepare_at(at: At, kind: str) -> None:
     """Builds the runtime that a running server lacks and does not build, if it is this user's and
     on this machine.
     """
     if kind != "javascript":
         return
-    from pie_py.client import sync
-
-    with sync.Client(endpoint, key, relay=relay) as client:
+    with at.client() as client:
         folder = Path(client.server_info().get("cache_folder", ""))
     if folder.is_absolute() and folder.is_dir() and folder.stat().st_uid == os.getuid():
         prepare_runtime(kind, folder)

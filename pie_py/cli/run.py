@@ -19,6 +19,7 @@ from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import (
     EXIT_TERMINATED,
     EXIT_USAGE,
+    At,
     errors_shown,
     server_options,
     told_of_builds,
@@ -61,9 +62,7 @@ if TYPE_CHECKING:
 def command(
     target: str,
     args: tuple[str, ...],
-    endpoint: str | None,
-    key: str | None,
-    relay: bool | None,
+    at: At,
     entry: str | None,
     no_log: bool,
     verbose: bool,
@@ -95,11 +94,11 @@ def command(
         raise click.UsageError("--record is of one run, and --watch makes many")
     with ExitStack() as stack:
         wait: Callable[[Tell], str] | None = None  # for a server that starts
-        if not use_running(endpoint, {**options, "record": record}):
+        if not use_running(at.endpoint, {**options, "record": record}):
             alone = verbose or record is not None
             kept = None if alone else kept_servers.server_key(options)
-            endpoint, key = None if kept is None else kept_servers.find(kept), None
-            if endpoint is None:
+            at = At(None if kept is None else kept_servers.find(kept), None, at.relay)
+            if at.endpoint is None:
                 folder = None if record is None else stack.enter_context(_recording(record))
                 config = server_config(endpoint=None, record=folder, **options)
                 if found is not None:
@@ -119,17 +118,16 @@ def command(
                     wait = server.wait_ready
         program = None if found is None or watch else built(found)
         if wait is not None:
-            endpoint = started(config, None if found is None else found.kind, wait)
+            kind = None if found is None else found.kind
+            at = at._replace(endpoint=started(config, kind, wait))
         with errors_shown():
             if watch and found is not None:
                 given = ["--entry", entry] if entry else []
                 given += ["--no-log"] if no_log else []
-                given += ["--relay"] if relay else []
-                status = watch_target(found, endpoint, key, [*given, target, "--", *args])
+                status = watch_target(found, at, [*given, target, "--", *args])
             else:
                 if found is not None and wait is None:
-                    prepare_at(endpoint, key, relay, found.kind)
-                at = endpoint, key, relay
+                    prepare_at(at, found.kind)
                 status = run_program(at, target, program, with_files(args), logs=not no_log)
     sys.exit(status)
 
@@ -168,7 +166,7 @@ def built(target: Target) -> tuple[bytes, str]:
 
 
 def run_program(
-    at: tuple[str | None, str | None, bool | None],
+    at: At,
     name: str,
     program: tuple[bytes, str] | None,
     args: list[str],
@@ -179,18 +177,15 @@ def run_program(
     """Uploads a program, bytes and name, if there is one, or runs that of a name; shows what it
     sends, and what it logs if `logs`; its exit status.
 
-    The endpoint, key and whether to relay (`at`) are as `Client` takes them. What it gets as
-    messages are the blobs, or lines of standard input by default.
+    What it gets as messages are the blobs, or lines of standard input by default.
     """
     from pie_py.cli.stream import Interrupt, cancel, has_debugger, run_interruptible, show
     from pie_py.client import Client, ClientError
 
-    endpoint, key, relay = at
-
     async def main(interrupt: Interrupt) -> int:
-        async with Client(endpoint, key, relay=relay) as client:
+        async with Client(at.endpoint, at.key, relay=at.relay) as client:
             launched = name
-            with told_of_builds(endpoint, key, relay):
+            with told_of_builds(at):
                 if program is not None:
                     launched = await client.upload(program[0], name=program[1])
                 instance = await client.launch(launched, args)

@@ -9,19 +9,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pie_py.cli.connect import EXIT_INTERRUPTED
+from pie_py.cli.connect import EXIT_INTERRUPTED, At
 from pie_py.cli.console import LOOK_SECONDS, say
 from pie_py.cli.target import Target
 from pie_py.config.processes import STOP_SECONDS, python_command
 
 
-def watch_target(target: Target, endpoint: str | None, key: str | None, args: Sequence[str]) -> int:
+def watch_target(target: Target, at: At, args: Sequence[str]) -> int:
     """Runs a target, with arguments of `pie-py run`, and again at each change of its files, until
     Ctrl-C; returns the exit status.
     """
     command = python_command("-m", "pie_py", "run")
-    for option, value in (("--endpoint", endpoint), ("--key", key)):
+    for option, value in (("--endpoint", at.endpoint), ("--key", at.key)):
         command += [option, value] if value else []
+    command += ["--relay"] if at.relay else []
     # An exception could come between starting a run and being ready to stop it; and a shell's
     # background jobs ignore Ctrl-C unless they ask for it.
     interrupted = threading.Event()
