@@ -4,7 +4,6 @@ configuration file, in answers or in logs.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,10 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from pie_py.config.section import Section
+from pie_py.config.section import Section, check_names
 from pie_py.config.variables import filled_in
-
-MCP_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 
 
 class McpServerConfig(Section):
@@ -67,13 +64,7 @@ class McpConfig(Section):
     concurrent: PositiveInt = 16  # calls of one instance under way
     user_concurrent: PositiveInt = 64  # of all instances of one user
 
-    @field_validator("servers")
-    @classmethod
-    def _names_are_names(cls, servers: dict[str, McpServerConfig]) -> dict[str, McpServerConfig]:
-        for name in servers:
-            if not re.fullmatch(MCP_NAME, name):
-                raise ValueError(f"{name!r}: a name has letters, digits, `_`, `-`, `.`, at most 64")
-        return servers
+    _check_names = field_validator("servers")(check_names)
 
 
 HIDDEN = "***"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
-from pie_py.config.section import Section
+from pie_py.config.section import Section, check_names
 
-ADAPTER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 EMBEDDED_MODEL = "pie-tiny"
 
 
@@ -60,10 +58,4 @@ class ModelConfig(Section):
     # Share of a GPU's memory that a server uses: weights, pools, and what computing takes.
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
 
-    @field_validator("adapters")
-    @classmethod
-    def _adapters_have_names(cls, adapters: dict[str, Path]) -> dict[str, Path]:
-        for name in adapters:
-            if not re.fullmatch(ADAPTER_NAME, name):
-                raise ValueError(f"{name!r}: a name has letters, digits, `_`, `-`, `.`, at most 64")
-        return adapters
+    _check_names = field_validator("adapters")(check_names)

@@ -1,8 +1,12 @@
-"""The base of every section of a server's configuration."""
+"""The base of every section of a server's configuration, and what may be a name in it."""
 
-from typing import Any, get_args
+import re
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
+
+NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"  # of an adapter, of an MCP server
+Named = TypeVar("Named")
 
 
 class Section(BaseModel):
@@ -19,3 +23,11 @@ def section_of(annotation: Any) -> type[BaseModel] | None:
         if isinstance(one, type) and issubclass(one, BaseModel):
             return one
     return None
+
+
+def check_names(named: dict[str, Named]) -> dict[str, Named]:
+    """What is named, where each name is one. Raises ValueError if one is not."""
+    for name in named:
+        if not re.fullmatch(NAME, name):
+            raise ValueError(f"{name!r}: a name has letters, digits, `_`, `-`, `.`, at most 64")
+    return named

@@ -17,7 +17,8 @@ from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import check_request
 from pie_control.mcp.server import McpServer
 from pie_py.config.http import HttpConfig
-from pie_py.config.mcp import MCP_NAME, McpConfig, McpServerConfig, with_secrets
+from pie_py.config.mcp import McpConfig, McpServerConfig, with_secrets
+from pie_py.config.section import NAME
 
 log = structlog.get_logger("pie.mcp")
 
@@ -112,7 +113,7 @@ class McpRegistry:
         Raises:
             ApiError: as `register`, but for the disk.
         """
-        if not re.fullmatch(MCP_NAME, name):
+        if not re.fullmatch(NAME, name):
             raise ApiError(
                 "invalid-argument",
                 f"{name[:100]!r}: a name has letters, digits, `_`, `-`, `.`, at most 64",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
-from pie_py.config.model import ADAPTER_NAME
+from pie_py.config.section import NAME
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
@@ -56,7 +56,7 @@ class Adapters:
         Raises:
             ApiError: `invalid-argument`, `already-exists`, `limit-exceeded`.
         """
-        if not re.fullmatch(ADAPTER_NAME, name):
+        if not re.fullmatch(NAME, name):
             raise ApiError(
                 "invalid-argument",
                 f"adapter {name!r}: a name has letters, digits, `_`, `-`, `.`, 64 at most",
