@@ -8,7 +8,7 @@ from threading import Event
 
 from pie_control import process
 from pie_control.worker.process import WorkerProcess, start_worker
-from pie_py.config.child import allow_open_files, read_arguments, report_error
+from pie_py.config.child import allow_open_files, first_error, read_arguments, report_error
 
 
 def main() -> int:
@@ -36,7 +36,7 @@ def main() -> int:
         import structlog
 
         log = structlog.get_logger("pie.server")
-        report_error(str(_first(error)))
+        report_error(str(first_error(error)))
         if ready.is_set():  # the parent reads no more, and it is a fault of ours
             log.error("the server has failed", exc_info=True)
         else:
@@ -46,12 +46,6 @@ def main() -> int:
         if worker is not None:
             worker.close()
     return 0
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pie_py.bench.options import click_options
 from pie_py.bench.report import Report, environment
 from pie_py.build import BuildError
 from pie_py.client.errors import ClientError
+from pie_py.config.child import first_error
 from pie_py.config.server_process import ServerFailed
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -131,7 +132,7 @@ def _progress() -> Iterator[Progress]:
         try:
             yield Progress(bars, console)
         except Exception as error:
-            reason = _first(error)
+            reason = first_error(error)
             if isinstance(reason, EXPECTED):
                 raise click.ClickException(str(reason)) from None
             raise
@@ -142,13 +143,6 @@ def _end(number: int, frame: FrameType | None) -> None:
     for each in ENDING:
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
-
-
-def _first(error: BaseException) -> BaseException:
-    """What went wrong first in a group of tasks."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 # `pie-py bench`: what an operator measures of a machine.

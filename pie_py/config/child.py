@@ -77,6 +77,13 @@ def report_ready(endpoint: str) -> None:
     report({"ready": True, "endpoint": endpoint})
 
 
+def first_error(error: BaseException) -> BaseException:
+    """The first error in groups of tasks, which may be within others."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def report_error(reason: str) -> None:
     """Reports why the process cannot serve."""
     report({"error": reason})

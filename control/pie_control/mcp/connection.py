@@ -23,6 +23,7 @@ from pie_control.errors import ApiError, Code
 from pie_control.mcp.stdio import TOO_LARGE, stdio_transport
 from pie_control.mcp.streamable import http_transport
 from pie_py import __version__
+from pie_py.config.child import first_error
 from pie_py.config.mcp import McpServerConfig, redacted
 
 log = structlog.get_logger("pie.mcp")
@@ -84,7 +85,7 @@ class McpConnection:
             if starting.cancelled_caught:
                 self.drop(f"it did not start within {self._config.start_seconds:g} s")
         except Exception as error:
-            if isinstance(first := _first(error), ApiError):
+            if isinstance(first := first_error(error), ApiError):
                 self.code = first.code
             self.drop(self._reason(error))
         finally:
@@ -99,7 +100,7 @@ class McpConnection:
 
     def _reason(self, error: BaseException) -> str:
         """The first error in groups of them, in a line without secrets."""
-        return redacted(_line(_first(error)), self._config)
+        return redacted(_line(first_error(error)), self._config)
 
     def _on_message(self) -> None:
         self.heard = trio.current_time()
@@ -167,7 +168,7 @@ class McpConnection:
 
     def _translated(self, error: Exception) -> Exception:
         if not isinstance(error, MCPError):
-            if isinstance(first := _first(error), ApiError):
+            if isinstance(first := first_error(error), ApiError):
                 return first
             return ApiError("remote-failed", f"{self._name}: {self._reason(error)}")
         if error.code == INVALID_REQUEST and error.message == "Session terminated":
@@ -197,12 +198,6 @@ def _described(tool: types.Tool) -> str:
             "output_schema": tool.output_schema,
         }
     )
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _line(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import trio
 import zmq
 
 from pie_control.worker.process import WorkerProcess, start_worker
+from pie_py.config.child import first_error
 from pie_py.config.processes import LOAD_SECONDS, Backoff
 from pie_py.config.server import ServerConfig
 from pie_py.wire.messages import decode, encode
@@ -120,7 +121,7 @@ class WorkerLink:
                     reason = f"it exited with status {code}"
                     nursery.cancel_scope.cancel()
             except* WorkerFailed as group:
-                reason = str(_first(group))
+                reason = str(first_error(group))
                 if not started:
                     raise WorkerFailed(reason) from None
             if self.ready:
@@ -214,9 +215,3 @@ class WorkerLink:
                 self.on_adapter(message)
         if results:
             self.on_results(results)
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):  # nurseries within nurseries
-        error = error.exceptions[0]
-    return error
