@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pie_control.errors import ApiError
+
+Key = TypeVar("Key")
 
 
 class FutureKind(StrEnum):
@@ -253,6 +255,18 @@ class FutureTable:
         """Cancels every open future: the instance has ended."""
         for handle in list(self._open):
             self.cancel(handle)
+
+
+def wait_in(waiters: dict[Key, dict[Future, None]], key: Key, future: Future) -> None:
+    """Has a future wait with the others of a key, in order, unless it is cancelled."""
+
+    def give_up() -> None:
+        waiting = waiters.get(key)
+        if waiting is not None and waiting.pop(future, 0) is None and not waiting:
+            del waiters[key]
+
+    waiters.setdefault(key, {})[future] = None
+    future.on_cancel = give_up
 
 
 def unheard(handle: int) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
-from pie_control.instances.futures import Future
+from pie_control.instances.futures import Future, wait_in
 from pie_control.messaging.channel import Budget, Channel, check_topic
 
 if TYPE_CHECKING:
@@ -320,15 +320,8 @@ def _wait_in(
 ) -> None:
     if has_room(topic):
         future.resolve()
-        return
-
-    def give_up() -> None:
-        waiting = waiters.get(topic)
-        if waiting is not None and waiting.pop(future, 0) is None and not waiting:
-            del waiters[topic]
-
-    waiters.setdefault(topic, {})[future] = None
-    future.on_cancel = give_up
+    else:
+        wait_in(waiters, topic, future)
 
 
 def _wake_broadcasters(user: _User, member: _Member) -> None:

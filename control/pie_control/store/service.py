@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from pie_control.errors import ApiError
+from pie_control.instances.futures import wait_in
 from pie_control.store.database import Database
 from pie_control.store.entries import (
     OVERHEAD,
@@ -97,15 +98,8 @@ class StoreService:
         """Resolves the future once the instance may submit."""
         if self._has_room(instance):
             future.resolve()
-            return
-
-        def give_up() -> None:
-            waiting = self._waiting.get(instance)
-            if waiting is not None and waiting.pop(future, 0) is None and not waiting:
-                del self._waiting[instance]
-
-        self._waiting.setdefault(instance, {})[future] = None
-        future.on_cancel = give_up
+        else:
+            wait_in(self._waiting, instance, future)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens the database and serves until cancelled.
