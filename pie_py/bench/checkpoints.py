@@ -39,18 +39,18 @@ SHAPES = {
 }
 
 
-def bench_model(name: str, dtype: str = "bfloat16") -> str:
+def bench_model(name: str) -> str:
     """What to serve under a benchmark's `--model`: a checkpoint made here for `tiny` and
     `small`.
     """
     if name not in SHAPES:
         return name
-    folder = ServerConfig().cache_folder / "bench" / f"{name}-{dtype}"
+    folder = ServerConfig().cache_folder / "bench" / f"{name}-bfloat16"
     if not (folder / "config.json").is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
         making = Path(tempfile.mkdtemp(dir=folder.parent))
         try:
-            make_checkpoint(making, SHAPES[name], dtype)
+            make_checkpoint(making, SHAPES[name], "bfloat16")
             making.chmod(0o755)
             making.rename(folder)
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -13,7 +12,7 @@ class MissingVariable(ValueError):
     """A text names a variable that the environment does not have."""
 
 
-def filled_in(text: str, place: str, environment: Mapping[str, str] = os.environ) -> str:
+def filled_in(text: str, place: str) -> str:
     """The text with the variables' values in the place of each `${NAME}`.
 
     Raises:
@@ -22,7 +21,7 @@ def filled_in(text: str, place: str, environment: Mapping[str, str] = os.environ
 
     def value(found: re.Match[str]) -> str:
         try:
-            return environment[found[1]]
+            return os.environ[found[1]]
         except KeyError:
             raise MissingVariable(
                 f"{place} refers to ${{{found[1]}}}, which is not in the environment"

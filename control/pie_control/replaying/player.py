@@ -169,20 +169,20 @@ class Player:
         return line.encode()
 
 
-def described(call: Call, most: int = 160) -> str:
+def described(call: Call) -> str:
     """A call as one reads it: `runtime.wait(futures=[3]) → [3]`."""
     interface, _, name = call.name.partition(".")
     found = SIGNATURES.get(interface, {}).get(name)
     names = list(found.params) if found is not None else []
     names += [""] * (len(call.args) - len(names))
-    given = [f"{one}={_short(value, most)}" for one, value in zip(names, call.args, strict=False)]
+    given = [f"{one}={_short(value)}" for one, value in zip(names, call.args, strict=False)]
     text = f"{call.name}({', '.join(given)})"
     if call.fails is not None:
-        return f"{text} fails: {_short(call.fails, most)}"
-    return text if call.answer is None else f"{text} → {_short(call.answer, most)}"
+        return f"{text} fails: {_short(call.fails)}"
+    return text if call.answer is None else f"{text} → {_short(call.answer)}"
 
 
-def _short(value: Any, most: int) -> str:
+def _short(value: Any) -> str:
     text = value if isinstance(value, str) else text_of(value)
     text = text_of(text) if isinstance(value, str) else text
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+    return text if len(text) <= 160 else f"{text[:160]}… ({len(text)} characters)"
