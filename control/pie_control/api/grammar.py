@@ -12,9 +12,10 @@ from pie_control.fairness import Owner
 from pie_control.grammar import Grammar, GrammarService
 from pie_control.grammar.matcher import Matcher
 from pie_control.instances.futures import FutureKind
-from pie_control.instances.instance import Instance, InstanceState, Turns
+from pie_control.instances.instance import Handles, Instance, InstanceState, Turns
 from pie_control.models.served import ServedModels
 from pie_control.wasm import SUSPENDED
+from pie_py.config.limits import Limits
 
 MAX_TOKENS = 1024  # of one call
 # A token takes a microsecond as a rule, and some milliseconds in a grammar made for that.
@@ -24,68 +25,52 @@ LONG_CALLS = ("advance", "rollback", "count-allowed", "grammar-mask", "grammar-f
 
 
 class GrammarTable:
-    """Grammars and matchers of one instance, by handle. Handles are never used twice."""
+    """Grammars and matchers of one instance, by handle."""
 
-    def __init__(self, max_grammars: int, max_matchers: int) -> None:
-        self._max_grammars = max_grammars
-        self._max_matchers = max_matchers
-        self._grammars: dict[int, Grammar] = {}
-        self._matchers: dict[int, Matcher] = {}
-        self._next = 1
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._held: Handles[Grammar | Matcher] = Handles()
 
     def check_room(self) -> None:
         """Raises `limit-exceeded` if there are as many grammars as there may be."""
-        if len(self._grammars) >= self._max_grammars:
-            raise ApiError(
-                "limit-exceeded", f"{self._max_grammars} grammars are held; release one first"
-            )
+        most = self._limits.grammars
+        if self._count(Grammar) >= most:
+            raise ApiError("limit-exceeded", f"{most} grammars are held; release one first")
 
     def check_matcher_room(self) -> None:
         """Raises `limit-exceeded` if there are as many matchers as there may be."""
-        if len(self._matchers) >= self._max_matchers:
-            raise ApiError(
-                "limit-exceeded", f"{self._max_matchers} matchers are open; destroy one first"
-            )
+        most = self._limits.matchers
+        if self._count(Matcher) >= most:
+            raise ApiError("limit-exceeded", f"{most} matchers are open; destroy one first")
 
-    def add(self, grammar: Grammar) -> int:
-        """Holds a grammar and returns its handle."""
-        self._grammars[self._next] = grammar
-        self._next += 1
-        return self._next - 1
+    def _count(self, kind: type[Grammar | Matcher]) -> int:
+        return sum(isinstance(held, kind) for held in self._held.values())
 
-    def add_matcher(self, matcher: Matcher) -> int:
-        """Holds a matcher and returns its handle."""
-        self._matchers[self._next] = matcher
-        self._next += 1
-        return self._next - 1
+    def add(self, held: Grammar | Matcher) -> int:
+        """Holds a grammar or a matcher, and returns its handle."""
+        return self._held.add(held)
 
     def grammar(self, handle: int) -> Grammar:
         """The grammar behind a handle. Raises ApiError `invalid-handle`."""
-        try:
-            return self._grammars[handle]
-        except KeyError:
+        found = self._held.get(handle)
+        if not isinstance(found, Grammar):
             raise ApiError(
                 "invalid-handle", f"{handle} is no grammar of this instance (released already?)"
-            ) from None
+            )
+        return found
 
     def matcher(self, handle: int) -> Matcher:
         """The matcher behind a handle. Raises ApiError `invalid-handle`."""
-        try:
-            return self._matchers[handle]
-        except KeyError:
+        found = self._held.get(handle)
+        if not isinstance(found, Matcher):
             raise ApiError(
                 "invalid-handle", f"{handle} is no matcher of this instance (destroyed already?)"
-            ) from None
+            )
+        return found
 
     def remove(self, handle: int) -> None:
-        """Lets a grammar go. Raises ApiError `invalid-handle`."""
-        self.grammar(handle)
-        del self._grammars[handle]
-
-    def remove_matcher(self, handle: int) -> None:
-        """Lets a matcher go. Raises ApiError `invalid-handle`."""
-        self.matcher(handle)
-        del self._matchers[handle]
+        """Lets a grammar or a matcher go."""
+        del self._held[handle]
 
 
 class GrammarCalls:
@@ -104,8 +89,7 @@ class GrammarCalls:
     def _table(self, instance: Instance) -> GrammarTable:
         table = self._tables.get(instance)
         if table is None:
-            limits = instance.limits
-            table = self._tables[instance] = GrammarTable(limits.grammars, limits.matchers)
+            table = self._tables[instance] = GrammarTable(instance.limits)
         return table
 
     def compile_grammar(self, instance: Instance, model: str, kind: str, text: str) -> int:
@@ -136,7 +120,9 @@ class GrammarCalls:
 
     def release_grammar(self, instance: Instance, grammar: int) -> None:
         """Ends a grammar's handle; its matchers go on."""
-        self._table(instance).remove(grammar)
+        table = self._table(instance)
+        table.grammar(grammar)
+        table.remove(grammar)
 
     def create_matcher(self, instance: Instance, grammar: int) -> int:
         """A matcher at a grammar's start."""
@@ -144,11 +130,13 @@ class GrammarCalls:
         found = table.grammar(grammar)
         table.check_matcher_room()
         owner = Owner(instance.user, instance.id)
-        return table.add_matcher(found.matcher(self._turns.give_another, owner))
+        return table.add(found.matcher(self._turns.give_another, owner))
 
     def destroy_matcher(self, instance: Instance, matcher: int) -> None:
         """Ends a matcher; a sample that is under way with it goes on."""
-        self._table(instance).remove_matcher(matcher)
+        table = self._table(instance)
+        table.matcher(matcher)
+        table.remove(matcher)
 
     def advance(self, instance: Instance, matcher: int, tokens: list[int]) -> Any:
         """Consumes tokens; whether the text may end then."""

@@ -21,6 +21,7 @@ from pie_control.http.network import CheckedBackend, Resolve, resolve, tls_conte
 from pie_control.http.policy import HttpPolicy
 from pie_control.http.request import HttpRequest, check_request
 from pie_control.instances.futures import Future, FutureKind
+from pie_control.instances.instance import Handles
 from pie_py.config.http import HttpConfig
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ class _Share:
     tokens: float  # requests that it may make at once
     refilled: float  # trio time
     running: set[Exchange] = field(default_factory=set)
-    bodies: dict[int, Exchange] = field(default_factory=dict)
-    next_body: int = 1
+    bodies: Handles[Exchange] = field(default_factory=Handles)
 
 
 class HttpClient:
@@ -123,11 +123,7 @@ class HttpClient:
 
     def open_body(self, instance: Instance, exchange: Exchange) -> int:
         """Gives the body of an answer a handle."""
-        share = self._share(instance)
-        handle = share.next_body
-        share.next_body += 1
-        share.bodies[handle] = exchange
-        return handle
+        return self._share(instance).bodies.add(exchange)
 
     def read_body(self, instance: Instance, body: int, most: int) -> int:
         """Asks for the next bytes of a body and returns the handle of their future.

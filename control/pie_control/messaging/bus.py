@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, wait_in
+from pie_control.instances.instance import Handles
 from pie_control.messaging.channel import Budget, Channel, check_topic
 
 if TYPE_CHECKING:
@@ -28,11 +29,10 @@ class _Subscription:
 
 
 class _Member:
-    """The subscriptions of one instance, by handle. Handles are never used twice."""
+    """The subscriptions of one instance."""
 
     def __init__(self, bytes_limit: int) -> None:
-        self.subscriptions: dict[int, _Subscription] = {}
-        self.next = 1
+        self.subscriptions: Handles[_Subscription] = Handles()
         self.budget = Budget(bytes_limit)
 
 
@@ -126,12 +126,9 @@ class Bus:
             member.budget,
             partial(_wake_broadcasters, user, member),
         )
-        handle = member.next
-        member.next += 1
         subscription = _Subscription(instance, topic, box)
-        member.subscriptions[handle] = subscription
         user.topics.setdefault(topic, {})[subscription] = None
-        return handle
+        return member.subscriptions.add(subscription)
 
     def unsubscribe(self, instance: Instance, handle: int) -> None:
         """Closes a subscription: unread messages are dropped, open futures fail with `cancelled`.
