@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -12,6 +13,7 @@ from pie_py.config.scheduling import SchedulerConfig
 
 LANGUAGES = ("rust", "python", "javascript")
 _KEY = "click"  # of a field's metadata
+Number = TypeVar("Number", int, float)
 
 
 def option(flag: str, **attributes: Any) -> Any:
@@ -34,34 +36,19 @@ def click_options(settings: type[Any]) -> list[click.Parameter]:
     return found
 
 
-def numbers(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
-    """Reads whole numbers separated by commas.
+def _positive(kind: Callable[[str], Number], example: str) -> Callable[..., tuple[Number, ...]]:
+    """Reads numbers above 0 of a kind, separated by commas, as a callback of click's."""
 
-    Raises:
-        click.BadParameter: if the text is something else, or a number is below 1.
-    """
-    try:
-        found = tuple(int(part) for part in value.split(","))
-    except ValueError:
-        found = ()
-    if not found or min(found) < 1:
-        raise click.BadParameter(f"{value!r} is no list of positive numbers such as 1,8,32")
-    return found
+    def read(context: click.Context, parameter: click.Parameter, value: str) -> tuple[Number, ...]:
+        try:
+            found = tuple(map(kind, value.split(",")))
+        except ValueError:
+            found = ()
+        if not found or not min(found) > 0:
+            raise click.BadParameter(f"{value!r} is no list of positive numbers such as {example}")
+        return found
 
-
-def rates(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
-    """Reads numbers separated by commas.
-
-    Raises:
-        click.BadParameter: if the text is something else, or a number is not above 0.
-    """
-    try:
-        found = tuple(float(part) for part in value.split(","))
-    except ValueError:
-        found = ()
-    if not found or not min(found) > 0:
-        raise click.BadParameter(f"{value!r} is no list of positive numbers such as 0.5,1,2")
-    return found
+    return read
 
 
 def _model(context: click.Context, parameter: click.Parameter, value: str) -> ModelConfig:
@@ -90,12 +77,14 @@ def models(default: str) -> Any:
 
 def number_list(flag: str, default: str, text: str | None = None) -> Any:
     """Whole numbers above 0, separated by commas: a tuple of int."""
-    return option(flag, default=default, callback=numbers, metavar="N,N,...", help=text)
+    read = _positive(int, "1,8,32")
+    return option(flag, default=default, callback=read, metavar="N,N,...", help=text)
 
 
 def rate_list(flag: str, default: str, text: str | None = None) -> Any:
     """Numbers above 0, separated by commas: a tuple of float."""
-    return option(flag, default=default, callback=rates, metavar="R,R,...", help=text)
+    read = _positive(float, "0.5,1,2")
+    return option(flag, default=default, callback=read, metavar="R,R,...", help=text)
 
 
 def count(flag: str, default: int, text: str | None = None, least: int = 1) -> Any:
