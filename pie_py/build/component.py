@@ -19,12 +19,10 @@ from functools import cache
 import wasmtime
 
 from pie_py.build import wit
-from pie_py.build.image import read_leb
+from pie_py.build.image import CORE_MODULE, CUSTOM, read_leb, sections
 from pie_py.config.shipped_files import shipped_folder
 
 WORLD = "inferlet"
-_CUSTOM_SECTION = 0
-_CORE_MODULE_SECTION = 1
 _MAIN = 2  # index of the core module `$main` in the text below
 
 
@@ -235,12 +233,10 @@ def _main(package: wit.Package, imports: list[_Import]) -> list[str]:
 def without_lines(core: bytes) -> bytes:
     """A core module without its debug information; names of functions stay."""
     out = bytearray(core[:8])
-    at = 8
-    while at < len(core):
-        size, body = read_leb(core, at + 1)
-        end = body + size
+    at = len(out)
+    for section, body, end in sections(core, 0, len(core)):
         length, name = read_leb(core, body)
-        if core[at] != _CUSTOM_SECTION or not core[name : name + length].startswith(b".debug_"):
+        if section != CUSTOM or not core[name : name + length].startswith(b".debug_"):
             out += core[at:end]
         at = end
     return bytes(out)
@@ -249,14 +245,10 @@ def without_lines(core: bytes) -> bytes:
 def _with_main(skeleton: bytes, core: bytes) -> bytes:
     """The skeleton with the core module in place of `$main`: a section's body is the module."""
     out = bytearray(skeleton[:8])
-    at = 8
     modules = 0
-    while at < len(skeleton):
-        section = skeleton[at]
-        size, body = read_leb(skeleton, at + 1)
-        content = skeleton[body : body + size]
-        at = body + size
-        if section == _CORE_MODULE_SECTION:
+    for section, body, end in sections(skeleton, 0, len(skeleton)):
+        content = skeleton[body:end]
+        if section == CORE_MODULE:
             if modules == _MAIN:
                 content = core
             modules += 1

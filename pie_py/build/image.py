@@ -16,7 +16,7 @@ Data: TypeAlias = bytes | bytearray | mmap
 
 _MAGIC = b"\0asm"
 _HEADER = 8  # bytes of magic number and version
-_CUSTOM, _CORE_MODULE, _DATA = 0, 1, 11  # sections: of both, of a component, of a core module
+CUSTOM, CORE_MODULE, _DATA = 0, 1, 11  # sections: of both, of a component, of a core module
 _CORE_INSTANCE, _COMPONENT, _MEMORY = 2, 4, 5  # two of a component, one of a core module
 _I32_CONST, _END = 0x41, 0x0B
 
@@ -45,15 +45,15 @@ class Image:
         self.component = bytearray(component)
         modules = [
             (start, end)
-            for kind, start, end in _sections(self.component, 0, len(component))
-            if kind == _CORE_MODULE
+            for kind, start, end in sections(self.component, 0, len(component))
+            if kind == CORE_MODULE
         ]
         if not modules:
             raise ValueError("the component has no core module")
         start, end = max(modules, key=lambda module: module[1] - module[0])
         segments = [
             segment
-            for kind, first, last in _sections(self.component, start, end)
+            for kind, first, last in sections(self.component, start, end)
             if kind == _DATA
             for segment in _segments(self.component, first)
         ]
@@ -79,15 +79,15 @@ def memory_instance(data: Data) -> int:
     """
     has_memory: list[bool] = []
     made: list[int] = []  # the module of each
-    for kind, start, end in _sections(data, 0, len(data)):
-        if kind == _CORE_MODULE:
-            inner = _sections(data, start, end)
+    for kind, start, end in sections(data, 0, len(data)):
+        if kind == CORE_MODULE:
+            inner = sections(data, start, end)
             has_memory.append(any(kind == _MEMORY and data[first] for kind, first, _ in inner))
         elif kind == _CORE_INSTANCE:
             made += _instantiated(data, start)
         elif kind == _COMPONENT:
-            inner = _sections(data, start, end)
-            if any(kind in (_CORE_MODULE, _CORE_INSTANCE, _COMPONENT) for kind, _, _ in inner):
+            inner = sections(data, start, end)
+            if any(kind in (CORE_MODULE, _CORE_INSTANCE, _COMPONENT) for kind, _, _ in inner):
                 raise ValueError("a component within the component may have core instances")
     found = [number for number, module in enumerate(made) if has_memory[module]]
     if len(found) != 1:
@@ -110,7 +110,7 @@ def _instantiated(data: Data, position: int) -> Iterator[int]:
             _, position = read_leb(data, position)
 
 
-def _sections(data: Data, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+def sections(data: Data, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Kind, start and end of each section of a component or core module."""
     if data[start : start + 4] != _MAGIC:
         raise ValueError("not WebAssembly")

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pie_py.build import BUILD_SECONDS, BuildError
+from pie_py.build import BuildError, run_tool
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.config.temporary import TemporaryFolder
 from pie_py.config.whole_files import locked, put_in_place
@@ -175,16 +175,7 @@ def _tools(cache_folder: Path) -> Path:
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     # Nothing of another project's settings belongs in here; and npm starts `node` by its name.
     path = f"{Path(find_node().node).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_SECONDS,
-        check=False,
-    )
+    return run_tool(command, folder, {**os.environ, "PATH": path})
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:

@@ -7,12 +7,11 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-from pie_py.build import BUILD_SECONDS, BuildError
+from pie_py.build import BuildError, run_tool
 from pie_py.build.image import make_immortal
 from pie_py.build.modules import read_modules, read_program
 from pie_py.config.kept_files import used
@@ -189,16 +188,7 @@ def _componentize(folder: Path, world: str, app: str, paths: list[Path], target:
         command += ["--python-path", str(path)]
     # componentize-py searches an active virtual environment too; nothing of it belongs in here.
     environment = {k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV"}
-    done = subprocess.run(
-        command,
-        cwd=stage,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_SECONDS,
-        check=False,
-    )
+    done = run_tool(command, stage, environment)
     if done.returncode != 0 or not made.is_file():
         raise BuildError(_reason(done.stderr or done.stdout))
     made.write_bytes(make_immortal(made.read_bytes()))
@@ -221,18 +211,13 @@ def _reason(output: str) -> str:
 
 def _install(packages: list[str], site: Path) -> None:
     """Installs pure-Python wheels into a folder."""
-    done = subprocess.run(
+    done = run_tool(
         python_command(
             *("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
             *("--no-input", "--no-compile", "--target", str(site), "--only-binary", ":all:"),
             *("--platform", "any", "--python-version", "3.14", "--implementation", "py"),
             *packages,
-        ),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_SECONDS,
-        check=False,
+        )
     )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
