@@ -12,52 +12,19 @@ import torch
 from pie_inference.checkpoints.quantized import quantization
 from pie_inference.checkpoints.sources import Sources
 from pie_inference.errors import LoadError
-from pie_inference.models.decoder import Decoder
-from pie_inference.models.deepseek_v3 import deepseek_v3, without_prediction
-from pie_inference.models.gemma import (
+from pie_inference.models import (
+    deepseek_v3,
     gemma,
-    gemma2,
-    gemma3,
-    gemma3_rename,
-    gemma3_text,
-    gemma3_within,
-)
-from pie_inference.models.glm import glm, glm4, glm4_moe
-from pie_inference.models.gpt_oss import gpt_oss
-from pie_inference.models.idefics3 import Idefics3, idefics3, idefics3_rename, idefics3_tensors
-from pie_inference.models.layer_normed import (
-    cohere,
-    cohere2,
-    phi,
-    phi_rename,
-    stablelm,
-    stablelm_rename,
-    starcoder2,
-    together,
-)
-from pie_inference.models.llama import (
-    granite,
-    granite_moe,
+    glm,
+    gpt_oss,
+    layer_normed,
     llama,
-    mistral,
-    mixtral,
-    olmo2,
-    phi3,
-    smollm3,
+    qwen,
+    qwen3_vl,
 )
+from pie_inference.models.decoder import Decoder
+from pie_inference.models.idefics3 import Idefics3, idefics3, idefics3_rename, idefics3_tensors
 from pie_inference.models.llava import Llava, llava, llava_rename, llava_tensors
-from pie_inference.models.qwen import (
-    qwen2,
-    qwen2_moe,
-    qwen3,
-    qwen3_5,
-    qwen3_5_rename,
-    qwen3_5_text,
-    qwen3_moe,
-    qwen3_next,
-    qwen3_next_rename,
-)
-from pie_inference.models.qwen3_vl import Qwen3Vl, qwen3_vl, qwen3_vl_tensors, qwen3_vl_text
 from pie_inference.models.spec import Config, DecoderSpec, Shapes
 from pie_inference.models.tensors import decoder_tensors, each_expert
 from pie_inference.models.text_part import text_config
@@ -95,12 +62,12 @@ def _decoder(
         ),
         decoder=read,
         rename=rename,
-        arrange=lambda config, sources: each_expert(read(config), together(sources)),
+        arrange=lambda config, sources: each_expert(read(config), layer_normed.together(sources)),
         text=text,
     )
 
 
-_QWEN3_5 = _decoder(qwen3_5, lambda _: qwen3_5_rename, qwen3_5_text)
+_QWEN3_5 = _decoder(qwen.qwen3_5, lambda _: qwen.qwen3_5_rename, qwen.qwen3_5_text)
 _IDEFICS3 = Architecture(
     tensors=lambda config: idefics3_tensors(idefics3(config)),
     build=Idefics3,
@@ -108,39 +75,41 @@ _IDEFICS3 = Architecture(
     text=text_config,
 )
 ARCHITECTURES = {
-    "LlamaForCausalLM": _decoder(llama),
-    "MistralForCausalLM": _decoder(mistral),
-    "Qwen2ForCausalLM": _decoder(qwen2),
-    "Qwen3ForCausalLM": _decoder(qwen3),
-    "Qwen2MoeForCausalLM": _decoder(qwen2_moe),
-    "Phi3ForCausalLM": _decoder(phi3),
-    "PhiForCausalLM": _decoder(phi, lambda _: phi_rename),
-    "CohereForCausalLM": _decoder(cohere),
-    "Cohere2ForCausalLM": _decoder(cohere2),
-    "Starcoder2ForCausalLM": _decoder(starcoder2),
-    "StableLmForCausalLM": _decoder(stablelm, lambda _: stablelm_rename),
-    "SmolLM3ForCausalLM": _decoder(smollm3),
-    "Olmo2ForCausalLM": _decoder(olmo2),
-    "GraniteForCausalLM": _decoder(granite),
-    "GraniteMoeForCausalLM": _decoder(granite_moe),
-    "GptOssForCausalLM": _decoder(gpt_oss),
-    "GlmForCausalLM": _decoder(glm),
-    "Glm4ForCausalLM": _decoder(glm4),
-    "Glm4MoeForCausalLM": _decoder(glm4_moe, without_prediction),
-    "GemmaForCausalLM": _decoder(gemma),
-    "Gemma2ForCausalLM": _decoder(gemma2),
-    "Gemma3ForCausalLM": _decoder(gemma3),
-    "DeepseekV3ForCausalLM": _decoder(deepseek_v3, without_prediction),
-    "Gemma3ForConditionalGeneration": _decoder(gemma3_within, lambda _: gemma3_rename, gemma3_text),
-    "MixtralForCausalLM": _decoder(mixtral),
-    "Qwen3MoeForCausalLM": _decoder(qwen3_moe),
-    "Qwen3NextForCausalLM": _decoder(qwen3_next, qwen3_next_rename),
+    "LlamaForCausalLM": _decoder(llama.llama),
+    "MistralForCausalLM": _decoder(llama.mistral),
+    "Qwen2ForCausalLM": _decoder(qwen.qwen2),
+    "Qwen3ForCausalLM": _decoder(qwen.qwen3),
+    "Qwen2MoeForCausalLM": _decoder(qwen.qwen2_moe),
+    "Phi3ForCausalLM": _decoder(llama.phi3),
+    "PhiForCausalLM": _decoder(layer_normed.phi, lambda _: layer_normed.phi_rename),
+    "CohereForCausalLM": _decoder(layer_normed.cohere),
+    "Cohere2ForCausalLM": _decoder(layer_normed.cohere2),
+    "Starcoder2ForCausalLM": _decoder(layer_normed.starcoder2),
+    "StableLmForCausalLM": _decoder(layer_normed.stablelm, lambda _: layer_normed.stablelm_rename),
+    "SmolLM3ForCausalLM": _decoder(llama.smollm3),
+    "Olmo2ForCausalLM": _decoder(llama.olmo2),
+    "GraniteForCausalLM": _decoder(llama.granite),
+    "GraniteMoeForCausalLM": _decoder(llama.granite_moe),
+    "GptOssForCausalLM": _decoder(gpt_oss.gpt_oss),
+    "GlmForCausalLM": _decoder(glm.glm),
+    "Glm4ForCausalLM": _decoder(glm.glm4),
+    "Glm4MoeForCausalLM": _decoder(glm.glm4_moe, deepseek_v3.without_prediction),
+    "GemmaForCausalLM": _decoder(gemma.gemma),
+    "Gemma2ForCausalLM": _decoder(gemma.gemma2),
+    "Gemma3ForCausalLM": _decoder(gemma.gemma3),
+    "DeepseekV3ForCausalLM": _decoder(deepseek_v3.deepseek_v3, deepseek_v3.without_prediction),
+    "Gemma3ForConditionalGeneration": _decoder(
+        gemma.gemma3_within, lambda _: gemma.gemma3_rename, gemma.gemma3_text
+    ),
+    "MixtralForCausalLM": _decoder(llama.mixtral),
+    "Qwen3MoeForCausalLM": _decoder(qwen.qwen3_moe),
+    "Qwen3NextForCausalLM": _decoder(qwen.qwen3_next, qwen.qwen3_next_rename),
     "Qwen3_5ForCausalLM": _QWEN3_5,
     "Qwen3_5ForConditionalGeneration": _QWEN3_5,
     "Qwen3VLForConditionalGeneration": Architecture(
-        tensors=lambda config: qwen3_vl_tensors(qwen3_vl(config)),
-        build=Qwen3Vl,
-        text=qwen3_vl_text,
+        tensors=lambda config: qwen3_vl.qwen3_vl_tensors(qwen3_vl.qwen3_vl(config)),
+        build=qwen3_vl.Qwen3Vl,
+        text=qwen3_vl.qwen3_vl_text,
     ),
     "LlavaForConditionalGeneration": Architecture(
         tensors=lambda config: llava_tensors(llava(config)),
