@@ -57,10 +57,8 @@ class MemberConfig(Section):
         return ExtensionConfig(name=EXTENSION, settings=self.model_dump(mode="json"))
 
     def pair(self) -> KeyPair | None:
-        """The key pair that all members of the cluster have; None on loopback.
-
-        Raises:
-            KeyProblem: if its file cannot be read.
+        """The key pair that all members of the cluster have; None on loopback. Raises `KeyProblem`
+        if its file cannot be read.
         """
         return None if self.keys is None else read_member_pair(self.keys)
 
@@ -72,11 +70,7 @@ def member_of(config: ServerConfig) -> MemberConfig:
 
 
 def read_member_pair(path: Path) -> KeyPair:
-    """The members' key pair.
-
-    Raises:
-        KeyProblem: if the file cannot be read.
-    """
+    """The members' key pair. Raises `KeyProblem` if the file cannot be read."""
     try:
         return KeyPair(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:

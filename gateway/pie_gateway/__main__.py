@@ -26,15 +26,13 @@ GRACE_SECONDS = 2  # for requests under way when the server stops
 async def serve(
     config: ServerConfig, *, with_parent: bool, on_ready: Callable[[str], None]
 ) -> None:
-    """Serves HTTP until it is stopped.
+    """Serves HTTP until it is stopped. Raises `CannotServe`: the address is wrong or in use, or no
+    user has the key that is needed.
 
     Args:
         config: of the server; its endpoint is that of the control process.
         with_parent: stop when standard input closes.
         on_ready: gets the URL.
-
-    Raises:
-        CannotServe: the address is wrong or in use, or no user has the key that is needed.
     """
     gateway = config.gateway
     allow_open_files()

@@ -44,9 +44,7 @@ log = structlog.get_logger("pie.http")
 
 def make_app(config: ServerConfig) -> Starlette:
     """The application of a server's gateway; the configuration has the control process's endpoint.
-
-    Raises:
-        CannotServe: no user has a key where keys are needed, or telemetry is not installed.
+    Raises `CannotServe`: no user has a key where keys are needed, or telemetry is not installed.
     """
     gateway = config.gateway
     backends = Backends(config.endpoint, gateway, time.monotonic)

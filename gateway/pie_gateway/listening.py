@@ -25,11 +25,7 @@ class Listening(socket.socket):
     takes: Callable[[str], bool]  # whether a connection from an address is taken
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection that is taken.
-
-        Raises:
-            BlockingIOError: there is none for now.
-        """
+        """The next connection that is taken. Raises `BlockingIOError`: there is none for now."""
         for _ in range(REFUSED):
             made, address = super().accept()
             if self.takes(address[0]):
@@ -39,14 +35,12 @@ class Listening(socket.socket):
 
 
 def listen(address: str | None, takes: Callable[[str], bool]) -> Listening:
-    """A socket that listens at HOST:PORT; without one at the default, or at any free port.
+    """A socket that listens at HOST:PORT; without one at the default, or at any free port. Raises
+    `CannotServe` if it cannot.
 
     Args:
         address: HOST:PORT.
         takes: whether a connection from an address is taken.
-
-    Raises:
-        CannotServe: if it cannot.
     """
     host, port = parse_address(address or DEFAULT_HTTP)
     for attempt in (port, 0):

@@ -113,11 +113,7 @@ def of_client(error: ClientError, prompt: str = "messages") -> Problem:
 
 
 async def asked(call: Awaitable[Value]) -> Value:
-    """What the control process answers.
-
-    Raises:
-        Problem: it refuses.
-    """
+    """What the control process answers. Raises `Problem`: it refuses."""
     try:
         return await call
     except ClientError as error:

@@ -27,11 +27,7 @@ class Telemetry:
     """Makes spans and sends them, beside the requests: none waits for it."""
 
     def __init__(self, config: TelemetryConfig) -> None:
-        """Sends nothing yet.
-
-        Raises:
-            CannotServe: what it needs is not installed.
-        """
+        """Sends nothing yet. Raises `CannotServe`: what it needs is not installed."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource

@@ -59,9 +59,7 @@ class Connection:
 
     def run(self, statement: str, arguments: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
         """Runs a statement, with its result in memory. Blocks: to be called by what is asked.
-
-        Raises:
-            DatabaseAway: see there.
+        Raises `DatabaseAway`: see there.
         """
         sent = False
         try:

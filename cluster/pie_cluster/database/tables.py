@@ -204,11 +204,7 @@ class Topics(Statements):
     """Topics and work queues, by the functions of the store's `topics.sql`."""
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """What a function gives.
-
-        Raises:
-            ApiError: the instance is refused.
-        """
+        """What a function gives. Raises `ApiError`: the instance is refused."""
         marks = ", ".join(["%s"] * len(arguments))
         row = self._one(f"SELECT * FROM bus_{name}({marks})", arguments)
         assert row is not None

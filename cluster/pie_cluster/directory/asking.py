@@ -62,11 +62,8 @@ class Directory:
         self.ask("drain", node=node, seconds=seconds, again=again)
 
     def ask(self, method: str, **params: Any) -> Any:
-        """The answer to a question.
-
-        Raises:
-            DirectoryAway: if none comes within `ASK_SECONDS`.
-            DirectoryRefuses: if it is not granted.
+        """The answer to a question. Raises `DirectoryAway` if none comes within `ASK_SECONDS`, and
+        `DirectoryRefuses` if it is not granted.
         """
         # A signal's handler may raise in the thread that waits, but not within trio's loop.
         with ThreadPoolExecutor(1) as asking:

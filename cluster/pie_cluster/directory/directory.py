@@ -130,11 +130,9 @@ class Directory:
         )
 
     def check_wanted(self, node: str) -> None:
-        """Whether another life of a node may begin; the present one is over.
-
-        Raises:
-            Refusal: `drained` if the node was drained. One that hears of it late, because its drain
-                was short or it was cut off, is told here.
+        """Whether another life of a node may begin; the present one is over. Raises `Refusal`:
+        `drained` if the node was drained. One that hears of it late, because its drain was short or
+        it was cut off, is told here.
         """
         known = self._table.find(node)
         if known is not None and isinstance(order := _after(known), Remove):
@@ -218,10 +216,8 @@ class Directory:
 
     def drain(self, name: str, seconds: float, now: float, again: bool = False) -> None:
         """A node takes no more; it is removed when it is empty, or `seconds` from now; or has
-        another life then, if it is to begin `again`.
-
-        Raises:
-            Refusal: `not-found`; `invalid` if no other node would take launches.
+        another life then, if it is to begin `again`. Raises `Refusal`: `not-found`; `invalid` if no
+        other node would take launches.
         """
         self._look(now)
         node = self._table.find(name)
@@ -281,12 +277,9 @@ class Directory:
     # Launches
 
     def place(self, request: PlacementRequest, now: float) -> Location:
-        """Where a launch goes.
-
-        Raises:
-            Refusal: `near-gone` if what it is to be near to is gone or unknown; `busy` if no node
-                has room; `not-found` if `near` names nothing that the user could mean; `starting`
-                while a directory that was just started knows of no room.
+        """Where a launch goes. Raises `Refusal`: `near-gone` if what it is to be near to is gone or
+        unknown; `busy` if no node has room; `not-found` if `near` names nothing that the user could
+        mean; `starting` while a directory that was just started knows of no room.
         """
         self._look(now)
         launch = Launch(_keys(request), now, self._beside(request, now))
@@ -300,17 +293,15 @@ class Directory:
         return _location(node)
 
     def where(self, instance: str, now: float, *, broken: bool = False) -> Location:
-        """The node that has an instance, in whatever state, for its client to connect to.
+        """The node that has an instance, in whatever state, for its client to connect to. Raises
+        `Refusal`: `node-lost` if that life has ended; `starting` while a directory that was just
+        started cannot know; `not-found` of a text that is no id of a cluster.
 
         Args:
             instance: its id, or that life.
             now: the time.
             broken: the client's connection to the node is gone. If the node has fallen silent here
                 as well, that is enough to give it up.
-
-        Raises:
-            Refusal: `node-lost` if that life has ended; `starting` while a directory that was just
-                started cannot know; `not-found` of a text that is no id of a cluster.
         """
         self._look(now)
         node = self._node_of(instance, now)
@@ -358,10 +349,8 @@ class Directory:
         raise Refusal("node-lost", f"{asked}: node {life} has ended or never was")
 
     def _check_whole(self, now: float) -> None:
-        """A directory that has just started may not have heard of all nodes.
-
-        Raises:
-            Refusal: `starting`.
+        """A directory that has just started may not have heard of all nodes. Raises `Refusal`:
+        `starting`.
         """
         if now - self._began < SILENT_SECONDS:
             raise Refusal("starting", "the directory has just started; ask again")

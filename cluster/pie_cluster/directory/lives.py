@@ -16,11 +16,7 @@ class Lives:
     """Per node the number of its last life, and how many nodes were named, in one small file."""
 
     def __init__(self, path: Path) -> None:
-        """Reads the file, if it is there.
-
-        Raises:
-            LivesUnusable: if it cannot be read.
-        """
+        """Reads the file, if it is there. Raises `LivesUnusable` if it cannot be read."""
         self._path = path
         self._last: dict[str, int] = {}
         self._named = 0
@@ -39,24 +35,20 @@ class Lives:
             ) from None
 
     def next(self, node: str, above: int) -> int:
-        """The number of a node's next life, which is on disk when this returns.
+        """The number of a node's next life, which is on disk when this returns. Raises
+        `LivesUnusable` if it cannot be written.
 
         Args:
             node: its name.
             above: the highest number that has been seen otherwise.
-
-        Raises:
-            LivesUnusable: if it cannot be written.
         """
         number = max(self._last.get(node, 0), above) + 1
         self._write(self._named, {**self._last, node: number}, self._drained)
         return number
 
     def end(self, node: str) -> None:
-        """A node is drained: it has no other life. On disk when this returns.
-
-        Raises:
-            LivesUnusable: as `next`.
+        """A node is drained: it has no other life. On disk when this returns. Raises
+        `LivesUnusable` as `next`.
         """
         if node not in self._drained:
             self._write(self._named, self._last, [*self._drained, node])
@@ -70,11 +62,7 @@ class Lives:
         return incarnation < self._last.get(node, 0) or self.is_drained(node)
 
     def allot(self, count: int) -> list[str]:
-        """Names for nodes, which none has had before.
-
-        Raises:
-            LivesUnusable: as `next`.
-        """
+        """Names for nodes, which none has had before. Raises `LivesUnusable` as `next`."""
         first = self._named + 1
         self._write(self._named + count, self._last, self._drained)
         return [f"n{number}" for number in range(first, first + count)]

@@ -39,10 +39,8 @@ class Life(NamedTuple):
 
 
 def life_of(text: str) -> Life:
-    """The life of an instance's id, or that is named itself.
-
-    Raises:
-        Refusal: `not-found` if it is anything else.
+    """The life of an instance's id, or that is named itself. Raises `Refusal`: `not-found` if it is
+    anything else.
     """
     found = _is_name(text)
     if found is None or int(found["incarnation"]) > MOST_INCARNATION:

@@ -97,9 +97,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def load_policy(name: str) -> Policy:
-    """The policy of a name, or of an import path `package.module:function`.
-
-    Raises:
-        UnknownPolicy: if there is none.
+    """The policy of a name, or of an import path `package.module:function`. Raises `UnknownPolicy`
+    if there is none.
     """
     return named_policy(name, POLICIES, "placement")

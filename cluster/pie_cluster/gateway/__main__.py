@@ -43,11 +43,8 @@ class Gateway:
     """The parts of a gateway, and of the directory. Killed and started again, it goes on."""
 
     def __init__(self, config: ServerConfig) -> None:
-        """Nothing listens before `run`.
-
-        Raises:
-            KeyProblem: if a key cannot be read.
-            LivesUnusable, UnknownPolicy, EndpointRefused: of the directory.
+        """Nothing listens before `run`. Raises `KeyProblem` if a key cannot be read, and
+        `LivesUnusable`, `UnknownPolicy` or `EndpointRefused` of the directory.
         """
         member = member_of(config)
         clock = trio.lowlevel.current_clock().current_time

@@ -80,39 +80,27 @@ class ClusterSettings:
                 await self._bring(self._nodes())
 
     async def load_adapter(self, model: str, name: str, folder: str) -> None:
-        """Loads an adapter on every node.
-
-        Raises:
-            Refusal: as a node refuses it; then none has it. `busy` if none answers.
+        """Loads an adapter on every node. Raises `Refusal` as a node refuses it; then none has it.
+        `busy` if none answers.
         """
         setting = adapter(model, name, folder)
         await self._change(("adapter", model, name), setting)
         self._adapters.put(model, name, model=model, name=name, folder=folder)
 
     async def unload_adapter(self, model: str, name: str) -> None:
-        """Unloads an adapter from every node.
-
-        Raises:
-            Refusal: as a node refuses it; then all still have it.
+        """Unloads an adapter from every node. Raises `Refusal` as a node refuses it; then all still
+        have it.
         """
         await self._take_back(("adapter", model, name), adapter(model, name, ""))
         self._adapters.remove(model, name)
 
     async def register_mcp(self, user: str, name: str, fields: Mapping[str, Any]) -> None:
-        """Registers an MCP server of a user on every node.
-
-        Raises:
-            Refusal: as `load_adapter`.
-        """
+        """Registers an MCP server of a user on every node. Raises `Refusal` as `load_adapter`."""
         await self._change(("mcp", user, name), mcp_server(user, name, fields))
         self._servers.put(user, name, user=user, name=name, fields=dict(fields))
 
     async def unregister_mcp(self, user: str, name: str) -> None:
-        """Has every node forget an MCP server of a user.
-
-        Raises:
-            Refusal: as `unload_adapter`.
-        """
+        """Has every node forget an MCP server of a user. Raises `Refusal` as `unload_adapter`."""
         await self._take_back(("mcp", user, name), mcp_server(user, name, {}))
         self._servers.remove(user, name)
 

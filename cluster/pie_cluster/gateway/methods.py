@@ -94,10 +94,8 @@ class GatewayMethods:
         self._handlers = Handlers(known, self._kept, self, more=directory.methods)
 
     def answer(self, session: Session, request: Request) -> Any:
-        """Does what a request asks; what may have to wait is returned as a coroutine.
-
-        Raises:
-            ApiError, ProgramRejected: the error that the client gets.
+        """Does what a request asks; what may have to wait is returned as a coroutine. Raises
+        `ApiError` or `ProgramRejected`: the error that the client gets.
         """
         if request.method in map(methods.name_of, methods.OF_INSTANCES):
             raise ApiError(

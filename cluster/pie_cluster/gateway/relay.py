@@ -62,15 +62,12 @@ class Relay:
     """Gives out tickets, and connects who comes with one."""
 
     def __init__(self, directory: DirectoryServer, config: ServerConfig, relay_port: int) -> None:
-        """Nothing listens before `run`.
+        """Nothing listens before `run`. Raises `KeyProblem` if the gateway's key cannot be read.
 
         Args:
             directory: says where nodes are.
             config: of the gateway.
             relay_port: where it relays; 0: a free one.
-
-        Raises:
-            KeyProblem: if the gateway's key cannot be read.
         """
         self._directory = directory
         self._endpoint = parse_endpoint(config.endpoint)
@@ -83,20 +80,14 @@ class Relay:
         allow_open_files(MOST_FILES)
 
     def ticket(self, life: str, user: str) -> dict[str, Any]:
-        """What a user's client needs to be connected to a life.
-
-        Raises:
-            ApiError: `busy` if it would not be connected now.
+        """What a user's client needs to be connected to a life. Raises `ApiError`: `busy` if it
+        would not be connected now.
         """
         self._check_room(user)
         return {"port": self._port, "ticket": self._tickets.make(life, user)}
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Passes on until cancelled.
-
-        Raises:
-            EndpointRefused: if the port cannot be listened at.
-        """
+        """Passes on until cancelled. Raises `EndpointRefused` if the port cannot be listened at."""
         listener = self._listen()
         self._token = trio.lowlevel.current_trio_token()
         async with trio.open_nursery() as nursery:

@@ -133,16 +133,14 @@ class Restarts:
                 hopeless.append((launch, str(error)))
 
     async def where(self, instance: str, scope: str | None, lost: Refusal) -> dict[str, Any]:
-        """Where an instance of a node that is lost goes on, or how it has ended.
+        """Where an instance of a node that is lost goes on, or how it has ended. Raises `Refusal`:
+        `lost` if its launch is not recorded. Raises `ApiError`: `busy` if it waits for too long, or
+        the database is away.
 
         Args:
             instance: its id.
             scope: the user that asks; None may see all.
             lost: what is refused otherwise.
-
-        Raises:
-            Refusal: `lost` if its launch is not recorded.
-            ApiError: `busy` if it waits for too long, or the database is away.
         """
         name, _, life = instance.partition("@")
         tries = 0

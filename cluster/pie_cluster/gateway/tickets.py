@@ -27,11 +27,7 @@ class Tickets:
         return f"{life}.{user}.{self._mac(life, user)}"
 
     def read(self, ticket: str) -> tuple[str, str]:
-        """The life and the user of a ticket.
-
-        Raises:
-            BadTicket: if it is none that `make` has made.
-        """
+        """The life and the user of a ticket. Raises `BadTicket` if it is none that `make` has made."""
         node, _, rest = ticket.partition(".")
         incarnation, _, rest = rest.partition(".")
         user, _, mac = rest.rpartition(".")  # a user's name may have dots
@@ -57,10 +53,7 @@ def parted(begun: bytes) -> tuple[str, bytes] | None:
 
     ZeroMQ, whose connection it is, says its signature (ZMTP 3) and no more before it hears its
     peer. The client writes the ticket, in a line, beside it, so either may come first; the ticket
-    ends at the gateway, all else is for the node.
-
-    Raises:
-        NoTicket: if no ticket can come any more.
+    ends at the gateway, all else is for the node. Raises `NoTicket` if no ticket can come any more.
     """
     signature, rest = b"", begun
     if begun.startswith(SIGNATURE):

@@ -160,16 +160,14 @@ def place_nodes(names: list[str], gpus: int, folder: Path, room: int) -> None:
     """Has Ray place nodes of this machine that it does not have, and waits until they are placed.
 
     Those of machines that have died, which Ray starts wherever there is room, keep what these leave
-    of it; others end, and Ray forgets them.
+    of it; others end, and Ray forgets them. Raises `LookupError` if Ray does not know the machine
+    yet, or nodes have no place yet.
 
     Args:
         names: of the nodes; they go elsewhere only when this machine has died.
         gpus: of each.
         folder: of this machine.
         room: for so many nodes.
-
-    Raises:
-        LookupError: if Ray does not know the machine yet, or nodes have no place yet.
     """
     resource = machine_resource(folder)
     machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
@@ -316,10 +314,8 @@ def _start(kind: type[Any], name: str, node: str, gpus: int, where: Strategy) ->
 
 def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
     """The nodes of a machine that are to be placed. The directory shows those that wait for other
-    machines: it hears of them here, since nothing of them runs before.
-
-    Raises:
-        DirectoryAway, DirectoryRefuses: another try may do it.
+    machines: it hears of them here, since nothing of them runs before. Raises `DirectoryAway` or
+    `DirectoryRefuses`: another try may do it.
     """
     names = Names(folder)
     directory = directory_of(token)

@@ -42,15 +42,13 @@ LOOK_SECONDS = 1.0
 
 
 def find_ray(address: str) -> str:
-    """Where the head is, as HOST:PORT, of a Ray of which this machine is a node.
+    """Where the head is, as HOST:PORT, of a Ray of which this machine is a node. Raises
+    `WrongSettings` for an address that is none, or one of Ray's server for clients, and
+    `ClusterProblem` if there is no such Ray, it is of another version, or this machine is no node
+    of it.
 
     Args:
         address: the same, or `auto` for the Ray of this machine.
-
-    Raises:
-        WrongSettings: for an address that is none, or one of Ray's server for clients.
-        ClusterProblem: if there is no such Ray, it is of another version, or this machine is no
-            node of it.
     """
     if address.startswith("ray://"):
         raise WrongSettings(
@@ -98,11 +96,9 @@ def _known_host(address: str, host: str) -> str | None:
 
 
 def place(names: list[str], gpus: int, here: str) -> dict[str, Any]:
-    """Starts nodes on a node of Ray, which end when what this returns is gone.
-
-    Raises:
-        LookupError: if it has no room for them.
-        ValueError, RayError: if they live already, or cannot begin.
+    """Starts nodes on a node of Ray, which end when what this returns is gone. Raises `LookupError`
+    if it has no room for them, and `ValueError` or `RayError` if they live already, or cannot
+    begin.
     """
     end = time.monotonic() + ROOM_SECONDS
     for resource, needed in {"CPU": len(names), "GPU": gpus * len(names)}.items():

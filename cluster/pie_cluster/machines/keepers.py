@@ -47,9 +47,7 @@ def _older(log: Path, starts: int) -> Path:
 
 def _birth(pid: int) -> str:
     """When a process began: the machine's start, and ticks since then, for its clock may jump.
-
-    Raises:
-        OSError: if there is no such process.
+    Raises `OSError` if there is no such process.
     """
     ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]  # proc(5)
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {ticks}"
@@ -68,11 +66,7 @@ def keeper(folder: Path) -> psutil.Process | None:
 
 
 def check_keeper(folder: Path) -> None:
-    """Whether it runs.
-
-    Raises:
-        ClusterProblem: if not, with the end of what it has said.
-    """
+    """Whether it runs. Raises `ClusterProblem` if not, with the end of what it has said."""
     if keeper(folder) is None:
         log = (folder / "logs" / "keeper.log").read_text(errors="replace").strip()
         raise ClusterProblem(f"what keeps this machine has ended: {log[-500:]}")

@@ -46,10 +46,8 @@ FORGET_SECONDS = 4.0  # in which the directory notices that a machine was ended
 
 def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
     """Starts a cluster on this machine, with its first nodes; those that run already, for their
-    head has died, go on.
-
-    Raises:
-        ClusterProblem: if it cannot; then nothing of it runs but what ran before.
+    head has died, go on. Raises `ClusterProblem` if it cannot; then nothing of it runs but what ran
+    before.
     """
     _check_ray()
     folder = config.folder.absolute()
@@ -88,7 +86,8 @@ def join(
     room: int | None = None,
     http: str | None = None,
 ) -> list[str]:
-    """Makes nodes of this machine, or has it serve HTTP, or both.
+    """Makes nodes of this machine, or has it serve HTTP, or both. Raises `ClusterProblem` if it
+    cannot; then nothing of it runs.
 
     Args:
         address: of the cluster's gateway.
@@ -105,9 +104,6 @@ def join(
 
     Returns:
         The names of the nodes.
-
-    Raises:
-        ClusterProblem: if it cannot; then nothing of it runs.
     """
     _check_ray()
     token = Token.read(token_file)
@@ -153,31 +149,23 @@ def join(
 
 
 def nodes_of(token: Token) -> list[NodeFacts]:
-    """All nodes, as the directory sees them.
-
-    Raises:
-        ClusterProblem: if it does not answer.
-    """
+    """All nodes, as the directory sees them. Raises `ClusterProblem` if it does not answer."""
     with _directory(token) as directory:
         return directory.nodes()
 
 
 def drain(token: Token, node: str, seconds: float, again: bool = False) -> None:
     """Has a node take no more, and end when it is empty or after so many seconds; then another life
-    of it begins, if it is to serve `again`.
-
-    Raises:
-        ClusterProblem: if it cannot be drained, or the directory does not answer.
+    of it begins, if it is to serve `again`. Raises `ClusterProblem` if it cannot be drained, or the
+    directory does not answer.
     """
     with _directory(token) as directory:
         directory.drain(node, seconds, again)
 
 
 def down(folder: Path) -> bool:
-    """Ends what this machine runs of a cluster. Returns whether anything ran.
-
-    Raises:
-        ClusterProblem: if something does not end.
+    """Ends what this machine runs of a cluster. Returns whether anything ran. Raises
+    `ClusterProblem` if something does not end.
     """
     return _end([folder / "nodes", folder])
 
@@ -281,11 +269,8 @@ def _gpus() -> int:
 def _chosen(gateway: GatewayConfig | None) -> GatewayConfig | None:
     """The settings with the address where it will serve; None if there is to be none.
 
-    Without an address that is a server's default one, or another port if that is taken.
-
-    Raises:
-        WrongSettings: if a file cannot be read.
-        ClusterProblem: if the address is in use.
+    Without an address that is a server's default one, or another port if that is taken. Raises
+    `WrongSettings` if a file cannot be read, and `ClusterProblem` if the address is in use.
     """
     if gateway is None or not gateway.enabled:
         return None
@@ -335,10 +320,8 @@ def _free(address: str) -> str:
 
 
 def _first_machine(config: ClusterConfig, token: Token) -> Machine:
-    """Where the first nodes are: the head's own machine.
-
-    Raises:
-        ClusterProblem: if it has not what they need.
+    """Where the first nodes are: the head's own machine. Raises `ClusterProblem` if it has not what
+    they need.
     """
     nodes, gpus = config.nodes, 0
     # Their parts need the same of all their machines; or others share the GPUs by way of Ray.
@@ -456,10 +439,8 @@ def _wait_for_head(folder: Path, token: Token) -> None:
 
 def _starting(folder: Path, names: list[str]) -> list[str]:
     """Those of a machine's processes that do not serve yet, as they say themselves: what answers at
-    their addresses may be another cluster's that was started meanwhile.
-
-    Raises:
-        ClusterProblem: if one says why it cannot.
+    their addresses may be another cluster's that was started meanwhile. Raises `ClusterProblem` if
+    one says why it cannot.
     """
     told = {name: _told(folder / "logs" / f"{name}.log") for name in names}
     for name, said in told.items():

@@ -34,10 +34,8 @@ class Scaler:
         self._asked: set[str] = set()  # and not seen to begin
 
     def look(self) -> None:
-        """One look, and what follows from it.
-
-        Raises:
-            DirectoryAway, DirectoryRefuses: the next look may do it.
+        """One look, and what follows from it. Raises `DirectoryAway` or `DirectoryRefuses`: the
+        next look may do it.
         """
         directory = self._directory
         placed = placed_nodes()

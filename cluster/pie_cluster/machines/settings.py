@@ -129,11 +129,7 @@ class Token(BaseModel):
 
     @staticmethod
     def read(path: Path) -> Token:
-        """Reads a token file.
-
-        Raises:
-            ClusterProblem: if it is none.
-        """
+        """Reads a token file. Raises `ClusterProblem` if it is none."""
         try:
             return Token.model_validate_json(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -194,14 +190,12 @@ class Machine(BaseModel):
 
 
 def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
-    """Reads `cluster.toml`, and checks what it says of servers.
+    """Reads `cluster.toml`, and checks what it says of servers. Raises `WrongSettings` if something
+    in it is wrong.
 
     Args:
         path: of the file; None for what holds without one.
         ray_address: instead of the file's, if it is not empty.
-
-    Raises:
-        WrongSettings: if something in it is wrong.
     """
     try:
         fields = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))

@@ -25,14 +25,12 @@ from pie_py.config.shipped_files import contract_version
 
 def make_token(config: ClusterConfig, folder: Path) -> Token:
     """The token of a new cluster, or of the one that was here before with the same addresses.
+    Raises `WrongSettings` for addresses that are none of this machine, or do not go together, and
+    `ClusterProblem` for ports that are in use, and keys that cannot be read.
 
     Args:
         config: of the cluster.
         folder: of the head.
-
-    Raises:
-        WrongSettings: for addresses that are none of this machine, or do not go together.
-        ClusterProblem: for ports that are in use, and keys that cannot be read.
     """
     gateway = _endpoint(config.endpoint)
     is_encrypted = _is_encrypted(gateway, config.host)
@@ -93,11 +91,7 @@ def versions() -> dict[str, str]:
 
 
 def check_versions(token: Token) -> None:
-    """Whether this machine has what the cluster has.
-
-    Raises:
-        ClusterProblem: if not.
-    """
+    """Whether this machine has what the cluster has. Raises `ClusterProblem` if not."""
     for name, ours in versions().items():
         theirs = token.versions.get(name, "another")
         if ours != theirs:
@@ -107,16 +101,14 @@ def check_versions(token: Token) -> None:
 
 
 def check_room(room: int, ranks: int, machines: int, gpus: int) -> None:
-    """Whether a machine has what its nodes need; one without GPUs computes on its CPU.
+    """Whether a machine has what its nodes need; one without GPUs computes on its CPU. Raises
+    `ClusterProblem` if not.
 
     Args:
         room: for so many nodes.
         ranks: of each node on each of its machines, on a GPU each.
         machines: on which the ranks of each node are.
         gpus: of this machine.
-
-    Raises:
-        ClusterProblem: if not.
     """
     if gpus and ranks > gpus:
         of = "in one machine" if machines == 1 else f"in each of {machines} machines"
@@ -134,9 +126,7 @@ def check_room(room: int, ranks: int, machines: int, gpus: int) -> None:
 
 def own_address(token: Token, host: str | None) -> str:
     """This machine's address for the others: the one that was given, or that leads to the cluster.
-
-    Raises:
-        ClusterProblem: if the cluster does not reach it.
+    Raises `ClusterProblem` if the cluster does not reach it.
     """
     gateway = parse_endpoint(token.gateway)
     assert gateway.host is not None, "checked when the token was made"
@@ -163,10 +153,8 @@ def own_address(token: Token, host: str | None) -> str:
 
 
 def _is_encrypted(gateway: Endpoint, host: str) -> bool:
-    """Whether other machines reach the cluster.
-
-    Raises:
-        WrongSettings: if only a part of it is reached.
+    """Whether other machines reach the cluster. Raises `WrongSettings` if only a part of it is
+    reached.
     """
     address = _address(host)
     assert gateway.host is not None
@@ -244,10 +232,8 @@ def _stays(token: Token) -> tuple[object, ...]:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports that nothing listens on now.
-
-    Raises:
-        WrongSettings: if the address is none of this machine.
+    """Ports that nothing listens on now. Raises `WrongSettings` if the address is none of this
+    machine.
     """
     sockets = [socket.socket(socket.AF_INET) for _ in range(count)]
     try:

@@ -164,11 +164,8 @@ class ChildrenElsewhere:
     async def launch(
         self, parent: Instance, program: Program, args: list[str], full: NoRoom
     ) -> Child:
-        """Launches a child where there is room.
-
-        Raises:
-            NoRoom: `full`, if there is none.
-            ApiError: why it cannot run; `failed-dependency` if its node is lost meanwhile.
+        """Launches a child where there is room. Raises `NoRoom`: `full`, if there is none. Raises
+        `ApiError`: why it cannot run; `failed-dependency` if its node is lost meanwhile.
         """
         avoid = [self._life]
         for _ in range(TRIES):

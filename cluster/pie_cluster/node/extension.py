@@ -35,10 +35,8 @@ log = structlog.get_logger("pie.cluster")
 
 
 def extend(config: ServerConfig) -> Extension:
-    """Has a server be a node, which ends with the actor that keeps it.
-
-    Raises:
-        KeyProblem: if a key cannot be read.
+    """Has a server be a node, which ends with the actor that keeps it. Raises `KeyProblem` if a key
+    cannot be read.
     """
     exit_with_parent(LEAVE_SECONDS)
     member = member_of(config)
@@ -60,11 +58,9 @@ class ProgramFetcher:
         self._under_way: dict[str, trio.Lock] = {}
 
     async def fetch(self, digest: str, user: str) -> None:
-        """Has a program here, under the names that the user gave it.
-
-        Raises:
-            Refusal: `not-found` if the cluster does not have it.
-            ApiError: `busy` if the gateway is away; `out-of-resources` if the disk is full.
+        """Has a program here, under the names that the user gave it. Raises `Refusal`: `not-found`
+        if the cluster does not have it. Raises `ApiError`: `busy` if the gateway is away;
+        `out-of-resources` if the disk is full.
         """
         lock = self._under_way.setdefault(digest, trio.Lock())
         try:
@@ -106,11 +102,7 @@ class ClusterNode(Role):
     def __init__(
         self, config: ServerConfig, member: MemberConfig, wiring: Wiring, programs: ProgramStore
     ) -> None:
-        """Nothing is sent before `run`.
-
-        Raises:
-            KeyProblem: if a key cannot be read.
-        """
+        """Nothing is sent before `run`. Raises `KeyProblem` if a key cannot be read."""
         super().__init__(wiring, programs)
         self._member = member
         self._reason = "it stops"

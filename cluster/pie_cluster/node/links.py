@@ -58,9 +58,7 @@ class NodeLinks:
         **params: Any,
     ) -> Any:
         """One request to a node. Cancelled, it may be done or not; `on_late` gets its answer then.
-
-        Raises:
-            ClientError: if it refuses, or does not answer.
+        Raises `ClientError` if it refuses, or does not answer.
         """
         connection = await self.reach(endpoint, public_key)
         problem = await connection.ready()
@@ -106,16 +104,13 @@ class GatewayLink:
         self.run = self._links.run
 
     async def ask(self, method: str, seconds: float = PATIENCE_SECONDS, **params: Any) -> Any:
-        """The answer to a question, which is asked again until it comes.
+        """The answer to a question, which is asked again until it comes. Raises `Refusal`: what the
+        gateway refuses. Raises `ApiError`: `busy` if it does not answer.
 
         Args:
             method: of the gateway. Asking it twice must do no harm.
             seconds: to wait at most.
             params: its.
-
-        Raises:
-            Refusal: what the gateway refuses.
-            ApiError: `busy` if it does not answer.
         """
         member = self._member
         with trio.move_on_after(seconds):

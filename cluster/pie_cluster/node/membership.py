@@ -49,7 +49,7 @@ class Membership:
         clock: Callable[[], float],
         on_renewed: Callable[[int], None],
     ) -> None:
-        """Nothing is sent before `run`.
+        """Nothing is sent before `run`. Raises `KeyProblem` if the members' keys cannot be read.
 
         Args:
             config: of the member.
@@ -58,9 +58,6 @@ class Membership:
             public_key: of the endpoint that clients connect to; empty on loopback.
             clock: trio's.
             on_renewed: told the number of changes of users' keys.
-
-        Raises:
-            KeyProblem: if the members' keys cannot be read.
         """
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._directory = Socket(member_dealer(self._context, config.directory, config.pair()))

@@ -82,7 +82,9 @@ class RecordedLaunches:
     async def launch(
         self, program: Program, args: list[str], user: str, *, restart: int, keep: bool
     ) -> Instance:
-        """Starts an instance whose launch is in the database when this returns.
+        """Starts an instance whose launch is in the database when this returns. Raises `ApiError`
+        as `Launcher.start`; `busy` if nothing was recorded, for want of a lease. Raises `Refusal`:
+        `node-lost` if it may have been recorded, and runs later.
 
         Args:
             program: what it runs.
@@ -90,10 +92,6 @@ class RecordedLaunches:
             user: whose it is.
             restart: how many times it may be launched again when its node is lost.
             keep: whether its result is kept in the database.
-
-        Raises:
-            ApiError: as `Launcher.start`; `busy` if nothing was recorded, for want of a lease.
-            Refusal: `node-lost` if it may have been recorded, and runs later.
         """
         await self._launcher.until_can_start(program)
         while True:
@@ -105,15 +103,12 @@ class RecordedLaunches:
                 return self._start(program, args, user, fence)
 
     async def launch_again(self, name: str, run: int) -> Instance:
-        """Starts the next run of a launch.
+        """Starts the next run of a launch. Raises `ApiError`: `conflict` if it waits no more; else
+        as `launch`. Raises `Refusal`: `not-found` if its program is gone; else as `launch`.
 
         Args:
             name: of the launch.
             run: that was the last one.
-
-        Raises:
-            ApiError: `conflict` if it waits no more; else as `launch`.
-            Refusal: `not-found` if its program is gone; else as `launch`.
         """
         launch = await self._ask(partial(self._table.find, name))
         waits = launch is not None and (launch.run, launch.lease, launch.state) == (run, None, None)
@@ -138,11 +133,9 @@ class RecordedLaunches:
         return lease
 
     async def _begin(self, fence: Fence, write: Callable[[], bool]) -> bool:
-        """Has a run's beginning written; what may have been written by an error is undone.
-
-        Raises:
-            Refusal: `node-lost` if the database is away: until it is undone, what may have been
-                written is a run, so the launch must not be sent to another node.
+        """Has a run's beginning written; what may have been written by an error is undone. Raises
+        `Refusal`: `node-lost` if the database is away: until it is undone, what may have been
+        written is a run, so the launch must not be sent to another node.
         """
         try:
             return await self._in_thread(write)
@@ -212,11 +205,7 @@ class RecordedLaunches:
     # Threads
 
     async def _ask(self, statement: Callable[[], Value]) -> Value:
-        """What a statement gives.
-
-        Raises:
-            ApiError: `busy` if the database is away.
-        """
+        """What a statement gives. Raises `ApiError`: `busy` if the database is away."""
         try:
             return await self._in_thread(statement)
         except DatabaseAway as error:

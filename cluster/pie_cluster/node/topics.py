@@ -267,11 +267,9 @@ class ClusterTopics:
     async def _call(
         self, member: _Member, name: str, topic: str, *arguments: Any, future: Future | None = None
     ) -> Any:
-        """Makes a call, as soon as there are a lease and the database.
-
-        Raises:
-            ApiError: the instance is refused; `busy` if nothing has happened for long, and
-                `failed-dependency` if it cannot be known whether it has.
+        """Makes a call, as soon as there are a lease and the database. Raises `ApiError`: the
+        instance is refused; `busy` if nothing has happened for long, and `failed-dependency` if it
+        cannot be known whether it has.
         """
         reason = "the node has no lease"
         instance = member.instance

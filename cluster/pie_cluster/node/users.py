@@ -31,15 +31,12 @@ class ClusterUsers:
     def __init__(
         self, member: MemberConfig, gateway: GatewayLink, clock: Callable[[], float]
     ) -> None:
-        """Knows no user yet.
+        """Knows no user yet. Raises `KeyProblem` if the members' keys cannot be read.
 
         Args:
             member: of this node.
             gateway: is asked.
             clock: trio's, in seconds.
-
-        Raises:
-            KeyProblem: if the members' keys cannot be read.
         """
         pair = member.pair()
         self._member = "" if pair is None else pair.public
@@ -57,10 +54,8 @@ class ClusterUsers:
             self._known.clear()
 
     async def find(self, key: str) -> str | None:
-        """The user of a key; None if no user has it.
-
-        Raises:
-            NotKnownNow: if the directory does not answer.
+        """The user of a key; None if no user has it. Raises `NotKnownNow` if the directory does not
+        answer.
         """
         if key == self._member:
             return LOCAL_USER

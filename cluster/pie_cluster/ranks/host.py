@@ -64,11 +64,7 @@ class RankHost:
     """Ranks of this machine, as many as the first one asks for."""
 
     def __init__(self, config: HostConfig, pair: KeyPair | None) -> None:
-        """Binds the socket.
-
-        Raises:
-            zmq.ZMQError: if it cannot listen there.
-        """
+        """Binds the socket. Raises `zmq.ZMQError` if it cannot listen there."""
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._gate = None if pair is None else Gate(self._context, pair)
         self._router = member_router(self._context, config.endpoint, pair)

@@ -37,10 +37,7 @@ LINGER_MS = 1000  # for the last message
 
 def use_interface_of(address: str) -> None:
     """Has this process, and those that it starts, reach other ranks by an address of this machine.
-    The host's name may lead elsewhere.
-
-    Raises:
-        LoadError: if the machine has no such address.
+    The host's name may lead elsewhere. Raises `LoadError` if the machine has no such address.
     """
     for name, addresses in psutil.net_if_addrs().items():
         if any(each.address == address for each in addresses):
@@ -53,16 +50,14 @@ def start_team(
     further: FurtherRanks, context: zmq.Context[zmq.Socket[bytes]], size: int, config: str
 ) -> Team:
     """Opens the meeting, starts the ranks of this machine, and has hosts start those of theirs.
+    Raises `LoadError` if a host does not answer, and `KeyProblem` if the members' keys cannot be
+    read.
 
     Args:
         further: where the hosts are.
         context: of the sockets.
         size: ranks in all.
         config: the worker's own, as JSON.
-
-    Raises:
-        LoadError: if a host does not answer.
-        KeyProblem: if the members' keys cannot be read.
     """
     each = size // further.machines
     use_interface_of(further.address)
@@ -85,16 +80,13 @@ class RemoteRanks:
         pair: KeyPair | None,
         start: Start,
     ) -> None:
-        """Has the host start them.
+        """Has the host start them. Raises `LoadError` if it does not answer.
 
         Args:
             context: of the socket.
             endpoint: of the host.
             pair: the key pair of the cluster's members; None on loopback.
             start: what the host is told.
-
-        Raises:
-            LoadError: if it does not answer.
         """
         self._endpoint = endpoint
         self._lock = threading.Lock()  # a socket is one thread's at a time

@@ -42,10 +42,7 @@ async def connected(endpoint: str, key: ClientKey | None) -> AsyncIterator[Conne
 
 def check_member(session: Session) -> None:
     """Refuses who is no member of the cluster. On loopback every client is the operator, who may do
-    what members do.
-
-    Raises:
-        ApiError: `permission-denied`.
+    what members do. Raises `ApiError`: `permission-denied`.
     """
     if session.user != LOCAL_USER:
         raise ApiError("permission-denied", "only nodes of the cluster may ask for this")
@@ -53,9 +50,7 @@ def check_member(session: Session) -> None:
 
 def member_key(member: MemberConfig, server: str) -> ClientKey | None:
     """The key by which a member connects to a gateway or node of a public key; None on loopback.
-
-    Raises:
-        KeyProblem: if the members' keys cannot be read.
+    Raises `KeyProblem` if the members' keys cannot be read.
     """
     pair = member.pair()
     return None if pair is None else ClientKey(MEMBER, pair.public, pair.secret, server)

@@ -33,11 +33,7 @@ from pie_gateway.schemas.sampling import JsonSchema, NamedSchema
 
 
 def chat_request(asked: CountRequest) -> ChatRequest:
-    """The same request in OpenAI's words.
-
-    Raises:
-        Problem: 400 naming what is wrong.
-    """
+    """The same request in OpenAI's words. Raises `Problem`: 400 naming what is wrong."""
     messages: list[Message] = []
     if asked.system:
         messages.append(SystemMessage(_text(asked.system)))

@@ -85,9 +85,7 @@ class Backend:
 
     async def launch(self, program: str, args: list[str], *, detached: bool = False) -> Instance:
         """Launches a program of the user; or one of the library, if he has none of that name.
-
-        Raises:
-            Problem: the server refuses, or there is none.
+        Raises `Problem`: the server refuses, or there is none.
         """
         try:
             return await asked(self.client.launch(program, args, detached=detached))
@@ -100,11 +98,9 @@ class Backend:
         return await asked(self.client.launch(digest, args, detached=detached))
 
     async def _launch(self, route: Route, prompt: str, argument: str) -> Instance:
-        """Launches the program of a route, where a cluster has what its prompt begins with.
-
-        Raises:
-            ClientError: the server refuses.
-            Problem: the library's program cannot be uploaded.
+        """Launches the program of a route, where a cluster has what its prompt begins with. Raises
+        `ClientError`: the server refuses. Raises `Problem`: the library's program cannot be
+        uploaded.
         """
         launch = partial(self.client.launch, args=[argument], prompt=prompt)
         if own := self._programs.get(route):
@@ -119,11 +115,7 @@ class Backend:
         return await launch(await self._library(name, file))
 
     async def vocabulary(self, model: str) -> Vocabulary:
-        """The tokens of a model, read once.
-
-        Raises:
-            Problem: the server refuses.
-        """
+        """The tokens of a model, read once. Raises `Problem`: the server refuses."""
         async with self._reading:
             if model not in self._vocabularies:
                 program = await self._library(*CHAT)
@@ -167,10 +159,8 @@ class Backends:
             await anyio.sleep_forever()
 
     async def of(self, key: ClientKey | None) -> Backend:
-        """The backend of a user's key, or of the machine's user where no keys are needed.
-
-        Raises:
-            Problem: the server is not reached, or does not take the key.
+        """The backend of a user's key, or of the machine's user where no keys are needed. Raises
+        `Problem`: the server is not reached, or does not take the key.
         """
         async with self._opening:
             if key not in self._open or not self._open[key].client.is_alive:

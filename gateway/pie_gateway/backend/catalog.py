@@ -39,10 +39,8 @@ class Catalog:
         self._read_at = float("-inf")
 
     async def models(self, age: float = FRESH_SECONDS) -> list[dict[str, Any]]:
-        """Descriptions of the models, the default first, at most so many seconds old.
-
-        Raises:
-            Problem: 503: the server does not answer, or still loads them.
+        """Descriptions of the models, the default first, at most so many seconds old. Raises
+        `Problem`: 503: the server does not answer, or still loads them.
         """
         if not self._models or self._clock() - self._read_at > age:
             self._models = await asked(self._client.models())
@@ -68,10 +66,8 @@ class Catalog:
         return found
 
     async def find(self, name: str) -> ModelName:
-        """The model of a name, or the only one where a request names none.
-
-        Raises:
-            Problem: 503 while models are loaded; 404; 400 without a name where there are several.
+        """The model of a name, or the only one where a request names none. Raises `Problem`: 503
+        while models are loaded; 404; 400 without a name where there are several.
         """
         if not name:
             models = await self.models()
@@ -111,11 +107,7 @@ class Snapshots:
         self._reading = anyio.Lock()
 
     async def newest(self) -> Snapshot:
-        """The server as it is.
-
-        Raises:
-            Problem: the control process does not answer.
-        """
+        """The server as it is. Raises `Problem`: the control process does not answer."""
         async with self._reading:
             found = self._newest
             if found is None or self._clock() - found.at >= REFRESH_SECONDS:

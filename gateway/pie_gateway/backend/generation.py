@@ -73,11 +73,7 @@ class Generation:
         return "" if self._instance is None else self._instance.id
 
     async def __aenter__(self) -> Generation:
-        """Launches the instance.
-
-        Raises:
-            Problem: the server refuses.
-        """
+        """Launches the instance. Raises `Problem`: the server refuses."""
         argument = msgspec.json.encode(self._job).decode()
         try:
             self._instance = await self._launch(argument)
@@ -98,11 +94,7 @@ class Generation:
         await self._end()
 
     async def prompt(self) -> Prompt:
-        """The first event.
-
-        Raises:
-            Problem: the instance has failed before.
-        """
+        """The first event. Raises `Problem`: the instance has failed before."""
         event = await self._next()
         if not isinstance(event, Prompt):
             raise _misspoken(f"it begins with {type(event).__name__}")
@@ -111,11 +103,7 @@ class Generation:
         return event
 
     async def events(self) -> AsyncIterator[Event]:
-        """The events that follow.
-
-        Raises:
-            Problem: the instance fails.
-        """
+        """The events that follow. Raises `Problem`: the instance fails."""
         while (event := await self._next()) is not None:
             for observer in self.observers:
                 if isinstance(event, Piece):
@@ -174,9 +162,7 @@ async def merged(
     """Launches generations and yields their events, each with the number of its generation.
 
     The choices of generation `i` are counted from `i * choices`. Instances end with the generator.
-
-    Raises:
-        Problem: one of them fails.
+    Raises `Problem`: one of them fails.
     """
     if len(generations) == 1:
         async with generations[0] as generation:

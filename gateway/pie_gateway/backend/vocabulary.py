@@ -53,11 +53,7 @@ class Vocabulary:
 
 
 async def read_vocabulary(client: Client, program: str, model: str) -> Vocabulary:
-    """Has the program describe a model's tokens.
-
-    Raises:
-        Problem: the server refuses.
-    """
+    """Has the program describe a model's tokens. Raises `Problem`: the server refuses."""
     request = msgspec.json.encode({"model": model, "describe": True}).decode()
     special: list[tuple[str, int]] = []
     arguments: list[str] = []

@@ -61,11 +61,7 @@ class Batches:
         self._tasks.start_soon(self._run, client, user, batch)
 
     def find(self, user: str, name: str) -> Batch:
-        """A batch of a user; one whose process has ended has failed.
-
-        Raises:
-            Problem: 404.
-        """
+        """A batch of a user; one whose process has ended has failed. Raises `Problem`: 404."""
         found = self.store.find(user, name, Batch)
         if name in self._running:
             return self._running[name][0]
@@ -77,11 +73,7 @@ class Batches:
         return found
 
     def cancel(self, user: str, name: str) -> Batch:
-        """Gives a batch up.
-
-        Raises:
-            Problem: 404; 409 if it has ended, or another process runs it.
-        """
+        """Gives a batch up. Raises `Problem`: 404; 409 if it has ended, or another process runs it."""
         batch = self.find(user, name)
         if name not in self._running:
             why = batch.status if batch.has_ended else "run by another server"

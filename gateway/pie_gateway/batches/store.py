@@ -98,10 +98,8 @@ class Store:
         written.replace(path)
 
     def find(self, user: str, name: str, kind: type[Kept], param: str | None = None) -> Kept:
-        """The facts of a file or a batch.
-
-        Raises:
-            Problem: 404, naming the field of the request if the name stands in one.
+        """The facts of a file or a batch. Raises `Problem`: 404, naming the field of the request if
+        the name stands in one.
         """
         try:
             if not re.fullmatch(_PREFIX[kind] + r"[0-9a-f]{1,99}", name):
@@ -120,11 +118,7 @@ class Store:
         return (self.find(user, path.stem, kind) for path in sorted(paths, reverse=True))
 
     def add(self, user: str, filename: str, purpose: str, content: bytes = b"") -> StoredFile:
-        """A new file.
-
-        Raises:
-            Problem: 413 if the user's files are too large then.
-        """
+        """A new file. Raises `Problem`: 413 if the user's files are too large then."""
         if sum(each.bytes for each in self.all(user, StoredFile)) + len(content) > MOST_BYTES:
             text = f"a user's files have {MOST_BYTES >> 20} MiB at most: delete some"
             raise Problem(413, text, code="files_too_large")

@@ -141,11 +141,8 @@ class Admission:
 
     @asynccontextmanager
     async def exchange(self, connection: HTTPConnection) -> AsyncIterator[Exchange]:
-        """A request or a WebSocket, while it is answered.
-
-        Raises:
-            Problem: 401 without a key that is needed, 429 beyond a limit, 503 if the server is not
-                reached.
+        """A request or a WebSocket, while it is answered. Raises `Problem`: 401 without a key that
+        is needed, 429 beyond a limit, 503 if the server is not reached.
         """
         key = self._keys.key_of(connection.headers)
         user = LOCAL_USER if key is None else key.user

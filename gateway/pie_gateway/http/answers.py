@@ -40,11 +40,8 @@ def event(value: Any, name: str | None = None) -> bytes:
 
 
 async def while_asked(exchange: Exchange, work: Callable[[], Awaitable[Value]]) -> Value:
-    """Does the work unless the client leaves, or it takes too long; then it is cancelled.
-
-    Raises:
-        ClientDisconnect: the client has left.
-        Problem: 504, it took too long.
+    """Does the work unless the client leaves, or it takes too long; then it is cancelled. Raises
+    `ClientDisconnect`: the client has left. Raises `Problem`: 504, it took too long.
     """
     seconds = exchange.config.request_seconds
     result: list[Value] = []
@@ -110,11 +107,8 @@ class EventStream(Response):
         self._problem: Problem | ClientDisconnect | None = None  # before the first event
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends until the source, the client or the time ends.
-
-        Raises:
-            Problem: the source has failed before anything was sent.
-            ClientDisconnect: the client has left before.
+        """Sends until the source, the client or the time ends. Raises `Problem`: the source has
+        failed before anything was sent. Raises `ClientDisconnect`: the client has left before.
         """
         gone = True
         async with anyio.create_task_group() as tasks:

@@ -39,11 +39,8 @@ _WRONG = re.compile(f"(.*?){_PLACE}", re.DOTALL)
 
 
 async def read_body(request: Request, config: GatewayConfig) -> bytes:
-    """The bytes of a request's body.
-
-    Raises:
-        Problem: 413 if it is too large, 408 if it takes too long.
-        ClientDisconnect: the client has left.
+    """The bytes of a request's body. Raises `Problem`: 413 if it is too large, 408 if it takes too
+    long. Raises `ClientDisconnect`: the client has left.
     """
     limit = config.body_bytes
     length = request.headers.get("content-length", "")
@@ -63,20 +60,15 @@ async def read_body(request: Request, config: GatewayConfig) -> bytes:
 
 
 async def read_json(request: Request, config: GatewayConfig, kind: type[Body]) -> Body:
-    """A request's body as a structure.
-
-    Raises:
-        Problem: as `read_body`, and 400 naming the field that is wrong.
-        ClientDisconnect: the client has left.
+    """A request's body as a structure. Raises `Problem` as `read_body`, and 400 naming the field
+    that is wrong. Raises `ClientDisconnect`: the client has left.
     """
     return parse(await read_body(request, config), kind)
 
 
 def parse(body: bytes, kind: type[Body]) -> Body:
-    """JSON as a structure.
-
-    Raises:
-        Problem: 400 naming the field that is wrong; 413 if it has too many parts.
+    """JSON as a structure. Raises `Problem`: 400 naming the field that is wrong; 413 if it has too
+    many parts.
     """
     _check_parts(body)
     try:
@@ -108,16 +100,13 @@ def _check_parts(body: bytes) -> None:
 
 
 def convert(value: Any, kind: Any, place: str = "") -> Any:
-    """Parsed JSON as a structure; what asks for nothing is left out of it, in place.
+    """Parsed JSON as a structure; what asks for nothing is left out of it, in place. Raises
+    `Problem`: 400 naming the field that is wrong. Raises `RecursionError`: it is nested too deep.
 
     Args:
         value: the JSON.
         kind: what it should be.
         place: where it stands in the request.
-
-    Raises:
-        Problem: 400 naming the field that is wrong.
-        RecursionError: it is nested too deep.
     """
     leave_out_nothing(value, _type(kind))
     try:

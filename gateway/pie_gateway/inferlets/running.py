@@ -24,10 +24,8 @@ ANSWER_BYTES = 16 << 20  # of messages that an answer without a stream has
 
 @asynccontextmanager
 async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[Instance]:
-    """A new instance of the path's program, which ends with the context at the latest.
-
-    Raises:
-        Problem: the server refuses.
+    """A new instance of the path's program, which ends with the context at the latest. Raises
+    `Problem`: the server refuses.
     """
     args = wanted.args
     if wanted.input is not None:
@@ -43,10 +41,8 @@ async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[I
 
 
 async def events_of(instance: Instance) -> AsyncIterator[RunEvent]:
-    """Which instance it is, its messages, and its end.
-
-    Raises:
-        Problem: nothing more can come, though the instance may live.
+    """Which instance it is, its messages, and its end. Raises `Problem`: nothing more can come,
+    though the instance may live.
     """
     yield Begun(instance.id)
     try:
@@ -60,10 +56,8 @@ async def events_of(instance: Instance) -> AsyncIterator[RunEvent]:
 
 
 def flag(exchange: Exchange, name: str) -> bool:
-    """A parameter of the query that is true or false, which it is by default.
-
-    Raises:
-        Problem: 400, it is neither.
+    """A parameter of the query that is true or false, which it is by default. Raises `Problem`:
+    400, it is neither.
     """
     found = exchange.request.query_params.get(name, "false")
     if found not in ("true", "false"):
@@ -78,10 +72,8 @@ def of_path(exchange: Exchange) -> str:
 
 
 def launch_request(body: bytes) -> LaunchRequest:
-    """A body of JSON; its fields that are not of `LaunchRequest` become options.
-
-    Raises:
-        Problem: 400 naming what is wrong.
+    """A body of JSON; its fields that are not of `LaunchRequest` become options. Raises `Problem`:
+    400 naming what is wrong.
     """
     wanted = parse(body, LaunchRequest)
     given = msgspec.json.decode(body)

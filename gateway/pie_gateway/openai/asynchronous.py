@@ -43,11 +43,7 @@ REFUSED: dict[str, Any] = {
 
 
 async def prepare(exchange: Exchange, asked: ChatRequest) -> Talk:
-    """Checks a request.
-
-    Raises:
-        Problem: 400 or 404, naming what is wrong.
-    """
+    """Checks a request. Raises `Problem`: 400 or 404, naming what is wrong."""
     backend = exchange.backend
     name = await backend.catalog.find(asked.model.removeprefix(PREFIX))
     _check(asked)

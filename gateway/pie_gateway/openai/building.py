@@ -34,11 +34,8 @@ class Building(ABC):
     async def response(
         self, exchange: Exchange, on_problem: Callable[[Problem], bytes] | None = None
     ) -> Response:
-        """The events, or the answer once it is whole, as the request wants it.
-
-        Raises:
-            Problem: it cannot be answered.
-            ClientDisconnect: the client has left.
+        """The events, or the answer once it is whole, as the request wants it. Raises `Problem`: it
+        cannot be answered. Raises `ClientDisconnect`: the client has left.
         """
         if self._talk.asked.stream:
             beat = {} if self.beat is None else {"beat": self.beat}

@@ -64,11 +64,7 @@ async def completions(exchange: Exchange) -> Response:
 
 
 def _check(asked: CompletionRequest) -> None:
-    """Refuses fields that do not go together.
-
-    Raises:
-        Problem: 400.
-    """
+    """Refuses fields that do not go together. Raises `Problem`: 400."""
     best_of, choices = asked.best_of or asked.n or 1, asked.n or 1
     if best_of < choices:
         raise unsupported("best_of", f"{best_of} is fewer than `n`, {choices}")
@@ -232,10 +228,8 @@ class _Answer:
 
 
 def prompts_of(given: str | list[str | int | list[int]], field: str, most: int) -> list[Prompt]:
-    """The prompts of a request, in the named field, so many at most.
-
-    Raises:
-        Problem: 400 if they are of different kinds, empty, or too many.
+    """The prompts of a request, in the named field, so many at most. Raises `Problem`: 400 if they
+    are of different kinds, empty, or too many.
     """
     if isinstance(given, str):
         return [given]

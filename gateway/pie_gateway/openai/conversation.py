@@ -27,10 +27,8 @@ Part: TypeAlias = TextPart | ImagePart | RefusalPart
 
 
 def render(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """What the chat template gets, and the files of the images in it, in order.
-
-    Raises:
-        Problem: 400 if an image is none.
+    """What the chat template gets, and the files of the images in it, in order. Raises `Problem`:
+    400 if an image is none.
     """
     images: list[bytes] = []
     return [_message(message, images, at) for at, message in enumerate(messages)], images

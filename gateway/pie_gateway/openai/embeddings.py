@@ -91,10 +91,8 @@ async def embed(
     most: int | None = None,
     dimensions: int | None = None,
 ) -> tuple[ModelName, Vectors, EmbeddingsUsage]:
-    """Vectors of texts, as the model gives them `[n, hidden]`, or the first numbers of each.
-
-    Raises:
-        Problem: the model gives none, not so many numbers, or a text is too long.
+    """Vectors of texts, as the model gives them `[n, hidden]`, or the first numbers of each. Raises
+    `Problem`: the model gives none, not so many numbers, or a text is too long.
     """
     backend = exchange.backend
     name = await backend.catalog.find(model)

@@ -23,10 +23,8 @@ SEEDS = 2**53  # integers that JSON's readers agree on
 
 
 def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> dict[str, Any]:
-    """How tokens are chosen: fields of the SDKs' `DeviceSampler`.
-
-    Raises:
-        Problem: 400 naming the field that is wrong.
+    """How tokens are chosen: fields of the SDKs' `DeviceSampler`. Raises `Problem`: 400 naming the
+    field that is wrong.
     """
     parameters = {
         "temperature": asked.temperature,
@@ -47,9 +45,7 @@ def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> dict[str, Any]:
 
 def most_tokens(*given: int | None) -> int | None:
     """`max_tokens`, the first of its names that is given; None if there is no bound, as -1 says.
-
-    Raises:
-        Problem: 400 if it is 0.
+    Raises `Problem`: 400 if it is 0.
     """
     found = next((count for count in given if count is not None), -1)
     if not found:
@@ -65,6 +61,7 @@ def fill_ends(
     shown: Sequence[str] = (),
 ) -> None:
     """Sets what ends a job's text and its prompt, what is left out of it, and when it is its turn.
+    Raises `Problem`: 400 if fields do not go together.
 
     Args:
         job: gets it.
@@ -72,9 +69,6 @@ def fill_ends(
         model: its description.
         words: the model's tokens.
         shown: special tokens that are sent nevertheless: calls are recognised by them.
-
-    Raises:
-        Problem: 400 if fields do not go together.
     """
     if isinstance(asked.stop, str):
         job.stop = [asked.stop] if asked.stop else []
@@ -106,11 +100,7 @@ def fill_ends(
 
 
 def grammar(asked: SamplingRequest) -> Grammar | None:
-    """What the text has to look like.
-
-    Raises:
-        Problem: 400 if it is said in two ways.
-    """
+    """What the text has to look like. Raises `Problem`: 400 if it is said in two ways."""
     outputs = _structured(_outputs(asked))
     match asked.response_format:
         case JsonObject(schema):
@@ -132,10 +122,8 @@ def schema_grammar(schema: dict[str, Any], *, strict: bool) -> Grammar:
 
 
 def _outputs(asked: SamplingRequest) -> StructuredOutputs:
-    """`structured_outputs`, by whatever name it is asked for.
-
-    Raises:
-        Problem: 400 if it is said in two ways.
+    """`structured_outputs`, by whatever name it is asked for. Raises `Problem`: 400 if it is said
+    in two ways.
     """
     named = {
         "guided_json": "json",
@@ -182,11 +170,7 @@ def _literal(text: str) -> str:
 
 
 def stream_options(asked: SamplingRequest) -> StreamOptions:
-    """What the stream tells of the usage.
-
-    Raises:
-        Problem: 400 if there is no stream.
-    """
+    """What the stream tells of the usage. Raises `Problem`: 400 if there is no stream."""
     found = asked.stream_options
     if found is None or not found.include_usage:
         return StreamOptions()

@@ -63,10 +63,8 @@ class Responses:
             most.pop(next(iter(most.kept)))
 
     def find(self, user: str, name: str, param: str | None = None) -> Stored:
-        """A user's response.
-
-        Raises:
-            Problem: 404, naming the field of the request if it stands in one.
+        """A user's response. Raises `Problem`: 404, naming the field of the request if it stands in
+        one.
         """
         found = self._users[user].kept.get(name)
         if found is None:
@@ -75,10 +73,8 @@ class Responses:
         return found
 
     def find_item(self, user: str, name: str, param: str) -> dict[str, Any]:
-        """An item of one of a user's conversations.
-
-        Raises:
-            Problem: 404, naming the field of the request.
+        """An item of one of a user's conversations. Raises `Problem`: 404, naming the field of the
+        request.
         """
         for stored in reversed(self._users[user].kept.values()):
             if name.encode() in stored.items:
@@ -95,11 +91,7 @@ class Responses:
 
 
 def items_before(exchange: Exchange, name: str | None) -> list[dict[str, Any]]:
-    """The conversation up to the end of an earlier response.
-
-    Raises:
-        Problem: 404.
-    """
+    """The conversation up to the end of an earlier response. Raises `Problem`: 404."""
     if name is None:
         return []
     stored = _responses(exchange).find(exchange.user, name, "previous_response_id")
@@ -110,11 +102,7 @@ def items_before(exchange: Exchange, name: str | None) -> list[dict[str, Any]]:
 def with_items_of_responses(
     exchange: Exchange, items: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Items, those that are only named by their ids in full.
-
-    Raises:
-        Problem: 404.
-    """
+    """Items, those that are only named by their ids in full. Raises `Problem`: 404."""
     kept, found = _responses(exchange), []
     for at, item in enumerate(items):
         name = item.get("id")

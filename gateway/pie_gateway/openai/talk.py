@@ -52,19 +52,13 @@ class Talk:
         return TextSplitter(self._dialect, prompt, self._must_call, self._one_call)
 
     async def count(self) -> int:
-        """The tokens of the prompt; nothing is generated.
-
-        Raises:
-            Problem: the instance fails.
-        """
+        """The tokens of the prompt; nothing is generated. Raises `Problem`: the instance fails."""
         async with self.generation as generation:
             return (await generation.prompt()).tokens
 
     async def parts(self) -> AsyncGenerator[Part, None]:
-        """The parts of the only choice: the prompt, what is said, the end.
-
-        Raises:
-            Problem: the instance fails.
+        """The parts of the only choice: the prompt, what is said, the end. Raises `Problem`: the
+        instance fails.
         """
         async with self.generation as generation:
             prompt = await generation.prompt()
@@ -123,7 +117,7 @@ async def prepare(
     *,
     clamp: bool = False,
 ) -> Talk:
-    """Checks a request.
+    """Checks a request. Raises `Problem`: 400 or 404, naming what is wrong.
 
     Args:
         exchange: the request.
@@ -131,9 +125,6 @@ async def prepare(
         route: what program answers.
         effort_field: its own name of `reasoning_effort`.
         clamp: whether `max_tokens` beyond the context means up to its end, as its clients rely on.
-
-    Raises:
-        Problem: 400 or 404, naming what is wrong.
     """
     backend = exchange.backend
     name = await backend.catalog.find(asked.model)
@@ -192,10 +183,8 @@ async def prepare(
 
 
 def _continued(asked: ChatRequest) -> str | None:
-    """The end of the last message, if that is not ended but continued.
-
-    Raises:
-        Problem: 400 if there is none to be continued.
+    """The end of the last message, if that is not ended but continued. Raises `Problem`: 400 if
+    there is none to be continued.
     """
     if not asked.continue_final_message:
         return None
@@ -215,10 +204,8 @@ def _must_call(asked: ChatRequest) -> bool:
 
 
 def _may_call(asked: ChatRequest, known: list[Tool]) -> list[Tool]:
-    """The functions that may be called; all are told, so that prefixes stay.
-
-    Raises:
-        Problem: 400 if the choice does not go with them.
+    """The functions that may be called; all are told, so that prefixes stay. Raises `Problem`: 400
+    if the choice does not go with them.
     """
     choice = asked.tool_choice
     if not known and choice not in (None, "none", "auto"):
@@ -235,11 +222,7 @@ def _may_call(asked: ChatRequest, known: list[Tool]) -> list[Tool]:
 
 
 def _functions(asked: ChatRequest) -> list[Tool]:
-    """The functions, which the client runs.
-
-    Raises:
-        Problem: 400 if the server is to run one.
-    """
+    """The functions, which the client runs. Raises `Problem`: 400 if the server is to run one."""
     functions: list[Tool] = []
     for at, tool in enumerate(asked.tools or []):
         if not isinstance(tool, Tool) or (tool.run, tool.seconds, tool.timeout) != (None,) * 3:
@@ -292,15 +275,13 @@ _OWN = {"messages", "tools", "add_generation_prompt", "chat_template"}  # of oth
 def template_arguments(
     asked: ChatRequest, known: Collection[str], effort_field: str
 ) -> dict[str, Any]:
-    """The template's arguments by name.
+    """The template's arguments by name. Raises `Problem`: 400 naming what the template does not
+    read, and so would have no effect.
 
     Args:
         asked: the request.
         known: what the model's template reads.
         effort_field: the request's own name of `reasoning_effort`.
-
-    Raises:
-        Problem: 400 naming what the template does not read, and so would have no effect.
     """
     found = dict(asked.chat_template_kwargs or {})
     for name in found:
