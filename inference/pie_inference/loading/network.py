@@ -28,6 +28,7 @@ from pie_inference.checkpoints.quantized import dequantized, quantization
 from pie_inference.checkpoints.sources import Sources
 from pie_inference.device import current
 from pie_inference.errors import LoadError
+from pie_inference.layers.linear import multiplies_int8
 from pie_inference.loading.choices import choose_device, flashinfer_for, stored_dtype
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.few_bits import keeper
@@ -162,7 +163,7 @@ def _network(
         arrange = partial(arranged, architecture, checkpoint)
         # Encoders of images take plain weights, and a part is cut out of those.
         whole = architecture.decoder is not None and divided is None
-        int8 = whole and Decoder.takes_int8(device)
+        int8 = whole and multiplies_int8(device)
         found = Tensors()
         possible = whole and device.type == "cpu"
         kept = KeptWeights(folder, config.quantize) if possible else None

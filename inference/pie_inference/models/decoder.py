@@ -11,7 +11,7 @@ from pie_inference.attention import PreparedAttention
 from pie_inference.layers.experts import Experts, Router, Stacked, WithShared, groups
 from pie_inference.layers.feed_forward import Clamp, FeedForward, GatedMlp
 from pie_inference.layers.kernels import Kernels
-from pie_inference.layers.linear import Linear, multiplies_int8
+from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.memory.embeds import ImageInputs
@@ -87,11 +87,6 @@ class Decoder:
         # Rounded to the dtype, as the checkpoint was trained with.
         self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=dtype))
         self.sites = taken.sites  # what adapters may change, by name in a checkpoint
-
-    @staticmethod
-    def takes_int8(device: torch.device) -> bool:
-        """Whether some of its weights may be int8, with scales `X_scale` `[out, 1]` beside them."""
-        return multiplies_int8(device)
 
     def _take_layer(self, number: int, weights: Weights) -> Layer:
         spec = self.spec
@@ -270,12 +265,8 @@ class Decoder:
         return self.norm(x)
 
     def angles(self, positions: torch.Tensor, images: ImageInputs | None = None) -> list[Angles]:
-        """Of inputs at positions `[t]`, for each rope."""
-        return [self._angles(rope, positions, images) for rope in self._ropes]
-
-    def _angles(self, rope: Rope, positions: torch.Tensor, images: ImageInputs | None) -> Angles:
-        """By what inputs turn."""
-        return rope.angles(positions)
+        """By what inputs at positions `[t]` turn, for each rope."""
+        return [rope.angles(positions) for rope in self._ropes]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits `[n, vocab_size]` of hidden states that `forward` returned, in the model's dtype,

@@ -142,9 +142,7 @@ class FusedSteps:
         watches: Sequence[LayerWatch] = (),
     ) -> bool:
         """Runs a checked forward and writes its outputs, if it can. The watches see each layer.
-
-        Raises:
-            BadBatch: a sequence has an adapter that there is not.
+        Raises `BadBatch` if a sequence has an adapter that there is not.
         """
         if not self.takes(batch).all():
             return False

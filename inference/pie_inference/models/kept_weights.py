@@ -36,12 +36,7 @@ class KeptWeights:
     """The file of a checkpoint, made as it is and with these options."""
 
     def __init__(self, checkpoint: Path, *options: str | None) -> None:
-        """Reads nothing yet.
-
-        Args:
-            checkpoint: its folder.
-            options: what else the weights depend on.
-        """
+        """Takes the checkpoint's folder, and what else the weights depend on; reads nothing yet."""
         self._is_read = False
         facts: list[Any] = [_code(), *options]
         for file in sorted(filter(Path.is_file, checkpoint.iterdir())):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pie_inference.checkpoints.fields import Fields
-from pie_inference.errors import LoadError
 from pie_inference.layers.experts import Routing
 from pie_inference.models.spec import (
     Block,
@@ -19,6 +18,7 @@ from pie_inference.models.spec import (
     MlpSpec,
     decoder_spec,
     layer_windows,
+    layers_of_kind,
     window_in_use,
     with_states,
 )
@@ -97,11 +97,16 @@ def qwen3_5(config: Config) -> DecoderSpec:
 
 def qwen3_5_text(config: Config) -> Config:
     """The configuration of the language model: a part of the whole, or all there is."""
+    return within(config, _DEFAULTS_3_5) if "text_config" in config else config
+
+
+def within(config: Config, defaults: Config) -> Config:
+    """The configuration of a language model that is a part of the whole, which says if its head is
+    its embedding; `defaults` are of what it may leave out.
+    """
     fields = Fields(config)
-    if not fields.has("text_config"):
-        return config
     tied = {"tie_word_embeddings": fields.flag("tie_word_embeddings", False)}
-    return {**_DEFAULTS_3_5, **tied, **fields.table("text_config")}
+    return {**defaults, **tied, **fields.table("text_config")}
 
 
 def qwen3_5_rename(name: str) -> str | None:
@@ -115,10 +120,9 @@ def _upper_windows(config: Config) -> list[int | None]:
     """Windows from layer `max_window_layers` on, if `use_sliding_window` is set."""
     fields = Fields(config)
     layers = fields.count("num_hidden_layers")
-    if not fields.flag("use_sliding_window", False):
+    if (window := window_in_use(fields, 4096)) is None:
         return [None] * layers
-    first = fields.count("max_window_layers", 28) if fields.has("max_window_layers") else 28
-    window = fields.optional_count("sliding_window", 4096)
+    first = fields.count("max_window_layers", 28)
     return layer_windows(config, window, [i >= first for i in range(layers)])
 
 
@@ -166,17 +170,10 @@ def _hybrid(config: Config, blocks: list[Block] | None, *, joined: bool) -> Deco
     """
     fields = Fields(config)
     layers = fields.count("num_hidden_layers")
-    types = fields.items("layer_types")
     interval = fields.count("full_attention_interval", 4)
-    if types is None:
+    recurrent = layers_of_kind(fields, "linear_attention")
+    if recurrent is None:
         recurrent = [(i + 1) % interval != 0 for i in range(layers)]
-    elif len(types) != layers or set(types) - {"linear_attention", "full_attention"}:
-        raise LoadError(
-            f"config.json: 'layer_types' is not {layers} times 'linear_attention' or"
-            f" 'full_attention': {types}"
-        )
-    else:
-        recurrent = [kind == "linear_attention" for kind in types]
     delta = DeltaSpec(
         layers=sum(recurrent),
         key_heads=fields.count("linear_num_key_heads", 16),

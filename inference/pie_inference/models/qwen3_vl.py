@@ -19,10 +19,10 @@ from pie_inference.checkpoints.fields import Fields
 from pie_inference.checkpoints.loader import read_preprocessing
 from pie_inference.device import upload
 from pie_inference.errors import LoadError
-from pie_inference.layers.rope import Angles, Rope
+from pie_inference.layers.rope import Angles
 from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.decoder import Decoder
-from pie_inference.models.qwen import qwen3
+from pie_inference.models.qwen import qwen3, within
 from pie_inference.models.spec import Config, DecoderSpec, Shapes
 from pie_inference.models.tensors import decoder_tensors
 from pie_inference.vision.grid_transformer import (
@@ -60,9 +60,7 @@ class Qwen3VlSpec:
 
 def qwen3_vl_text(config: Config) -> Config:
     """The configuration of the language model."""
-    fields = Fields(config)
-    tied = {"tie_word_embeddings": fields.flag("tie_word_embeddings", False)}
-    return {**_DEFAULTS, **tied, **fields.table("text_config")}
+    return within(config, _DEFAULTS)
 
 
 def qwen3_vl(config: Config) -> Qwen3VlSpec:
@@ -124,10 +122,12 @@ class Qwen3Vl(Decoder):
 
         self.images = ImageEncoder(blocks.rule, encode)
 
-    def _angles(self, rope: Rope, positions: torch.Tensor, images: ImageInputs | None) -> Angles:
+    def angles(self, positions: torch.Tensor, images: ImageInputs | None = None) -> list[Angles]:
         """By what inputs turn: those of an image in three directions."""
         if images is None:
-            return super()._angles(rope, positions, images)
+            return super().angles(positions)
         three = positions[:, None].repeat(1, 3)
         three[images.rows, 1:] += images.places
-        return rope.own_angles(three[:, self._directions] * self._frequencies)
+        return [
+            rope.own_angles(three[:, self._directions] * self._frequencies) for rope in self._ropes
+        ]

@@ -374,19 +374,25 @@ def layer_windows(
     config: Config, window: int | None, default: Sequence[bool] | None = None
 ) -> list[int | None]:
     """Windows of the layers, by `layer_types`; without it, of those where `default` is true, or of
-    all. Raises `LoadError` for a type that is not known, or too few or many of them.
+    all. Raises `LoadError` as `layers_of_kind`.
     """
     fields = Fields(config)
-    layers = fields.count("num_hidden_layers")
-    types = fields.items("layer_types")
-    if types is None:
-        sliding = default if default is not None else [True] * layers
-    else:
-        unknown = [t for t in types if t not in ("sliding_attention", "full_attention")]
-        if unknown or len(types) != layers:
-            raise LoadError(
-                f"config.json: 'layer_types' is not {layers} times 'full_attention' or"
-                f" 'sliding_attention': {types}"
-            )
-        sliding = [t == "sliding_attention" for t in types]
+    sliding = layers_of_kind(fields, "sliding_attention") or default
+    if sliding is None:
+        sliding = [True] * fields.count("num_hidden_layers")
     return [window if slides else None for slides in sliding]
+
+
+def layers_of_kind(fields: Fields, kind: str) -> list[bool] | None:
+    """Which layers are of that kind by `layer_types`; None without it. Raises `LoadError` if the
+    others are not `full_attention`, or there are too few or many.
+    """
+    layers, types = fields.count("num_hidden_layers"), fields.items("layer_types")
+    if types is None:
+        return None
+    if len(types) != layers or any(t not in (kind, "full_attention") for t in types):
+        raise LoadError(
+            f"config.json: 'layer_types' is not {layers} times 'full_attention' or '{kind}':"
+            f" {types}"
+        )
+    return [t == kind for t in types]

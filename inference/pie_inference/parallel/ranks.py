@@ -88,14 +88,11 @@ class Ranks:
 
     def sum_(self, parts: torch.Tensor) -> torch.Tensor:
         """The sum over all, in place and returned."""
-        if self.size > 1:
-            dist.all_reduce(parts)
+        dist.all_reduce(parts)
         return parts
 
     def joined(self, part: torch.Tensor) -> torch.Tensor:
         """The parts `[n, m]` of all, side by side: `[n, size * m]`."""
-        if self.size == 1:
-            return part
         parts = [torch.empty_like(part) for _ in range(self.size)]
         dist.all_gather(parts, part.contiguous())
         return torch.cat(parts, 1)
