@@ -26,13 +26,9 @@ GRACE_SECONDS = 2  # for requests under way when the server stops
 async def serve(
     config: ServerConfig, *, with_parent: bool, on_ready: Callable[[str], None]
 ) -> None:
-    """Serves HTTP until it is stopped. Raises `CannotServe`: the address is wrong or in use, or no
-    user has the key that is needed.
-
-    Args:
-        config: of the server; its endpoint is that of the control process.
-        with_parent: stop when standard input closes.
-        on_ready: gets the URL.
+    """Serves HTTP until it is stopped, or standard input closes if `with_parent`; `on_ready` gets
+    the URL. The configuration is the server's: its endpoint is that of the control process. Raises
+    `CannotServe`: the address is wrong or in use, or no user has the key that is needed.
     """
     gateway = config.gateway
     allow_open_files()

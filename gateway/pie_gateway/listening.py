@@ -35,12 +35,8 @@ class Listening(socket.socket):
 
 
 def listen(address: str | None, takes: Callable[[str], bool]) -> Listening:
-    """A socket that listens at HOST:PORT; without one at the default, or at any free port. Raises
-    `CannotServe` if it cannot.
-
-    Args:
-        address: HOST:PORT.
-        takes: whether a connection from an address is taken.
+    """A socket that listens at HOST:PORT; without one at the default, or at any free port. `takes`
+    tells whether a connection from an address is taken. Raises `CannotServe` if it cannot.
     """
     host, port = parse_address(address or DEFAULT_HTTP)
     for attempt in (port, 0):

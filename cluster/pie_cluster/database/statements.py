@@ -23,10 +23,8 @@ Value = TypeVar("Value")
 
 
 class DatabaseAway(Exception):
-    """The database does not answer, or answers with an error.
-
-    Attributes:
-        may_be_done: whether what was sent may have happened.
+    """The database does not answer, or answers with an error; `may_be_done` tells whether what was
+    sent may have happened.
     """
 
     def __init__(self, problem: str, *, may_be_done: bool) -> None:

@@ -60,13 +60,8 @@ class Launches(Statements):
         )
 
     def claim(self, name: str, run: int, lease: int, life: str) -> bool:
-        """The next run is to begin under a lease; False if another node was first.
-
-        Args:
-            name: of the launch.
-            run: that was the last one.
-            lease: of the node.
-            life: of the node.
+        """The run after `run` is to begin, under a lease and in a life of its node; False if
+        another node was first.
         """
         return self._changes(
             "UPDATE launches SET run = run + 1, lease = %s, life = %s WHERE name = %s"

@@ -43,11 +43,8 @@ class Directory:
         return [NodeFacts(**node) for node in self.ask("nodes")]
 
     def begin(self, node: str, reason: str = "") -> int:
-        """The number of a node's new life. Raises as `ask`.
-
-        Args:
-            node: its name.
-            reason: why the life before has ended, if there was one.
+        """The number of a node's new life; the reason is why the one before has ended, if there was
+        one. Raises as `ask`.
         """
         number: int = self.ask("begin", node=node, reason=reason)
         return number

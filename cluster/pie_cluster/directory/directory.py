@@ -95,13 +95,7 @@ class _Start:
 
 
 class Directory:
-    """Answers nodes, places launches, and orders what is to be replaced or removed.
-
-    Args:
-        policy: where a launch goes.
-        random: what the policy draws from.
-        now: the time at the start.
-    """
+    """Answers nodes, places launches, and orders what is to be replaced or removed."""
 
     def __init__(self, policy: Policy, random: Random, now: float) -> None:
         self.keys = 0  # another number whenever users' keys may have been removed; its owner says
@@ -141,12 +135,8 @@ class Directory:
             raise Refusal("drained", f"{node} is drained and has no other life")
 
     def begin(self, life: Life, reason: str, now: float) -> None:
-        """A life is about to start, so the one before is over, whatever it still says.
-
-        Args:
-            life: its number is above `last`.
-            reason: why the one before has ended.
-            now: the time.
+        """A life is about to start, whose number is above `last`: so the one before is over,
+        whatever it still says, for that reason.
         """
         self._look(now)
         known = self._table.find(life.node)
@@ -158,12 +148,8 @@ class Directory:
             self._starting.popitem(last=False)
 
     def join(self, message: Join, sender: bytes, now: float) -> ToNode:
-        """A life begins, or tells all again.
-
-        Args:
-            message: what it tells.
-            sender: the key that its connection has proved; only it may report for this life.
-            now: the time.
+        """A life begins, or tells all again. The sender is the key that its connection has proved;
+        only it may report for this life.
         """
         self._look(now)
         known = self._table.find(message.node)
@@ -293,15 +279,12 @@ class Directory:
         return _location(node)
 
     def where(self, instance: str, now: float, *, broken: bool = False) -> Location:
-        """The node that has an instance, in whatever state, for its client to connect to. Raises
-        `Refusal`: `node-lost` if that life has ended; `starting` while a directory that was just
-        started cannot know; `not-found` of a text that is no id of a cluster.
+        """The node that has an instance, in whatever state, or that of a life, for its client to
+        connect to. If the client's connection to the node is `broken`, and the node has fallen
+        silent here as well, that is enough to give it up.
 
-        Args:
-            instance: its id, or that life.
-            now: the time.
-            broken: the client's connection to the node is gone. If the node has fallen silent here
-                as well, that is enough to give it up.
+        Raises `Refusal`: `node-lost` if that life has ended; `starting` while a directory that was
+        just started cannot know; `not-found` of a text that is no id of a cluster.
         """
         self._look(now)
         node = self._node_of(instance, now)

@@ -35,12 +35,8 @@ class Lives:
             ) from None
 
     def next(self, node: str, above: int) -> int:
-        """The number of a node's next life, which is on disk when this returns. Raises
-        `LivesUnusable` if it cannot be written.
-
-        Args:
-            node: its name.
-            above: the highest number that has been seen otherwise.
+        """The number of a node's next life, above the highest one that has been seen otherwise; it
+        is on disk when this returns. Raises `LivesUnusable` if it cannot be written.
         """
         number = max(self._last.get(node, 0), above) + 1
         self._write(self._named, {**self._last, node: number}, self._drained)

@@ -91,13 +91,9 @@ class DirectoryServer:
     """
 
     def __init__(self, member: MemberConfig, data_folder: Path, clock: Callable[[], float]) -> None:
-        """Binds the socket; nothing is answered before `run`. Raises `KeyProblem`, `LivesUnusable`
-        or `UnknownPolicy` of the configuration, and `EndpointRefused` if it cannot listen there.
-
-        Args:
-            member: of the gateway.
-            data_folder: with the keys of users.
-            clock: trio's, in seconds.
+        """Binds the socket; nothing is answered before `run`. The data folder has the keys of
+        users. Raises `KeyProblem`, `LivesUnusable` or `UnknownPolicy` of the configuration, and
+        `EndpointRefused` if it cannot listen there.
         """
         pair, endpoint = member.pair(), member.directory
         assert member.folder is not None, "a gateway"

@@ -150,13 +150,9 @@ class Table:
         self.refresh(node, now)
 
     def place(self, node: Node, keys: Sequence[tuple[int, int]], now: float) -> None:
-        """A launch goes to a node, which counts from now on as having cached what it computes: so
-        the launches of a burst stay together, and those of a prompt, of which no node reports.
-
-        Args:
-            node: where.
-            keys: what it may find, as `Launch.keys`.
-            now: the time.
+        """A launch that may find some `Launch.keys` goes to a node, which counts from now on as
+        having cached what it computes: so the launches of a burst stay together, and those of a
+        prompt, of which no node reports.
         """
         found, new = 0, []
         for key, tokens in keys:

@@ -65,20 +65,8 @@ class GatewayMethods:
         clock: Callable[[], float],
         sessions: Sessions,
     ) -> None:
-        """Takes its parts.
-
-        Args:
-            config: of the gateway.
-            programs: of the cluster.
-            directory: tells of nodes, and where launches go.
-            links: to the nodes.
-            confined: checks Python sources.
-            prepare: checks components by compiling them.
-            restarts: of launches that are recorded, where there is a database.
-            everywhere: what is set on all nodes.
-            relay: connects clients that do not reach nodes.
-            clock: trio's, in seconds.
-            sessions: of the clients.
+        """Takes its parts. `confined` checks Python sources, and `prepare` components, by compiling
+        them; `restarts` is of launches that are recorded, where there is a database.
         """
         self._config = config
         self._programs = programs

@@ -62,12 +62,8 @@ class Relay:
     """Gives out tickets, and connects who comes with one."""
 
     def __init__(self, directory: DirectoryServer, config: ServerConfig, relay_port: int) -> None:
-        """Nothing listens before `run`. Raises `KeyProblem` if the gateway's key cannot be read.
-
-        Args:
-            directory: says where nodes are.
-            config: of the gateway.
-            relay_port: where it relays; 0: a free one.
+        """Nothing listens before `run`, which takes a free port if `relay_port` is 0. Raises
+        `KeyProblem` if the gateway's key cannot be read.
         """
         self._directory = directory
         self._endpoint = parse_endpoint(config.endpoint)

@@ -49,14 +49,7 @@ class Restarts:
         links: NodeLinks,
         clock: Callable[[], float],
     ) -> None:
-        """Nothing is asked before `run`.
-
-        Args:
-            store: its database.
-            directory: places launches.
-            links: to the nodes.
-            clock: trio's; it only grows.
-        """
+        """Nothing is asked before `run`."""
         connection = Connection(store.database)
         self._table, self._leases = Launches(connection), Leases(connection)
         self._store = store
@@ -133,14 +126,9 @@ class Restarts:
                 hopeless.append((launch, str(error)))
 
     async def where(self, instance: str, scope: str | None, lost: Refusal) -> dict[str, Any]:
-        """Where an instance of a node that is lost goes on, or how it has ended. Raises `Refusal`:
-        `lost` if its launch is not recorded. Raises `ApiError`: `busy` if it waits for too long, or
-        the database is away.
-
-        Args:
-            instance: its id.
-            scope: the user that asks; None may see all.
-            lost: what is refused otherwise.
+        """Where an instance of a node that is lost goes on, or how it has ended; the user `scope`
+        asks, None may see all. Raises `lost` if its launch is not recorded, and `ApiError`: `busy`
+        if it waits for too long, or the database is away.
         """
         name, _, life = instance.partition("@")
         tries = 0

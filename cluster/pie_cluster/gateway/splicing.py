@@ -52,12 +52,8 @@ class Splicing:
         self._pairs: set[tuple[_End, _End]] = set()
 
     def add(self, one: socket.socket, other: socket.socket, on_end: Callable[[], Any]) -> None:
-        """Takes a pair of sockets that do not block. Callable from any thread.
-
-        Args:
-            one: connected, as the other is; both are closed when they have ended.
-            other: of the pair.
-            on_end: called once then, in the thread of `run`.
+        """Takes a pair of connected sockets that do not block, and closes both when they have
+        ended; `on_end` is called once then, in the thread of `run`. Callable from any thread.
         """
         asyncio.run_coroutine_threadsafe(self._join(one, other, on_end), self._loop)
 

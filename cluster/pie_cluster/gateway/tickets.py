@@ -27,7 +27,7 @@ class Tickets:
         return f"{life}.{user}.{self._mac(life, user)}"
 
     def read(self, ticket: str) -> tuple[str, str]:
-        """The life and the user of a ticket. Raises `BadTicket` if it is none that `make` has made."""
+        """The life and the user of a ticket. Raises `BadTicket` if it is none that `make` made."""
         node, _, rest = ticket.partition(".")
         incarnation, _, rest = rest.partition(".")
         user, _, mac = rest.rpartition(".")  # a user's name may have dots

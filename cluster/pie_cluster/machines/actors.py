@@ -137,12 +137,8 @@ def _endpoints(hosts: list[_AskedHost]) -> tuple[str, ...] | None:
 
 
 def connect(token: Token, host: str, folder: Path) -> None:
-    """Connects this process to Ray, as a driver; `ray_environment` must be its environment.
-
-    Args:
-        token: of the cluster.
-        host: this machine's address, as Ray knows it.
-        folder: the machine's, where the process goes on.
+    """Connects this process to Ray, as a driver that goes on in the machine's folder;
+    `ray_environment` must be its environment, and the host this machine's address, as Ray knows it.
     """
     # Ray's actors import from their driver's working directory, too: only we write to this one.
     os.chdir(folder)
@@ -158,16 +154,11 @@ def connect(token: Token, host: str, folder: Path) -> None:
 
 def place_nodes(names: list[str], gpus: int, folder: Path, room: int) -> None:
     """Has Ray place nodes of this machine that it does not have, and waits until they are placed.
+    They go elsewhere only when this machine has died.
 
     Those of machines that have died, which Ray starts wherever there is room, keep what these leave
-    of it; others end, and Ray forgets them. Raises `LookupError` if Ray does not know the machine
-    yet, or nodes have no place yet.
-
-    Args:
-        names: of the nodes; they go elsewhere only when this machine has died.
-        gpus: of each.
-        folder: of this machine.
-        room: for so many nodes.
+    of the room for so many nodes; others end, and Ray forgets them. Raises `LookupError` if Ray
+    does not know the machine yet, or nodes have no place yet.
     """
     resource = machine_resource(folder)
     machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
@@ -214,12 +205,8 @@ def placed_nodes() -> set[str]:
 
 
 def place_on_machines(names: list[str], gpus: int, machines: int) -> None:
-    """Has Ray place nodes that it does not have, each on several machines at once, or none of it.
-
-    Args:
-        names: of the nodes.
-        gpus: of each node on each machine.
-        machines: of each node.
+    """Has Ray place nodes that it does not have, each on so many machines at once, or none of it,
+    with so many GPUs on each.
     """
     named = placed_nodes()
     for name in names:

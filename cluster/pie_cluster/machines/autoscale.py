@@ -70,12 +70,7 @@ class Autoscaler:
     """
 
     def __init__(self, settings: Autoscale, now: float) -> None:
-        """Has seen nothing yet.
-
-        Args:
-            settings: what is wanted.
-            now: the time, by a clock that only grows.
-        """
+        """Has seen nothing yet; the time is by a clock that only grows."""
         self._settings = settings
         self._began = now
         self._needs: deque[tuple[float, int]] = deque()  # of late, each above all later ones
@@ -87,13 +82,9 @@ class Autoscaler:
         asked: Collection[str],
         now: float,
     ) -> Change:
-        """What to do now.
-
-        Args:
-            nodes: all that the directory knows; one that was just started does not know all.
-            placed: names of the nodes that Ray keeps, with or without a machine.
-            asked: of these, those that have not begun and may be given up.
-            now: the time.
+        """What to do now: with all nodes that the directory knows (one that was just started does
+        not know all), the names of those that Ray keeps, with or without a machine, and of these,
+        those that were asked for, have not begun, and may be given up.
         """
         settings = self._settings
         known = {node.node for node in nodes}

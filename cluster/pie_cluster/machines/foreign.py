@@ -42,13 +42,10 @@ LOOK_SECONDS = 1.0
 
 
 def find_ray(address: str) -> str:
-    """Where the head is, as HOST:PORT, of a Ray of which this machine is a node. Raises
-    `WrongSettings` for an address that is none, or one of Ray's server for clients, and
-    `ClusterProblem` if there is no such Ray, it is of another version, or this machine is no node
-    of it.
-
-    Args:
-        address: the same, or `auto` for the Ray of this machine.
+    """Where the head is, as HOST:PORT, of a Ray of which this machine is a node; `auto` stands for
+    the Ray of this machine. Raises `WrongSettings` for an address that is none, or one of Ray's
+    server for clients, and `ClusterProblem` if there is no such Ray, it is of another version, or
+    this machine is no node of it.
     """
     if address.startswith("ray://"):
         raise WrongSettings(
@@ -133,10 +130,8 @@ class Placed:
         self.seen: dict[str, str] = {}
 
     def lost(self, alive: set[str]) -> list[str]:
-        """Looks again; returns those that have gone together with their node of Ray.
-
-        Args:
-            alive: Ray's nodes.
+        """Looks again; returns those that have gone together with their node of Ray, which is not
+        among those that are alive.
         """
         named = placed_nodes()
         for name in named:

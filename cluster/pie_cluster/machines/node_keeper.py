@@ -55,14 +55,11 @@ class NodeKeeper:
         find_hosts: Callable[[], tuple[str, ...] | None] = no_hosts,
         reason: str = "",
     ) -> None:
-        """Nothing runs before `run`.
+        """Nothing runs before `run`. The reason is why another keeper of the node has ended, if one
+        has.
 
-        Args:
-            node: its name.
-            folder: of the machine.
-            find_hosts: tells at once where the hosts are of its ranks on other machines; None if
-                one is missing. A life ends with its hosts.
-            reason: why another keeper of it has ended, if one has.
+        `find_hosts` tells at once where the hosts are of its ranks on other machines; None if one
+        is missing. A life ends with its hosts.
         """
         self.left = False
         self._child: Child | None = None
@@ -193,12 +190,7 @@ class RankKeeper:
     """A host of ranks, and another one at its address when it has ended."""
 
     def __init__(self, node: str, folder: Path) -> None:
-        """Starts the first one.
-
-        Args:
-            node: whose ranks they are.
-            folder: of the machine.
-        """
+        """Starts the first one, for ranks of that node."""
         self.endpoint = ""  # where the host listens; empty until it does
         self._node = node
         self._folder = folder
@@ -249,12 +241,8 @@ def memory_kills(counts: Path = COUNTS) -> int:
 
 
 def how_ended(child: Child, kills: int, counts: Path = COUNTS) -> str:
-    """How a process has ended that said nothing of it.
-
-    Args:
-        child: it has closed its standard output, and is killed if it still runs.
-        kills: the `memory_kills` before.
-        counts: of the kernel.
+    """How a process has ended that said nothing of it, and has closed its standard output; it is
+    killed if it still runs. `kills` is the `memory_kills` before.
     """
     end = time.monotonic() + END_SECONDS
     while child.status is None and time.monotonic() < end:

@@ -86,24 +86,14 @@ def join(
     room: int | None = None,
     http: str | None = None,
 ) -> list[str]:
-    """Makes nodes of this machine, or has it serve HTTP, or both. Raises `ClusterProblem` if it
-    cannot; then nothing of it runs.
+    """Makes nodes of this machine, or has it serve HTTP, or both; returns the names of the nodes.
+    Raises `ClusterProblem` if it cannot; then nothing of it runs.
 
-    Args:
-        address: of the cluster's gateway.
-        token_file: as `up` has written it.
-        folder: of this machine's state.
-        nodes: how many; as many as the GPUs make up if None, or none where nodes are on several
-            machines: then it makes room for them.
-        host: this machine's address, by which the others reach it; the one by which it reaches the
-            cluster if None.
-        say: told what goes on.
-        room: for so many nodes, which the autoscaler may start; as for those that start now if
-            None.
-        http: HOST:PORT where it serves HTTP as the head does; it does not if None.
-
-    Returns:
-        The names of the nodes.
+    Without a number of nodes there are as many as the GPUs make up, or none where nodes are on
+    several machines: then it makes room for them. The host is this machine's address, by which the
+    others reach it; without one, the one by which it reaches the cluster. There is `room` for so
+    many nodes, which the autoscaler may start; by default for those that start now. With `http`,
+    HOST:PORT, it serves HTTP there as the head does.
     """
     _check_ray()
     token = Token.read(token_file)

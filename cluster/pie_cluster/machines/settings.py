@@ -190,12 +190,8 @@ class Machine(BaseModel):
 
 
 def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
-    """Reads `cluster.toml`, and checks what it says of servers. Raises `WrongSettings` if something
-    in it is wrong.
-
-    Args:
-        path: of the file; None for what holds without one.
-        ray_address: instead of the file's, if it is not empty.
+    """Reads `cluster.toml`, if there is one, and checks what it says of servers; an address of Ray
+    counts instead of the file's. Raises `WrongSettings` if something in it is wrong.
     """
     try:
         fields = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))

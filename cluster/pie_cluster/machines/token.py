@@ -24,13 +24,9 @@ from pie_py.config.shipped_files import contract_version
 
 
 def make_token(config: ClusterConfig, folder: Path) -> Token:
-    """The token of a new cluster, or of the one that was here before with the same addresses.
-    Raises `WrongSettings` for addresses that are none of this machine, or do not go together, and
-    `ClusterProblem` for ports that are in use, and keys that cannot be read.
-
-    Args:
-        config: of the cluster.
-        folder: of the head.
+    """The token of a new cluster, or of the one that was in the head's folder before with the same
+    addresses. Raises `WrongSettings` for addresses that are none of this machine, or do not go
+    together, and `ClusterProblem` for ports that are in use, and keys that cannot be read.
     """
     gateway = _endpoint(config.endpoint)
     is_encrypted = _is_encrypted(gateway, config.host)
@@ -101,14 +97,8 @@ def check_versions(token: Token) -> None:
 
 
 def check_room(room: int, ranks: int, machines: int, gpus: int) -> None:
-    """Whether a machine has what its nodes need; one without GPUs computes on its CPU. Raises
-    `ClusterProblem` if not.
-
-    Args:
-        room: for so many nodes.
-        ranks: of each node on each of its machines, on a GPU each.
-        machines: on which the ranks of each node are.
-        gpus: of this machine.
+    """Whether a machine has what so many nodes need, each with so many ranks on each of its
+    machines, on a GPU each; one without GPUs computes on its CPU. Raises `ClusterProblem` if not.
     """
     if gpus and ranks > gpus:
         of = "in one machine" if machines == 1 else f"in each of {machines} machines"

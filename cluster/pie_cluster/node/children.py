@@ -64,15 +64,7 @@ class ChildHost:
         fetch: Callable[[str, str], Awaitable[None]],
         clock: Callable[[], float],
     ) -> None:
-        """Takes its parts.
-
-        Args:
-            registry: of the instances.
-            launcher: starts them.
-            programs: that are here.
-            fetch: has one here, by its hash and for a user.
-            clock: trio's, in seconds.
-        """
+        """Takes its parts; `fetch` has a program here, by its hash and for a user."""
         self._registry = registry
         self._launcher = launcher
         self._programs = programs
@@ -144,13 +136,7 @@ class ChildrenElsewhere:
     """Launches children on other nodes."""
 
     def __init__(self, life: str, gateway: GatewayLink, links: NodeLinks) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            life: of this node.
-            gateway: places launches.
-            links: to the other nodes.
-        """
+        """Takes this node's life. Nothing is asked yet."""
         self._life = life
         self._gateway = gateway
         self._links = links

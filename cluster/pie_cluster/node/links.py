@@ -25,11 +25,8 @@ class NodeLinks:
     def __init__(
         self, key: Callable[[str], ClientKey | None], patience: float = PATIENCE_SECONDS
     ) -> None:
-        """Has none yet.
-
-        Args:
-            key: for a node of a public key.
-            patience: seconds to look for a node that is lost.
+        """Has none yet. `key` gives that for a node of a public key; a node that is lost is looked
+        for so many seconds.
         """
         self._key = key
         self._patience = patience
@@ -104,13 +101,9 @@ class GatewayLink:
         self.run = self._links.run
 
     async def ask(self, method: str, seconds: float = PATIENCE_SECONDS, **params: Any) -> Any:
-        """The answer to a question, which is asked again until it comes. Raises `Refusal`: what the
-        gateway refuses. Raises `ApiError`: `busy` if it does not answer.
-
-        Args:
-            method: of the gateway. Asking it twice must do no harm.
-            seconds: to wait at most.
-            params: its.
+        """The answer to a question, which is asked again until it comes, for so many seconds:
+        asking it twice must do no harm. Raises `Refusal`: what the gateway refuses. Raises
+        `ApiError`: `busy` if it does not answer.
         """
         member = self._member
         with trio.move_on_after(seconds):

@@ -49,15 +49,9 @@ class Membership:
         clock: Callable[[], float],
         on_renewed: Callable[[int], None],
     ) -> None:
-        """Nothing is sent before `run`. Raises `KeyProblem` if the members' keys cannot be read.
-
-        Args:
-            config: of the member.
-            facts: load, caches and exports of this node.
-            registry: its instances.
-            public_key: of the endpoint that clients connect to; empty on loopback.
-            clock: trio's.
-            on_renewed: told the number of changes of users' keys.
+        """Nothing is sent before `run`. The public key is of the endpoint that clients connect to,
+        empty on loopback; `on_renewed` is told the number of changes of users' keys. Raises
+        `KeyProblem` if the members' keys cannot be read.
         """
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._directory = Socket(member_dealer(self._context, config.directory, config.pair()))
@@ -74,11 +68,8 @@ class Membership:
         self._empty: trio.Event | None = None  # set once a drained node has no instance
 
     async def run(self, endpoint: str, leave: Callable[[str, bool], None]) -> None:
-        """Reports until cancelled.
-
-        Args:
-            endpoint: where clients connect to this node.
-            leave: called when the node is to end, with the reason and whether it is drained.
+        """Reports until cancelled that clients connect at an endpoint; `leave` is called when the
+        node is to end, with the reason and whether it is drained.
         """
         self._leave = leave
         async with trio.open_nursery() as nursery:

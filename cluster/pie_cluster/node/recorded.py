@@ -39,17 +39,7 @@ class RecordedLaunches:
         programs: ProgramStore,
         fetch: Callable[[str, str], Awaitable[None]],
     ) -> None:
-        """Nothing is sent before `run`.
-
-        Args:
-            connection: to the database.
-            lease: of this node.
-            life: of this node.
-            registry: of its instances.
-            launcher: starts them.
-            programs: that are here.
-            fetch: has one here, by its hash and for a user.
-        """
+        """Nothing is sent before `run`. `fetch` has a program here, by its hash and for a user."""
         self._life = life
         self._registry = registry
         self._launcher = launcher
@@ -82,16 +72,11 @@ class RecordedLaunches:
     async def launch(
         self, program: Program, args: list[str], user: str, *, restart: int, keep: bool
     ) -> Instance:
-        """Starts an instance whose launch is in the database when this returns. Raises `ApiError`
-        as `Launcher.start`; `busy` if nothing was recorded, for want of a lease. Raises `Refusal`:
-        `node-lost` if it may have been recorded, and runs later.
+        """Starts an instance whose launch is in the database when this returns. It may be launched
+        so many times again when its node is lost; `keep` has its result kept in the database.
 
-        Args:
-            program: what it runs.
-            args: its arguments.
-            user: whose it is.
-            restart: how many times it may be launched again when its node is lost.
-            keep: whether its result is kept in the database.
+        Raises `ApiError` as `Launcher.start`; `busy` if nothing was recorded, for want of a lease.
+        Raises `Refusal`: `node-lost` if it may have been recorded, and runs later.
         """
         await self._launcher.until_can_start(program)
         while True:
@@ -103,12 +88,9 @@ class RecordedLaunches:
                 return self._start(program, args, user, fence)
 
     async def launch_again(self, name: str, run: int) -> Instance:
-        """Starts the next run of a launch. Raises `ApiError`: `conflict` if it waits no more; else
-        as `launch`. Raises `Refusal`: `not-found` if its program is gone; else as `launch`.
-
-        Args:
-            name: of the launch.
-            run: that was the last one.
+        """Starts the run of a launch after that one. Raises `ApiError`: `conflict` if it waits no
+        more; else as `launch`. Raises `Refusal`: `not-found` if its program is gone; else as
+        `launch`.
         """
         launch = await self._ask(partial(self._table.find, name))
         waits = launch is not None and (launch.run, launch.lease, launch.state) == (run, None, None)

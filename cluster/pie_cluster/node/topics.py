@@ -74,14 +74,7 @@ class ClusterTopics:
     def __init__(
         self, connection: Connection, lease: NodeLease, answers: SlowCalls, config: MessagingConfig
     ) -> None:
-        """Nothing is sent before `run`.
-
-        Args:
-            connection: to the database, with the channel of this life.
-            lease: of this node.
-            answers: resumes guests.
-            config: what may wait.
-        """
+        """Nothing is sent before `run`. The connection has the channel of this life."""
         self._table, self._ask = Topics(connection), connection.ask
         self._listen = connection.listen
         self._lease = lease

@@ -31,13 +31,7 @@ class ClusterUsers:
     def __init__(
         self, member: MemberConfig, gateway: GatewayLink, clock: Callable[[], float]
     ) -> None:
-        """Knows no user yet. Raises `KeyProblem` if the members' keys cannot be read.
-
-        Args:
-            member: of this node.
-            gateway: is asked.
-            clock: trio's, in seconds.
-        """
+        """Knows no user yet. Raises `KeyProblem` if the members' keys cannot be read."""
         pair = member.pair()
         self._member = "" if pair is None else pair.public
         self._gateway = gateway

@@ -49,15 +49,9 @@ def use_interface_of(address: str) -> None:
 def start_team(
     further: FurtherRanks, context: zmq.Context[zmq.Socket[bytes]], size: int, config: str
 ) -> Team:
-    """Opens the meeting, starts the ranks of this machine, and has hosts start those of theirs.
-    Raises `LoadError` if a host does not answer, and `KeyProblem` if the members' keys cannot be
-    read.
-
-    Args:
-        further: where the hosts are.
-        context: of the sockets.
-        size: ranks in all.
-        config: the worker's own, as JSON.
+    """Opens the meeting, starts the ranks of this machine, and has hosts start those of theirs, so
+    many in all, with the worker's own configuration, as JSON. Raises `LoadError` if a host does not
+    answer, and `KeyProblem` if the members' keys cannot be read.
     """
     each = size // further.machines
     use_interface_of(further.address)
@@ -80,13 +74,8 @@ class RemoteRanks:
         pair: KeyPair | None,
         start: Start,
     ) -> None:
-        """Has the host start them. Raises `LoadError` if it does not answer.
-
-        Args:
-            context: of the socket.
-            endpoint: of the host.
-            pair: the key pair of the cluster's members; None on loopback.
-            start: what the host is told.
+        """Has the host start them; the pair is that of the cluster's members, None on loopback.
+        Raises `LoadError` if it does not answer.
         """
         self._endpoint = endpoint
         self._lock = threading.Lock()  # a socket is one thread's at a time

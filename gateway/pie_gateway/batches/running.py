@@ -73,7 +73,7 @@ class Batches:
         return found
 
     def cancel(self, user: str, name: str) -> Batch:
-        """Gives a batch up. Raises `Problem`: 404; 409 if it has ended, or another process runs it."""
+        """Gives a batch up. Raises `Problem`: 404; 409 if it has ended, or is another process's."""
         batch = self.find(user, name)
         if name not in self._running:
             why = batch.status if batch.has_ended else "run by another server"

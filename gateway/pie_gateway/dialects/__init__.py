@@ -78,12 +78,9 @@ def dialect_of(
 
 
 def required_calls(functions: Sequence[tuple[str, dict[str, Any]]], *, parallel: bool) -> Grammar:
-    """A list of calls in JSON, at least one and at most `MOST_CALLS`: a weak model would never end.
-    Its objects have nothing but what schemas name.
-
-    Args:
-        functions: names and the JSON schemas of their arguments.
-        parallel: whether there may be several.
+    """A list of calls in JSON of functions with the JSON schemas of their arguments, one or, if
+    `parallel`, several, at most `MOST_CALLS`: a weak model would never end. Its objects have
+    nothing but what schemas name.
     """
     options = [
         {

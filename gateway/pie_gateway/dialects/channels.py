@@ -74,12 +74,8 @@ class ChannelSplitter:
 def splitter_of(
     dialect: Dialect, tail: str, *, must_call: bool = False
 ) -> Splitter | ChannelSplitter:
-    """What parts a text.
-
-    Args:
-        dialect: how the model writes.
-        tail: the end of the prompt, in which the text's first part may begin.
-        must_call: whether the text is held to calls.
+    """What parts a text, whose first part may begin in the tail of the prompt; `must_call` tells
+    whether it is held to calls.
     """
     if must_call:
         return Splitter(dialect, CALLS)

@@ -92,10 +92,7 @@ FAMILIES = (
 
 
 def family_of(tokens: Collection[str], *, tells: bool) -> Family:
-    """The family of a model.
-
-    Args:
-        tokens: those of its vocabulary that stand in the table.
-        tells: whether its chat template tells of tools.
+    """The family of a model, by those of its tokens that stand in the table, and whether its chat
+    template tells of tools.
     """
     return next((each for each in FAMILIES if tells and each.token in tokens), TOLD)

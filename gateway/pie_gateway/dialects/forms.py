@@ -48,13 +48,9 @@ _PAIR = re.compile(r"\s*<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>\
 def read_calls(
     text: str, functions: Functions, *, cut: bool = False, bare: bool = False
 ) -> list[Call]:
-    """The calls of a text; none if it is something else.
-
-    Args:
-        text: what a model has written.
-        functions: that were given.
-        cut: whether it may end within a call, which then is left out.
-        bare: whether no marker says that these are calls.
+    """The calls of a text that a model has written, of the functions that it was given; none if it
+    is something else. If `cut`, it may end within a call, which then is left out; if `bare`, no
+    marker says that these are calls.
     """
     for form in (_objects, _named, _tagged, _keyed, _python):
         try:

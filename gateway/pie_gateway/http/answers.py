@@ -176,13 +176,8 @@ def stream_response(
     on_problem: Callable[[Problem], bytes] | None = None,
     beat: bytes = b": waiting\n\n",
 ) -> Response:
-    """Sends what a generator yields, as server-sent events.
-
-    Args:
-        exchange: the request.
-        source: the events.
-        on_problem: how an error shows once something has been sent.
-        beat: what breaks a silence; by default a comment.
+    """Sends what a generator yields, as server-sent events. `on_problem` is how an error shows once
+    something has been sent, and the beat what breaks a silence, by default a comment.
     """
     return EventStream(source, exchange.config, on_problem or _problem_event, beat)
 

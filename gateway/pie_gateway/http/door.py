@@ -97,12 +97,8 @@ class Door:
             party.resting.pop(connection, None)
 
     def admit(self, connection: Connection, user: str, *, alone: bool) -> bool:
-        """A request on it is a user's; returns whether he may have one more.
-
-        Args:
-            connection: that has had the request.
-            user: whose it is.
-            alone: there are no other users, so that he may have all.
+        """A request on it is a user's; returns whether he may have one more. If `alone`, there are
+        no other users, so that he may have all.
         """
         party = self._party_of.get(connection)
         if party is None or party.user == user:

@@ -52,7 +52,7 @@ class UserLimits:
         self._tokens = None if tokens is None else Bucket(tokens / MINUTE, tokens, clock)
 
     def take_request(self) -> None:
-        """Counts a request. Raises `Problem`: 429, with the seconds after which one is taken again."""
+        """Counts a request. Raises `Problem`: 429, with the seconds after which one is taken."""
         for bucket, what in ((self._requests, "requests"), (self._tokens, "tokens")):
             if bucket is not None and (seconds := bucket.wait(1)):
                 raise Problem(

@@ -100,13 +100,9 @@ def _check_parts(body: bytes) -> None:
 
 
 def convert(value: Any, kind: Any, place: str = "") -> Any:
-    """Parsed JSON as a structure; what asks for nothing is left out of it, in place. Raises
-    `Problem`: 400 naming the field that is wrong. Raises `RecursionError`: it is nested too deep.
-
-    Args:
-        value: the JSON.
-        kind: what it should be.
-        place: where it stands in the request.
+    """Parsed JSON as a structure, of what stands at a place of the request; what asks for nothing
+    is left out of it, in place. Raises `Problem`: 400 naming the field that is wrong. Raises
+    `RecursionError`: it is nested too deep.
     """
     leave_out_nothing(value, _type(kind))
     try:
@@ -155,14 +151,10 @@ def encode(value: Any) -> bytes:
 
 
 def leave_out_nothing(value: Any, kind: Type) -> None:
-    """Takes out of the objects of a body the fields that ask for nothing.
+    """Takes out of the objects of a body, in place, the fields that ask for nothing.
 
     Which ones these are depends on the schema: an empty list in a schema of JSON, or in the
     arguments of a call, stays. What asks for something stays, so that it is refused by its name.
-
-    Args:
-        value: the body; it is changed.
-        kind: what it should be.
     """
     if isinstance(kind, UnionType):
         for each in kind.types:

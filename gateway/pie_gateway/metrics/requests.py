@@ -85,12 +85,8 @@ class RequestMetrics(Collector):
         self._users: set[str] = set()
 
     def generation(self, model: str, user: str, *, streams: bool) -> GenerationMeter:
-        """Measures one generation, which begins now.
-
-        Args:
-            model: its name.
-            user: whose it is.
-            streams: whether its text comes as it is generated: only then is known when.
+        """Measures one generation, which begins now. Only if its text comes as it is generated
+        (`streams`) is known when.
         """
         if user not in self._users:
             if len(self._users) >= MOST_USERS:

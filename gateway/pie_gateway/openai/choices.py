@@ -82,13 +82,8 @@ def prompt_logprobs(read: Prompt, words: Vocabulary, most: int) -> PromptLogprob
 
 
 def echoed_logprobs(read: Prompt, words: Vocabulary, echo: str, most: int) -> CompletionLogprobs:
-    """The tokens of a prompt; nothing is known of how likely the first was.
-
-    Args:
-        read: the prompt.
-        words: the model's tokens.
-        echo: the prompt as text, which lacks the token that begins every text.
-        most: so many of the likeliest are told.
+    """The tokens of a prompt, with so many of the likeliest; nothing is known of how likely the
+    first was. `echo` is the prompt as text, which lacks the token that begins every text.
     """
     first, *rest = read.ids
     text = words.text_of(first)

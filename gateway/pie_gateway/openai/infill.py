@@ -61,15 +61,9 @@ INFILLS = (
 def fill_in(
     jobs: Sequence[Job], suffix: str, model: str, stop_tokens: list[int], words: Vocabulary
 ) -> None:
-    """Makes jobs that continue a text into such that write what stands between it and a suffix.
-    Raises `Problem`: 400, the model has no tokens for it, or a prompt is no text.
-
-    Args:
-        jobs: are changed.
-        suffix: what follows; of a request's field of that name.
-        model: its name, for errors.
-        stop_tokens: the model's own.
-        words: the model's tokens.
+    """Makes jobs that continue a text into such that write what stands between it and a suffix, a
+    request's field of that name. The stop tokens are the model's own. Raises `Problem`: 400, the
+    model has no tokens for it, or a prompt is no text.
     """
     for row in INFILLS:
         if all(words.id_of(token) is not None for token in row.tokens):

@@ -51,12 +51,8 @@ def items_of(asked: ResponsesRequest) -> list[dict[str, Any]]:
 
 
 def chat_request(asked: ResponsesRequest, items: list[dict[str, Any]]) -> ChatRequest:
-    """The same request as one of `/v1/chat/completions`. Raises `Problem`: 400 naming what is
-    wrong.
-
-    Args:
-        asked: the request.
-        items: the conversation, its input last.
+    """The same request as one of `/v1/chat/completions`, of the conversation, its input last.
+    Raises `Problem`: 400 naming what is wrong.
     """
     messages: list[Message] = []
     if asked.instructions:

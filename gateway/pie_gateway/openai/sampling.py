@@ -60,15 +60,9 @@ def fill_ends(
     words: Vocabulary,
     shown: Sequence[str] = (),
 ) -> None:
-    """Sets what ends a job's text and its prompt, what is left out of it, and when it is its turn.
-    Raises `Problem`: 400 if fields do not go together.
-
-    Args:
-        job: gets it.
-        asked: the request.
-        model: its description.
-        words: the model's tokens.
-        shown: special tokens that are sent nevertheless: calls are recognised by them.
+    """Sets what ends a job's text and its prompt, what is left out of it, and when it is its turn;
+    the special tokens that are `shown` are sent nevertheless: calls are recognised by them. Raises
+    `Problem`: 400 if fields do not go together.
     """
     if isinstance(asked.stop, str):
         job.stop = [asked.stop] if asked.stop else []

@@ -117,14 +117,9 @@ async def prepare(
     *,
     clamp: bool = False,
 ) -> Talk:
-    """Checks a request. Raises `Problem`: 400 or 404, naming what is wrong.
-
-    Args:
-        exchange: the request.
-        asked: its body, in the words of OpenAI's chat.
-        route: what program answers.
-        effort_field: its own name of `reasoning_effort`.
-        clamp: whether `max_tokens` beyond the context means up to its end, as its clients rely on.
+    """Checks a request, in the words of OpenAI's chat but for its own name of `reasoning_effort`.
+    `clamp` tells whether `max_tokens` beyond the context means up to its end, as its clients rely
+    on. Raises `Problem`: 400 or 404, naming what is wrong.
     """
     backend = exchange.backend
     name = await backend.catalog.find(asked.model)
@@ -275,13 +270,9 @@ _OWN = {"messages", "tools", "add_generation_prompt", "chat_template"}  # of oth
 def template_arguments(
     asked: ChatRequest, known: Collection[str], effort_field: str
 ) -> dict[str, Any]:
-    """The template's arguments by name. Raises `Problem`: 400 naming what the template does not
-    read, and so would have no effect.
-
-    Args:
-        asked: the request.
-        known: what the model's template reads.
-        effort_field: the request's own name of `reasoning_effort`.
+    """The template's arguments by name, of what it is known to read; `effort_field` is the
+    request's own name of `reasoning_effort`. Raises `Problem`: 400 naming what the template does
+    not read, and so would have no effect.
     """
     found = dict(asked.chat_template_kwargs or {})
     for name in found:

@@ -74,18 +74,10 @@ class AttendedRows:
         layers: Sequence[AttentionOptions],
         row_attention: RowAttention | None,
     ) -> None:
-        """Prepares rows of one input each.
-
-        Args:
-            sequences: all of the forward.
-            selections: makes the selection of a sequence, of so many pages and tokens.
-            cache: of keys and values.
-            bounds: of its pages' keys.
-            layers: options of each.
-            row_attention: reads the keys of one row where they are; None: they are gathered.
-
-        Raises:
-            BadBatch: a row has several inputs, or one whose key is not kept, or a mask.
+        """Prepares rows of one input each, by what makes the selection of a sequence, of so many
+        pages and tokens. Without `row_attention`, which reads the keys of one row where they are,
+        they are gathered. Raises `BadBatch` if a row has several inputs, or one whose key is not
+        kept, or a mask.
         """
         self._cache, self._layers = cache, layers
         self._rows_of_one = row_attention

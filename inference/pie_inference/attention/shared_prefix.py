@@ -63,10 +63,8 @@ def find_shared_prefixes(s: Sequences, able: Bool) -> list[SharedPrefix]:
 
 
 def _neighbours(s: Sequences, members: Int64, counts: Int64) -> tuple[Int64, Int64, Int64]:
-    """Members in an order in which those that begin alike are neighbours.
-
-    Returns:
-        Members, and what each has in common with the next one: entries and keys.
+    """Members in an order in which those that begin alike are neighbours, and what each has in
+    common with the next one: entries and keys.
     """
     width = min(int(np.sort(counts)[-2]), max(1, MAX_CELLS // members.size))
     columns = np.arange(width)
@@ -95,13 +93,10 @@ class _Run(NamedTuple):
 
 
 def _best_runs(keys: Int64, queries: Int64) -> list[tuple[int, int]]:
-    """Runs of members that share a prefix, so that many keys need not be read again.
+    """Runs of members that share a prefix, so that many keys need not be read again; `keys` is what
+    each member but the last has in common with the next one.
 
     It saves no fewer than the best single run would; what joining costs is taken off.
-
-    Args:
-        keys: what each member but the last has in common with the next one.
-        queries: of each member.
     """
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(queries)])
 

@@ -94,17 +94,9 @@ class ToldPrompts:
         cache: KvCache,
         layers: Sequence[AttentionOptions],
     ) -> None:
-        """Takes a checked batch, before the masks of its output slots change.
-
-        Args:
-            batch: what runs.
-            sequences: all of the forward.
-            prompts: makes the prompt of a sequence, of so many pages and tokens.
-            cache: of keys and values.
-            layers: options of each.
-
-        Raises:
-            BadBatch: an input's key is not kept, or does not see just the inputs before it.
+        """Takes a checked batch, before the masks of its output slots change, and what makes the
+        prompt of a sequence, of so many pages and tokens. Raises `BadBatch` if an input's key is
+        not kept, or does not see just the inputs before it.
         """
         self._cache, self._layers = cache, layers
         self._told = [self._tell(batch, sequences, i, make) for i, make in prompts.items()]

@@ -145,22 +145,16 @@ def load_tensors(
     keep_int8: bool = False,
     keep: Callable[[str, Source], bool] = lambda name, source: False,
 ) -> dict[str, torch.Tensor]:
-    """Reads the expected tensors of a checkpoint, after checking all names and shapes.
+    """Reads the expected tensors of a checkpoint, after checking all names and shapes. `arrange`
+    makes sources of the expected names of those that are stored, and `part` what is wanted of an
+    expected tensor. `keep` keeps a tensor in its own way, or returns False; what it keeps is not in
+    the result.
 
-    Args:
-        folder: the checkpoint.
-        expected: names and shapes.
-        dtype: of the result.
-        device: of the result.
-        arrange: makes sources of the expected names of those that are stored.
-        part: what is wanted of an expected tensor.
-        keep_int8: whether weights for products in int8 stay int8, with another tensor `X_scale`
-            `[out, 1]` in float32 for each such tensor X.
-        keep: keeps a tensor in its own way, or returns False; what it keeps is not in the result.
+    If `keep_int8`, weights for products in int8 stay int8, with another tensor `X_scale` `[out, 1]`
+    in float32 for each such tensor X.
 
-    Raises:
-        LoadError: for files that lack or are corrupted, and tensors that lack, are unknown, or have
-            another shape; the text names them.
+    Raises `LoadError` for files that lack or are corrupted, and tensors that lack, are unknown, or
+    have another shape; the text names them.
     """
 
     def taken(name: str, source: Source) -> torch.Tensor:

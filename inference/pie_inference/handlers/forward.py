@@ -133,12 +133,10 @@ def _nothing(count: int) -> Attention:
 
 
 def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | None:
-    """Computes hidden states of the inputs, and stores keys, values and the wanted outputs.
+    """Computes hidden states of the inputs, and stores keys, values and the wanted outputs. Returns
+    what was attended to, if the batch observes any input.
 
     An output embed gets the position of its input, and is part of no image.
-
-    Returns:
-        What was attended to, if the batch observes any input.
     """
     _check(model, batch)
     if not batch.inputs.size:

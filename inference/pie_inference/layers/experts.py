@@ -43,10 +43,8 @@ class Router:
     def __call__(
         self, x: torch.Tensor, adapters: AdapterRows | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weights, float32, and numbers of the experts that tokens `[t, hidden]` go through.
-
-        Returns:
-            Both `[t, chosen]`.
+        """Weights, float32, and numbers of the experts that tokens `[t, hidden]` go through: both
+        `[t, chosen]`.
         """
         routing = self.routing
         if routing.sigmoid:

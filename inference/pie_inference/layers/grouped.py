@@ -65,13 +65,8 @@ def fits(inputs: int, group: int) -> bool:
 
 
 def packed(numbers: torch.Tensor, scales: torch.Tensor, least: torch.Tensor, bits: int) -> Packed:
-    """A weight `numbers * scales + least` that `fits`.
-
-    Args:
-        numbers: `[out, in]`, uint8.
-        scales: of each group of inputs `[out, groups]`, float32.
-        least: likewise.
-        bits: of a number, 4 or 8.
+    """A weight `numbers * scales + least` that `fits`: of numbers `[out, in]`, uint8, of 4 or 8
+    bits, and of scales and least values `[out, groups]` of each group of inputs, float32.
     """
     half = all(torch.equal(each.half().float(), each) for each in (scales, least))
     dtype = torch.float16 if half else torch.float32

@@ -36,11 +36,9 @@ VARIANTS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
 
 
 def compile_library(compiler: str, flags: Sequence[str], source: Path, target: Path) -> None:
-    """Makes a shared library of a C file. It appears whole or not at all.
-
-    Raises:
-        OSError: if the compiler cannot be run, or the library cannot be written.
-        subprocess.SubprocessError: if it fails, with what it says, or takes too long.
+    """Makes a shared library of a C file. It appears whole or not at all. Raises `OSError` if the
+    compiler cannot be run, or the library cannot be written, and `subprocess.SubprocessError` if it
+    fails, with what it says, or takes too long.
     """
     with TemporaryDirectory(dir=target.parent) as made:
         # Compiled for OpenMP and not linked to one: PyTorch's is used.

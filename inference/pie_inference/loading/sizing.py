@@ -52,14 +52,9 @@ def cpu_memory(models: int) -> Memory:
 
 
 def gpu_memory(free: int, total: int, utilization: float, working: int, models: int) -> Memory:
-    """A GPU's memory for pools.
-
-    Args:
-        free: bytes, once all weights are loaded.
-        total: bytes of the device.
-        utilization: share of the whole that the server may use, with what is used already.
-        working: bytes that computing takes, graphs and workspaces included.
-        models: how many share it.
+    """A GPU's memory for pools of so many models: of the bytes that are free once all weights are
+    loaded, and in all, with the share of the whole that the server may use, what is used already
+    included, and the bytes that computing takes, graphs and workspaces included.
     """
     usable = int(total * utilization) - (total - free) - working
     return Memory(max(0, free - working), max(0, usable), models)

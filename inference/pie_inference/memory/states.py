@@ -45,10 +45,8 @@ class States:
         self._forward += 1
 
     def find(self, slots: Int64) -> tuple[int, int]:
-        """The state after as many of these slots as possible.
-
-        Returns:
-            Its row and how many slots it is of; -1 and 0 if there is none.
+        """The row of the state after as many of these slots as possible, and how many; -1 and 0 if
+        there is none.
         """
         rows = self._row_of[slots].astype(np.int64) - 1
         some = np.flatnonzero(rows >= 0)

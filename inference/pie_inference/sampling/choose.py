@@ -242,12 +242,9 @@ def _scores(values: torch.Tensor, tokens: torch.Tensor, parameters: Parameters) 
 
 
 def race(values: torch.Tensor, start: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Scores of values `[n, m]`, of which the largest wins; `_scores` without a floor.
-
-    Args:
-        values: float32.
-        start: where each row's random numbers begin, int64 `[n, 1]`.
-        tokens: `[n, m]`, or `[m]` for all rows.
+    """Scores of float32 values `[n, m]`, of which the largest wins; `_scores` without a floor. A
+    row's random numbers begin at its start, int64 `[n, 1]`; tokens are `[n, m]`, or `[m]` for all
+    rows.
     """
     count, width = values.shape
     on_cpu = values.device.type == "cpu"

@@ -229,9 +229,7 @@ class DevicePrograms:
 
     def give(self, sampler: int, step: int, name: int, value: bytes) -> None:
         """A name of a sampler's program has another value from a step on, packed as in `Bound`.
-
-        Raises:
-            ProgramFault: there is no such program, name or value.
+        Raises `ProgramFault` if there is no such program, name or value.
         """
         place = self._places[sampler]
         if place is None or not 0 <= name < len(place[0].program.names):

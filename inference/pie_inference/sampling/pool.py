@@ -113,14 +113,9 @@ class SamplerPool:
         places: NDArray[np.int64],
         left: NDArray[np.int64],
     ) -> None:
-        """Tells samplers `[n]` of tokens `[n]` that they did not choose, generated or given.
-
-        Args:
-            samplers: some remember nothing.
-            tokens: of their texts.
-            generated: whether a token counts as generated.
-            places: of the tokens, behind those that the sampler was given before.
-            left: how many tokens the sampler gets behind each.
+        """Tells samplers `[n]`, of which some remember nothing, of tokens `[n]` of their texts that
+        they did not choose, generated or given: of each its place behind those that the sampler was
+        given before, and how many are left that the sampler gets behind it.
         """
         rows, known = self.rows[samplers], self.given[samplers] + places
         np.add.at(self.given, samplers, 1)

@@ -149,17 +149,12 @@ class Engine:
         send: Callable[[PlanResult], None] = lambda part: None,
         look: Callable[[], bool] = lambda: False,
     ) -> PlanResult:
-        """Runs the batches of a plan in order. One that fails does not keep the next from running.
+        """Runs the batches of a plan in order; returns the results that were not sent. One batch
+        that fails does not keep the next from running.
 
-        Args:
-            plan: what to run.
-            send: takes results that are ready while a long batch, or a further step, is still to
-                come.
-            look: called behind each long batch: what is to be run next may have come meanwhile.
-                Returns whether the plan has been cut, so that no further step of it begins.
-
-        Returns:
-            The results that were not sent.
+        `send` takes results that are ready while a long batch, or a further step, is still to come.
+        `look` is called behind each long batch: what is to be run next may have come meanwhile. It
+        returns whether the plan has been cut, so that no further step of it begins.
         """
         start = time.perf_counter_ns()
         idle = start - self._ended_ns if self._ended_ns else 0

@@ -91,10 +91,8 @@ def run(
     start: Callable[[zmq.Context[zmq.Socket[bytes]], int, str], Team] = start_team,
 ) -> int:
     """Connects to the control process, loads the models and runs plans until it is to stop. `start`
-    starts the other ranks.
-
-    Returns:
-        The process's exit status: 0 after `Stop`, 1 if the models cannot be loaded.
+    starts the other ranks. Returns the process's exit status: 0 after `Stop`, 1 if the models
+    cannot be loaded.
     """
     _settle(config)
     context = zmq.Context()

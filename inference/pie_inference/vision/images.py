@@ -29,14 +29,8 @@ class BadImage(Exception):
 
 
 def decode_image(data: bytes, size: ImageSize) -> Image.Image:
-    """The image of a file, upright, as RGB.
-
-    Args:
-        data: the file.
-        size: of its header, which has been checked: a file may name another one later.
-
-    Raises:
-        BadImage: if it cannot be decoded.
+    """The image of a file, upright, as RGB. The size is that of its header, which has been checked:
+    a file may name another one later. Raises `BadImage` if it cannot be decoded.
     """
     try:
         with warnings.catch_warnings():
