@@ -60,7 +60,7 @@ class MemberConfig(Section):
         """The key pair that all members of the cluster have; None on loopback. Raises `KeyProblem`
         if its file cannot be read.
         """
-        return None if self.keys is None else read_member_pair(self.keys)
+        return read_member_pair(self.keys)
 
 
 def member_of(config: ServerConfig) -> MemberConfig:
@@ -69,8 +69,12 @@ def member_of(config: ServerConfig) -> MemberConfig:
     return MemberConfig.model_validate(config.extension.settings)
 
 
-def read_member_pair(path: Path) -> KeyPair:
-    """The members' key pair. Raises `KeyProblem` if the file cannot be read."""
+def read_member_pair(path: Path | None) -> KeyPair | None:
+    """The members' key pair; None on loopback, where there is no file. Raises `KeyProblem` if it
+    cannot be read.
+    """
+    if path is None:
+        return None
     try:
         return KeyPair(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:

@@ -168,8 +168,7 @@ def main() -> int:
     set_up_logs(config.log)
     try:
         use_interface_of(config.address)
-        pair = None if config.keys is None else read_member_pair(config.keys)
-        host = RankHost(config, pair)
+        host = RankHost(config, read_member_pair(config.keys))
     except (KeyProblem, LoadError) as error:
         report_error(str(error))
         return 1

@@ -10,7 +10,6 @@ from contextlib import suppress
 import psutil
 import zmq
 
-from pie_cluster.config import FurtherRanks, read_member_pair
 from pie_cluster.wire.ranks import (
     BEAT_SECONDS,
     Beat,
@@ -24,9 +23,6 @@ from pie_cluster.wire.ranks import (
 )
 from pie_cluster.wire.sockets import member_dealer
 from pie_inference.errors import LoadError
-from pie_inference.parallel.processes import RankProcesses
-from pie_inference.parallel.ranks import Meeting
-from pie_inference.parallel.team import Team
 from pie_py.config.keys import KeyPair
 
 START_MS = 5000  # for a host to answer
@@ -44,24 +40,6 @@ def use_interface_of(address: str) -> None:
             os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = name
             return
     raise LoadError(f"ranks on several machines: {address} is no address of this machine")
-
-
-def start_team(
-    further: FurtherRanks, context: zmq.Context[zmq.Socket[bytes]], size: int, config: str
-) -> Team:
-    """Opens the meeting, starts the ranks of this machine, and has hosts start those of theirs, so
-    many in all, with the worker's own configuration, as JSON. Raises `LoadError` if a host does not
-    answer, and `KeyProblem` if the members' keys cannot be read.
-    """
-    each = size // further.machines
-    use_interface_of(further.address)
-    meeting = Meeting.open(further.address)
-    pair = None if further.keys is None else read_member_pair(further.keys)
-    remote = []
-    for number, endpoint in enumerate(further.hosts, 1):
-        ranks = list(range(number * each, (number + 1) * each))
-        remote.append(RemoteRanks(context, endpoint, pair, Start(ranks, config, meeting.place)))
-    return Team(RankProcesses(context, range(1, each), config, meeting.place), meeting, remote)
 
 
 class RemoteRanks:
