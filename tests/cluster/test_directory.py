@@ -14,9 +14,8 @@ from cluster.messages import KEY, join, report
 from pie_cluster.directory.directory import (
     START_SECONDS,
     Directory,
+    Over,
     PlacementRequest,
-    Remove,
-    Replace,
 )
 from pie_cluster.directory.node import Life, State
 from pie_cluster.directory.policies import cached
@@ -188,7 +187,7 @@ def test_a_directory_that_stood_still_does_not_blame_the_nodes() -> None:
     assert states(some, 60.0) == {"n1.1": "ready", "n2.1": "ready"}
     some.report(report(1, "n2"), KEY, 60.1)
     orders = [order for now in range(61, 71) for order in some.due(float(now))]
-    assert orders == [Replace(Life("n1", 1))]
+    assert orders == [Over(Life("n1", 1), is_drained=False)]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +229,7 @@ def test_a_drain_ends_when_the_node_says_that_it_is_empty() -> None:
     some.report(report(2, instances=1, drain_ms=59_000), KEY, 1.0)
     assert some.due(1.0) == []
     some.report(report(3, drain_ms=58_500), KEY, 1.5)
-    assert some.due(1.5) == [Remove(Life("n1", 1))]
+    assert some.due(1.5) == [Over(Life("n1", 1), is_drained=True)]
     assert isinstance(some.report(report(4, drain_ms=58_000), KEY, 2.0), Fenced)
 
 
@@ -260,7 +259,9 @@ def test_what_is_due_is_found_without_a_look_at_all_nodes() -> None:
 def test_a_drained_node_has_no_other_life() -> None:
     some = directory("n1", "n2")
     some.drain("n1", 0, 0.0)
-    assert some.due(0.0) == [Remove(Life("n1", 1))]  # before the node has heard of it
+    assert some.due(0.0) == [
+        Over(Life("n1", 1), is_drained=True)
+    ]  # before the node has heard of it
     assert isinstance(some.report(report(1), KEY, 0.5), Fenced)
     refused("drained", lambda: some.check_wanted("n1"))
     some.check_wanted("n2")
@@ -270,7 +271,7 @@ def test_a_draining_node_that_ends_before_it_is_empty_has_no_other_life() -> Non
     some = directory("n1", "n2")
     some.drain("n1", 60, 0.0)
     refused("drained", lambda: some.check_wanted("n1"))
-    assert some.due(0.0) == [Remove(Life("n1", 1))]
+    assert some.due(0.0) == [Over(Life("n1", 1), is_drained=True)]
 
 
 def test_a_node_that_is_to_serve_again_has_another_life() -> None:
@@ -278,7 +279,7 @@ def test_a_node_that_is_to_serve_again_has_another_life() -> None:
     some.drain("n1", 5, 0.0, again=True)
     told = some.report(report(1, instances=1), KEY, 0.5)
     assert told == Renewed(1, 4500, again=True)
-    assert some.due(5.0) == [Replace(Life("n1", 1))]
+    assert some.due(5.0) == [Over(Life("n1", 1), is_drained=False)]
     some.check_wanted("n1")
     knows = restarted.join(join("n1", drain_ms=4500, again=True), KEY, 0.5)
     assert knows == Renewed(0, 4500, again=True)

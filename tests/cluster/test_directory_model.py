@@ -12,7 +12,7 @@ from cluster.messages import KEY, join, report
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pie_cluster.directory.directory import Directory, PlacementRequest, Remove, Replace
+from pie_cluster.directory.directory import Directory, Over, PlacementRequest
 from pie_cluster.directory.node import Life
 from pie_cluster.directory.policies import POLICIES
 from pie_cluster.wire.messages import Fenced, JoinAgain, Renewed, export_key, program_key
@@ -70,10 +70,10 @@ class DirectoryMachine(RuleBasedStateMachine):
             for name, node in list(self.nodes.items()):
                 life = Life(name, node.incarnation)
                 if node.drain_until is not None and node.drain_until <= self.now:
-                    self._end(name, Remove(life))
+                    self._end(name, Over(life, is_drained=True))
                 elif self.now - node.heard >= 10:
-                    order = Replace(life) if node.drain_until is None else Remove(life)
-                    self._end(name, order)
+                    over = Over(life, is_drained=node.drain_until is not None)
+                    self._end(name, over)
             orders = self.directory.due(self.now)
             assert set(orders) == self.expected
             assert len(orders) == len(self.expected)
@@ -145,7 +145,7 @@ class DirectoryMachine(RuleBasedStateMachine):
             node.heard, node.number, node.instances = self.now, number, instances
             node.exports = exported
             if drains:
-                self._end(name, Remove(Life(name, incarnation)))
+                self._end(name, Over(Life(name, incarnation), is_drained=True))
 
     @rule(name=names, seconds=st.sampled_from([0.5, 3.0, 60.0]))
     def drains(self, name: str, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """The directory of a cluster: which nodes there are, and where launches go. A state machine.
 
 It does no I/O. Its owner hands in messages and the time (a monotonic clock), sends the answers, and
-carries out the orders of `due`. Nothing here must survive: a directory that is restarted asks every
+carries out what `due` tells. Nothing here must survive: a directory that is restarted asks every
 node for all it has, and is whole after one round of reports.
 """
 
@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from pie_cluster.directory.leases import SILENT_SECONDS, Leases
 from pie_cluster.directory.node import Life, Node, State, life_of
@@ -70,19 +70,13 @@ class Location(NamedTuple):
         return {"node": str(self.life), "endpoint": self.endpoint, "key": self.public_key}
 
 
-class Replace(NamedTuple):
-    """Order: this life is gone. End what is left of it, and start the node's next life."""
+class Over(NamedTuple):
+    """A life that is gone: what is left of it is to end, and its node's next life to start, unless
+    that is drained.
+    """
 
     life: Life
-
-
-class Remove(NamedTuple):
-    """Order: this node is drained. End it, and start none in its place."""
-
-    life: Life
-
-
-Order: TypeAlias = Replace | Remove
+    is_drained: bool
 
 
 @dataclass(frozen=True)
@@ -95,7 +89,7 @@ class _Start:
 
 
 class Directory:
-    """Answers nodes, places launches, and orders what is to be replaced or removed."""
+    """Answers nodes, places launches, and tells which lives are over."""
 
     def __init__(self, policy: Policy, random: Random, now: float) -> None:
         self.keys = 0  # another number whenever users' keys may have been removed; its owner says
@@ -110,7 +104,7 @@ class Directory:
             OrderedDict()
         )  # of these, which are not to come back
         self._starting: OrderedDict[str, _Start] = OrderedDict()  # by node
-        self._orders: list[Order] = []
+        self._over: list[Over] = []
 
     # Nodes
 
@@ -129,8 +123,8 @@ class Directory:
         it was cut off, is told here.
         """
         known = self._table.find(node)
-        if known is not None and isinstance(order := _after(known), Remove):
-            self._end(known, order)
+        if known is not None and (over := _after(known)).is_drained:
+            self._end(known, over)
         if node in self._removed:
             raise Refusal("drained", f"{node} is drained and has no other life")
 
@@ -221,13 +215,13 @@ class Directory:
         node.again = again
         self._table.refresh(node, now)
 
-    def due(self, now: float) -> list[Order]:
-        """What is to be carried out by now; to be asked at least once per second."""
+    def due(self, now: float) -> list[Over]:
+        """Lives that have ended since the last time; to be asked at least once per second."""
         self._look(now)
         for node in [node for node, until in self._draining.items() if until <= now]:
             self._end(node, _after(node))
-        orders, self._orders = self._orders, []
-        return orders
+        over, self._over = self._over, []
+        return over
 
     def status(self, now: float) -> list[NodeFacts]:
         """All nodes, by name."""
@@ -383,25 +377,25 @@ class Directory:
     def _drain(self, node: Node, until: float) -> None:
         node.drain_until = self._draining[node] = until
 
-    def _end(self, node: Node, order: Order | None = None) -> None:
+    def _end(self, node: Node, over: Over | None = None) -> None:
         self._leases.drop(node)
         self._draining.pop(node, None)
         self._table.remove(node)
         self._ended[node.life.node] = node.life.incarnation
         if len(self._ended) > MOST_ENDED:
             self._ended.popitem(last=False)
-        if isinstance(order, Remove):
+        if over is None:
+            return
+        self._over.append(over)
+        if over.is_drained:
             self._removed[node.life.node] = None
             if len(self._removed) > MOST_ENDED:
                 self._removed.popitem(last=False)
-        if order is not None:
-            self._orders.append(order)
 
 
-def _after(node: Node) -> Order:
+def _after(node: Node) -> Over:
     """What follows when this life ends."""
-    drained = node.drain_until is not None and not node.again
-    return Remove(node.life) if drained else Replace(node.life)
+    return Over(node.life, node.drain_until is not None and not node.again)
 
 
 def _keys(request: PlacementRequest) -> list[tuple[int, int]]:

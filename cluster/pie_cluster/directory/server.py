@@ -17,7 +17,7 @@ import trio
 import zmq
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.directory.directory import Directory, Location, PlacementRequest, Remove
+from pie_cluster.directory.directory import Directory, Location, PlacementRequest
 from pie_cluster.directory.lives import Lives, LivesUnusable
 from pie_cluster.directory.node import Life
 from pie_cluster.directory.policies import load_policy
@@ -172,12 +172,12 @@ class DirectoryServer:
     async def _look(self) -> None:
         while True:
             self._look_at_users()
-            for order in self._directory.due(self._clock()):
+            for life, is_drained in self._directory.due(self._clock()):
                 # The actor around a node's process ends and replaces it by itself; Ray does so for
                 # the actor.
-                log.warning("a life is over", life=str(order.life), then=type(order).__name__)
-                if isinstance(order, Remove):
-                    self._note_drained(order.life.node)
+                log.warning("a life is over", life=str(life), is_drained=is_drained)
+                if is_drained:
+                    self._note_drained(life.node)
             await trio.sleep(LOOK_SECONDS)
 
     def _look_at_users(self) -> None:
