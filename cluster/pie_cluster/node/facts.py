@@ -57,25 +57,22 @@ class NodeFacts:
         queued = sum(service.scheduler.queued_inputs for service in services)
         return Load(self._registry.live_count, queued, used)
 
-    def all_cached(self) -> list[tuple[int, int]]:
-        """Keys of (user, program) and the tokens that a launch would find, newest last."""
+    def begin(self) -> None:
+        """The directory knows nothing: all caches and exports are told again."""
         self._drop_lost()
-        self._changed.clear()
-        return list(self._cached.items())
+        self._changed = self._cached.copy()
+        self._exports = set()
 
-    def changed_cached(self) -> list[tuple[int, int]]:
-        """Of these, what has changed since it was told."""
+    def cached(self) -> list[tuple[int, int]]:
+        """Keys of (user, program) and the tokens that a launch would find, newest last: what has
+        changed since it was told.
+        """
         self._drop_lost()
         changed = list(self._changed.items())
         self._changed.clear()
         return changed
 
-    def all_exports(self) -> list[int]:
-        """Keys of the exports that there are."""
-        self._exports = self._export_keys()
-        return list(self._exports)
-
-    def changed_exports(self) -> tuple[list[int], list[int]]:
+    def exports(self) -> tuple[list[int], list[int]]:
         """Keys of exports that have come, and of those that have gone, since it was told."""
         now, before = self._export_keys(), self._exports
         self._exports = now

@@ -99,6 +99,9 @@ class Membership:
     def _say(self, endpoint: str) -> None:
         config, drain = self._config, self._drain_ms()
         if self._number is None:
+            self._facts.begin()
+        cached, (exported, released) = self._facts.cached(), self._facts.exports()
+        if self._number is None:
             message: Join | Report = Join(
                 config.node,
                 config.incarnation,
@@ -110,19 +113,18 @@ class Membership:
                 self._facts.pool_tokens,
                 self._facts.prefill_rate,
                 self._facts.load(),
-                self._facts.all_cached(),
-                self._facts.all_exports(),
+                cached,
+                exported,
                 drain,
                 self._again,
             )
         else:
-            exported, released = self._facts.changed_exports()
             message = Report(
                 config.node,
                 config.incarnation,
                 self._number + 1,
                 self._facts.load(),
-                self._facts.changed_cached(),
+                cached,
                 exported,
                 released,
                 drain,
