@@ -170,31 +170,23 @@ class ClusterSettings:
 
     def _nodes(self) -> Lives:
         """All that the directory lists, in whatever state."""
-        return {f"{node.node}.{node.incarnation}": node for node in self._directory.nodes()}
+        return {node.life: node for node in self._directory.nodes()}
 
     async def _ask(self, nodes: Lives, method: str, asked: Mapping[str, Any]) -> dict[str, Refusal]:
         """What nodes refuse, by life; nothing of those that have done it."""
+        answers = await self._links.ask_each(nodes.values(), ASK_SECONDS, method, **asked)
         errors: dict[str, Refusal] = {}
-
-        async def ask(life: str, node: NodeFacts) -> None:
-            errors[life] = Refusal("busy", f"node {life} does not answer; try again")
-            try:
-                with trio.move_on_after(ASK_SECONDS):
-                    await self._links.ask(node.endpoint, node.public_key, method, **asked)
-                    del errors[life]
-            except RpcError as error:
-                errors[life] = Refusal(error.code, f"{error.message} (node {life})")
-            except ClientError as error:
-                errors[life] = Refusal("busy", f"node {life} does not answer: {error}")
-
-        async with trio.open_nursery() as nursery:
-            for life, node in nodes.items():
-                nursery.start_soon(ask, life, node)
+        for life, answer in answers.items():
+            match answer:
+                case RpcError() as error:
+                    errors[life] = Refusal(error.code, f"{error.message} (node {life})")
+                case ClientError() as error:
+                    errors[life] = Refusal("busy", f"node {life} does not answer: {error}")
         return errors
 
 
 def _ready(nodes: Lives) -> Lives:
-    return {life: node for life, node in nodes.items() if node.state in ("ready", "draining")}
+    return {life: node for life, node in nodes.items() if node.serves}
 
 
 def _first(errors: dict[str, Refusal], harmless: str | None) -> Refusal | None:

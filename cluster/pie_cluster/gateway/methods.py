@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
-import trio
 
 from pie_cluster.directory.directory import PlacementRequest
 from pie_cluster.directory.server import DirectoryServer
@@ -137,22 +136,15 @@ class GatewayMethods:
 
     async def _ask_all(self, method: str, **asked: Any) -> dict[str, Any]:
         """The answers of the nodes that answer, by node."""
-        nodes = [n for n in self._all() if n.state in ("ready", "draining")]
-        answers: dict[str, Any] = {}
-
-        async def ask(node: NodeFacts) -> None:
-            try:
-                with trio.move_on_after(NODE_SECONDS):
-                    answers[node.node] = await self._links.ask(
-                        node.endpoint, node.public_key, method, **asked
-                    )
-            except ClientError as error:
-                log.warning("a node does not answer", node=node.node, reason=str(error))
-
-        async with trio.open_nursery() as nursery:
-            for node in nodes:
-                nursery.start_soon(ask, node)
-        return {node.node: answers[node.node] for node in nodes if node.node in answers}
+        nodes = [node for node in self._all() if node.serves]
+        answers = await self._links.ask_each(nodes, NODE_SECONDS, method, **asked)
+        found: dict[str, Any] = {}
+        for node in nodes:
+            if isinstance(answer := answers[node.life], ClientError):
+                log.warning("a node does not answer", node=node.node, reason=str(answer))
+            else:
+                found[node.node] = answer
+        return found
 
     async def _server(self, session: Session, asked: methods.Server) -> Any:
         nodes = self._all()
@@ -256,7 +248,7 @@ class GatewayMethods:
             if one["program_hash"] in hashes and one["user"] == session.user
         ]
         check_unused(asked, [one["id"] for one in running])
-        lives = {f"{node.node}.{node.incarnation}": node for node in nodes}
+        lives = {node.life: node for node in nodes}
         for one in running:
             node = lives.get(one["id"].rpartition("@")[2])
             if node is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 import trio
 
 from pie_cluster.config import MemberConfig
+from pie_cluster.wire.messages import NodeFacts
 from pie_cluster.wire.requests import PATIENCE_SECONDS, member_key
 from pie_control.errors import ApiError, Refusal
 from pie_py.client.connection import Connection
@@ -62,6 +63,26 @@ class NodeLinks:
         if problem is not None:
             raise problem
         return await connection.request(method, on_late=on_late, **params)
+
+    async def ask_each(
+        self, nodes: Collection[NodeFacts], seconds: float, method: str, **params: Any
+    ) -> dict[str, Any]:
+        """What nodes answer in so many seconds, by life; of one that does not, a `ClientError`."""
+        late = ClientError("it takes too long; try again")
+        answers: dict[str, Any] = {node.life: late for node in nodes}
+
+        async def ask(node: NodeFacts) -> None:
+            with trio.move_on_after(seconds):
+                try:
+                    found = await self.ask(node.endpoint, node.public_key, method, **params)
+                except ClientError as error:
+                    found = error
+                answers[node.life] = found
+
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(ask, node)
+        return answers
 
     async def reach(self, endpoint: str, public_key: str) -> Connection:
         """The connection to a node, which may not have answered yet."""

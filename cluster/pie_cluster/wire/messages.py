@@ -125,6 +125,16 @@ class NodeFacts(msgspec.Struct, frozen=True):
     reason: str = ""  # why the life before has ended
     public_key: str = ""  # of its endpoint, off loopback
 
+    @property
+    def life(self) -> str:
+        """`n7.3`: the node and its incarnation."""
+        return f"{self.node}.{self.incarnation}"
+
+    @property
+    def serves(self) -> bool:
+        """Whether it answers, be it only for the instances that it still has."""
+        return self.state in ("ready", "draining")
+
 
 ToDirectory: TypeAlias = Join | Report
 ToNode: TypeAlias = Renewed | JoinAgain | Fenced
