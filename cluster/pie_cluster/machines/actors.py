@@ -33,6 +33,7 @@ from pie_cluster.machines.settings import (
     Token,
     directory_of,
     machine_resource,
+    read_folder,
     waiting,
 )
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_ready
@@ -320,8 +321,7 @@ def main() -> int:
     """Places the nodes of a machine, or ends them."""
     exit_with_parent()
     folder = Path(sys.argv[1])
-    token = Token.read(folder / "token.json")
-    machine = Machine.read(folder)
+    token, machine = read_folder(folder)
     gpus = token.local_ranks if machine.gpus else 0
     connect(token, machine.host, folder)
     if sys.argv[2:] == ["forget"]:

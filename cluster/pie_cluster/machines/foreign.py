@@ -30,7 +30,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pie_cluster.machines.actors import PREFIX, NodeActor, end_in_order, placed_nodes
-from pie_cluster.machines.settings import ClusterProblem, Machine, Names, Token, WrongSettings
+from pie_cluster.machines.settings import ClusterProblem, Names, WrongSettings, read_folder
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_error, report_ready
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.processes import python_command
@@ -177,7 +177,7 @@ def main() -> int:
     """Keeps the nodes of a machine."""
     exit_with_parent(LEAVE_SECONDS + LOOK_SECONDS)
     folder = Path(sys.argv[1])
-    token, machine = Token.read(folder / "token.json"), Machine.read(folder)
+    token, machine = read_folder(folder)
     os.chdir(folder)  # from which actors import
     try:
         address = find_ray(token.ray)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.machines.settings import Machine, Token, machine_resource, member_keys_file
+from pie_cluster.machines.settings import Token, machine_resource, member_keys_file, read_folder
 from pie_cluster.machines.users import CopiedUsers
 from pie_py.config.processes import Backoff, Child, Supervisor
 from pie_py.config.server import ServerConfig
@@ -42,8 +42,7 @@ class MachineKeeper:
     def __init__(self, folder: Path) -> None:
         """Reads the folder; starts nothing yet."""
         self._folder = folder
-        self._token = Token.read(folder / "token.json")
-        self._machine = Machine.read(folder)
+        self._token, self._machine = read_folder(folder)
         self._keys = member_keys_file(folder, self._token)
         self._stopping = False
         self._kept: dict[str, Supervisor[Child]] = {}

@@ -18,10 +18,9 @@ from typing import Any
 from pie_cluster.config import FurtherRanks, MemberConfig
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_cluster.machines.settings import (
-    Machine,
-    Token,
     directory_of,
     member_keys_file,
+    read_folder,
     waiting,
     without_ray,
 )
@@ -67,8 +66,7 @@ class NodeKeeper:
         self._reason = reason
         self._node = node
         self._folder = folder
-        self._token = Token.read(folder / "token.json")
-        self._machine = Machine.read(folder)
+        self._token, self._machine = read_folder(folder)
         self._keys = member_keys_file(folder, self._token)
 
     def run(self) -> str:
@@ -194,8 +192,7 @@ class RankKeeper:
         self.endpoint = ""  # where the host listens; empty until it does
         self._node = node
         self._folder = folder
-        self._token = Token.read(folder / "token.json")
-        self._machine = Machine.read(folder)
+        self._token, self._machine = read_folder(folder)
         Supervisor("ranks", self._start, self._on_lost, attend=self._attend)
 
     def _start(self) -> Child:

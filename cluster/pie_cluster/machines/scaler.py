@@ -14,7 +14,7 @@ from pathlib import Path
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_cluster.machines.actors import connect, give_up_node, place_node, placed_nodes
 from pie_cluster.machines.autoscale import Autoscale, Autoscaler
-from pie_cluster.machines.settings import Machine, Token, directory_of
+from pie_cluster.machines.settings import directory_of, read_folder
 from pie_py.config.child import exit_with_parent
 
 log = logging.getLogger("pie.scaler")
@@ -64,8 +64,7 @@ def main() -> None:
     exit_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     folder = Path(sys.argv[1])
-    token = Token.read(folder / "token.json")
-    machine = Machine.read(folder)
+    token, machine = read_folder(folder)
     assert machine.autoscale is not None, "its keeper has looked"
     connect(token, machine.host, folder)
     scaler = Scaler(machine.autoscale, directory_of(token), token.models)

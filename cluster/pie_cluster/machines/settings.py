@@ -189,6 +189,11 @@ class Machine(BaseModel):
         return Machine.model_validate_json((folder / STATE_FILE).read_text(encoding="utf-8"))
 
 
+def read_folder(folder: Path) -> tuple[Token, Machine]:
+    """What a machine's folder tells of the cluster and of the machine. Raises as both do."""
+    return Token.read(folder / TOKEN_FILE), Machine.read(folder)
+
+
 def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
     """Reads `cluster.toml`, if there is one, and checks what it says of servers; an address of Ray
     counts instead of the file's. Raises `WrongSettings` if something in it is wrong.
