@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from pie_inference.attention import AttentionOptions, PreparedAttention
 from pie_inference.attention.scores import softmax_beside
-from pie_inference.attention.sequences import Sequences, live_columns
+from pie_inference.attention.sequences import Sequences
 from pie_inference.device import DeviceFuture, upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import DETAILS, Attention, Forward
@@ -34,32 +35,20 @@ class _Watched:
     sums: torch.Tensor  # [1, layers, or layers * heads, columns]
 
 
-class ObservedAttention(PreparedAttention):
-    """Another prepared attention that takes notes.
+class Watch(Protocol):
+    """What sees a layer's queries before these attend, after the keys and values were stored."""
 
-    Its notes are softmax probabilities in float32, summed over the observed inputs of a sequence;
-    slots that are hidden by whatever rule have zero.
-    """
+    def see(self, layer: int, queries: torch.Tensor, *, sinks: torch.Tensor | None = None) -> None:
+        """Takes queries `[t, heads, head_dim]`, and sinks as `PreparedAttention.attend` does."""
 
-    def __init__(
-        self,
-        inner: PreparedAttention,
-        batch: Forward,
-        sequences: Sequences,
-        cache: KvCache,
-        heads: int,
-        layers: Sequence[AttentionOptions],
-    ) -> None:
-        """Takes a checked batch, before the masks of its output slots change."""
-        self._inner = inner
+
+class WatchedAttention(PreparedAttention):
+    """Another prepared attention, whose queries some see."""
+
+    def __init__(self, inner: PreparedAttention, watches: Sequence[Watch]) -> None:
+        """Takes the attention of the whole batch."""
+        self._inner, self._watches = inner, watches
         self.states = inner.states
-        self._cache = cache
-        self._heads = heads
-        self._layers = layers
-        self._watched = {
-            i: self._watch(batch, sequences, i) for i in np.flatnonzero(batch.observed).tolist()
-        }
-        self._sequences = batch.observed.size
 
     def store(self, layer: int, keys_values: torch.Tensor) -> None:
         """See `PreparedAttention.store`."""
@@ -69,9 +58,39 @@ class ObservedAttention(PreparedAttention):
         self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See `PreparedAttention.attend`."""
+        for watch in self._watches:
+            watch.see(layer, queries, sinks=sinks)
+        return self._inner.attend(layer, queries, sinks)
+
+
+class ObservedInputs:
+    """Notes of what a forward's inputs attend to.
+
+    They are softmax probabilities in float32, summed over the observed inputs of a sequence; slots
+    that are hidden by whatever rule have zero.
+    """
+
+    def __init__(
+        self,
+        batch: Forward,
+        sequences: Sequences,
+        cache: KvCache,
+        heads: int,
+        layers: Sequence[AttentionOptions],
+    ) -> None:
+        """Takes a checked batch, before the masks of its output slots change."""
+        self._cache = cache
+        self._heads = heads
+        self._layers = layers
+        self._watched = {
+            i: self._watch(batch, sequences, i) for i in np.flatnonzero(batch.observed).tolist()
+        }
+        self._sequences = batch.observed.size
+
+    def see(self, layer: int, queries: torch.Tensor, *, sinks: torch.Tensor | None = None) -> None:
+        """See `Watch.see`."""
         for watched in self._watched.values():
             self._note(layer, queries[watched.rows], sinks, watched)
-        return self._inner.attend(layer, queries, sinks)
 
     def result(self) -> DeviceFuture[Attention]:
         """The notes, after the last layer."""
@@ -86,9 +105,8 @@ class ObservedAttention(PreparedAttention):
     def _watch(self, batch: Forward, sequences: Sequences, i: int) -> _Watched:
         first, end = sequences.input_starts[i : i + 2].tolist()
         count = int(batch.observed[i])
-        context = sequences.context_slots[slice(*sequences.context_starts[i : i + 2].tolist())]
-        slots = np.concatenate([context, sequences.input_slots[first:end]])
-        live, filled = live_columns(batch, self._cache, i)
+        slots = sequences.key_slots(i)
+        live, filled = sequences.live_columns(i, self._cache)
         columns = np.concatenate([live, filled + np.arange(end - first)])
         seen = sequences.seen(i)[-count:]
         own, keys = sequences.positions[end - count : end], self._cache.positions[slots]

@@ -168,8 +168,7 @@ def _lanes(s: Sequences, slots: int) -> Iterator[_Lane]:
     """One for each sequence; of one whose inputs see by a rule, one for each input."""
     for i in np.flatnonzero(np.diff(s.input_starts)).tolist():
         first, end = s.input_starts[i : i + 2].tolist()
-        context = s.context_slots[slice(*s.context_starts[i : i + 2].tolist())]
-        whole = np.concatenate([context, s.input_slots[first:end]])
+        whole = s.key_slots(i)
         rule = s.visible.get(i)
         if rule is None:
             stored = bool(whole[-1] < slots)  # else it is a scratch slot
@@ -178,7 +177,7 @@ def _lanes(s: Sequences, slots: int) -> Iterator[_Lane]:
         for number, row in enumerate(rule):
             seen = np.ones(whole.size, np.bool_)
             seen[whole.size - row.size :] = row
-            own = context.size + number
+            own = whole.size - (end - first) + number
             itself = bool(seen[own])
             seen[own] = False
             others = np.append(whole[seen], whole[own])

@@ -70,11 +70,30 @@ class Sequences:
         whole[:, context + inputs - rule.shape[1] :] = rule
         return whole
 
-    def first_slots(self, sequence: int, entries: int) -> Int64:
-        """Filled slots of the first so many pages of a sequence that has no masked ones."""
-        first = int(self.pages.starts[sequence])
-        some = slice(first, first + entries)
+    def first_slots(self, sequence: int, entries: int | None = None) -> Int64:
+        """Filled slots, masked ones too, of the first so many pages of a sequence; of all pages by
+        default.
+        """
+        first, end = self.pages.starts[sequence : sequence + 2].tolist()
+        some = slice(first, end if entries is None else first + entries)
         return _filled_slots(self.pages.pages[some], self.pages.used[some], self.page_size)
+
+    def key_slots(self, sequence: int) -> Int64:
+        """Slots of a sequence's keys: those of its context, then those of its inputs."""
+        context = slice(*self.context_starts[sequence : sequence + 2].tolist())
+        inputs = slice(*self.input_starts[sequence : sequence + 2].tolist())
+        return np.concatenate([self.context_slots[context], self.input_slots[inputs]])
+
+    def live_columns(self, sequence: int, cache: KvCache) -> tuple[Int64, int]:
+        """Which of the filled slots of a sequence's input pages are in `context_slots`, and how
+        many there are of them all.
+
+        Ask before the forward has run: it makes the slots that it writes live.
+        """
+        slots = self.first_slots(sequence)
+        if not self.pages.masked[sequence]:
+            return np.arange(slots.size), slots.size
+        return np.flatnonzero(~cache.masked[slots]), slots.size
 
     def without(self, entries: Int64) -> Sequences:
         """The same, but for the first pages of each: `[n]`, 0 where it is masked or ruled."""
@@ -148,23 +167,6 @@ def _live(pages: Pages, cache: KvCache) -> Bool:
     slots = _filled_slots(pages.pages[looked_at], pages.used[looked_at], cache.page_size)
     live: Bool = ~cache.masked[slots]
     return live
-
-
-def live_columns(batch: Forward, cache: KvCache, i: int) -> tuple[Int64, int]:
-    """Which of the filled slots of a sequence's input pages are in `context_slots`, and how many
-    all are.
-
-    Ask before the forward has run: it makes the slots that it writes live.
-    """
-    pages = slice(*batch.page_starts[i : i + 2].tolist())
-    used = batch.page_used[pages]
-    total = int(used.sum())
-    if not batch.has_masked[i]:
-        return np.arange(total), total
-    filled = np.arange(cache.page_size) < used[:, None]
-    slots = batch.pages[pages].astype(np.int64)[:, None] * cache.page_size
-    slots = (slots + np.arange(cache.page_size))[filled]
-    return np.flatnonzero(~cache.masked[slots]), total
 
 
 def _input_slots(batch: Forward, cache: KvCache) -> Int64:

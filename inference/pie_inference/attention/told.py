@@ -16,13 +16,12 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from pie_inference.attention import AttentionOptions, PreparedAttention
+from pie_inference.attention import AttentionOptions
 from pie_inference.attention.observed import summed_probabilities
-from pie_inference.attention.sequences import Sequences, live_columns
+from pie_inference.attention.sequences import Sequences
 from pie_inference.device import upload
 from pie_inference.errors import BadBatch
 from pie_inference.memory.kv_cache import KvCache
-from pie_py.wire.plan import Forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +87,27 @@ class ToldPrompts:
 
     def __init__(
         self,
-        batch: Forward,
         sequences: Sequences,
         prompts: Mapping[int, Callable[[int, int], Prompt]],
         cache: KvCache,
         layers: Sequence[AttentionOptions],
     ) -> None:
-        """Takes a checked batch, before the masks of its output slots change, and what makes the
-        prompt of a sequence, of so many pages and tokens. Raises `BadBatch` if an input's key is
+        """Takes all sequences of a forward, before the masks of its output slots change, and what
+        makes the prompt of one, of so many pages and tokens. Raises `BadBatch` if an input's key is
         not kept, or does not see just the inputs before it.
         """
         self._cache, self._layers = cache, layers
-        self._told = [self._tell(batch, sequences, i, make) for i, make in prompts.items()]
+        self._told = [self._tell(sequences, i, make) for i, make in prompts.items()]
 
-    def _tell(
-        self, batch: Forward, s: Sequences, i: int, make: Callable[[int, int], Prompt]
-    ) -> _Told:
+    def _tell(self, s: Sequences, i: int, make: Callable[[int, int], Prompt]) -> _Told:
         cache, device = self._cache, self._cache.data.device
         first, end = s.input_starts[i : i + 2].tolist()
         own = s.input_slots[first:end]
         if i in s.visible or (own >= cache.slots).any():
             raise BadBatch("forward: an attend program is told of inputs in order, whose keys stay")
-        live, filled = live_columns(batch, cache, i)
+        live, filled = s.live_columns(i, cache)
         tokens = filled + end - first
-        slots = np.concatenate([s.context_slots[slice(*s.context_starts[i : i + 2])], own])
+        slots = s.key_slots(i)
         prompt = make(len(np.unique(slots // cache.page_size)), tokens)
         places = upload(np.arange(filled, tokens), device)
         positions = upload(s.positions[first:end].astype(np.int64), device)
@@ -173,23 +169,3 @@ class ToldPrompts:
             weights[:, : before.tokens] += before.given[layer]
         told.after.given[layer] = queries if window else weights
         told.prompt.note(layer, weights, told.read)
-
-
-class ToldAttention(PreparedAttention):
-    """Another prepared attention, some of whose sequences are prompts that programs are told of."""
-
-    def __init__(self, inner: PreparedAttention, prompts: ToldPrompts) -> None:
-        """Takes the attention of the whole batch."""
-        self._inner, self._prompts = inner, prompts
-        self.states = inner.states
-
-    def store(self, layer: int, keys_values: torch.Tensor) -> None:
-        """See `PreparedAttention.store`."""
-        self._inner.store(layer, keys_values)
-
-    def attend(
-        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """See `PreparedAttention.attend`."""
-        self._prompts.see(layer, queries, sinks=sinks)
-        return self._inner.attend(layer, queries, sinks)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from pie_inference.attention import PreparedAttention
 from pie_inference.attention.attended import AttendedAttention, AttendedRows
-from pie_inference.attention.observed import ObservedAttention
+from pie_inference.attention.observed import ObservedInputs, WatchedAttention
 from pie_inference.attention.paging import offsets, ranges
 from pie_inference.attention.sequences import Sequences, describe
-from pie_inference.attention.told import ToldAttention, ToldPrompts
+from pie_inference.attention.told import ToldPrompts
 from pie_inference.device import DeviceFuture, completed, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import (
@@ -158,16 +158,15 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         model.cache.masked[sequences.input_slots] = False
         model.embeds.place(batch.outputs, positions[outputs])
         return None
-    observes = bool(batch.observed.any())
-    attention = _prepared(model, batch, sequences, attended, told, ordered=not observes)
     observed = None
-    if observes:
+    if batch.observed.any():
         shape = model.network.shape
-        observed = ObservedAttention(
-            attention, batch, sequences, model.cache, shape.heads, shape.attention
-        )
+        observed = ObservedInputs(batch, sequences, model.cache, shape.heads, shape.attention)
+    noted = [each for each in (observed, told) if each is not None]
+    attention = _prepared(model, batch, sequences, attended, ordered=not noted)
+    if noted:
+        attention = WatchedAttention(attention, noted)
     computed = outputs  # rows that the last layer computes to the end
-    noted = observed is not None or told is not None
     if noted and not outputs.size:  # without rows it would not attend at all
         computed = np.zeros(1, np.int32)
     every_row = computed.size == batch.inputs.size  # then results are in the order of the layers
@@ -187,7 +186,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     hidden = model.network.forward(
         model.embeds.read(inputs),
         upload_index(positions, model.device),
-        observed or attention,
+        attention,
         None if every_row else upload_index(computed, model.device),
         None if owners is None else model.adapters.rows(owners, None if every_row else computed),
         images,
@@ -229,7 +228,7 @@ def _programs(
         bounds = model.key_bounds
         attended = AttendedRows(sequences, rows, cache, bounds, layers, model.row_attention)
     if prompts:
-        told = ToldPrompts(batch, sequences, prompts, cache, layers)
+        told = ToldPrompts(sequences, prompts, cache, layers)
     return attended, told
 
 
@@ -238,23 +237,20 @@ def _prepared(
     batch: Forward,
     sequences: Sequences,
     attended: AttendedRows | None,
-    told: ToldPrompts | None,
     *,
     ordered: bool,
 ) -> PreparedAttention:
     """The attention of a batch, layer by layer."""
-    attention: PreparedAttention | None = None
     if attended is None:
-        attention = model.attention.prepare(sequences, ordered=ordered and told is None)
-    else:
-        choosing = np.zeros(batch.has_masked.size, np.bool_)
-        choosing[attended.members] = True
-        if not choosing.all():
-            others = part(batch, np.flatnonzero(~choosing))
-            positions = model.embeds.positions[others.inputs]
-            attention = model.attention.prepare(describe(others, positions, model.cache))
-        attention = AttendedAttention(attention, attended, batch.inputs.size, model.device)
-    return attention if told is None else ToldAttention(attention, told)
+        return model.attention.prepare(sequences, ordered=ordered)
+    attention: PreparedAttention | None = None
+    choosing = np.zeros(batch.has_masked.size, np.bool_)
+    choosing[attended.members] = True
+    if not choosing.all():
+        others = part(batch, np.flatnonzero(~choosing))
+        positions = model.embeds.positions[others.inputs]
+        attention = model.attention.prepare(describe(others, positions, model.cache))
+    return AttendedAttention(attention, attended, batch.inputs.size, model.device)
 
 
 def _first_of_another_kind(model: ServedModel, batch: Forward) -> int | None:
