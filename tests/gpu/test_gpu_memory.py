@@ -11,7 +11,7 @@ from support.checkpoints import make_llama
 from support.model_rig import Rig, Step, ints, tokens_of
 
 from pie_inference.errors import LoadError
-from pie_inference.handlers import clear
+from pie_inference.handlers.pages import clear
 from pie_inference.loading.assembly import load_models
 from pie_inference.memory import host_memory
 from pie_py.config.model import ModelConfig

@@ -20,8 +20,8 @@ from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.loading.choices import choose_device
 from pie_inference.loading.description import pooling
-from pie_inference.loading.sizing import free_memory
 from pie_inference.serving.engine import Engine
+from pie_py.config.memory import available_memory
 from pie_py.config.model import ModelConfig
 
 
@@ -224,7 +224,7 @@ def test_several_models_share_the_memory(good: Path, tmp_path: Path) -> None:
     three = load_models(configs)
     assert len({model.cache.pages for model in three}) == 1
     assert len({model.cache.data.data_ptr() for model in three}) == 3
-    most = free_memory(torch.device("cpu")) // page
+    most = available_memory() // page
     greedy = [ModelConfig(source=str(good), name=n, kv_pages=most * 2 // 3) for n in "ab"]
     with pytest.raises(LoadError, match=r"^model b: no memory .* are other models'"):
         load_models(greedy)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.layers.linear import Linear
-from pie_inference.layers.native import Product, library
+from pie_inference.layers.native import Product, library, needed_library
 
 LANES = 16  # outputs of a block, and what groups are multiples of
 LEAST_BLOCKS = 4
@@ -55,7 +55,7 @@ class Packed:
         count = self.outputs if wanted is None else len(wanted)
         found = torch.empty(count, self.inputs)
         at = None if wanted is None else wanted.contiguous().data_ptr()
-        _kernels().widen(self.product(), at, count, found.data_ptr())
+        needed_library().widen(self.product(), at, count, found.data_ptr())
         return found
 
 
@@ -107,7 +107,7 @@ def _filled(
     made = Packed(data, out, inputs, group, bits, half)
     parts = [numbers.contiguous(), *heads]
     pointers = [*(part.data_ptr() for part in parts), None, None][:3]
-    _kernels().pack(made.product(), *pointers, data.data_ptr())
+    needed_library().pack(made.product(), *pointers, data.data_ptr())
     return made
 
 
@@ -157,7 +157,7 @@ class GroupedLinear(Linear):
         self._outputs = sum(weight.outputs for weight in weights)
         # Of whole blocks, as the kernel reads it.
         self._bias = None if bias is None else F.pad(bias.float(), (0, LANES * LEAST_BLOCKS))
-        self._multiply = _kernels().multiply
+        self._multiply = needed_library().multiply
         self._parts = _joined(weights)
         self._starts = [0, *accumulate(part.outputs for part in self._parts)][:-1]
         self._products = {
@@ -197,9 +197,3 @@ class GroupedLinear(Linear):
             if self._multiply(product, x.data_ptr(), beside, y.data_ptr() + offset, rows):
                 raise MemoryError("a product of weights in few bits")
         return y
-
-
-def _kernels() -> ctypes.CDLL:
-    found = library()
-    assert found is not None  # nothing is packed without it
-    return found

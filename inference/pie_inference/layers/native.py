@@ -60,6 +60,13 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
+def needed_library() -> ctypes.CDLL:
+    """The compiled functions, for what is packed by them, or has asked whether they are there."""
+    found = library()
+    assert found is not None
+    return found
+
+
 def _shipped() -> ctypes.CDLL | None:
     """What the wheel carries for this CPU, if it does and it can be loaded."""
     folder = shipped_folder("kernels")

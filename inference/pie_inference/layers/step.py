@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pie_inference.layers.grouped import LANES, GroupedLinear
 from pie_inference.layers.lora import Adapter
-from pie_inference.layers.native import library
+from pie_inference.layers.native import library, needed_library
 from pie_inference.layers.norms import RmsNorm
 from pie_inference.layers.rope import Angles
 
@@ -152,9 +152,7 @@ class DecodeStep:
 
     def __init__(self, sizes: StepSizes, layers: Sequence[StepLayer], norm: RmsNorm) -> None:
         """Takes the layers and the last norm, in the dtype of the pools."""
-        found = library()
-        assert found is not None  # products are packed by it
-        self._library = found
+        self._library = needed_library()
         self._dtype = layers[0].pool.dtype
         self._kept: list[object] = []  # what is pointed at
         self._layers = (_Layer * len(layers))(*map(self._layer, layers))
@@ -367,9 +365,7 @@ class RowAttention:
 
     def __init__(self, heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> None:
         """Takes the sizes of a pool's keys, which `can_attend` allows."""
-        found = library()
-        assert found is not None
-        self._library, self._heads = found, heads
+        self._library, self._heads = needed_library(), heads
         self._layer, self._chosen = _Layer(), _Chosen()
         self._model = _Model(
             heads=heads, kv_heads=kv_heads, dim=dim, bfloat16=dtype == torch.bfloat16

@@ -47,7 +47,7 @@ class Memory:
 
 def cpu_memory(models: int) -> Memory:
     """The host's memory, for so many models."""
-    free = free_memory(torch.device("cpu"))
+    free = available_memory()  # under the limits of containers, too
     return Memory(free, int(free * CPU_SHARE), models)
 
 
@@ -58,13 +58,6 @@ def gpu_memory(free: int, total: int, utilization: float, working: int, models: 
     """
     usable = int(total * utilization) - (total - free) - working
     return Memory(max(0, free - working), max(0, usable), models)
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes free on a device; for the CPU also under the limits of containers."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return available_memory()
 
 
 def pool_sizes(

@@ -62,12 +62,14 @@ class Ranks:
     local_rank: int = 0  # among those of this machine
 
     @classmethod
-    def join(
-        cls, rank: int, size: int, meeting: Meeting, device: torch.device, local_rank: int
-    ) -> Ranks:
-        """Waits until all have come to the meeting. Raises `LoadError` if the first one computes on
-        another kind of device.
+    def join(cls, rank: int, size: int, meeting: Meeting, on_cpu: bool, each: int) -> Ranks:
+        """Waits until all have come to the meeting, of which there are `each` on each machine.
+        Raises `LoadError` if the first one computes on another kind of device.
         """
+        local_rank, device = rank % each, torch.device("cpu")
+        if not on_cpu:
+            device = torch.device("cuda", local_rank)
+            torch.cuda.set_device(device)
         store = meeting.store(size)
         if rank == 0:
             store.set("device", device.type)

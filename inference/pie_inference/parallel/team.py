@@ -19,7 +19,7 @@ import zmq
 
 from pie_inference.errors import LoadError
 from pie_inference.parallel.processes import RankProcesses
-from pie_inference.parallel.ranks import Meeting, Ranks
+from pie_inference.parallel.ranks import Meeting
 
 log = structlog.get_logger("pie.worker")
 
@@ -83,18 +83,6 @@ def start_team(context: zmq.Context[zmq.Socket[bytes]], size: int, config: str) 
     """Starts the other ranks of so many here, with the worker's configuration, as JSON."""
     here = RankProcesses(context, range(1, size), config)
     return Team(here, Meeting(here.meeting))
-
-
-def join(rank: int, size: int, meeting: Meeting, on_cpu: bool, each: int) -> Ranks:
-    """Waits for the other ranks, of which there are `each` on each machine. Raises `LoadError` if
-    others compute on other devices.
-    """
-    local_rank = rank % each
-    if on_cpu:
-        return Ranks.join(rank, size, meeting, torch.device("cpu"), local_rank)
-    device = torch.device("cuda", local_rank)
-    torch.cuda.set_device(device)
-    return Ranks.join(rank, size, meeting, device, local_rank)
 
 
 def check_devices(each: int, on_cpu: bool) -> None:

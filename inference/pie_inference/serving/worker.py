@@ -19,8 +19,8 @@ import zmq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from pie_inference.errors import LoadError
-from pie_inference.parallel.ranks import ALONE, Meeting
-from pie_inference.parallel.team import Team, check_devices, join, start_team
+from pie_inference.parallel.ranks import ALONE, Meeting, Ranks
+from pie_inference.parallel.team import Team, check_devices, start_team
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
 from pie_py.config.child import exit_with_parent
@@ -110,7 +110,7 @@ def run(
                 each = config.local_ranks
                 check_devices(each, config.on_cpu)
                 team = start(context, size, config.model_dump_json())
-                ranks = join(0, size, team.meeting, config.on_cpu, each)
+                ranks = Ranks.join(0, size, team.meeting, config.on_cpu, each)
             engine = Engine(config.models, ranks, config.fixed_threads)
         except LoadError as error:
             send(socket, Failed(str(error)))
@@ -141,7 +141,7 @@ def follow(endpoint: str, meeting: str, rank: int, config: WorkerConfig) -> int:
         size, each = config.tensor_parallel_size, config.local_ranks
         try:
             check_devices(each, config.on_cpu)
-            ranks = join(rank, size, Meeting(meeting), config.on_cpu, each)
+            ranks = Ranks.join(rank, size, Meeting(meeting), config.on_cpu, each)
             engine = Engine(config.models, ranks)
         except LoadError as error:
             log.error("a rank cannot serve its part", rank=rank, reason=str(error))

@@ -11,8 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
-from pie_inference.layers.linear import Linear
-from pie_inference.vision.layer import ACTIVATIONS, Norm, take_layer, take_linear, take_norm
+from pie_inference.vision.layer import ACTIVATIONS, take_layer, take_linear, take_norm
 
 EPSILON = 1e-6  # of the norms
 # What checkpoints leave out of `vision_config`, for it is the default.
@@ -145,9 +144,9 @@ class GridTransformer:
             )
             for i in range(spec.layers)
         ]
-        self._merger = _Merger(take, "merger", spec.merged)
+        self._merger = _Merger(take, "merger", spec.hidden, spec.merged)
         self._deep = {
-            layer: _Merger(take, f"deepstack_merger_list.{i}", spec.merged)
+            layer: _Merger(take, f"deepstack_merger_list.{i}", spec.merged, spec.merged)
             for i, layer in enumerate(spec.deep)
         }
 
@@ -195,13 +194,15 @@ class GridTransformer:
 class _Merger:
     """Makes one embed of the patches of a square."""
 
-    def __init__(self, take: Callable[[str], torch.Tensor], name: str, merged: int) -> None:
-        self._norm: Norm = take_norm(take, f"{name}.norm", EPSILON)
-        self._up: Linear = take_linear(take, f"{name}.linear_fc1")
-        self._down: Linear = take_linear(take, f"{name}.linear_fc2")
-        self._merged = merged
+    def __init__(
+        self, take: Callable[[str], torch.Tensor], name: str, normed: int, merged: int
+    ) -> None:
+        self._norm = take_norm(take, f"{name}.norm", EPSILON)
+        self._up = take_linear(take, f"{name}.linear_fc1")
+        self._down = take_linear(take, f"{name}.linear_fc2")
+        self._normed, self._merged = normed, merged
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Embeds `[n, out]` of patches, `[n * patches, hidden]`."""
-        normed = self._norm(x.reshape(-1, *self._norm.weight.shape))  # of patches, or of squares
+        normed = self._norm(x.reshape(-1, self._normed))  # of patches, or of squares
         return self._down(F.gelu(self._up(normed.view(-1, self._merged))))

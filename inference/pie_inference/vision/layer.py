@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.layers.linear import Linear, linear
+from pie_inference.layers.norms import LayerNorm
 from pie_inference.layers.rope import Rope
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -19,26 +20,13 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Norm:
-    """A layer norm."""
-
-    weight: torch.Tensor
-    bias: torch.Tensor
-    epsilon: float
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalizes `[n, hidden]`."""
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
-
-
-@dataclass(frozen=True, slots=True)
 class VisionLayer:
     """Attention within each image, and a feed-forward."""
 
-    norm1: Norm
+    norm1: LayerNorm
     query_key_value: Linear
     output: Linear
-    norm2: Norm
+    norm2: LayerNorm
     up: Linear
     down: Linear
     heads: int
@@ -83,9 +71,9 @@ def take_layer(
     )
 
 
-def take_norm(take: Callable[[str], torch.Tensor], name: str, epsilon: float) -> Norm:
+def take_norm(take: Callable[[str], torch.Tensor], name: str, epsilon: float) -> LayerNorm:
     """The norm of that name."""
-    return Norm(take(f"{name}.weight"), take(f"{name}.bias"), epsilon)
+    return LayerNorm(take(f"{name}.weight"), take(f"{name}.bias"), epsilon)
 
 
 def take_linear(take: Callable[[str], torch.Tensor], *names: str) -> Linear:

@@ -11,7 +11,8 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.errors import LoadError
-from pie_inference.vision.layer import ACTIVATIONS, Norm, take_layer, take_norm
+from pie_inference.layers.norms import LayerNorm
+from pie_inference.vision.layer import ACTIVATIONS, take_layer, take_norm
 
 # What checkpoints leave out of `vision_config`, for it is the default.
 _IDEFICS = {
@@ -146,7 +147,7 @@ class VisionTransformer:
         epsilon = spec.epsilon
         self._last_norm = take_norm(take, "post_layernorm", epsilon) if spec.idefics else None
         self._class: torch.Tensor | None = None
-        self._first_norm: Norm | None = None
+        self._first_norm: LayerNorm | None = None
         self._patch_bias: torch.Tensor | None = None
         if spec.class_token:
             self._class = take("embeddings.class_embedding")
