@@ -139,25 +139,6 @@ CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
 _TENSOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])\.weight")
 
 
-def load_adapter(
-    folder: Path,
-    sites: Mapping[str, LinearSite],
-    rename: Callable[[str], str | None],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Adapter:
-    """Reads an adapter from a folder, for a model. `sites` are by the name of the module in its
-    checkpoint, and `rename` leads from the name of a tensor there to the one that the model uses.
-    Raises `LoadError` naming the folder and what is wrong, unsupported, or does not fit the model.
-    """
-    try:
-        config = lora_config(_read_config(folder))
-        pairs = _read_pairs(folder)
-        return _assemble(config, pairs, sites, rename, dtype, device)
-    except LoadError as error:
-        raise LoadError(f"adapter {folder}: {error}") from None
-
-
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
         value = read_object(folder, CONFIG_FILE)
@@ -191,32 +172,6 @@ def _read_pairs(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     return pairs
 
 
-def _assemble(
-    config: LoraConfig,
-    pairs: Mapping[str, Mapping[str, torch.Tensor]],
-    sites: Mapping[str, LinearSite],
-    rename: Callable[[str], str | None],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Adapter:
-    """Puts the modules of one layer side by side: one product of each kind, as the layer has."""
-    layers: dict[Linear, list[tuple[LinearSite, torch.Tensor, torch.Tensor]]] = {}
-    for module, pair in pairs.items():
-        renamed = rename(f"{module}.weight")
-        site = None if renamed is None else sites.get(renamed.removesuffix(".weight"))
-        if site is None:
-            raise LoadError(
-                f"module {module} cannot be adapted: the model has no such linear layer in its"
-                " blocks"
-            )
-        if not config.covers(module):
-            raise LoadError(f"module {module} has tensors, but target_modules does not name it")
-        down, up = _checked(module, pair, site, config.rank_of(module))
-        up = up.float() * config.scale_of(module)
-        layers.setdefault(site.linear, []).append((site, down.float(), up))
-    return Adapter({layer: _joined(parts, dtype, device) for layer, parts in layers.items()})
-
-
 def _checked(
     module: str, pair: Mapping[str, torch.Tensor], site: LinearSite, rank: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -234,22 +189,6 @@ def _checked(
     return pair["A"], pair["B"]
 
 
-def _joined(
-    parts: list[tuple[LinearSite, torch.Tensor, torch.Tensor]],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> LowRank:
-    total = sum(down.shape[0] for _, down, _ in parts)
-    unused = -total % LANES
-    joined = torch.zeros(total + unused, parts[0][0].outputs)
-    at = 0
-    for site, down, up in parts:
-        joined[at : at + down.shape[0], site.start : site.start + site.size] = up.t()
-        at += down.shape[0]
-    downs = F.pad(torch.cat([down for _, down, _ in parts]).t(), (0, unused)).contiguous()
-    return LowRank(downs.to(device, dtype), joined.to(device, dtype))
-
-
 class AdapterTable:
     """Loads and forgets adapters, and finds which rows of a batch have one."""
 
@@ -260,7 +199,9 @@ class AdapterTable:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """Takes what `load_adapter` needs of the model."""
+        """Takes the sites of a model, by the name of the module in its checkpoint, and what leads
+        from the name of a tensor there to the one that the model uses.
+        """
         self._sites = sites
         self._rename = rename
         self._dtype = dtype
@@ -268,16 +209,46 @@ class AdapterTable:
         self._adapters: dict[int, Adapter] = {}
 
     def load(self, slot: int, folder: Path) -> None:
-        """Reads an adapter into a slot. Raises `LoadError` if it is wrong, not supported, does not
-        fit, or there is no memory for it.
+        """Reads an adapter into a slot. Raises `LoadError` naming the folder and what is wrong,
+        not supported, or does not fit the model, or that there is no memory for it.
         """
         try:
             with torch.inference_mode():
-                self._adapters[slot] = load_adapter(
-                    folder, self._sites, self._rename, self._dtype, self._device
-                )
+                self._adapters[slot] = self._read(folder)
+        except LoadError as error:
+            raise LoadError(f"adapter {folder}: {error}") from None
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise LoadError(f"adapter {folder}: not enough memory: {error}") from None
+
+    def _read(self, folder: Path) -> Adapter:
+        """The modules of one layer side by side: one product of each kind, as the layer has."""
+        config = lora_config(_read_config(folder))
+        layers: dict[Linear, list[tuple[LinearSite, torch.Tensor, torch.Tensor]]] = {}
+        for module, pair in _read_pairs(folder).items():
+            renamed = self._rename(f"{module}.weight")
+            site = None if renamed is None else self._sites.get(renamed.removesuffix(".weight"))
+            if site is None:
+                raise LoadError(
+                    f"module {module} cannot be adapted: the model has no such linear layer in its"
+                    " blocks"
+                )
+            if not config.covers(module):
+                raise LoadError(f"module {module} has tensors, but target_modules does not name it")
+            down, up = _checked(module, pair, site, config.rank_of(module))
+            up = up.float() * config.scale_of(module)
+            layers.setdefault(site.linear, []).append((site, down.float(), up))
+        return Adapter({layer: self._joined(parts) for layer, parts in layers.items()})
+
+    def _joined(self, parts: list[tuple[LinearSite, torch.Tensor, torch.Tensor]]) -> LowRank:
+        total = sum(down.shape[0] for _, down, _ in parts)
+        unused = -total % LANES
+        joined = torch.zeros(total + unused, parts[0][0].outputs)
+        at = 0
+        for site, down, up in parts:
+            joined[at : at + down.shape[0], site.start : site.start + site.size] = up.t()
+            at += down.shape[0]
+        downs = F.pad(torch.cat([down for _, down, _ in parts]).t(), (0, unused)).contiguous()
+        return LowRank(downs.to(self._device, self._dtype), joined.to(self._device, self._dtype))
 
     def unload(self, slot: int) -> None:
         """Forgets an adapter."""

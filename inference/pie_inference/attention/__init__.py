@@ -32,6 +32,10 @@ class AttentionOptions:
     window: int | None = None  # sliding window in positions; None: all of them
     sinks: bool = False  # whether its queries also see a sink: see `PreparedAttention.attend`
 
+    def scale_of(self, head_dim: int) -> float:
+        """What scores are multiplied by, of heads of so many numbers."""
+        return head_dim**-0.5 if self.scale is None else self.scale
+
     @cached_property
     def scored(self) -> bool:
         """Whether it does with scores what PyTorch's kernels do not."""

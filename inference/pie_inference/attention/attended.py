@@ -175,7 +175,7 @@ class AttendedRows:
     ) -> None:
         """Writes what a query `[heads, head_dim]` finds, `[heads * head_dim]`."""
         options, selection = self._layers[layer], row.selection
-        scale = query.shape[1] ** -0.5 if options.scale is None else options.scale
+        scale = options.scale_of(query.shape[1])
         weights = None
         if selection.wants_weights:
             kept = selection.left(layer)
@@ -313,11 +313,8 @@ def _attend(
         mask = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device)
         mask = mask.masked_fill_(hidden, float("-inf"))[None, None, None]
     if options.scored:
-        scale = dim**-0.5 if options.scale is None else options.scale
         seen = Visibility(mask, causal=False, blank=None)
-        found = scored_attention(
-            query.view(1, heads, 1, dim), key, value, seen, scale, options.softcap, sinks
-        )
+        found = scored_attention(query.view(1, heads, 1, dim), key, value, seen, options, sinks)
     else:
         # The query heads that share a key head are queries of one head: no key is repeated.
         folded = query.view(1, key.shape[1], -1, dim)

@@ -122,7 +122,6 @@ class FlashInferAttention(AttentionBackend):
         self.device = cache.data.device
         self._config = config
         self.library = library
-        self._scale = cache.head_dim**-0.5
         self.tensor_cores = decodes_on_tensor_cores(config, heads, cache.kv_heads)
         # Every wrapper's scratch memory: they run one after the other, in one stream.
         size = max(config.workspace, least_workspace(cache, heads, graph_batch))
@@ -162,7 +161,7 @@ class FlashInferAttention(AttentionBackend):
                 members = np.flatnonzero(of)
                 if members.size:
                     own = table.select(members) if paged else slot_table(sequences, members)
-                    tasks = {v: _Task(own, _window_left(v)) for v in self.variants}
+                    tasks = {v: _Task(own, window_left(v)) for v in self.variants}
                     groups.append(self._group(sequences, kind, paged, members, tasks))
         members = np.flatnonzero(filtering & (inputs == 1))
         if members.size:
@@ -295,7 +294,7 @@ class FlashInferAttention(AttentionBackend):
         """Arguments of every plan that follow from a kind of layer."""
         return {
             "logits_soft_cap": v.softcap,
-            "sm_scale": self._scale if v.scale is None else v.scale,
+            "sm_scale": v.scale_of(self.cache.head_dim),
             "q_data_type": self.cache.dtype,
             "kv_data_type": self.cache.stored,
         }
@@ -387,6 +386,6 @@ class _Prepared(PreparedAttention):
         return result.flatten(1)
 
 
-def _window_left(v: AttentionOptions) -> int:
-    """Keys before an input that it sees; the input itself does not count."""
+def window_left(v: AttentionOptions) -> int:
+    """Keys before an input that it sees, -1 for all; the input itself does not count."""
     return -1 if v.window is None else v.window - 1

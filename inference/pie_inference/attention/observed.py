@@ -203,7 +203,7 @@ def probabilities_of(
     kv_heads = keys.shape[1]
     by_key = queries.permute(1, 0, 2).reshape(kv_heads, -1, dim)
     scores = torch.matmul(by_key, keys.permute(1, 2, 0)).view(heads, count, -1)
-    scores *= options.scale if options.scale is not None else dim**-0.5
+    scores *= options.scale_of(dim)
     if options.softcap is not None:
         scores = scores.div_(options.softcap).tanh_().mul_(options.softcap)
     scores = scores.masked_fill_(hidden, float("-inf"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from pie_inference.attention import AttentionOptions
 from pie_inference.attention.groups import Visibility
 
 MAX_SCORES = 1 << 24  # float32 scores at a time: bounds the memory
@@ -14,8 +15,7 @@ def scored_attention(
     key: torch.Tensor,
     value: torch.Tensor,
     seen: Visibility,
-    scale: float,
-    softcap: float | None,
+    options: AttentionOptions,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     """Softmax over `scale * q·k`, capped or not, in float32.
@@ -25,8 +25,7 @@ def scored_attention(
         key: `[batch, kv_heads, keys, head_dim]`; consecutive heads share one.
         value: like `key`.
         seen: which keys the queries see.
-        scale: of scores.
-        softcap: scores `s` become `softcap * tanh(s / softcap)`, if there is one.
+        options: of the layer.
         sinks: `[heads]`, scores of a key that all queries see, and whose value is zero.
 
     Returns:
@@ -46,8 +45,7 @@ def scored_attention(
             key,
             value,
             None if mask is None else mask[:, :, first : first + step],
-            scale,
-            softcap,
+            options,
             sinks,
         )
         for first in range(0, queries, step)
@@ -60,12 +58,12 @@ def _scored(
     key: torch.Tensor,
     value: torch.Tensor,
     mask: torch.Tensor | None,
-    scale: float,
-    softcap: float | None,
+    options: AttentionOptions,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     batch, heads, queries, dim = query.shape
     kv_heads, keys = key.shape[1:3]
+    scale, softcap = options.scale_of(dim), options.softcap
     # The query heads that share a key head are queries of one head: no key is repeated.
     shared = query.reshape(batch, kv_heads, -1, dim)
     scores = torch.matmul(shared, key.transpose(2, 3)).float()

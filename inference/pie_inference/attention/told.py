@@ -46,13 +46,10 @@ class Prompt(Protocol):
     """A program in one forward of a prompt."""
 
     window: int | None
-    so_far: object | None
+    so_far: object | None  # what later parts need, which is kept if this one comes to its end
 
     def note(self, layer: int, weights: torch.Tensor, read: torch.Tensor) -> None:
         """Takes a layer's weights `[heads, tokens]`, and which tokens were read."""
-
-    def go_on(self, so_far: object) -> None:
-        """Keeps what later parts need, if this one comes to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +119,7 @@ class ToldPrompts:
             places, positions = places[-window:], positions[-window:]
             last = window
         after = PromptSoFar(tokens, places[:last], positions[:last])
-        prompt.go_on(after)
+        prompt.so_far = after
         return _Told(
             prompt,
             before,

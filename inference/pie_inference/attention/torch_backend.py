@@ -321,8 +321,7 @@ def _attend_group(
         query = queries.view(group.batch, group.queries, -1, dim).transpose(1, 2)
     sums = queries.new_empty((group.batch * group.queries, 0))
     if options.scored:
-        scale = options.scale or dim**-0.5
-        out = scored_attention(query, key, value, seen, scale, options.softcap, sinks)
+        out = scored_attention(query, key, value, seen, options, sinks)
     elif summed:
         out, found = flash(
             query, key, value, is_causal=seen.causal, attn_mask=seen.mask, scale=options.scale

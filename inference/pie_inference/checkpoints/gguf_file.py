@@ -177,20 +177,12 @@ def _each_expert(
     named = {"gate": gate, "up": up, "down": down}
     for number in range(count):
         one: dict[str, Source] = {
-            which: Entry(source, number, _same, source.shape[1:], by_rows=True)
+            which: Entry(source, number, lambda whole: whole, source.shape[1:], by_rows=True)
             for which, source in stacks.items()
         }
         if up is None and one.keys() >= {"gate", "up"}:
             parts = one.pop("gate"), one.pop("up")
             shape = (parts[0].shape[0] + parts[1].shape[0], *parts[0].shape[1:])
-            yield gate.format(number), ByRows(shape, _joined, *parts)
+            yield gate.format(number), ByRows(shape, lambda *each: torch.cat(each), *parts)
         for which, source in one.items():
             yield str(named[which]).format(number), source
-
-
-def _joined(*parts: torch.Tensor) -> torch.Tensor:
-    return torch.cat(parts)
-
-
-def _same(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor

@@ -169,7 +169,7 @@ def load_tensors(
             if keep(name, source):
                 continue
             if keep_int8 and isinstance(source, Int8):
-                tensors[name] = _int8(folder, name, source.numbers.read()).to(device)
+                tensors[name] = _numbers(folder, name, source.numbers, int8=True).to(device)
                 scale = f"{name}_scale"
                 tensors[scale] = _finite(folder, scale, source.scale.read().to(device).float())
             else:
@@ -197,15 +197,15 @@ def checked_sources(
     return sources
 
 
-def _numbers(folder: Path, name: str, source: Source) -> torch.Tensor:
-    """A stored tensor. Raises `LoadError` if it is not of floating-point numbers."""
+def _numbers(folder: Path, name: str, source: Source, *, int8: bool = False) -> torch.Tensor:
+    """A stored tensor. Raises `LoadError` if it is not of floating-point numbers, or of int8."""
     tensor = source.read()
-    if not tensor.is_floating_point():
-        raise LoadError(
-            f"{folder}: tensors that disagree with config.json: {name} holds {tensor.dtype},"
-            " not floating-point numbers"
-        )
-    return tensor
+    if (tensor.dtype == torch.int8) if int8 else tensor.is_floating_point():
+        return tensor
+    raise LoadError(
+        f"{folder}: tensors that disagree with config.json: {name} holds {tensor.dtype}, not"
+        f" {'int8' if int8 else 'floating-point numbers'}"
+    )
 
 
 def _finite(folder: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -218,14 +218,6 @@ def _finite(folder: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
             " or set dtype to float32"
         )
     return tensor
-
-
-def _int8(folder: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dtype == torch.int8:
-        return tensor
-    raise LoadError(
-        f"{folder}: tensors that disagree with config.json: {name} holds {tensor.dtype}, not int8"
-    )
 
 
 def _stored(folder: Path, dtype: torch.dtype, opened: ExitStack) -> Sources:

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import track
 
 from pie_inference.attention import AttentionOptions, PreparedAttention
-from pie_inference.attention.flashinfer import PLAN_BYTES, FlashInferAttention, Slots
+from pie_inference.attention.flashinfer import PLAN_BYTES, FlashInferAttention, Slots, window_left
 from pie_inference.attention.paging import PageTable
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import Fence, current, pinned
@@ -144,7 +144,6 @@ class DecodeGraphs:
         step.table.copy_(both, non_blocking=True)
         host_starts, host_last = both[: step.size + 1], both[step.size + 1 :]
         for v, wrapper in step.wrappers.items():
-            left = -1 if v.window is None else v.window - 1
             arguments: list[Any] = [
                 host_starts,
                 self._entries[:entries],
@@ -160,12 +159,12 @@ class DecodeGraphs:
                 a.library.fast_decode_plan(
                     wrapper,
                     *arguments,
-                    window_left=left,
+                    window_left=window_left(v),
                     global_override_indptr_cpu=host_starts,
                     **a.common(v),
                 )
             else:
-                wrapper.plan(*arguments, window_left=left, **a.common(v))
+                wrapper.plan(*arguments, window_left=window_left(v), **a.common(v))
         step.planned = True
 
 

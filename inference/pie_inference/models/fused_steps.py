@@ -111,7 +111,7 @@ def _step_layer(network: Decoder, number: int, cache: KvCache) -> StepLayer | No
         pool=cache.rows[number],
         window=options.window,
         rope=network.spec.layer_rope[number],
-        scale=cache.head_dim**-0.5 if options.scale is None else options.scale,
+        scale=options.scale_of(cache.head_dim),
     )
 
 

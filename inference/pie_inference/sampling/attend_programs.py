@@ -223,6 +223,7 @@ class AttendStep:
         self.window = program.window
         self.wants_weights = program.window is not None
         self.wants_scores = program.uses("scores")
+        # What later parts of a prompt need, which is kept if this one comes to its end.
         self.so_far = attender.prompt
         if self.wants_weights and step and not program.next:
             # Without state, and if nothing else goes, it need not be told (SnapKV).
@@ -276,10 +277,6 @@ class AttendStep:
             kept = one_of_each(kept, self._kv_heads)
         self._after.kept[layer] = kept & read
         self._end(layer)
-
-    def go_on(self, so_far: object) -> None:
-        """Keeps what later parts of a prompt need, if this one comes to its end."""
-        self.so_far = so_far
 
     def _run(self, layer: int, given: torch.Tensor | None) -> torch.Tensor:
         self._layer = layer
