@@ -99,7 +99,7 @@ def attend(settings: Settings, progress: Progress) -> Report:
     bound = [
         bind(program_for(one.text, vocabulary), one.given, vocabulary) for one in policies.values()
     ]
-    handlers.set_sampler(model, _samplers(len(bound), packed([None] * len(bound), bound)))
+    handlers.samplers.set_sampler(model, _samplers(len(bound), packed([None] * len(bound), bound)))
     progress.expect(settings.steps + len(sides))
     places = np.arange(settings.tokens, dtype=np.int32)
     for side in sides:
@@ -185,8 +185,8 @@ def _forward(
     if first % PAGE:
         used[-1] = first % PAGE
     none = np.zeros(2, np.int32)
-    handlers.embed_text(model, EmbedText(np.array(tokens, np.int32), places, inputs))
-    handlers.forward(
+    handlers.embeds.embed_text(model, EmbedText(np.array(tokens, np.int32), places, inputs))
+    handlers.forward.forward(
         model,
         Forward(
             input_starts=np.array([0, count], np.int32),

@@ -26,10 +26,10 @@ def logits(rig: Rig, file: bytes) -> torch.Tensor:
     """Logits `[inputs, vocab]` on the CPU, of some text, an image and more text."""
     model = rig.model
     before, after = tokens_of(5), tokens_of(9, seed=1)
-    handlers.embed_text(model, EmbedText(ints(before), ints(range(5)), ints(range(5))))
+    handlers.embeds.embed_text(model, EmbedText(ints(before), ints(range(5)), ints(range(5))))
     at = 5 + embed_image(rig, file, 5)
     where = ints(range(at, at + 9))
-    handlers.embed_text(model, EmbedText(ints(after), where, where))
+    handlers.embeds.embed_text(model, EmbedText(ints(after), where, where))
     end = at + 9
     forward = Forward(
         input_starts=offsets([end]),
@@ -44,7 +44,7 @@ def logits(rig: Rig, file: bytes) -> torch.Tensor:
         mask_starts=offsets([0]),
         mask=ints([]),
     )
-    handlers.forward(model, forward)
+    handlers.forward.forward(model, forward)
     return model.network.logits(model.embeds.read(forward.outputs)).float().cpu()
 
 

@@ -98,7 +98,7 @@ def set_samplers(rig: Rig, programs: dict[int, Attend]) -> None:
         **packed([None] * count, bound),
     )
     with torch.inference_mode():
-        handlers.set_sampler(rig.model, batch)
+        handlers.samplers.set_sampler(rig.model, batch)
 
 
 def decode(

@@ -97,7 +97,7 @@ def test_what_does_not_exist_is_not_cleared(rig: Rig) -> None:
     with torch.inference_mode():
         assert engine._start(rig.model, bad).get().error is not None
         with pytest.raises(BadBatch):
-            handlers.clear(rig.model, Clear(NONE, ints([10**6]), NONE))
+            handlers.pages.clear(rig.model, Clear(NONE, ints([10**6]), NONE))
 
 
 def test_copies_that_decoding_keeps_are_cleared_too(rig: Rig) -> None:
@@ -106,7 +106,7 @@ def test_copies_that_decoding_keeps_are_cleared_too(rig: Rig) -> None:
     rig.forward(*(Step(stream, TOKENS[:7]) for stream in streams))
     rig.forward(*(Step(stream, TOKENS[7:8]) for stream in streams))
     with torch.inference_mode():
-        handlers.clear(rig.model, Clear(ints(streams[0].slots(0, 8)), NONE, NONE))
+        handlers.pages.clear(rig.model, Clear(ints(streams[0].slots(0, 8)), NONE, NONE))
     found = rig.forward(*(Step(stream, TOKENS[8:9]) for stream in streams))
     assert_close(found[1], expected_logits(folder, TOKENS[:9])[-1:])
     assert (found[0] - found[1]).abs().max() > 0.01

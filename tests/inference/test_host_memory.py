@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @torch.inference_mode()
 def move(rig: Rig, stream: Stream, hosts: list[int], back_to: list[int]) -> None:
     """Swaps a stream's pages out, spoils the old ones, and swaps them in elsewhere."""
-    handlers.swap_out(rig.model, SwapOut(ints(stream.pages), ints(hosts)))
+    handlers.pages.swap_out(rig.model, SwapOut(ints(stream.pages), ints(hosts)))
     cache = rig.model.cache
     for page in stream.pages:
         slots = slice(page * cache.page_size, (page + 1) * cache.page_size)
@@ -38,7 +38,7 @@ def move(rig: Rig, stream: Stream, hosts: list[int], back_to: list[int]) -> None
         cache.masked[slots] = True
         cache.positions[slots] = 9999
         cache.stamp(np.arange(slots.start, slots.stop))
-    handlers.swap_in(rig.model, SwapIn(ints(hosts), ints(back_to)))
+    handlers.pages.swap_in(rig.model, SwapIn(ints(hosts), ints(back_to)))
     stream.pages = back_to
 
 
@@ -75,9 +75,9 @@ def test_large_transfers_go_in_parts(folder: Path, monkeypatch: pytest.MonkeyPat
     content = torch.randn_like(rig.model.cache.data)
     rig.model.cache.data.copy_(content)
     pages, hosts = np.random.default_rng(0).permuted([range(16)] * 2, axis=1)
-    handlers.swap_out(rig.model, SwapOut(ints(pages), ints(hosts)))
+    handlers.pages.swap_out(rig.model, SwapOut(ints(pages), ints(hosts)))
     rig.model.cache.data[:, : rig.model.cache.slots].zero_()
-    handlers.swap_in(rig.model, SwapIn(ints(hosts[::-1]), ints(pages[::-1])))
+    handlers.pages.swap_in(rig.model, SwapIn(ints(hosts[::-1]), ints(pages[::-1])))
     assert torch.equal(rig.model.cache.data, content)
 
 
@@ -85,8 +85,8 @@ def test_large_transfers_go_in_parts(folder: Path, monkeypatch: pytest.MonkeyPat
 def test_to_move_a_few_pages_takes_memory_for_a_few(folder: Path) -> None:
     model = Rig(folder, pages=2048, host_pages=8).model
     with torch.profiler.profile(profile_memory=True) as profile:
-        handlers.swap_out(model, SwapOut(ints([5, 9]), ints([1, 2])))
-        handlers.swap_in(model, SwapIn(ints([1, 2]), ints([5, 9])))
+        handlers.pages.swap_out(model, SwapOut(ints([5, 9]), ints([1, 2])))
+        handlers.pages.swap_in(model, SwapIn(ints([1, 2]), ints([5, 9])))
     taken = [event.self_cpu_memory_usage for event in profile.key_averages()]
     assert 0 < max(taken) < 32 * model.host.page_bytes
 
@@ -101,9 +101,9 @@ def test_wrong_batches_are_refused(folder: Path) -> None:
         SwapOut(ints([0, 1]), ints([2, 2])),
     ):
         with pytest.raises(BadBatch, match="swap_out"):
-            handlers.swap_out(model, batch)
+            handlers.pages.swap_out(model, batch)
     with pytest.raises(BadBatch, match="swap_in"):
-        handlers.swap_in(model, SwapIn(ints([0, 1]), ints([2, 2])))
+        handlers.pages.swap_in(model, SwapIn(ints([0, 1]), ints([2, 2])))
 
 
 def test_the_pool_is_as_large_as_it_is_told(folder: Path) -> None:

@@ -94,13 +94,16 @@ def test_a_bad_image_among_others_of_different_sizes(folder: Path) -> None:
     rig.model.embeds.hidden[:] = 7.0
     places = list(range(sum(counts)))
     assert list(
-        handlers.embed_image(rig.model, batch_of(files, places, places)).get().refused or ()
+        handlers.embeds.embed_image(rig.model, batch_of(files, places, places)).get().refused or ()
     ) == [1]
     one, two, three = torch.split(rig.model.embeds.read(ints(places)), counts)
     assert not two.any()
     for file, count, found in ((files[0], counts[0], one), (files[2], counts[2], three)):
         alone = places[:count]
-        assert handlers.embed_image(rig.model, batch_of([file], alone, alone)).get().refused == {}
+        assert (
+            handlers.embeds.embed_image(rig.model, batch_of([file], alone, alone)).get().refused
+            == {}
+        )
         assert_close(rig.model.embeds.read(ints(alone)), found)
 
 

@@ -126,10 +126,12 @@ def test_a_bad_image_is_refused_alone(folder: Path) -> None:
     with torch.inference_mode():
         rig.model.embeds.hidden[:] = 7.0
         alone = batch_of([good], embeds[:per_image], embeds[:per_image])
-        assert handlers.embed_image(rig.model, alone).get().refused == {}
+        assert handlers.embeds.embed_image(rig.model, alone).get().refused == {}
         wanted = rig.model.embeds.read(ints(embeds[:per_image]))
         files = [good, good[: len(good) // 2], good]
-        refused = handlers.embed_image(rig.model, batch_of(files, embeds, embeds)).get().refused
+        refused = (
+            handlers.embeds.embed_image(rig.model, batch_of(files, embeds, embeds)).get().refused
+        )
     assert refused is not None
     assert list(refused) == [1]
     assert "cannot be decoded" in refused[1]
@@ -156,7 +158,7 @@ def test_batches_that_disagree_are_refused(folder: Path) -> None:
     negative.lengths = ints([-4])
     for batch in (*wrong, longer, negative):
         with pytest.raises(BadBatch, match="embed_image"):
-            handlers.embed_image(rig.model, batch)
+            handlers.embeds.embed_image(rig.model, batch)
 
 
 MODES = {

@@ -67,12 +67,12 @@ def test_others_of_its_batch_are_carried_out(
     embed, forward = batch([9, 3, 40, 1, 6], observed)
     wanted, found = Rig(folder), Rig(folder)
     with torch.inference_mode():
-        handlers.embed_text(wanted.model, embed)
-        seen = handlers.forward(wanted.model, forward)
-        handlers.embed_text(found.model, embed)
+        handlers.embeds.embed_text(wanted.model, embed)
+        seen = handlers.forward.forward(wanted.model, forward)
+        handlers.embeds.embed_text(found.model, embed)
         network = found.model.network
         monkeypatch.setattr(network, "forward", Small(network.forward, 15))
-        answer = handlers.forward_within_memory(found.model, forward).get()
+        answer = handlers.forward.forward_within_memory(found.model, forward).get()
     assert answer.refused == {2: TOO_LARGE}
     hidden = [rig.model.embeds.hidden[1000:1005] for rig in (wanted, found)]
     others = [0, 1, 3, 4]
@@ -96,7 +96,7 @@ def test_afterwards_all_is_as_before(folder: Path, monkeypatch: pytest.MonkeyPat
     whole = rig.model.network.forward
     with torch.inference_mode(), monkeypatch.context() as patch:
         patch.setattr(rig.model.network, "forward", Small(whole, 4))
-        answer = handlers.forward_within_memory(rig.model, batch([9], [])[1]).get()
+        answer = handlers.forward.forward_within_memory(rig.model, batch([9], [])[1]).get()
         assert list(answer.refused or ()) == [0]
     (logits,) = rig.forward(Step(stream, tokens_of(9)))
     assert logits.isfinite().all()

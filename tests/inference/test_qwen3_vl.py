@@ -80,14 +80,14 @@ class Text:
         self.embeds = list(range(encoder.rule.embeds(size)))
         self.next = first + encoder.rule.positions(size)
         batch = batch_of([as_file(image)], [first] * len(self.embeds), self.embeds)
-        assert handlers.embed_image(rig.model, batch).get().refused == {}
+        assert handlers.embeds.embed_image(rig.model, batch).get().refused == {}
         self.sequence = rig.sequence(len(self.embeds) + 40)
 
     def text(self, tokens: list[int], position: int) -> list[int]:
         """Embeds tokens, from a position on."""
         embeds = ints(range(200, 200 + len(tokens)))
         places = ints(range(position, position + len(tokens)))
-        handlers.embed_text(self.rig.model, EmbedText(ints(tokens), places, embeds))
+        handlers.embeds.embed_text(self.rig.model, EmbedText(ints(tokens), places, embeds))
         found: list[int] = embeds.tolist()
         return found
 
@@ -109,7 +109,7 @@ class Text:
             mask_starts=offsets([0]),
             mask=ints([]),
         )
-        handlers.forward(self.rig.model, batch)
+        handlers.forward.forward(self.rig.model, batch)
         self.sequence.used += count
         return self.rig.model.network.logits(self.rig.model.embeds.read(outputs))
 
@@ -125,13 +125,13 @@ def test_an_image_elsewhere(folder: Path) -> None:
     shifted = Text(Rig(folder), image, 7)
     shifted.forward(shifted.embeds)
     slots = ints(shifted.sequence.slots(0, len(shifted.embeds)))
-    handlers.shift_kv(shifted.rig.model, ShiftKv(slots, np.full_like(slots, 23)))
+    handlers.pages.shift_kv(shifted.rig.model, ShiftKv(slots, np.full_like(slots, 23)))
     assert_close(shifted.forward(shifted.text(AFTER, shifted.next + 23)), wanted)
 
     copied = Text(Rig(folder), image, 7)
     copies = [100 + embed for embed in copied.embeds]
     at = np.full(len(copies), 30, np.int32)
-    handlers.copy_embed(copied.rig.model, CopyEmbed(ints(copied.embeds), at, ints(copies)))
+    handlers.embeds.copy_embed(copied.rig.model, CopyEmbed(ints(copied.embeds), at, ints(copies)))
     copied.text([3] * len(copies), 0)
     copied.forward(copies)
     assert_close(copied.forward(copied.text(AFTER, copied.next + 23)), wanted)
@@ -143,14 +143,14 @@ def test_embeds_of_an_image_that_are_written_again_are_of_none(folder: Path) -> 
     wanted = Text(Rig(folder), image)
     used = Text(wanted.rig, image)
     places = ints(range(3))
-    handlers.embed_text(used.rig.model, EmbedText(ints(AFTER), places + 30, places))
+    handlers.embeds.embed_text(used.rig.model, EmbedText(ints(AFTER), places + 30, places))
     assert_close(used.forward([0, 1, 2]), wanted.forward(wanted.text(AFTER, 30)))
     pool = used.rig.model.embeds
     assert pool.images(ints([2, 3])) is not None
     pool.clear(ints([3]))
     assert pool.images(ints([2, 3])) is None
     used.forward(used.embeds[4:])
-    handlers.copy_embed(used.rig.model, CopyEmbed(ints([1024]), ints([-1]), ints([4])))
+    handlers.embeds.copy_embed(used.rig.model, CopyEmbed(ints([1024]), ints([-1]), ints([4])))
     assert pool.images(ints([4, 1024])) is None
 
 

@@ -66,7 +66,7 @@ def put(
 ) -> None:
     """Puts a `DeviceSampler` with these fields into a slot."""
     sampler = DeviceSampler(temperature=temperature, **fields)
-    handlers.set_sampler(
+    handlers.samplers.set_sampler(
         rig.model,
         SetSampler(
             samplers=ints([slot]),
@@ -81,7 +81,7 @@ def put(
 
 @torch.inference_mode()
 def feed(rig: Rig, slot: int, tokens: list[int], generated: bool) -> None:
-    handlers.feed_sampler(
+    handlers.samplers.feed_sampler(
         rig.model,
         FeedSampler(
             ints([slot]),
@@ -114,7 +114,7 @@ def draw(
     vocabulary = rig.model.description.vocab_size
     rows = [words(allowed, vocabulary) for allowed in masks.values()]
     masked = [list(masks).index(i) if i in masks else -1 for i in range(count)]
-    result = handlers.sample(
+    result = handlers.sample.sample(
         rig.model,
         Sample(
             embeds=ints(embeds),
@@ -242,7 +242,7 @@ def test_nothing_left_to_choose_is_told_of_that_row_alone(rig: Rig) -> None:
     assert "chose token -1" in refused[2]
     assert "ruled out" in refused[3]
     with torch.inference_mode():
-        missing = handlers.embed_sampled(
+        missing = handlers.embeds.embed_sampled(
             rig.model, EmbedSampled(ints([0, 1]), ints([0, 0]), ints([20, 21]))
         )
     assert missing.get().refused == {1: UNKNOWN}
@@ -277,10 +277,10 @@ def test_embed_sampled_is_embed_text_of_what_was_chosen(rig: Rig) -> None:
     put(rig, 1, 3.0, seed=9)
     found, _ = draw(rig, [0, 1], [0, 1])
     with torch.inference_mode():
-        handlers.embed_sampled(
+        handlers.embeds.embed_sampled(
             rig.model, EmbedSampled(ints([1, 0]), ints([11, 12]), ints([30, 31]))
         )
-        handlers.embed_text(
+        handlers.embeds.embed_text(
             rig.model, EmbedText(found.tokens[::-1].copy(), ints([11, 12]), ints([40, 41]))
         )
     hidden = rig.model.embeds.hidden
@@ -294,9 +294,9 @@ def test_a_forgotten_token_is_not_embedded(rig: Rig) -> None:
     draw(rig, [0, 1], [0, 1])
     none = ints([])
     with torch.inference_mode():
-        handlers.clear(rig.model, Clear(none, none, none, ints([1])))
+        handlers.pages.clear(rig.model, Clear(none, none, none, ints([1])))
         sampled = EmbedSampled(ints([0, 1]), ints([0, 0]), ints([9, 10]))
-        assert handlers.embed_sampled(rig.model, sampled).get().refused == {1: UNKNOWN}
+        assert handlers.embeds.embed_sampled(rig.model, sampled).get().refused == {1: UNKNOWN}
     assert not rig.model.embeds.hidden[10].any()
 
 
@@ -332,4 +332,4 @@ def test_what_the_worker_refuses(rig: Rig) -> None:
     with pytest.raises(BadBatch, match="token"):
         feed(rig, 0, [100_000], True)
     with pytest.raises(BadBatch, match="position"):
-        handlers.embed_sampled(rig.model, EmbedSampled(ints([0]), ints([-1]), ints([0])))
+        handlers.embeds.embed_sampled(rig.model, EmbedSampled(ints([0]), ints([-1]), ints([0])))

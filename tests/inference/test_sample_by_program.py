@@ -63,7 +63,7 @@ def message(rig: Rig, programs: list[ProgramSampler | None], **others: Any) -> S
 
 @torch.inference_mode()
 def put(rig: Rig, *programs: ProgramSampler | None) -> None:
-    handlers.set_sampler(rig.model, message(rig, list(programs)))
+    handlers.samplers.set_sampler(rig.model, message(rig, list(programs)))
 
 
 @torch.inference_mode()
@@ -71,7 +71,7 @@ def draw(rig: Rig, count: int, step: int = 0, masked: tuple[int, ...] = (), top:
     """Masked rows may have tokens 32 to 63 alone."""
     masks = np.zeros((1, -(-rig.model.description.vocab_size // 32)), np.uint32)
     masks[0, 1] = 0xFFFFFFFF
-    result = handlers.sample(
+    result = handlers.sample.sample(
         rig.model,
         Sample(
             embeds=ints(range(count)),
@@ -175,7 +175,7 @@ def test_any_damage_to_a_plan_is_a_bad_batch(rig: Rig) -> None:
                 array = np.concatenate([array, array])
         setattr(whole, name, array)
         try:
-            handlers.set_sampler(rig.model, whole)
+            handlers.samplers.set_sampler(rig.model, whole)
         except BadBatch:
             bad += 1
     assert bad > 150
@@ -190,7 +190,7 @@ def test_a_program_that_remembers_needs_a_row(rig: Rig) -> None:
         return device.newest(1)[0]
 
     with pytest.raises(BadBatch, match="needs a row"):
-        handlers.set_sampler(rig.model, message(rig, [last()], rows=ints([-1])))
+        handlers.samplers.set_sampler(rig.model, message(rig, [last()], rows=ints([-1])))
 
 
 def written(sampler: int, name: int, value: bytes) -> WriteState:
@@ -204,7 +204,7 @@ def written(sampler: int, name: int, value: bytes) -> WriteState:
 def test_values_that_are_no_ones_are_refused(rig: Rig) -> None:
     put(rig, fixed(token=7), None)
     value = np.int64(9).tobytes()
-    handlers.write_state(rig.model, written(0, 0, value))
+    handlers.samplers.write_state(rig.model, written(0, 0, value))
     assert draw(rig, 1).samples.tokens.tolist() == [9]
     for wrong in (
         written(0, 1, value),
@@ -214,7 +214,7 @@ def test_values_that_are_no_ones_are_refused(rig: Rig) -> None:
         written(rig.model.samplers.size, 0, value),
     ):
         with pytest.raises(BadBatch, match="write_state"):
-            handlers.write_state(rig.model, wrong)
+            handlers.samplers.write_state(rig.model, wrong)
 
 
 @torch.inference_mode()

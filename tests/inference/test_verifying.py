@@ -53,7 +53,7 @@ class Text:
             rows=ints([-1]),
             **packed([bound]),
         )
-        handlers.set_sampler(rig.model, set_)
+        handlers.samplers.set_sampler(rig.model, set_)
         self._embed_text(PROMPT, list(range(SCRATCH, SCRATCH + len(PROMPT))))
         self._forward(list(range(SCRATCH, SCRATCH + len(PROMPT))), [self.own])
         self.last = self.choose([self.own], [])[0]
@@ -61,12 +61,14 @@ class Text:
     def _embed_text(self, tokens: list[int], embeds: list[int]) -> None:
         first = self.stream.used + (embeds[0] >= SCRATCH and self.chosen > 0)
         positions = range(first, first + len(tokens))
-        handlers.embed_text(self.rig.model, EmbedText(ints(tokens), ints(positions), ints(embeds)))
+        handlers.embeds.embed_text(
+            self.rig.model, EmbedText(ints(tokens), ints(positions), ints(embeds))
+        )
 
     def _forward(self, inputs: list[int], outputs: list[int]) -> None:
         stream, count = self.stream, len(inputs)
         pages, used = stream.page_list()
-        handlers.forward(
+        handlers.forward.forward(
             self.rig.model,
             Forward(
                 input_starts=ints([0, count]),
@@ -95,7 +97,7 @@ class Text:
             masks=np.zeros((0, 0), np.uint32),
             drafts=ints([*guesses, -1]) if guesses else ints([]),
         )
-        found = handlers.sample(self.rig.model, batch).get().samples
+        found = handlers.sample.sample(self.rig.model, batch).get().samples
         assert found is not None
         tokens: list[int] = found.tokens.tolist()
         stands = next(i for i, token in enumerate(tokens) if token != [*guesses, -1][i]) + 1
@@ -105,7 +107,7 @@ class Text:
 
     def step(self, guesses: list[int]) -> list[int]:
         position = ints([self.stream.used])
-        handlers.embed_sampled(
+        handlers.embeds.embed_sampled(
             self.rig.model, EmbedSampled(ints([self.slot]), position, ints([self.own]))
         )
         embeds = [self.own]
@@ -185,4 +187,4 @@ def test_what_is_no_guess_is_refused(rig: Rig) -> None:
     wrong = [([5, 5], [1, 1]), ([5, 5, 6, 5], [1, -1, -1, -1]), ([5, 5], [1]), ([5, 5], [])]
     for slots, drafts in wrong:
         with pytest.raises(BadBatch):
-            handlers.sample(rig.model, batch(slots, drafts))
+            handlers.sample.sample(rig.model, batch(slots, drafts))

@@ -42,17 +42,20 @@ def logits_with_images(rig: Rig, parts: list[list[int] | bytes], pieces: int = 1
         where = list(range(at, at + count))
         places = list(range(position, position + count))
         if isinstance(part, list):
-            handlers.embed_text(model, EmbedText(ints(part), ints(places), ints(where)))
+            handlers.embeds.embed_text(model, EmbedText(ints(part), ints(places), ints(where)))
         else:
             places = [position] * count if rule.block else places
-            assert handlers.embed_image(model, batch_of([part], places, where)).get().refused == {}
+            assert (
+                handlers.embeds.embed_image(model, batch_of([part], places, where)).get().refused
+                == {}
+            )
         at += count
         position += positions
     sequence = rig.sequence(at)
     cuts = np.linspace(0, at, pieces + 1).astype(int).tolist()
     for first, end in itertools.pairwise(cuts):
         pages, used = sequence.page_list()
-        handlers.forward(
+        handlers.forward.forward(
             model,
             Forward(
                 input_starts=offsets([end - first]),
@@ -81,5 +84,5 @@ def embed_image(rig: Rig, file: bytes, first: int) -> int:
     where = ints(range(first, first + count))
     words = np.frombuffer(file + bytes(-len(file) % 4), np.uint32)
     batch = EmbedImage(ints([(size.width, size.height)]), ints([len(file)]), words, where, where)
-    assert handlers.embed_image(rig.model, batch).get().refused == {}
+    assert handlers.embeds.embed_image(rig.model, batch).get().refused == {}
     return count

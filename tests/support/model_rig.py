@@ -146,7 +146,7 @@ class Rig:
             else [-1] * len(s.tokens)
             for s in steps
         ]
-        handlers.embed_text(
+        handlers.embeds.embed_text(
             self.model,
             EmbedText(
                 ints([t for s in steps for t in s.tokens]),
@@ -154,7 +154,7 @@ class Rig:
                 ints(inputs),
             ),
         )
-        attention = handlers.forward(
+        attention = handlers.forward.forward(
             self.model,
             Forward(
                 input_starts=offsets([len(s.tokens) for s in steps]),
@@ -189,15 +189,19 @@ class Rig:
         words = [0] * len(sequence.pages)
         for i in hidden:
             words[i // self.page_size] |= 1 << (i % self.page_size)
-        handlers.mask_kv(self.model, MaskKv(ints(sequence.pages), np.array(words, np.uint32)))
+        handlers.pages.mask_kv(self.model, MaskKv(ints(sequence.pages), np.array(words, np.uint32)))
 
     @torch.inference_mode()
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        handlers.copy_kv(self.model, CopyKv(ints(sources), ints(targets)))
+        handlers.pages.copy_kv(self.model, CopyKv(ints(sources), ints(targets)))
 
     @torch.inference_mode()
     def next_dist(self, embeds: ArrayLike, k: ArrayLike) -> Distributions:
-        found = handlers.next_dist(self.model, NextDist(ints(embeds), ints(k))).get().distributions
+        found = (
+            handlers.sample.next_dist(self.model, NextDist(ints(embeds), ints(k)))
+            .get()
+            .distributions
+        )
         assert found is not None
         return found
 
