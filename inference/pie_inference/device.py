@@ -6,13 +6,18 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, reduce
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 LINE = 64  # bytes of a CPU's cache
+
+# Arrays on the host, by the kind of their numbers.
+Int64: TypeAlias = NDArray[np.int64]
+Int32: TypeAlias = NDArray[np.int32]
+Bool: TypeAlias = NDArray[np.bool_]
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:

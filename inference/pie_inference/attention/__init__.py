@@ -9,14 +9,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pie_inference.attention.recurrent import PreparedStates
 from pie_inference.attention.sequences import Sequences
-
-Int64 = NDArray[np.int64]
+from pie_inference.device import Int64
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from typing import Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
-from numpy.typing import NDArray
 
 from pie_inference.attention import AttentionOptions, PreparedAttention
 from pie_inference.attention.groups import Visibility
@@ -27,8 +26,6 @@ from pie_inference.errors import BadBatch
 from pie_inference.layers.step import RowAttention, RowKeys
 from pie_inference.memory.key_bounds import BoundsOfPages, KeyBounds
 from pie_inference.memory.kv_cache import KvCache
-
-Int64 = NDArray[np.int64]
 
 
 class Selection(Protocol):

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from pie_inference.device import upload, zeros
+from pie_inference.device import Bool, Int32, Int64, upload, zeros
 from pie_inference.memory.kv_cache import KvCache
 
 MAX_BYTES = 512 << 20  # of one decode cache, all layers
@@ -28,9 +27,6 @@ NEVER = -IDLE - 1
 UNUSED = 256  # forwards without any of its sequences after which a cache's memory is given back
 SMALLEST_ROOM = 64  # keys; each further room has twice as many
 GAP_COST = 512  # unused keys that are cheaper to read than another range
-
-Int64 = NDArray[np.int64]
-Bool = NDArray[np.bool_]
 
 
 class DecodeCache:
@@ -58,7 +54,7 @@ class DecodeCache:
         self._columns = np.arange(room)
         # The row, plus one, in which a slot was stored last. Zeros take no memory until a page of
         # them is written to.
-        self._row_of: NDArray[np.int32] = np.zeros(cache.written.size, np.int32)
+        self._row_of: Int32 = np.zeros(cache.written.size, np.int32)
         self._now = self._lengths  # rows of this forward
         self._clock = 0
         self._stale: torch.Tensor | None = (

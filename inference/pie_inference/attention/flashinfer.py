@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pie_inference.attention import AttentionBackend, AttentionOptions, PreparedAttention
 from pie_inference.attention.paging import (
@@ -32,7 +31,7 @@ from pie_inference.attention.paging import (
     slot_table,
 )
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device import Fence, pinned, upload, upload_index
+from pie_inference.device import Bool, Fence, Int64, pinned, upload, upload_index
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.config.model import FlashInferConfig
 
@@ -40,8 +39,6 @@ CORE_GROUPS = (1, 2, 3, 4, 8)  # query heads a key head that decoding without te
 TENSOR_CORES_FROM = 4  # query heads a key head from which tensor cores decode faster
 PLAN_BYTES = 8 << 20  # of a wrapper's plan
 
-Int64 = NDArray[np.int64]
-Bool = NDArray[np.bool_]
 Kind = Literal["decode", "filtered", "prefill", "masked"]
 
 

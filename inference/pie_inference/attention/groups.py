@@ -20,12 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pie_inference.attention import AttentionOptions
 from pie_inference.attention.decode_cache import Span
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device import upload
+from pie_inference.device import Bool, Int32, Int64, upload
 from pie_inference.memory.kv_cache import KvCache
 
 MAX_SCORES = 1 << 23  # padded queries x keys of a group: bounds the memory of its mask
@@ -34,8 +33,6 @@ MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at o
 TILE_QUERIES, TILE_KEYS = 8, 128  # of `Groups.tiles`: sizes are multiples of these
 LONG_KEYS = 384  # from so many on one query per head is faster for two threads, too
 
-Bool = NDArray[np.bool_]
-Int64 = NDArray[np.int64]
 Rows = torch.Tensor | slice  # indices; a slice if they are consecutive, for then nothing is copied
 
 
@@ -70,7 +67,7 @@ class Piece(NamedTuple):
     keys: int
 
 
-def pieces_of(s: Sequences, left: NDArray[np.bool_]) -> list[Piece]:
+def pieces_of(s: Sequences, left: Bool) -> list[Piece]:
     """Sequences with inputs left, cut where one alone would exceed `MAX_SCORES`."""
     pieces = []
     inputs, context = np.diff(s.input_starts), np.diff(s.context_starts)
@@ -210,7 +207,7 @@ class Padded:
         mask = mask.masked_fill_(hidden, float("-inf"))[:, None, None]
         return Visibility(mask, causal=False, blank=None)
 
-    def hidden_by(self, window: int, key_positions: NDArray[np.int32]) -> Bool | None:
+    def hidden_by(self, window: int, key_positions: Int32) -> Bool | None:
         """`[batch, queries, keys]` that lie before a window of positions, or None if none does; of
         keys at positions `[batch, keys]`.
         """

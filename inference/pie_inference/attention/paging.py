@@ -14,10 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import Sequences
-from pie_py.wire.plan import Int32
-
-Int64 = NDArray[np.int64]
-Bool = NDArray[np.bool_]
+from pie_inference.device import Bool, Int32, Int64
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device import upload
+from pie_inference.device import Int64, upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
 
 MAX_TOKENS = 1 << 13  # of a group, padded: bounds the memory
 BORDER = 512  # a state is kept after every so many tokens of a long text
-
-Int64 = NDArray[np.int64]
-Bool = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

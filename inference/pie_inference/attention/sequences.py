@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pie_inference.device import Bool, Int32, Int64
 from pie_inference.errors import BadBatch
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import Forward
-
-Int64 = NDArray[np.int64]
-Bool = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Sequences:
     """
 
     input_starts: Int64  # [n + 1] offsets into inputs
-    positions: NDArray[np.int32]  # [t] of inputs
+    positions: Int32  # [t] of inputs
     input_slots: Int64  # [t] slot of each input's key and value; a scratch slot if it has none
     pages: Pages
     context_starts: Int64  # [n + 1] offsets into context_slots
@@ -110,7 +108,7 @@ class Sequences:
         )
 
 
-def describe(batch: Forward, positions: NDArray[np.int32], cache: KvCache) -> Sequences:
+def describe(batch: Forward, positions: Int32, cache: KvCache) -> Sequences:
     """Applies the contract's rules to a checked batch, whose inputs have positions `[t]`. Raises
     `BadBatch` for mask rows that do not fit, or more inputs than scratch slots.
     """
@@ -183,7 +181,7 @@ def _input_slots(batch: Forward, cache: KvCache) -> Int64:
     return slots
 
 
-def _out_of_order(positions: NDArray[np.int32], input_starts: Int64) -> list[int]:
+def _out_of_order(positions: Int32, input_starts: Int64) -> list[int]:
     """Sequences in which a position is lower than the one before it."""
     falls = np.flatnonzero(positions[1:] < positions[:-1]) + 1
     if not falls.size:
@@ -192,7 +190,7 @@ def _out_of_order(positions: NDArray[np.int32], input_starts: Int64) -> list[int
     return [int(i) for i in np.unique(owners[falls != input_starts[owners]])]
 
 
-def _by_position(positions: NDArray[np.int32]) -> Bool:
+def _by_position(positions: Int32) -> Bool:
     """`[inputs, inputs]`: those with a lower position, or an equal one and not behind it."""
     order = np.arange(positions.size)
     query, key = positions[:, None], positions[None, :]
@@ -211,7 +209,7 @@ def _explicit(batch: Forward, input_starts: Int64, context_starts: Int64) -> dic
     return visible
 
 
-def expand_runs(runs: NDArray[np.int32], rows: int, columns: int) -> Bool:
+def expand_runs(runs: Int32, rows: int, columns: int) -> Bool:
     """Run-length rows `[runs, length, length, ...]` (hidden first) as `[rows, columns]`. Raises
     `BadBatch` if they are not that many rows of that many columns.
     """

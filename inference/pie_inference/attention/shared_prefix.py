@@ -13,18 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import Sequences
+from pie_inference.device import Bool, Int64
 
 # Keys that sharing must save to pay off, in all and for each query: joining takes time. Measured
 # with 2 to 32 sequences that decode: with fewer it was sometimes slower, with more it never was.
 FEWEST_SAVED = 1536
 SAVED_PER_QUERY = 16
 MAX_CELLS = 1 << 20  # entries of page tables that are compared; pages behind them are not shared
-
-Int64 = NDArray[np.int64]
-Bool = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

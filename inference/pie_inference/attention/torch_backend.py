@@ -17,10 +17,8 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from pie_inference.attention import AttentionBackend, AttentionOptions, PreparedAttention
 from pie_inference.attention.decode_cache import DecodeCache, DecodeCaches, Span
 from pie_inference.attention.groups import (
-    Bool,
     Group,
     Groups,
-    Int64,
     KeySlots,
     Layout,
     Rows,
@@ -40,7 +38,7 @@ from pie_inference.attention.shared_prefix import (
     flash,
     joined,
 )
-from pie_inference.device import upload
+from pie_inference.device import Bool, Int64, upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import structlog
 import torch
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
@@ -25,7 +24,7 @@ from pie_inference.attention import AttentionOptions, PreparedAttention
 from pie_inference.attention.flashinfer import PLAN_BYTES, FlashInferAttention, Slots, window_left
 from pie_inference.attention.paging import PageTable
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device import Fence, current, pinned
+from pie_inference.device import Fence, Int32, Int64, current, pinned
 from pie_inference.layers.step import LayerWatch
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.models.decoder import Decoder
@@ -33,7 +32,6 @@ from pie_py.wire.plan import Forward
 
 log = structlog.get_logger("pie.worker")
 
-Int32 = NDArray[np.int32]
 # Records what it is given to run, on the device, and returns what runs it again.
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
 
@@ -107,7 +105,7 @@ class DecodeGraphs:
         step.replay()
         return True
 
-    def _fill(self, step: Step, rows: NDArray[np.int64], table: PageTable) -> None:
+    def _fill(self, step: Step, rows: Int64, table: PageTable) -> None:
         """Puts a step's data where its graph reads it, and plans its attention."""
         cache = self._attention.cache
         extra = step.size - rows.shape[1]

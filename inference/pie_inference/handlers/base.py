@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pie_inference.adapters import AdapterTable
 from pie_inference.attention import AttentionBackend
-from pie_inference.device import DeviceFuture
+from pie_inference.device import DeviceFuture, Int32
 from pie_inference.errors import BadBatch
 from pie_inference.layers.step import RowAttention
 from pie_inference.memory.embeds import EmbedPool
@@ -85,14 +85,14 @@ class Handler:
 # it, and on a CPU a negative one reads the memory of another program.
 
 
-def require_below(what: str, values: NDArray[np.int32], limit: int) -> None:
+def require_below(what: str, values: Int32, limit: int) -> None:
     """Raises `BadBatch` unless every value is in `0 .. limit - 1`."""
     # As unsigned numbers, negative ones are larger than any limit: one comparison serves both.
     if values.size and int(values.view(np.uint32).max()) >= limit:
         raise BadBatch(f"{what}: {_worst(values, limit)} is outside 0 .. {limit - 1}")
 
 
-def require_offsets(what: str, starts: NDArray[np.int32], count: int, end: int) -> None:
+def require_offsets(what: str, starts: Int32, count: int, end: int) -> None:
     """Raises `BadBatch` unless `starts` is `count + 1` ascending offsets from 0 to `end`."""
     if (
         starts.shape != (count + 1,)
@@ -109,5 +109,5 @@ def require_lengths(what: str, *arrays: NDArray[np.generic]) -> None:
         raise BadBatch(f"{what}: arrays of different shapes {[a.shape for a in arrays]}")
 
 
-def _worst(values: NDArray[np.int32], limit: int) -> int:
+def _worst(values: Int32, limit: int) -> int:
     return int(values[(values < 0) | (values >= limit)][0])

@@ -16,7 +16,7 @@ from pie_inference.attention.observed import ObservedInputs, WatchedAttention
 from pie_inference.attention.paging import offsets, ranges
 from pie_inference.attention.sequences import Sequences, describe
 from pie_inference.attention.told import ToldPrompts
-from pie_inference.device import DeviceFuture, completed, upload_index
+from pie_inference.device import DeviceFuture, Int32, Int64, completed, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import (
     NONE,
@@ -27,7 +27,7 @@ from pie_inference.handlers.base import (
 )
 from pie_inference.handlers.pages import clear
 from pie_inference.sampling.attend_programs import AttendStep
-from pie_py.wire.plan import DETAILS, Attention, BatchResult, Clear, Forward, Int32
+from pie_py.wire.plan import DETAILS, Attention, BatchResult, Clear, Forward
 
 log = structlog.get_logger("pie.worker")
 
@@ -76,7 +76,7 @@ def _in_parts(model: ServedModel, batch: Forward) -> Answer:
 def part(batch: Forward, sequences: NDArray[np.intp]) -> Forward:
     """Some sequences of a batch, in this order."""
 
-    def taken(starts: Int32) -> tuple[Int32, NDArray[np.int64]]:
+    def taken(starts: Int32) -> tuple[Int32, Int64]:
         counts = np.diff(starts)[sequences]
         return offsets(counts), ranges(starts[:-1][sequences], counts)
 
@@ -266,11 +266,11 @@ def writes_outputs(model: ServedModel, batch: Forward) -> Clear:
     return Clear(batch.output_slots[batch.output_slots >= 0], batch.outputs, NONE)
 
 
-def _output_rows(batch: Forward) -> NDArray[np.int32]:
+def _output_rows(batch: Forward) -> Int32:
     """Inputs whose hidden states are wanted: the last ones of each sequence."""
     counts = np.diff(batch.output_starts)
     firsts = batch.input_starts[1:] - counts - batch.output_starts[:-1]
-    rows: NDArray[np.int32] = np.repeat(firsts, counts) + np.arange(counts.sum(), dtype=np.int32)
+    rows: Int32 = np.repeat(firsts, counts) + np.arange(counts.sum(), dtype=np.int32)
     return rows
 
 

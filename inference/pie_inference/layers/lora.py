@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from pie_inference.device import upload
+from pie_inference.device import Int32, upload
 from pie_inference.layers.linear import Linear
 
 
@@ -49,10 +48,10 @@ class AdapterRows:
 
     def __init__(
         self,
-        owners: NDArray[np.int32],
+        owners: Int32,
         adapters: Mapping[int, Adapter],
         device: torch.device,
-        outputs: NDArray[np.int32] | None = None,
+        outputs: Int32 | None = None,
     ) -> None:
         """Describes a batch: the adapter of each row `[t]`, a key of `adapters` or a negative
         number for none, and the rows that the last layer goes on with, all by default.

@@ -11,16 +11,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from pie_inference.device import Bool, Int32, Int64
 from pie_inference.layers.grouped import LANES, GroupedLinear
 from pie_inference.layers.lora import Adapter
 from pie_inference.layers.native import library, needed_library
 from pie_inference.layers.norms import RmsNorm
 from pie_inference.layers.rope import Angles
-
-Int64 = NDArray[np.int64]
-Int32 = NDArray[np.int32]
 
 MOST_HEADS, MOST_DIM = 128, 256  # of queries, and numbers of one: what `step.c` has room for
 PRODUCTS = 4  # of a layer
@@ -129,7 +126,7 @@ class StepRows:
     most_alone: int  # rows of a sequence that attend one by one
     wanted: Int64  # [outputs] inputs whose result is wanted, in their order
     # Of a sequence that does not see all: its first row, and which of its keys each sees [m, keys]
-    rules: Mapping[int, NDArray[np.bool_]]
+    rules: Mapping[int, Bool]
     may_share: bool  # rows that begin with the same keys may attend to these in tiles
     owners: Int64 | None  # [n] the adapter of each, or -1
     adapters: Sequence[Adapter]
@@ -321,7 +318,7 @@ class DecodeStep:
         self._library.step(model, own, done, 2 * end)
 
 
-def _rules(rows: StepRows) -> tuple[Int64, list[NDArray[np.bool_]]]:
+def _rules(rows: StepRows) -> tuple[Int64, list[Bool]]:
     """The address of each input's rule, 0 if it has none, and what holds the rules."""
     addresses = np.zeros(rows.slots.size, np.int64)
     held = []

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from pie_inference.device import upload_index, zeros
+from pie_inference.device import Int32, upload_index, zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +41,16 @@ class EmbedPool:
         self._device = device
         self.size = self.padding = embeds
         self.hidden = zeros((embeds + 1, hidden), dtype, device)
-        self.positions: NDArray[np.int32] = np.zeros(embeds, np.int32)
+        self.positions: Int32 = np.zeros(embeds, np.int32)
         # -1 is no part of an image.
         self._places = None if layers is None else np.full((embeds, 2), -1, np.int32)
         self._features = zeros((embeds, layers or 0, hidden), dtype, device)
 
-    def read(self, embeds: NDArray[np.int32]) -> torch.Tensor:
+    def read(self, embeds: Int32) -> torch.Tensor:
         """Hidden states of embeds, `[n, hidden]`."""
         return self.hidden.index_select(0, upload_index(embeds, self._device))
 
-    def images(self, embeds: NDArray[np.int32]) -> ImageInputs | None:
+    def images(self, embeds: Int32) -> ImageInputs | None:
         """What inputs have of images in rows and columns; None if none is of one."""
         if self._places is None:
             return None
@@ -66,14 +65,12 @@ class EmbedPool:
             features,
         )
 
-    def write(
-        self, embeds: NDArray[np.int32], hidden: torch.Tensor, positions: NDArray[np.int32]
-    ) -> None:
+    def write(self, embeds: Int32, hidden: torch.Tensor, positions: Int32) -> None:
         """Sets hidden states and positions of embeds."""
         self.hidden.index_copy_(0, upload_index(embeds, self._device), hidden)
         self.place(embeds, positions)
 
-    def place(self, embeds: NDArray[np.int32], positions: NDArray[np.int32]) -> None:
+    def place(self, embeds: Int32, positions: Int32) -> None:
         """Sets positions of embeds that are of no image."""
         self.positions[embeds] = positions
         if self._places is not None:
@@ -81,10 +78,10 @@ class EmbedPool:
 
     def write_image(
         self,
-        embeds: NDArray[np.int32],
+        embeds: Int32,
         hidden: torch.Tensor,
-        positions: NDArray[np.int32],
-        places: NDArray[np.int32],
+        positions: Int32,
+        places: Int32,
     ) -> None:
         """Sets all that embeds of images in rows and columns have: hidden states, and behind each
         its features `[n, (1 + layers) * hidden]`; positions `[n]`; row and column `[n, 2]`.
@@ -98,9 +95,9 @@ class EmbedPool:
 
     def copy(
         self,
-        sources: NDArray[np.int32],
-        targets: NDArray[np.int32],
-        positions: NDArray[np.int32],
+        sources: Int32,
+        targets: Int32,
+        positions: Int32,
     ) -> None:
         """Makes embeds copies of others, at positions `[n]`; all are read before any is written."""
         hidden = self.read(sources)
@@ -112,7 +109,7 @@ class EmbedPool:
             targets, torch.cat([hidden, features], 1), positions, self._places[sources]
         )
 
-    def clear(self, embeds: NDArray[np.int32]) -> None:
+    def clear(self, embeds: Int32) -> None:
         """Writes zeros, at position 0."""
         if embeds.size:
             self.place(embeds, np.zeros(1, np.int32))

@@ -7,16 +7,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from pie_inference.device import passed, upload_index, zeros
+from pie_inference.device import Bool, Int32, Int64, passed, upload_index, zeros
 from pie_inference.memory.kv_cache import KvCache
 
 STAGING_BYTES = 64 << 20  # of the pages gathered at once
 # Pinned at once: PyTorch rounds up to a power of two, which must not be one of the whole pool.
 PINNED_BYTES = 1 << 30
-
-Int32 = NDArray[np.int32]
 
 
 class HostMemory:
@@ -51,7 +48,7 @@ class HostMemory:
                 )
                 for first in range(0, pages, self._part)
             ]
-        self._masked: NDArray[np.bool_] = np.zeros((pages, cache.page_size), np.bool_)
+        self._masked: Bool = np.zeros((pages, cache.page_size), np.bool_)
         self._positions: Int32 = np.zeros((pages, cache.page_size), np.int32)
         self._streams = None if self._on_cpu else _CopyStreams(cache.data.device, pages)
         self._step = max(1, STAGING_BYTES // self.page_bytes)
@@ -116,7 +113,7 @@ class HostMemory:
             first = int(places[start])
             yield slice(start, end), self._parts[parts[start]][first : first + end - start]
 
-    def _slots(self, pages: Int32) -> NDArray[np.int64]:
+    def _slots(self, pages: Int32) -> Int64:
         """Slots of pages, `[n, page_size]`."""
         size = self._cache.page_size
         return pages[:, None].astype(np.int64) * size + np.arange(size)
@@ -133,7 +130,7 @@ class _CopyStreams:
         self._out: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._in: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         # Which of the copies out, counted, a host page was written by last; those under way.
-        self._writer: NDArray[np.int64] = np.zeros(hosts, np.int64)
+        self._writer: Int64 = np.zeros(hosts, np.int64)
         self._written = 0
         self._under_way: dict[int, torch.cuda.Event] = {}
 

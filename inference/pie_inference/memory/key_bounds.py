@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from pie_inference.device import upload, zeros
+from pie_inference.device import Int64, upload, zeros
 from pie_inference.memory.kv_cache import KvCache
-
-Int64 = NDArray[np.int64]
 
 
 class KeyBounds:

@@ -9,9 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device import upload_index, zeros
-
-Int64 = NDArray[np.int64]
+from pie_inference.device import Bool, Int32, Int64, upload_index, zeros
 
 
 class KvCache:
@@ -65,8 +63,8 @@ class KvCache:
         self.recurrent = zeros((recurrent[0], slots, recurrent[1]), dtype, device)
         self.pools = (self.data, self.recurrent) if recurrent[0] else (self.data,)
         self.rows = [layer.view(slots, -1) for layer in self.data]
-        self.masked: NDArray[np.bool_] = np.zeros(slots, np.bool_)
-        self.positions: NDArray[np.int32] = np.zeros(slots, np.int32)
+        self.masked: Bool = np.zeros(slots, np.bool_)
+        self.positions: Int32 = np.zeros(slots, np.int32)
         self.clock = 0  # counts the times at which slots were written
         self.written: Int64 = np.zeros(slots, np.int64)  # the last of them, a slot
 
@@ -89,7 +87,7 @@ class KvCache:
         found = self.unpack(rows).view(shape)
         return found if self._parts == 2 else found.expand(*shape[:-3], 2, *shape[-2:])
 
-    def mask(self, pages: NDArray[np.int32], words: NDArray[np.uint32]) -> None:
+    def mask(self, pages: Int32, words: NDArray[np.uint32]) -> None:
         """Sets the mask of whole pages: bit `i` of a page's word hides its slot `i`."""
         bits = (words[:, None] >> np.arange(self.page_size, dtype=np.uint32)) & 1
         self.masked[: self.slots].reshape(self.pages, self.page_size)[pages] = bits.astype(np.bool_)
@@ -99,7 +97,7 @@ class KvCache:
         self.clock += 1
         self.written[slots] = self.clock
 
-    def clear(self, slots: NDArray[np.int32]) -> None:
+    def clear(self, slots: Int32) -> None:
         """Writes zeros into slots, which are live then, at position 0."""
         if slots.size:
             self.stamp(slots)
@@ -108,7 +106,7 @@ class KvCache:
             for pool in self.pools:
                 pool.index_fill_(1, upload_index(slots, self.data.device), 0)
 
-    def copy(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
+    def copy(self, sources: Int32, targets: Int32) -> None:
         """Copies slots with their positions and masks, as if one after the other."""
         self.stamp(targets)
         for start, end in _independent_runs(sources, targets):
@@ -121,8 +119,8 @@ class KvCache:
 
     def shift(
         self,
-        slots: NDArray[np.int32],
-        distances: NDArray[np.int32],
+        slots: Int32,
+        distances: Int32,
         turned: Callable[[int, torch.Tensor], torch.Tensor],
     ) -> None:
         """Adds distances to the positions of slots that are all different, and turns their keys:
@@ -138,9 +136,7 @@ class KvCache:
             rows.index_copy_(0, index, self.pack(both).view(len(slots), -1))
 
 
-def _independent_runs(
-    sources: NDArray[np.int32], targets: NDArray[np.int32]
-) -> list[tuple[int, int]]:
+def _independent_runs(sources: Int32, targets: Int32) -> list[tuple[int, int]]:
     """Cuts a list of copies into runs without read or write after write."""
     if np.unique(targets).size == targets.size and not np.isin(sources, targets).any():
         return [(0, sources.size)]

@@ -6,12 +6,9 @@ import hashlib
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from pie_inference.device import zeros
+from pie_inference.device import Bool, Int32, Int64, zeros
 from pie_inference.memory.kv_cache import KvCache
-
-Int64 = NDArray[np.int64]
 
 
 class States:
@@ -35,9 +32,9 @@ class States:
         self._made: Int64 = np.zeros(rows, np.int64)  # the pool's clock then
         self._used: Int64 = np.zeros(rows, np.int64)  # the last forward that used it
         self._digest = [b""] * rows  # of the slots
-        self._border: NDArray[np.bool_] = np.zeros(rows, np.bool_)
+        self._border: Bool = np.zeros(rows, np.bool_)
         # The row, plus one, of the last sequence that ended with a slot.
-        self._row_of: NDArray[np.int32] = np.zeros(cache.written.size, np.int32)
+        self._row_of: Int32 = np.zeros(cache.written.size, np.int32)
         self._forward = 0
 
     def begin(self) -> None:

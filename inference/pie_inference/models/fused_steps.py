@@ -14,11 +14,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pie_inference.attention.paging import page_table, ranges, slot_table
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device import upload_index
+from pie_inference.device import Bool, Int32, Int64, upload_index
 from pie_inference.layers.feed_forward import GatedMlp
 from pie_inference.layers.grouped import LANES, GroupedLinear
 from pie_inference.layers.lora import Adapter
@@ -41,8 +40,6 @@ from pie_inference.models.spec import DecoderSpec, MlpSpec, NormNames
 from pie_py.wire.plan import Forward
 
 MOST_INPUTS = 17  # of a sequence that attend one by one: a token and the guesses behind it
-
-Int32 = NDArray[np.int32]
 
 
 def fused_steps(
@@ -160,7 +157,7 @@ class FusedSteps:
         return True
 
     @staticmethod
-    def takes(batch: Forward) -> NDArray[np.bool_]:
+    def takes(batch: Forward) -> Bool:
         """Which sequences it can run, `[n]`."""
         able = np.ones(batch.has_masked.size, np.bool_)
         if batch.observed.size:
@@ -171,7 +168,7 @@ class FusedSteps:
         self,
         batch: Forward,
         s: Sequences,
-        outputs: NDArray[np.int64],
+        outputs: Int64,
         watches: Sequence[LayerWatch],
     ) -> StepRows:
         """What each input sees: what is before it in its sequence, or what its rule says."""
@@ -202,9 +199,7 @@ class FusedSteps:
             adapters=adapters,
         )
 
-    def _adapters_of(
-        self, batch: Forward, inputs: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64] | None, list[Adapter]]:
+    def _adapters_of(self, batch: Forward, inputs: Int64) -> tuple[Int64 | None, list[Adapter]]:
         """The adapter of each input, a place in the list or -1; None if no sequence has one."""
         if not batch.adapters.size or (batch.adapters < 0).all():
             return None, []

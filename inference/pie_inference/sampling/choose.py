@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device import upload
+from pie_inference.device import Bool, Int64, upload
 from pie_inference.sampling.noise import exponentials, starts
 from pie_py.wire.plan import Float32
 
@@ -67,16 +67,16 @@ class Parameters:
     """How to choose, one row per sample."""
 
     temperature: Float32  # [n] 0 takes the most likely token
-    top_k: NDArray[np.int64]  # [n] 0 is all
+    top_k: Int64  # [n] 0 is all
     top_p: Float32  # [n] 0 is the most likely token alone
     min_p: Float32  # [n]
     seeds: NDArray[np.uint64]  # [n]
     steps: NDArray[np.uint32]  # [n]
 
     @property
-    def drawn(self) -> NDArray[np.bool_]:
+    def drawn(self) -> Bool:
         """Which rows are drawn by chance; the others take the most likely token."""
-        found: NDArray[np.bool_] = (self.temperature > 0) & (self.top_p > 0) & (self.top_k != 1)
+        found: Bool = (self.temperature > 0) & (self.top_p > 0) & (self.top_k != 1)
         return found
 
     def rows(self, index: NDArray[np.intp]) -> Parameters:

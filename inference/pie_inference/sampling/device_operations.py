@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pie_inference.device import Bool
 from pie_inference.sampling.choose import top_tokens
 from pie_inference.sampling.noise import exponentials, numbers
 from pie_py.device_programs.language import Kind
@@ -109,7 +110,7 @@ def nucleus(x: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(inside).scatter_(1, order, inside)
 
 
-def _nucleus_of(values: NDArray[np.float32], share: float) -> NDArray[np.bool_]:
+def _nucleus_of(values: NDArray[np.float32], share: float) -> Bool:
     """As `nucleus`, of one row on a CPU. Not all is sorted: the part in which the last one lies is
     split until it is small.
     """
@@ -130,7 +131,7 @@ def _nucleus_of(values: NDArray[np.float32], share: float) -> NDArray[np.bool_]:
     left = np.sort(left)[::-1]
     sums = before + np.exp(left - best).cumsum(dtype=np.float64)
     last = min(int((sums < wanted).sum()), left.size - 1)
-    inside: NDArray[np.bool_] = values >= left[last]
+    inside: Bool = values >= left[last]
     more = np.count_nonzero(inside) - (count + last + 1)
     if more:  # of equal ones the first
         inside[np.flatnonzero(values == left[last])[-more:]] = False

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device import upload, upload_index
+from pie_inference.device import Int32, Int64, upload, upload_index
 from pie_inference.sampling.device_operations import DTYPES
 from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import starts
@@ -18,9 +18,8 @@ from pie_inference.sampling.remembered import GIVEN, TIMES, RememberedTokens
 from pie_py.device_programs.bound import ARRAYS, VERSIONS, Bound
 from pie_py.device_programs.language import VOCABULARY
 from pie_py.device_programs.program import Program, ProgramFault, sizes_of
-from pie_py.wire.plan import Int32
 
-Some: TypeAlias = slice | NDArray[np.int64]  # of a step's samplers
+Some: TypeAlias = slice | Int64  # of a step's samplers
 
 
 class Others(Protocol):
@@ -127,12 +126,12 @@ class _Rows:
     def __init__(
         self,
         values: _Values,
-        rows: NDArray[np.int64],
+        rows: Int64,
         logits: torch.Tensor,
         seeds: NDArray[np.uint64],
         steps: NDArray[np.uint32],
         remembered: RememberedTokens,
-        memory: tuple[Int32, NDArray[np.int64]],
+        memory: tuple[Int32, Int64],
         others: Callable[[int], torch.Tensor],
     ) -> None:
         self.logits = logits
@@ -243,7 +242,7 @@ class DevicePrograms:
         seeds: NDArray[np.uint64],
         logits: torch.Tensor,
         remembered: RememberedTokens,
-        memory: tuple[Int32, NDArray[np.int64]],
+        memory: tuple[Int32, Int64],
         others: Others = nothing_beside,
     ) -> torch.Tensor:
         """Tokens int64 `[n]` that the programs of samplers `[n]` choose, whatever they are.

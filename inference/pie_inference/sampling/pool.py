@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device import upload, upload_index
+from pie_inference.device import Bool, Int32, Int64, upload, upload_index
 from pie_inference.sampling.attend_programs import AttendPrograms
 from pie_inference.sampling.choose import Parameters
 from pie_inference.sampling.device_programs import DevicePrograms, Some
 from pie_inference.sampling.remembered import RememberedTokens, SavedLogits
 from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.language import MOST_NEWEST
-from pie_py.wire.plan import Float32, Int32
+from pie_py.wire.plan import Float32
 
 SAMPLERS = 4096
 COUNT_MEMORY = 256 << 20  # bytes at most for the token counts of device programs
@@ -65,15 +65,15 @@ class SamplerPool:
         self.tokens = torch.full((size,), -1, dtype=torch.int64, device=device)
         self.remembered = RememberedTokens(self.count_rows, vocabulary, device)
         self.rows: Int32 = np.full(size, -1, np.int32)
-        self.given: NDArray[np.int64] = np.zeros(size, np.int64)  # tokens not chosen
+        self.given: Int64 = np.zeros(size, np.int64)  # tokens not chosen
         self.seeds: NDArray[np.uint64] = np.zeros(size, np.uint64)
         self._numbers: Float32 = np.zeros((size, 3), np.float32)
-        self._top_k: NDArray[np.int64] = np.zeros(size, np.int64)
+        self._top_k: Int64 = np.zeros(size, np.int64)
         # What a step asks of all its samplers at once: whether each does not just take the most
         # likely token, counts tokens, and remembers the last ones.
-        self.drawing: NDArray[np.bool_] = np.zeros(size, np.bool_)
-        self._counting: NDArray[np.bool_] = np.zeros(size, np.bool_)
-        self._looking_back: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.drawing: Bool = np.zeros(size, np.bool_)
+        self._counting: Bool = np.zeros(size, np.bool_)
+        self._looking_back: Bool = np.zeros(size, np.bool_)
         self.device_programs = DevicePrograms(vocabulary, device, size)
         self.attend_programs = AttendPrograms(device)
 
@@ -109,9 +109,9 @@ class SamplerPool:
         self,
         samplers: Int32,
         tokens: Int32,
-        generated: NDArray[np.bool_],
-        places: NDArray[np.int64],
-        left: NDArray[np.int64],
+        generated: Bool,
+        places: Int64,
+        left: Int64,
     ) -> None:
         """Tells samplers `[n]`, of which some remember nothing, of tokens `[n]` of their texts that
         they did not choose, generated or given: of each its place behind those that the sampler was
