@@ -137,19 +137,23 @@ def _endpoints(hosts: list[_AskedHost]) -> tuple[str, ...] | None:
     return endpoints if all(endpoints) else None
 
 
-def connect(token: Token, host: str, folder: Path) -> None:
-    """Connects this process to Ray, as a driver that goes on in the machine's folder;
-    `ray_environment` must be its environment, and the host this machine's address, as Ray knows it.
+def connect(
+    address: str, host: str | None, folder: Path, namespace: str = NAMESPACE, **more: Any
+) -> None:
+    """Connects this process to Ray, as a driver that goes on in the machine's folder; of the
+    cluster's own Ray, `ray_environment` must be its environment. The host is this machine's
+    address, as Ray knows it.
     """
     # Ray's actors import from their driver's working directory, too: only we write to this one.
     os.chdir(folder)
     ray.init(
-        address=token.ray,
+        address=address,
         _node_ip_address=host,
-        namespace=NAMESPACE,
+        namespace=namespace,
         log_to_driver=False,
         configure_logging=False,
         logging_level=logging.ERROR,
+        **more,
     )
 
 
@@ -323,7 +327,7 @@ def main() -> int:
     folder = Path(sys.argv[1])
     token, machine = read_folder(folder)
     gpus = token.local_ranks if machine.gpus else 0
-    connect(token, machine.host, folder)
+    connect(token.ray, machine.host, folder)
     if sys.argv[2:] == ["forget"]:
         forget_nodes(Names(folder).read(), folder, token.rank_machines)
         return 0

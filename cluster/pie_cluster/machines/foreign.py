@@ -8,8 +8,6 @@ room: of several machines one does, for Ray gives a name once.
 
 from __future__ import annotations
 
-import logging
-import os
 import platform
 import select
 import shlex
@@ -29,7 +27,7 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from pie_cluster.machines.actors import PREFIX, NodeActor, end_in_order, placed_nodes
+from pie_cluster.machines.actors import PREFIX, NodeActor, connect, end_in_order, placed_nodes
 from pie_cluster.machines.settings import ClusterProblem, Names, WrongSettings, read_folder
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_error, report_ready
 from pie_py.config.endpoint import answers, parse_endpoint
@@ -178,21 +176,14 @@ def main() -> int:
     exit_with_parent(LEAVE_SECONDS + LOOK_SECONDS)
     folder = Path(sys.argv[1])
     token, machine = read_folder(folder)
-    os.chdir(folder)  # from which actors import
     try:
         address = find_ray(token.ray)
-        ray.init(
-            address=address,
-            _node_ip_address=_known_host(address, machine.host),
-            namespace=token.namespace,
-            runtime_env={
-                "py_executable": shlex.join(python_command()),
-                "env_vars": {"PIE_PY_CLUSTER_FOLDER": str(folder)},
-            },
-            log_to_driver=False,
-            configure_logging=False,
-            logging_level=logging.ERROR,
-        )
+        environment = {
+            "py_executable": shlex.join(python_command()),
+            "env_vars": {"PIE_PY_CLUSTER_FOLDER": str(folder)},
+        }
+        host = _known_host(address, machine.host)
+        connect(address, host, folder, token.namespace, runtime_env=environment)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # standard input ends as well
         here = ray.get_runtime_context().get_node_id()
         gpus = token.local_ranks if machine.gpus else 0

@@ -66,7 +66,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     token, machine = read_folder(folder)
     assert machine.autoscale is not None, "its keeper has looked"
-    connect(token, machine.host, folder)
+    connect(token.ray, machine.host, folder)
     scaler = Scaler(machine.autoscale, directory_of(token), token.models)
     while True:
         try:

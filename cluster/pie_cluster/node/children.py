@@ -183,14 +183,14 @@ class ChildrenElsewhere:
     async def _launch(
         self, there: dict[str, str], life: str, parent: Instance, program: Program, args: list[str]
     ) -> Child:
-        def late(told: dict[str, str]) -> None:  # it was given up meanwhile
-            _ChildElsewhere(told["instance"], life, there, self._links, self._start).kill()
+        def child(told: dict[str, str]) -> _ChildElsewhere:
+            return _ChildElsewhere(told["instance"], life, there, self._links, self._start)
 
         told = await self._links.ask(
             there["endpoint"],
             there["key"],
             "child-launch",
-            on_late=late,
+            on_late=lambda told: child(told).kill(),  # it was given up meanwhile
             user=parent.user,
             program=program.hash,
             args=args,
@@ -198,7 +198,7 @@ class ChildrenElsewhere:
             fence=parent.fence,
         )
         log.info("a child was launched elsewhere", child=told["instance"], parent=parent.id)
-        return _ChildElsewhere(told["instance"], life, there, self._links, self._start)
+        return child(told)
 
     def _start(self, task: Callable[[], Awaitable[None]]) -> None:
         assert self._nursery is not None, "it runs"

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.attention import AttentionOptions, PreparedAttention
-from pie_inference.attention.groups import Visibility
+from pie_inference.attention.groups import Visibility, added_mask
 from pie_inference.attention.observed import probabilities_of
 from pie_inference.attention.scores import scored_attention
 from pie_inference.attention.sequences import Sequences
@@ -305,10 +305,7 @@ def _attend(
     """Attention of a query `[heads, dim]` over `[keys, 2, kv_heads, dim]`: `[heads * dim]`."""
     heads, dim = query.shape
     key, value = keys_values.permute(1, 2, 0, 3).unsqueeze(1).unbind(0)  # [1, kv_heads, keys, dim]
-    mask = None
-    if hidden is not None:
-        mask = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device)
-        mask = mask.masked_fill_(hidden, float("-inf"))[None, None, None]
+    mask = None if hidden is None else added_mask(hidden, query.dtype)[None, None, None]
     if options.scored:
         seen = Visibility(mask, causal=False, blank=None)
         found = scored_attention(query.view(1, heads, 1, dim), key, value, seen, options, sinks)

@@ -203,9 +203,7 @@ class Padded:
         if (self.keys == self.width).all():  # every query sees every key
             return Visibility(mask=None, causal=False, blank=None)
         hidden = upload(np.arange(self.width) >= self.keys[:, None], device)
-        mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
-        mask = mask.masked_fill_(hidden, float("-inf"))[:, None, None]
-        return Visibility(mask, causal=False, blank=None)
+        return Visibility(added_mask(hidden, dtype)[:, None, None], causal=False, blank=None)
 
     def hidden_by(self, window: int, key_positions: Int32) -> Bool | None:
         """`[batch, queries, keys]` that lie before a window of positions, or None if none does; of
@@ -225,10 +223,14 @@ def visibility(seen: Bool, dtype: torch.dtype, device: torch.device) -> Visibili
     """
     nothing = np.flatnonzero(~seen.any(axis=2))
     seen.reshape(-1, seen.shape[2])[nothing, 0] = True
-    hidden = upload(~seen, device).unsqueeze(1)
-    mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
-    blank = upload(nothing, device) if nothing.size else None
-    return Visibility(mask.masked_fill_(hidden, float("-inf")), causal=False, blank=blank)
+    mask = added_mask(upload(~seen, device).unsqueeze(1), dtype)
+    return Visibility(mask, False, upload(nothing, device) if nothing.size else None)
+
+
+def added_mask(hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What is added to scores: minus infinity where a key is hidden, else 0."""
+    mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+    return mask.masked_fill_(hidden, float("-inf"))
 
 
 @dataclass(frozen=True, slots=True)

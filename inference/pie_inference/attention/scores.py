@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from pie_inference.attention import AttentionOptions
-from pie_inference.attention.groups import Visibility
+from pie_inference.attention.groups import Visibility, added_mask
 
 MAX_SCORES = 1 << 24  # float32 scores at a time: bounds the memory
 
@@ -36,8 +36,7 @@ def scored_attention(
     mask = seen.mask
     if seen.causal:
         above = torch.ones(queries, keys, dtype=torch.bool, device=query.device).triu_(1)
-        mask = torch.zeros(above.shape, device=query.device).masked_fill_(above, float("-inf"))
-        mask = mask.view(1, 1, queries, keys)
+        mask = added_mask(above, torch.float32).view(1, 1, queries, keys)
     step = max(1, MAX_SCORES // (batch * heads * keys))
     parts = [
         _scored(

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from pie_inference.device import one_of_each, upload
+from pie_inference.device import one_of_each
 from pie_inference.sampling import device_operations as operations
-from pie_inference.sampling.device_operations import DTYPES
+from pie_inference.sampling.device_programs import given_values
 from pie_inference.sampling.executable import Action, Executable, whole_numbers
-from pie_py.device_programs.bound import ARRAYS, ATTEND_VERSIONS, Bound
+from pie_py.device_programs.bound import ATTEND_VERSIONS, Bound
 from pie_py.device_programs.language import HEADS, PAGES, SIZES, TOKENS, Kind
 from pie_py.device_programs.program import GIVEN, Node, Program, read_program, sizes_of
 
@@ -174,14 +174,8 @@ class _Attender:
         self.executable = _executable(program.text, device)
         self.versions: deque[_Version] = deque(maxlen=ATTEND_VERSIONS)
         self.prompt: object | None = None  # what a prompt's next part needs of those before
-        self.given: list[torch.Tensor] = []
-        start = 0
-        for _, of in program.names:
-            sizes = sizes_of(of.shape, GIVEN)
-            end = start + int(np.prod(sizes, dtype=np.int64)) * ARRAYS[of.kind].itemsize
-            array = np.frombuffer(bound.values[start:end], ARRAYS[of.kind]).reshape(1, *sizes)
-            self.given.append(upload(array.copy(), device).to(DTYPES[of.kind]))
-            start = end
+        sizes = [(1, *sizes_of(of.shape, GIVEN)) for _, of in program.names]
+        self.given = list(given_values(program, bound.values, sizes, device))
 
     def before(self, step: int) -> _Version:
         """The newest version of the steps before one; those behind it are undone."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Protocol, TypeAlias
 
@@ -38,6 +39,18 @@ _UNUSED = 64  # programs that are kept although no sampler has them
 _FEW = 8  # rows of values, which are not worth giving back
 
 
+def given_values(
+    program: Program, values: bytes, sizes: Sequence[Sequence[int]], device: torch.device
+) -> Iterator[torch.Tensor]:
+    """The values `[*sizes]` of a program's names, of how they are packed in `Bound`."""
+    start = 0
+    for (_, of), size in zip(program.names, sizes, strict=True):
+        end = start + math.prod(size) * ARRAYS[of.kind].itemsize
+        array = np.frombuffer(values[start:end], ARRAYS[of.kind]).reshape(size)
+        start = end
+        yield upload(array.copy(), device).to(DTYPES[of.kind])
+
+
 class _Values:
     """The values of all samplers that have one program, a row each.
 
@@ -60,15 +73,12 @@ class _Values:
 
     def put(self, sampler: int, values: bytes) -> int:
         """Values of a new sampler; returns its row."""
-        row, start = len(self.samplers), 0
+        row = len(self.samplers)
         self._make_room(row + 1)
         self.samplers.append(sampler)
-        for i, (_, of) in enumerate(self.program.names):
-            size = int(np.prod(self._sizes[i], dtype=np.int64)) * ARRAYS[of.kind].itemsize
-            array = np.frombuffer(values[start : start + size], ARRAYS[of.kind])
-            start += size
-            # As all versions: none may be what the row's last owner left there.
-            self._tables[i][row] = upload(array.reshape(self._sizes[i]).copy(), self._device)
+        given = given_values(self.program, values, self._sizes, self._device)
+        for table, value in zip(self._tables, given, strict=True):
+            table[row] = value  # as all versions: none may be what the row's last owner left there
         return row
 
     def give(self, row: int, step: int, name: int, value: bytes) -> None:
