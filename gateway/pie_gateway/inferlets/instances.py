@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, stream_response, while_asked
-from pie_gateway.inferlets.running import events_of, flag, of_path
+from pie_gateway.inferlets.running import events_of, failed_end, flag, of_path
 from pie_gateway.problems import Problem, asked
 from pie_gateway.schemas.inferlets import (
     DetachedRequest,
@@ -76,7 +76,7 @@ async def result(exchange: Exchange) -> Response:
         try:
             return Ended("finished", await exchange.backend.client.result(of_path(exchange)))
         except InferletFailed as error:
-            return Ended("killed" if error.state == "killed" else "failed", error.text)
+            return failed_end(error)
 
     return json_response(await while_asked(exchange, lambda: asked(wait())))
 

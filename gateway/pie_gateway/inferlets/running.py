@@ -24,8 +24,8 @@ ANSWER_BYTES = 16 << 20  # of messages that an answer without a stream has
 
 @asynccontextmanager
 async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[Instance]:
-    """A new instance of the path's program, which ends with the context at the latest. Raises
-    `Problem`: the server refuses.
+    """A new instance of the path's program, with its first messages, which ends with the context at
+    the latest. Raises `Problem`: the server refuses.
     """
     args = wanted.args
     if wanted.input is not None:
@@ -34,6 +34,8 @@ async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[I
     instance = await exchange.backend.launch(program, args)
     exchange.instance_launched(instance.id)
     try:
+        for message in wanted.messages:
+            await asked(instance.send(message))
         yield instance
     finally:
         await end(instance)
@@ -50,9 +52,14 @@ async def events_of(instance: Instance) -> AsyncIterator[RunEvent]:
             yield Text(message) if isinstance(message, str) else Blob(message)
         yield Ended("finished", await instance.result())
     except InferletFailed as error:
-        yield Ended("killed" if error.state == "killed" else "failed", error.text)
+        yield failed_end(error)
     except ClientError as error:
         raise of_client(error) from None
+
+
+def failed_end(error: InferletFailed) -> Ended:
+    """The end of an instance that has not finished."""
+    return Ended("killed" if error.state == "killed" else "failed", error.text)
 
 
 def flag(exchange: Exchange, name: str) -> bool:
@@ -111,8 +118,6 @@ async def run(exchange: Exchange) -> Response:
 
 async def _events(exchange: Exchange, wanted: LaunchRequest) -> AsyncGenerator[RunEvent, None]:
     async with launched(exchange, wanted) as instance:
-        for message in wanted.messages:
-            await asked(instance.send(message))
         async for each in events_of(instance):
             yield each
 

@@ -44,16 +44,13 @@ async def _serve(socket: WebSocket, exchange: Exchange) -> None:
         return
     wanted = launch_request((frame.get("text") or "").encode())
     problem: list[Exception] = []
-    async with launched(exchange, wanted) as instance:
-        for message in wanted.messages:
-            await asked(instance.send(message))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_receive, socket, instance, tasks.cancel_scope)
-            try:
-                await _send(socket, instance)
-            except (Problem, WebSocketDisconnect) as error:  # raised outside of the group
-                problem.append(error)
-            tasks.cancel_scope.cancel()
+    async with launched(exchange, wanted) as instance, anyio.create_task_group() as tasks:
+        tasks.start_soon(_receive, socket, instance, tasks.cancel_scope)
+        try:
+            await _send(socket, instance)
+        except (Problem, WebSocketDisconnect) as error:  # raised outside of the group
+            problem.append(error)
+        tasks.cancel_scope.cancel()
     if problem:
         raise problem[0]
 
