@@ -76,16 +76,14 @@ class Rope:
             return self.own_angles(torch.outer(positions.float(), self._frequencies))
         if self._kernel is not None:
             return positions, self._table
-        cos, sin = self._table.index_select(0, positions).unbind(1)
-        return cos, sin
+        return self._table.index_select(0, positions).unbind(1)
 
     def own_angles(self, angles: torch.Tensor) -> Angles:
         """As `angles`, of inputs that turn by angles `[t, planes]`, float32, wherever they are."""
         table = self._tabulated(angles)
         if self._kernel is not None:
             return torch.arange(len(angles), device=self._device), table
-        cos, sin = table.unbind(1)
-        return cos, sin
+        return table.unbind(1)
 
     @staticmethod
     def turned(heads: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.Tensor:

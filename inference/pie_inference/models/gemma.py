@@ -16,9 +16,9 @@ from pie_inference.models.spec import (
     decoder_spec,
     layer_windows,
 )
+from pie_inference.models.text_part import TEXT, text_name
 
 FULL, SLIDING = 0, 1  # indices of Gemma 3's ropes
-_TEXT = "language_model."
 # What the larger Gemma 3s' `text_config` leaves out, for it is the default.
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 262_208,
@@ -85,19 +85,15 @@ def gemma3_text(config: Config) -> Config:
 def gemma3_within(config: Config) -> DecoderSpec:
     """The language model of a Gemma 3 that reads images, too: of it, only text is served."""
     spec = gemma3(gemma3_text(config))
-    return replace(spec, prefix=f"{_TEXT}model.", head=f"{_TEXT}lm_head")
+    return replace(spec, prefix=f"{TEXT}model.", head=f"{TEXT}lm_head")
 
 
 def gemma3_rename(name: str) -> str | None:
-    """What a stored tensor is called here, or None for those of images. There were two layouts."""
+    """What a stored tensor is called here, or None for those of images."""
     name = name.removeprefix("model.")
     if name.startswith(("vision_tower.", "multi_modal_projector.")):
         return None
-    if name.startswith("lm_head."):
-        return _TEXT + name
-    if name.startswith(_TEXT) and not name.startswith((f"{_TEXT}model.", f"{_TEXT}lm_head.")):
-        return f"{_TEXT}model.{name.removeprefix(_TEXT)}"
-    return name
+    return text_name(name)
 
 
 def _gemma(config: Config, **more: Any) -> DecoderSpec:

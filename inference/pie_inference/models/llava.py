@@ -20,7 +20,7 @@ from pie_inference.layers.linear import linear
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.spec import Config, DecoderSpec, Shapes
 from pie_inference.models.tensors import decoder_tensors
-from pie_inference.models.text_part import text_spec
+from pie_inference.models.text_part import TEXT, text_name, text_spec
 from pie_inference.vision.images import ImageEncoder
 from pie_inference.vision.preprocessing import preprocessing
 from pie_inference.vision.transformer import (
@@ -31,7 +31,7 @@ from pie_inference.vision.transformer import (
 )
 from pie_py.wire.images import ImageRule
 
-TEXT, VISION, PROJECTOR = "language_model.", "vision_tower.", "multi_modal_projector."
+VISION, PROJECTOR = "vision_tower.", "multi_modal_projector."
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +83,13 @@ def llava_rename(spec: LlavaSpec, name: str) -> str | None:
     """What a stored tensor is called here, in one of several layouts; None for one without use."""
     if name.startswith((f"model.{TEXT}", f"model.{VISION}", f"model.{PROJECTOR}")):
         name = name.removeprefix("model.")
-    if name.startswith("lm_head."):
-        name = TEXT + name
-    elif name.startswith(TEXT) and not name.startswith((f"{TEXT}model.", f"{TEXT}lm_head.")):
-        name = f"{TEXT}model.{name.removeprefix(TEXT)}"
-    elif name.startswith(VISION):
+    if name.startswith(VISION):
         name = name.replace(f"{VISION}vision_model.", VISION, 1)
         unused = re.match(rf"{VISION}(post_layernorm|head|embeddings\.position_ids)\b", name)
         layer = re.match(rf"{VISION}encoder\.layers\.(\d+)\.", name)
         if unused or (layer and int(layer[1]) >= spec.vision.layers):
             return None
-    return name
+    return text_name(name)
 
 
 class Llava(Decoder):

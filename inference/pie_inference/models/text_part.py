@@ -12,6 +12,7 @@ from pie_inference.models.llama import llama, mistral
 from pie_inference.models.qwen import qwen2, qwen3
 from pie_inference.models.spec import Config, DecoderSpec
 
+TEXT = "language_model."
 DECODERS: dict[str, Callable[[Config], DecoderSpec]] = {
     "llama": llama,
     "mistral": mistral,
@@ -50,6 +51,17 @@ def text_config(config: Config) -> Config:
     tied = bool(config.get("tie_word_embeddings")) or bool(text.get("tie_word_embeddings"))
     own = {"model_type": kind, "tie_word_embeddings": tied}
     return {**_SIZES, **_DEFAULTS[kind], **text, **own}
+
+
+def text_name(name: str) -> str:
+    """What a tensor of a language model within another, stored in one of several layouts, is called
+    here.
+    """
+    if name.startswith("lm_head."):
+        return TEXT + name
+    if name.startswith(TEXT) and not name.startswith((f"{TEXT}model.", f"{TEXT}lm_head.")):
+        return f"{TEXT}model.{name.removeprefix(TEXT)}"
+    return name
 
 
 def text_spec(config: Config, prefix: str, head: str) -> DecoderSpec:
