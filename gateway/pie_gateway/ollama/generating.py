@@ -54,8 +54,7 @@ async def generate(exchange: Exchange) -> Response:
         job = msgspec.structs.replace(talk.job, messages=None, template=None, text=asked.prompt)
         if asked.suffix:
             stop_tokens = (await exchange.backend.catalog.describe(job.model))["stop_tokens"]
-            words = await exchange.backend.vocabulary(job.model)
-            fill_in([job], asked.suffix, wanted.model, stop_tokens, words)
+            fill_in([job], asked.suffix, wanted.model, stop_tokens, talk.words)
         talk.generation = await exchange.generation("completions", job)
     return await _Answer(talk, is_chat=False).response(exchange)
 
