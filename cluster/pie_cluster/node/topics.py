@@ -53,21 +53,6 @@ class _Member:
         self.telling = trio.Lock()
 
 
-class _GiveUp:
-    """Gives a future up that is open in the database."""
-
-    __slots__ = ("handle", "member", "topics")
-
-    def __init__(self, topics: ClusterTopics, member: _Member, handle: int) -> None:
-        self.topics = topics
-        self.member = member
-        self.handle = handle
-
-    def __call__(self) -> None:
-        """What is called when it is cancelled."""
-        self.topics.give_up(self.member, self.handle)
-
-
 class ClusterTopics:
     """The functions of the trait, and those that take messages and give them up."""
 
@@ -196,7 +181,7 @@ class ClusterTopics:
             try:
                 text = await self._call(member, "take", "", future)
             except ApiError:
-                self.give_up(member, future)  # if it was not taken
+                self._give_up(member, future)  # if it was not taken
                 raise
             if text is None:
                 raise _lost(member, "its lease was lost")
@@ -206,13 +191,13 @@ class ClusterTopics:
 
     def cancel(self, instance: Instance, future: int) -> Any:
         """Gives a future up. When this returns, its message has gone back."""
-        give_up = instance.futures.get(future).on_cancel
         instance.futures.cancel(future)
-        if not isinstance(give_up, _GiveUp):
+        member = self._members.get(instance.id)
+        if member is None or future not in member.given_up:  # it is none of the database
             return None
-        return self._suspend(instance, partial(self._tell_given_up, give_up.member))
+        return self._suspend(instance, partial(self._tell_given_up, member))
 
-    def give_up(self, member: _Member, handle: int) -> None:
+    def _give_up(self, member: _Member, handle: int) -> None:
         """A future was cancelled, for whatever reason."""
         member.waiting.pop(handle, None)
         member.given_up.append(handle)
@@ -238,7 +223,7 @@ class ClusterTopics:
             arguments = (topic.encode(), *arguments)
         future = instance.futures.create_outside(kind, f"messages of {instance.program.name}")
         member = self._member(instance)
-        future.on_cancel = _GiveUp(self, member, future.handle)
+        future.on_cancel = partial(self._give_up, member, future.handle)
 
         async def opened() -> int:
             member.opening = future.handle
