@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from safetensors import SafetensorError, safe_open
 
-from pie_inference.device import Int32
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.layers.grouped import LANES
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import Adapter, AdapterRows, LinearSite, LowRank
 from pie_py.models.checkpoint_files import BadFile, checkpoint_file, read_object
+from pie_py.wire.plan import Int32
 
 # What changes nothing at inference, or is read below. Whatever else a config sets is refused:
 # variants of LoRA compute something else with the same tensors.
