@@ -26,6 +26,7 @@ from benchmarks.tracing.clock import StageClock
 from benchmarks.tracing.stages import Trace
 from pie_py.bench.checkpoints import Shape, make_checkpoint
 from pie_py.bench.observed import replace
+from pie_py.config.kept_files import cache_folder
 
 
 @pytest.mark.slow
@@ -59,9 +60,15 @@ def test_starts_and_idle_instances(checkpoint: Path) -> None:
 def test_laptop(tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", "llama", head_dim=16, max_position_embeddings=2048)
     file = write_gguf(folder, "llama")
+    # Of an installation that has built what a first start builds: a new home has its cache, too.
+    python = tmp_path / "python"
+    keeps = f'[ -e "$HOME/.cache" ] || ln -s {cache_folder().parent} "$HOME/.cache"'
+    python.write_text(f'#!/bin/sh\n{keeps}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    sides = ("--model", str(file), "--transformers", "--installed", str(python))
     size = ("--strings", "20", "--longest", "100", "--windows", "1", "--starts", "1")
     few = ("--tokens", "8", "--rounds", "1")
-    document = bench("laptop", "--model", str(file), "--transformers", *size, *few)
+    document = bench("laptop", *sides, *size, *few)
     exact, start, speed, memory, perplexity = map(table, document["reports"])
     assert [row["differ"] for row in exact] == [0]
     assert [row[""] for row in start] == ["pie_py", "transformers"]
