@@ -140,7 +140,10 @@ def test_what_was_acknowledged_is_there_after_kills_at_any_moment(tmp_path: Path
     """Two servers on one folder; one of them is killed at a random moment, twenty times."""
     # Not "fork": a lock that a thread of this process holds then would stay locked in the child.
     context, chance = multiprocessing.get_context("forkserver"), random.Random(7)
-    context.set_forkserver_preload(["pytest", "pie_control.programs.store"])
+    # With what this module imports, which each child would else import for itself.
+    context.set_forkserver_preload(
+        ["pytest", "pie_control.programs.components", "pie_control.rpc.uploads", "pie_py.client"]
+    )
     known: dict[str, str] = {}
 
     def writer(own: int) -> tuple[BaseProcess, Connection]:
