@@ -45,6 +45,7 @@ PREFIX = "node-"
 RANKS_PREFIX = "ranks-"
 DROP_SECONDS = 1.0  # before another try to note that a node is drained
 PLACE_SECONDS = 2.0  # for an actor to say where it is
+KNOWN_SECONDS = 0.1  # between two looks whether Ray knows the machine
 ROOM_SECONDS = 60.0  # for a machine's nodes to be placed on it, before that is tried anew
 HOST_SECONDS = 10.0  # without an answer, after which an actor's machine is taken for lost
 AGAIN_SECONDS = 1.0  # between two questions to it
@@ -161,23 +162,22 @@ def place_nodes(names: list[str], gpus: int, folder: Path, room: int) -> None:
     """Has Ray place nodes of this machine that it does not have, and waits until they are placed.
     They go elsewhere only when this machine has died.
 
+    It waits for Ray to know the machine, too: its agent may have been started just now.
+
     Those of machines that have died, which Ray starts wherever there is room, keep what these leave
     of the room for so many nodes; others end, and Ray forgets them. Raises `LookupError` if Ray
-    does not know the machine yet, or nodes have no place yet.
+    does not know the machine, or nodes have no place, for a minute.
     """
-    resource = machine_resource(folder)
-    machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    for known in machines:
-        if known["Alive"] and resource in known["Resources"]:
-            machine = NodeAffinitySchedulingStrategy(known["NodeID"], soft=True)
-            break
-    else:
-        raise LookupError("Ray does not know this machine yet")
+    end = time.monotonic() + ROOM_SECONDS
+    while (node_id := _node_id(machine_resource(folder))) is None:
+        if time.monotonic() > end:
+            raise LookupError("Ray does not know this machine yet")
+        time.sleep(KNOWN_SECONDS)
+    machine = NodeAffinitySchedulingStrategy(node_id, soft=True)
     named = placed_nodes()
     for name in names:
         if name not in named:
             place_node(name, gpus, machine)
-    end = time.monotonic() + ROOM_SECONDS
     while len(_folders(names)) < len(names):
         if time.monotonic() > end:
             raise LookupError("nodes of this machine have no place yet")
@@ -186,6 +186,13 @@ def place_nodes(names: list[str], gpus: int, folder: Path, room: int) -> None:
         for name in here[: max(0, len(here) + len(names) - room)]:
             log.warning("%s, of a machine that has died, gives its place to this one's", name)
             give_up_node(name)
+
+
+def _node_id(resource: str) -> str | None:
+    """Ray's name of the machine that has a resource; None if none has."""
+    machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    found = (known for known in machines if known["Alive"] and resource in known["Resources"])
+    return next((str(known["NodeID"]) for known in found), None)
 
 
 def _folders(names: list[str]) -> dict[str, str]:
