@@ -597,6 +597,7 @@ def test_nodes_are_changed_for_others_under_load(
                 one.send("end")
                 assert one.result() == "done"
                 count += 1
+                stop.wait(0.05)  # the machine is for the node that comes
         return count
 
     with ThreadPoolExecutor(2) as pool:
@@ -707,6 +708,7 @@ def test_what_clients_are_told_at_random_moments_is_whole(cluster: Cluster) -> N
                             break  # it has ended, and its result tells why
                         assert message == f"{number}!"
                         number += 1
+                        stop.wait(0.005)  # the machine is for what starts again
                     instance.send("end")
                     assert instance.result() == "done"
                     ends.append("done")
@@ -1045,31 +1047,25 @@ def test_quotas_are_counted_by_each_node(cluster: Cluster) -> None:
         assert [user["user"] for user in client.quota(all_users=True)] == ["local"]
 
 
-def test_a_machine_that_left_takes_nobodys_place(cluster: Cluster) -> None:
-    """Ray would start its nodes where there is room for others."""
-    third, fourth = cluster.folder / "third", cluster.folder / "fourth"
-    (gone,) = cluster.join(third)
-    cluster.leave(third)
-    (node,) = cluster.join(fourth)
-    assert cluster.state(node) == "ready"
+def test_a_machine_that_is_gone_takes_nobodys_place(cluster: Cluster) -> None:
+    """Whether it left or died; Ray would start its nodes where there is room for others."""
+    left, died, later = (cluster.folder / name for name in ("left", "died", "later"))
+    (gone,) = cluster.join(left)
+    cluster.leave(left)
+    (dead,) = cluster.join(died)
+    assert cluster.state(dead) == "ready"
     assert cluster.state(gone) not in ("ready", "starting")
-    cluster.leave(fourth)
-
-
-def test_a_machine_that_died_takes_nobodys_place(cluster: Cluster) -> None:
-    third, fourth = cluster.folder / "died", cluster.folder / "later"
-    (gone,) = cluster.join(third)
-    cluster.others.remove(third)
-    kept = keeper(third)
+    cluster.others.remove(died)
+    kept = keeper(died)
     assert kept is not None
     for process in (kept, *kept.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    wait_for(lambda: cluster.state(gone) == "gone")
-    (node,) = cluster.join(fourth)
+    wait_for(lambda: cluster.state(dead) == "gone")
+    (node,) = cluster.join(later)
     assert cluster.state(node) == "ready"
-    wait_for(lambda: cluster.state(gone) != "ready")
-    cluster.leave(fourth)
+    wait_for(lambda: cluster.state(dead) != "ready")
+    cluster.leave(later)
 
 
 def test_a_node_is_started_again_when_it_is_empty(client: Client, cluster: Cluster) -> None:
