@@ -208,7 +208,7 @@ async def _measure(
             await run(round_trip)
             side.seconds.append(time.perf_counter() - start)
     for run, side in zip((ours, theirs), times, strict=True):
-        each = max(2, settings.rounds // 2)
+        each = max(1, settings.rounds // 2)
 
         async def stream(run: Run = run, each: int = each) -> None:
             for _ in range(each):
