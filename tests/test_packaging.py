@@ -11,6 +11,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from support.compilers import KEEPING_CC
 from support.servers import Server
 
 from pie_py import __version__
@@ -40,7 +41,8 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
 def wheel_of(source: Path, folder: Path) -> Path:
     """Built by the hatchling that is here, as `pip wheel` calls it."""
     alone = ("--no-deps", "--no-build-isolation", "--check-build-dependencies")
-    run(sys.executable, "-m", "pip", "wheel", "-q", *alone, "-w", folder, source)
+    build = (sys.executable, "-m", "pip", "wheel", "-q", *alone, "-w", folder, source)
+    run(*build, CC=str(KEEPING_CC))
     [wheel] = folder.glob("*.whl")
     return wheel
 
