@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,18 @@ pytestmark = pytest.mark.slow
 # By default Ray's workers give way to all else, such as other tests.
 URGENT = {**os.environ, "RAY_worker_niceness": "0"}
 LOOK = """
-import json, sys, ray
+import json, os, sys, ray
 from ray._private import state
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what Ray tells a driver, as of a lost machine, is no answer
 ray.init(address=sys.argv[1], log_to_driver=False)
-alive = [one for one in state.actors().values() if one["State"] != "DEAD"]
-print(json.dumps({
-    "named": [[one["namespace"], one["name"]] for one in ray.util.list_named_actors(True)],
-    "alive": len(alive),
-    "free": ray.available_resources().get("CPU", 0),
-}))
+for _ in sys.stdin:
+    alive = [one for one in state.actors().values() if one["State"] != "DEAD"]
+    print(json.dumps({
+        "named": [[one["namespace"], one["name"]] for one in ray.util.list_named_actors(True)],
+        "alive": len(alive),
+        "free": ray.available_resources().get("CPU", 0),
+    }), file=answers, flush=True)
 """
 
 
@@ -59,12 +63,26 @@ class Foreign:
         """Where its processes put temporary files."""
         return self.folder / "tmp"
 
+    @cached_property
+    def driver(self) -> subprocess.Popen[str]:
+        """Another driver, which tells for each line what it sees; to start one takes a second."""
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", LOOK, self.address],
+            cwd=self.folder,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
     def look(self) -> dict[str, Any]:
         """What it has in it, as another driver sees it."""
-        python = [sys.executable, "-P", "-c", LOOK, self.address]
-        found = subprocess.run(python, capture_output=True, check=True, text=True, cwd=self.folder)
-        told: dict[str, Any] = json.loads(found.stdout)
-        return told
+        asked, told = self.driver.stdin, self.driver.stdout
+        assert asked is not None
+        assert told is not None
+        asked.write("look\n")
+        asked.flush()
+        found: dict[str, Any] = json.loads(told.readline())
+        return found
 
     def has_nothing(self) -> bool:
         """Whether it runs, and is as it was before."""
@@ -95,7 +113,9 @@ def foreign() -> Iterator[Foreign]:
             ray = Foreign(f"127.0.0.1:{port}", folder, process)
             wait_for(lambda: (folder / "ray/ray_current_cluster").exists())
             ray.address = (folder / "ray/ray_current_cluster").read_text().strip()
-            yield ray
+            with ray.driver:
+                yield ray
+                ray.driver.terminate()
         finally:
             process.terminate()
             process.wait(30)
