@@ -286,19 +286,23 @@ def test_what_is_freed_and_still_taken_has_a_limit_too() -> None:
     samplers = Samplers(pool, 4)
     space = Space(pages, embeds, 4, 4, samplers, host)
     later: list[Callable[[], None]] = []
+
+    def defer(pages: list[int], embeds: list[int], release: Callable[[], None]) -> None:
+        later.append(release)
+
     for allocate, free in (
         (space.allocate_pages, space.free_pages),
         (space.allocate_embeds, space.free_embeds),
     ):
         for _ in range(2):
-            free([allocate(4, lambda count: False), 4], later.append)
+            free([allocate(4, lambda count: False), 4], defer)
         with pytest.raises(ApiError, match="8 freed ones"):
             allocate(1, lambda count: False)
         while later:
             later.pop()()
         allocate(4, lambda count: False)
     for _ in range(8):
-        samplers.free(samplers.create(remembers=False, mixes=0, top=0)[0], later.append)
+        samplers.free(samplers.create(remembers=False, mixes=0, top=0)[0], defer)
     with pytest.raises(ApiError, match="8 destroyed samplers"):
         samplers.create(remembers=False, mixes=0, top=0)
     while later:

@@ -14,7 +14,8 @@ from support.fake_worker import attend, distribution, embedded, shown
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
-from pie_control.api import allocate
+from pie_control.api import allocate, sample
+from pie_control.api import run as calls
 from pie_control.scheduler.call_order import CallOrder
 
 CONTEXTS = 8
@@ -318,6 +319,48 @@ def test_what_reads_a_run_s_pages_waits_for_its_end() -> None:
     assert len(second.take(future)) == 3
 
 
+def test_what_is_freed_beside_a_run_comes_back() -> None:
+    server = large_server()
+    first = Runner(server, 3)
+    second = Runner(server, 3, first)
+    first.start(first.sampler(GREEDY), 100)
+    server.drain()
+    for _ in range(300):  # more than there are of each
+        pages, embeds, sampler = second.pages(1), second.embeds(1), second.sampler(GREEDY)
+        allocate.dealloc_kvpage(second.instance, second.queue, pages)
+        allocate.dealloc_emb(second.instance, second.queue, embeds)
+        sample.destroy_sampler(second.instance, second.queue, sampler)
+        server.drain()
+
+
+def test_what_a_run_needs_comes_back_at_its_end() -> None:
+    server = large_server()
+    pages, embeds = server.service.pages, server.service.embeds
+    first = Runner(server, 12)
+    second = Runner(server, 3, first)
+    sampler = first.sampler(GREEDY)
+    run = first.start(sampler, 100)
+    server.drain()
+    queued = first.instance.queues[first.queue].runs[run]
+    page = int(queued.pages.pages[0])
+
+    def is_free() -> tuple[bool, bool]:
+        return pages._references[page] == 0, queued.embed in embeds._free._ids[: embeds.free]
+
+    allocate.dealloc_kvpage(first.instance, first.queue, [first.held[0], 1])
+    allocate.dealloc_emb(first.instance, first.queue, [first.own, 1])
+    sample.destroy_sampler(first.instance, first.queue, sampler)
+    second.append([3])
+    server.drain()
+    assert is_free() == (False, False)
+    calls.next_tokens(first.instance, first.queue, run, 60)
+    server.drain()
+    assert first.tokens(run)[:40] == plain(server, 12, 40)
+    calls.end_run(first.instance, first.queue, run, 1)
+    server.drain()
+    assert is_free() == (True, True)
+
+
 def plain(server: Server, text: int, count: int) -> list[int]:
     alone = Runner(server, text)
     return alone.steps(alone.sampler(GREEDY), count)
@@ -355,7 +398,7 @@ class Call:
 
 
 @st.composite
-def calls(draw: st.DrawFn) -> list[Call]:
+def calls_of_two(draw: st.DrawFn) -> list[Call]:
     """Calls of two instances, in order: of names that one of them has, or that both only read."""
     has = [[0] * 6, [0] * 6]  # who, of pages and of embeds
     got = [[0] * 6, [0] * 6]
@@ -378,7 +421,7 @@ def calls(draw: st.DrawFn) -> list[Call]:
 
 
 @settings(max_examples=300)
-@given(made=calls())
+@given(made=calls_of_two())
 def test_a_command_waits_for_the_newest_of_another_queue_that_it_conflicts_with(
     made: list[Call],
 ) -> None:

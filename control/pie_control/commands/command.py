@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -142,6 +142,14 @@ class Command(ABC):
                 return True
         return False
 
+    def touches(self, names: Touched) -> bool:
+        """Whether it reads or writes one of them."""
+        return any(
+            not set(own).isdisjoint(others)
+            for touched in (self.read(), self.written())
+            for own, others in zip(touched, names, strict=True)
+        )
+
     @classmethod
     @abstractmethod
     def join(cls, commands: Sequence[Self]) -> Batch:
@@ -244,6 +252,14 @@ class Taker(Protocol):
         """There is none."""
 
 
+class Release(NamedTuple):
+    """Gives back what no command from a number on names any more."""
+
+    number: int
+    names: Touched
+    call: Callable[[], None]
+
+
 class Account:
     """The queues of one owner that hold commands, and what waits until those are sent."""
 
@@ -256,7 +272,7 @@ class Account:
         # Records every command, from the owner's first request for shared prefixes on.
         self.provenance: Provenance | None = None
         self.parked = False  # the server may move its pages: its runs have no steps
-        self.releases: deque[tuple[int, Callable[[], None]]] = deque()
+        self.releases: deque[Release] = deque()
         self.queues = 0  # opened so far
 
 

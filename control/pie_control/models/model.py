@@ -47,9 +47,9 @@ class OpenQueue:
     scheduler: Scheduler
     runs: Handles[RunCommand] = field(default_factory=Handles)
 
-    def defer(self, release: Callable[[], None]) -> None:
-        """Calls back once every command that the instance has queued so far has been sent."""
-        self.scheduler.defer(self.queue.account, release)
+    def defer(self, pages: list[int], embeds: list[int], release: Callable[[], None]) -> None:
+        """Calls back once no command that the instance has queued so far names them."""
+        self.scheduler.defer(self.queue.account, (pages, embeds), release)
 
     def end_run(self, run: RunCommand, count: int) -> list[int]:
         """Ends a run, of which the first `count` tokens stand. Returns spans of the pages that it

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.resources.retention import Retention
 from pie_py.wire.plan import Int32, Uint32
+
+# Calls back once no queued command names some pages, embeds and samplers any more, which are given
+# as commands name them.
+Defer: TypeAlias = Callable[[list[int], list[int], Callable[[], None]], None]
 
 
 class FreeList:

@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.errors import ApiError
-from pie_control.resources.pools import PagePool
+from pie_control.resources.pools import Defer, PagePool
 from pie_control.resources.space import Space
 from pie_py.wire.plan import Int32
 
 # Carries out a call that takes one page, and returns what it returns; or returns None and hands the
 # page, or an error, to the second function later.
 Ask: TypeAlias = Callable[[Callable[[], int], Callable[[int | ApiError], None]], int | None]
-Defer: TypeAlias = Callable[[Callable[[], None]], None]
 Int64: TypeAlias = NDArray[np.int64]
 
 # What is known of each page, a row each: its address; where it is; the pool's stamp; and how many
@@ -166,7 +165,7 @@ class RunPages:
 
     def end(self, tokens: int, defer: Defer) -> list[int]:
         """Ends the run: so many tokens of it stay in the pages, and the rest is empty again, once
-        `defer` has called back: all commands so far have been sent. Returns spans of the pages that
+        `defer` has called back. Returns spans of the pages that
         the run has taken and that hold tokens.
         """
         space, pool = self._space, self._space.page_pool

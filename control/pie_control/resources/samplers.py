@@ -4,11 +4,10 @@ knows of those in use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pie_control.errors import ApiError
-from pie_control.resources.pools import FreeList
+from pie_control.resources.pools import Defer, FreeList
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS
 from pie_py.device_programs.program import Program
 from pie_py.device_programs.step_cost import FREE, StepCost
@@ -218,7 +217,7 @@ class Samplers:
         sampler = self._live.get(handle)
         return None if sampler is None or sampler.steps else sampler
 
-    def free(self, handle: int, defer: Callable[[Callable[[], None]], None]) -> None:
+    def free(self, handle: int, defer: Defer) -> None:
         """Ends the handle at once; the slot comes back when `defer` calls back.
 
         Raises:
@@ -232,7 +231,7 @@ class Samplers:
             self._release(sampler)
 
         self._leaving += 1
-        defer(release)
+        defer([], [sampler.name], release)
 
     def close(self) -> None:
         """Gives everything back. Idempotent."""

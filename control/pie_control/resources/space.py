@@ -10,7 +10,7 @@ import numpy as np
 from pie_control.errors import ApiError
 from pie_control.resources.addresses import NOTHING, Addresses, host_pages_of, is_on_host
 from pie_control.resources.host_memory import HostPages
-from pie_control.resources.pools import EmbedPool, PagePool
+from pie_control.resources.pools import Defer, EmbedPool, PagePool
 from pie_control.resources.samplers import Samplers
 from pie_py.wire.plan import Int32, Uint32
 
@@ -105,7 +105,7 @@ class Space:
             pool.release(embeds)
             raise
 
-    def free_pages(self, spans: list[int], defer: Callable[[Callable[[], None]], None]) -> None:
+    def free_pages(self, spans: list[int], defer: Defer) -> None:
         """Ends the addresses at once; the pages come back when `defer` calls back.
 
         Raises:
@@ -113,7 +113,7 @@ class Space:
         """
         self.release_later(self.pages.unmap(spans), defer)
 
-    def release_later(self, entries: Int32, defer: Callable[[Callable[[], None]], None]) -> None:
+    def release_later(self, entries: Int32, defer: Defer) -> None:
         """Gives back what was behind addresses, in the pool and on the host, when `defer` calls
         back.
         """
@@ -131,7 +131,7 @@ class Space:
 
         if len(pages) or len(on_host):
             self._pages_leaving += len(pages)
-            defer(release)
+            defer(pages.tolist(), [], release)
 
     def truncate_pages(self, pages: Int32, used: Uint32) -> None:
         """Empties the slots of distinct pages `[n]` from numbers `[n]` on, at most those filled."""
@@ -143,7 +143,7 @@ class Space:
         if self.watcher is not None:
             self.watcher.truncated(pages, used.tolist(), stamps.tolist())
 
-    def free_embeds(self, spans: list[int], defer: Callable[[Callable[[], None]], None]) -> None:
+    def free_embeds(self, spans: list[int], defer: Defer) -> None:
         """Ends the addresses at once; the embeds come back when `defer` calls back. As
         `free_pages`.
         """
@@ -155,7 +155,7 @@ class Space:
 
         if len(embeds):
             self._embeds_leaving += len(embeds)
-            defer(release)
+            defer([], embeds.tolist(), release)
 
     def check_page_limit(self, count: int) -> None:
         """Refuses to hold `count` more pages than the instance may.

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pie_control.commands.command import Account, Command, CommandQueue, Mark, QueueOwner, Scrub
+from pie_control.commands.command import (
+    Account,
+    Command,
+    CommandQueue,
+    Mark,
+    QueueOwner,
+    Release,
+    Scrub,
+    Touched,
+)
 from pie_control.commands.embeds import CopyEmbedCommand, EmbedImageCommand, EmbedTextCommand
 from pie_control.commands.forward import ForwardCommand
 from pie_control.commands.pages import (
@@ -208,13 +217,14 @@ class CommandBacklog:
         del queue.account.active[queue]
         return commands
 
-    def defer(self, account: Account, release: Callable[[], None]) -> None:
-        """Calls back once every command that the account has queued so far is in a plan."""
-        if account.active:
-            account.releases.append((self._next_number(), release))
+    def defer(self, account: Account, names: Touched, release: Callable[[], None]) -> None:
+        """Calls back once every command that the account has queued so far is in a plan, but for
+        runs that touch none of the names.
+        """
+        account.releases.append(Release(self._next_number(), names, release))
+        self.release(account)
+        if account.releases:
             self._deferring[account] = None
-        else:
-            release()
 
     def release_sent(self) -> None:
         """Calls back what waited for commands that are in plans now."""
@@ -228,9 +238,19 @@ class CommandBacklog:
         releases = account.releases
         if not releases:
             return
-        first = min((queue.pending[0].number for queue in account.active), default=None)
-        while releases and (first is None or releases[0][0] < first):
-            releases.popleft()[1]()
+        firsts = [queue.pending[0] for queue in account.active]
+        lasting = [first for first in firsts if first.lasts]
+        firsts = [first for first in firsts if not first.lasts]
+        firsts += [run.queue.pending[1] for run in lasting if len(run.queue.pending) > 1]
+        first = min([command.number for command in firsts], default=None)
+        waiting = []
+        while releases and (first is None or releases[0].number < first):
+            release = releases.popleft()
+            if any(run.number < release.number and run.touches(release.names) for run in lasting):
+                waiting.append(release)
+            else:
+                release.call()
+        releases.extendleft(reversed(waiting))
 
     def _next_number(self) -> int:
         self._number += 1

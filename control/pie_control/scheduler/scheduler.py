@@ -18,6 +18,7 @@ from pie_control.commands.command import (
     QueueOwner,
     Scrub,
     Sync,
+    Touched,
 )
 from pie_control.commands.pages import SwapInCommand
 from pie_control.commands.run import RunCommand
@@ -147,9 +148,11 @@ class Scheduler:
         future.on_cancel = partial(self._forget, queue, sync)
         self._backlog.place(queue, sync)
 
-    def defer(self, account: Account, release: Callable[[], None]) -> None:
-        """Calls back once every command that the account has queued so far is in a plan."""
-        self._backlog.defer(account, release)
+    def defer(self, account: Account, names: Touched, release: Callable[[], None]) -> None:
+        """Calls back once every command that the account has queued so far is in a plan, but for
+        runs that touch none of the names.
+        """
+        self._backlog.defer(account, names, release)
 
     def writes_pending(self, owner: QueueOwner, pages: set[int]) -> bool:
         """Whether a command of the owner that has not completed writes one of the pages."""
