@@ -19,7 +19,6 @@ from pie_py.config.gateway import TelemetryConfig
 log = structlog.get_logger("pie.telemetry")
 
 MOST_WAITING = 1000  # instances whose spans are still to be asked for; of more there are none
-EXPORT_SECONDS = 2.0  # for a batch of spans, with what is tried again
 QUEUED_SPANS = 1 << 16
 
 
@@ -40,7 +39,8 @@ class Telemetry:
                 " pip install 'pie_py[telemetry]'"
             ) from None
         traces = f"{(config.endpoint or '').rstrip('/')}/v1/traces"
-        exporter = OTLPSpanExporter(traces, timeout=EXPORT_SECONDS)
+        # With what is tried again.
+        exporter = OTLPSpanExporter(traces, timeout=2.0)
         self._provider = TracerProvider(
             ParentBasedTraceIdRatio(config.sampled),
             Resource.create({"service.name": config.service, "service.version": __version__}),

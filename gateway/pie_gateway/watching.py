@@ -18,8 +18,6 @@ from pie_gateway.problems import Problem, asked
 from pie_py import __version__
 from pie_py.config.shipped_files import contract_version
 
-VIEW_SECONDS = 1.0
-
 
 async def metrics(exchange: Exchange) -> Response:
     """All metrics, as Prometheus reads them; for operators."""
@@ -41,7 +39,7 @@ async def _views(exchange: Exchange) -> AsyncGenerator[bytes, None]:
     backend.view = view = backend.view or View(exchange.metrics)
     while True:
         yield view.event(await backend.snapshots.newest(), event)
-        await anyio.sleep(VIEW_SECONDS)
+        await anyio.sleep(1.0)
 
 
 async def inspect(exchange: Exchange) -> Response:

@@ -9,7 +9,6 @@ from pie_cluster.directory.node import Node
 
 SILENT_SECONDS = 3.0  # without a report: no placements
 GONE_SECONDS = 10.0  # without a report: replaced
-PAUSE_SECONDS = 1.5  # between two looks: it was the directory that stood still
 
 
 class Leases:
@@ -38,7 +37,7 @@ class Leases:
 
     def is_due(self, now: float) -> bool:
         """Whether a lease may have run out."""
-        if now - self._looked > PAUSE_SECONDS:
+        if now - self._looked > 1.5:  # it was the directory that stood still
             self._awake = now
         self._looked = now
         return now >= self._next

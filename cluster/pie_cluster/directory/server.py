@@ -47,7 +47,6 @@ log = structlog.get_logger("pie.cluster")
 
 LOOK_SECONDS = 0.25  # between two looks at leases
 TURN_MESSAGES = 100  # answered before others have their turn
-STARTING_SECONDS = 0.1  # between two looks of a directory that has just started
 
 
 class BeginParams(msgspec.Struct):
@@ -165,7 +164,7 @@ class DirectoryServer:
             except Refusal as refusal:
                 if refusal.code != "starting":
                     raise
-            await trio.sleep(STARTING_SECONDS)
+            await trio.sleep(0.1)
 
     # Leases, and users' keys
 

@@ -42,8 +42,6 @@ MOST_PASSAGES = 8192
 MOST_FILES = 4 * MOST_PASSAGES  # open at once: each passage has two, its client's session one
 MOST_WITHOUT_TICKET = 1024  # connections that have shown none yet
 TICKET_SECONDS = 5.0  # in which they must
-REFUSED_SECONDS = 1.0  # before a refused client may try again; ZeroMQ would after 0.05
-CONNECT_SECONDS = 5.0  # for a node to answer
 BACKLOG = 1024  # after a gateway's restart all clients come at once
 MOST_BEGUN = SIGNATURE_BYTES + TICKET_BYTES + 2  # bytes, to be read before the ticket is known
 SILENT_MS = 60_000  # after which a side that takes nothing is gone
@@ -128,7 +126,8 @@ class Relay:
             await self._connect(client, begun, life, user)
         except (ApiError, Refusal, BadEndpoint, OSError, trio.TooSlowError) as error:
             log.info("cannot relay", life=life, user=user, reason=_reason(error))
-            await trio.sleep(REFUSED_SECONDS)
+            # ZeroMQ would try again after 0.05 s.
+            await trio.sleep(1.0)
         except trio.BrokenResourceError:  # the node has gone meanwhile
             return
 
@@ -150,7 +149,7 @@ class Relay:
         if endpoint.host is None:
             raise BadEndpoint(f"{endpoint.text} is reached from its own machine alone")
         port = int(endpoint.text.rpartition(":")[2])
-        with trio.fail_after(CONNECT_SECONDS):
+        with trio.fail_after(5.0):
             return await trio.open_tcp_stream(endpoint.host.strip("[]"), port)
 
     def _check_room(self, user: str) -> None:

@@ -30,10 +30,6 @@ from pie_py.config.services import StoreConfig
 log = structlog.get_logger("pie.cluster")
 
 LOOK_SECONDS = 1.0
-# A lease must have been seen so long after its end: the database's clock may have jumped, and then
-# its node renews it.
-SURE_SECONDS = 2.5
-LAUNCH_SECONDS = 20.0  # that a node has to load a program
 AWAY_TRIES = 3  # of a question to a database that is away
 WAIT_SECONDS = 30.0  # that who asks for an instance waits for its next run
 HOPELESS = ("not-found", "program-rejected")  # of a program: no other node can run it
@@ -84,7 +80,9 @@ class Restarts:
         over = await self._ask(self._leases.expired)
         self._over = {lease: self._over.get(lease, now) for lease in over}
         for lease, since in self._over.items():
-            if now - since >= SURE_SECONDS:
+            # It must have been over for a while: the database's clock may have jumped, and then its
+            # node renews it.
+            if now - since >= 2.5:
                 await self._ask(partial(self._leases.take_over, *lease))
         await self._ask(self._table.give_up)
         waiting = await self._ask(self._table.waiting)
@@ -103,7 +101,8 @@ class Restarts:
         """
         refused = self._refused.pop(launch.name, [])[-MOST_AVOIDED + 1 :]
         try:
-            with trio.move_on_after(LAUNCH_SECONDS):
+            # A node may have to load the program.
+            with trio.move_on_after(20.0):
                 avoid = [launch.life, *refused]
                 request = PlacementRequest(launch.user, launch.program, avoid=avoid)
                 there = await self._directory.place(request)

@@ -43,9 +43,7 @@ log = logging.getLogger("pie.actors")
 NAMESPACE = "pie"
 PREFIX = "node-"
 RANKS_PREFIX = "ranks-"
-DROP_SECONDS = 1.0  # before another try to note that a node is drained
 PLACE_SECONDS = 2.0  # for an actor to say where it is
-KNOWN_SECONDS = 0.1  # between two looks whether Ray knows the machine
 ROOM_SECONDS = 60.0  # for a machine's nodes to be placed on it, before that is tried anew
 HOST_SECONDS = 10.0  # without an answer, after which an actor's machine is taken for lost
 AGAIN_SECONDS = 1.0  # between two questions to it
@@ -83,7 +81,7 @@ class NodeActor:
             return
         # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
         while not self._dropped():
-            time.sleep(DROP_SECONDS)
+            time.sleep(1.0)
         _end_others(self._node, self._machines)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
@@ -172,7 +170,7 @@ def place_nodes(names: list[str], gpus: int, folder: Path, room: int) -> None:
     while (node_id := _node_id(machine_resource(folder))) is None:
         if time.monotonic() > end:
             raise LookupError("Ray does not know this machine yet")
-        time.sleep(KNOWN_SECONDS)
+        time.sleep(0.1)
     machine = NodeAffinitySchedulingStrategy(node_id, soft=True)
     named = placed_nodes()
     for name in names:

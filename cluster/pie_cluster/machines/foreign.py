@@ -33,7 +33,6 @@ from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_error, r
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.processes import python_command
 
-FIND_SECONDS = 3  # for Ray to tell which of its nodes is on this machine
 ROOM_SECONDS = 5.0  # for what has just ended to make room
 PLACE_SECONDS = 60.0  # for actors to begin
 LOOK_SECONDS = 1.0
@@ -75,7 +74,7 @@ def find_ray(address: str) -> str:
             f" {platform.python_version()}: they must be the same"
         ) from None
     try:
-        services.get_node_to_connect_for_driver(client, timeout_seconds=FIND_SECONDS)
+        services.get_node_to_connect_for_driver(client, timeout_seconds=3)
     except RuntimeError:
         raise ClusterProblem(
             f"this machine is no node of the Ray at {found}: `ray start --address={found}` makes"

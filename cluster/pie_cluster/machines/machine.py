@@ -33,7 +33,6 @@ LOOK_SECONDS = 0.05
 FIRST_PAUSE, MOST_PAUSE = 0.05, 5.0  # before a process is started again
 STOP_SECONDS = 15.0  # for Ray's processes to end
 FORGET_SECONDS = 10.0  # for Ray to end this machine's nodes; its head may be away
-RECONNECT_SECONDS = 600  # that Ray's agents wait for a head that is away
 
 
 class MachineKeeper:
@@ -223,7 +222,7 @@ def ray_environment(folder: Path, token: Token) -> dict[str, str]:
         "RAY_health_check_period_ms": "500",
         "RAY_health_check_timeout_ms": "1000",
         "RAY_health_check_failure_threshold": "3",
-        "RAY_gcs_rpc_server_reconnect_timeout_s": str(RECONNECT_SECONDS),
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
         # A full machine ends what the kernel chooses: Ray would end all nodes, and tell nobody.
         "RAY_memory_monitor_refresh_ms": "0",
         # A node serves as a server does, which is not nice to others on its machine: Ray's is 15.

@@ -33,7 +33,6 @@ log = logging.getLogger("pie.node")
 STILL_SECONDS = 10.0  # that a control loop may say nothing before its process is ended
 FIRST_PAUSE = 0.1
 LOOK_SECONDS = 0.25
-HOSTS_SECONDS = 10.0  # for hosts of ranks to start, before it is said that they are missing
 MOST_REASON = 250  # characters
 END_SECONDS = 2.0  # for a process to end that has closed its standard output
 COUNTS = Path("/proc/vmstat")
@@ -75,7 +74,7 @@ class NodeKeeper:
         directory = directory_of(self._token)
         while True:
             # That a life has ended is told at once, whatever the next one waits for.
-            hosts = self._await_hosts(0 if reason else HOSTS_SECONDS)
+            hosts = self._await_hosts(0 if reason else 10.0)
             waits = waiting(self._token, self._machine) if hosts is None else ""
             try:
                 incarnation = self._begin(directory, waits or reason)

@@ -31,7 +31,6 @@ log = structlog.get_logger("pie.cluster")
 TRIES = 3  # nodes that are asked for one child
 AWAY_SECONDS = 3.0  # that a parent's node may be away, after it is silent or its connection broke
 LOOK_SECONDS = 0.5
-ANSWER_SECONDS = 4.0  # that who waits for a child's end is left without an answer
 ELSEWHERE = ("busy", "limit-exceeded", "not-joined", "worker-lost")  # another node may take it
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
@@ -113,7 +112,7 @@ class ChildHost:
         parent's node is gone.
         """
         child = self._child(session, asked)
-        with trio.move_on_after(ANSWER_SECONDS):
+        with trio.move_on_after(4.0):
             await child.ended_event.wait()
         if child.ended is None:
             return {"state": InstanceState.RUNNING.value, "text": ""}

@@ -19,11 +19,9 @@ from pie_cluster.database.tables import LEASE_SECONDS, Leases
 
 log = structlog.get_logger("pie.cluster")
 
-RENEW_SECONDS = 1.0
 # The node gives up what it holds so long before the database gives it away.
 MARGIN_SECONDS = 3.0
 LOOK_SECONDS = 0.25  # between two looks whether the lease is over
-GIVE_BACK_SECONDS = 2.0  # that a node which ends has for that
 
 # It goes on while the machine sleeps, as the database's does.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -61,10 +59,10 @@ class NodeLease:
                         await self._renew(began)
                     except DatabaseAway as error:
                         log.warning("the lease is not renewed", reason=str(error))
-                    await trio.sleep(max(0.0, began + RENEW_SECONDS - self._clock()))
+                    await trio.sleep(max(0.0, began + 1.0 - self._clock()))
         finally:
             if self._number is not None and self._leaving:
-                with trio.move_on_after(GIVE_BACK_SECONDS) as scope:
+                with trio.move_on_after(2.0) as scope:
                     scope.shield = True
                     try:
                         await self._ask(partial(self._leases.give_back, self._number))

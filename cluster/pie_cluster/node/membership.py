@@ -34,8 +34,6 @@ from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.cluster")
 
-REPORT_SECONDS = 0.5
-
 
 class Membership:
     """Joins the cluster, reports, and drains when told to."""
@@ -92,7 +90,7 @@ class Membership:
         while True:
             self._say(endpoint)
             report({"alive": self._config.life})
-            await trio.sleep(REPORT_SECONDS)
+            await trio.sleep(0.5)
             if self._is_drained():
                 self._leave("it is drained", True)
 

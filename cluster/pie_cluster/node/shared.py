@@ -19,8 +19,6 @@ from pie_control.programs.store import ProgramStore
 from pie_control.wiring import Wiring
 from pie_py.config.server import ServerConfig
 
-LINK_SECONDS = 3.0  # for a node that cannot be reached: it has no second life
-
 
 class Shared:
     """The parts of a node that need a database."""
@@ -47,7 +45,8 @@ class Shared:
             fetch,
         )
         self._children = ChildHost(wiring.registry, wiring.launcher, programs, fetch, wiring.clock)
-        self._links = NodeLinks(partial(member_key, member), LINK_SECONDS)
+        # One that cannot be reached has no second life.
+        self._links = NodeLinks(partial(member_key, member), 3.0)
         self._elsewhere = ChildrenElsewhere(member.life, gateway, self._links)
         wiring.launcher.launch_remotely = self._elsewhere.launch
         self.methods = self._children.methods

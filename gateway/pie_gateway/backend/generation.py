@@ -22,7 +22,6 @@ from pie_gateway.backend.job import (
 from pie_gateway.problems import Problem, of_client
 from pie_py.client import ClientError, Instance, RpcError
 
-KILL_SECONDS = 5.0
 EVENTS_AHEAD = 16  # of the reader of several generations
 
 
@@ -148,7 +147,7 @@ class Generation:
 async def end(instance: Instance) -> None:
     """Ends an instance if it lives, also when its request is cancelled."""
     if not instance.ended:
-        with anyio.move_on_after(KILL_SECONDS, shield=True), suppress(ClientError):
+        with anyio.move_on_after(5.0, shield=True), suppress(ClientError):
             await instance.cancel()  # a server that has gone has ended it
 
 

@@ -23,8 +23,6 @@ from pie_inference.parallel.ranks import Meeting
 
 log = structlog.get_logger("pie.worker")
 
-WATCH_SECONDS = 0.2  # how often to look whether other processes live
-
 
 class RemoteRanks(Protocol):
     """Ranks of another machine."""
@@ -70,7 +68,7 @@ class Team:
             if (reason := self._failure()) is not None and not self._over:
                 log.error("other ranks are lost, so the worker ends", reason=reason)
                 os._exit(1)
-            time.sleep(WATCH_SECONDS)
+            time.sleep(0.2)
 
     def _failure(self) -> str | None:
         if (ended := self._here.failed()) is not None:
