@@ -12,6 +12,8 @@ from support import reference
 from support.rust_components import rust_component
 from support.servers import Server
 
+from pie_py.client.sync import Client
+
 pytestmark = pytest.mark.slow
 
 PROGRAMS = 16
@@ -136,3 +138,22 @@ def test_an_earlier_text_is_guessed_from(server: Server) -> None:
             like = json.loads(told)
     assert len(set(like)) > 30  # nothing to be found in itself
     assert forwards[1] < forwards[0] / 2
+
+
+BESIDE = b"""
+from inferlet import Context, Model
+
+async def main(args):
+    first = Context(Model.load()).append(list(range(5, 20)))
+    long = first.generate(max_tokens=200, stop=[]).stream_tokens()
+    tokens = [await anext(long)]  # and then it is not read for a while
+    second = Context(Model.load()).append(list(range(30, 40)))
+    await second.generate(max_tokens=20, stop=[]).collect_tokens()
+    tokens += [token async for token in long]
+    return str(len(tokens))
+"""
+
+
+def test_a_context_opened_beside_a_generation_does_not_wait_for_it(client: Client) -> None:
+    program = client.upload(BESIDE, name="beside")
+    assert client.launch(program).result() == "200"
