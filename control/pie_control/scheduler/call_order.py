@@ -56,12 +56,12 @@ class CallOrder:
         self._note(command.number, own, command.read(), command.written())
 
     def _note(self, number: int, own: tuple[int, int], read: Touched, written: Touched) -> None:
-        for (pages, embeds), is_write in ((read, False), (written, True)):
-            self._page_uses.note(pages, own, number)
-            self._embed_uses.note(embeds, own, number)
-            if is_write:
-                self._page_writes.note(pages, own, number)
-                self._embed_writes.note(embeds, own, number)
+        self._page_uses.note(read[0], own, number)
+        self._embed_uses.note(read[1], own, number)
+        self._page_uses.note(written[0], own, number)
+        self._embed_uses.note(written[1], own, number)
+        self._page_writes.note(written[0], own, number)
+        self._embed_writes.note(written[1], own, number)
 
 
 class _LastTouch:
