@@ -34,6 +34,7 @@ MODULES = {
     "batching": "benchmarks.batching.compare",
     "device-programs": "benchmarks.device_programs",
     "attend": "benchmarks.attend",
+    "kernels": "benchmarks.kernels",
     "gpu": "benchmarks.gpu.run",
     "stopwatch": "benchmarks.stopwatch",
     "laptop": "benchmarks.laptop.compare",

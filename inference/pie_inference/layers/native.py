@@ -36,7 +36,7 @@ class Product(ctypes.Structure):
     """The structure of that name in `grouped.c`."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("packed", "x", "x_sums", "bias", "residual", "y")),
+        *((name, ctypes.c_void_p) for name in ("packed", "x", "x_groups", "bias", "residual", "y")),
         *((name, ctypes.c_long) for name in ("rows", "inputs", "outputs", "group", "y_stride")),
         *((name, ctypes.c_int) for name in ("bits", "half", "bfloat16")),
     ]
@@ -72,11 +72,14 @@ def _shipped() -> ctypes.CDLL | None:
     folder = shipped_folder("kernels")
     if not folder.is_dir():
         return None
-    file = folder / f"{best_variant(Path('/proc/cpuinfo').read_text())}.so"
-    if not file.is_file():
+    variant = best_variant(Path("/proc/cpuinfo").read_text())
+    file = folder / f"{variant}.so"
+    if variant is None or not file.is_file():
         return None
     try:
-        return _loaded(file)
+        found = _loaded(file)
+        log.info("the wheel's kernels", variant=variant)
+        return found
     except OSError as error:  # made where libraries were newer
         log.warning("the wheel's kernels are compiled here instead", reason=str(error))
         return None

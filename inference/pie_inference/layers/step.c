@@ -15,7 +15,7 @@
 extern int omp_get_num_threads(void), omp_get_num_procs(void);
 
 #define KEYS 128 /* of a chunk, at most */
-#define AHEAD 64 /* keys that are put into a cache ahead */
+#define KEYS_AHEAD 64 /* keys that are put into a cache ahead */
 #define HEADS 128 /* query heads, at most */
 #define RANKS 512 /* of an adapter, at once */
 /* Rows that attend to what they share together: a tile of fewer takes as long as they do alone. */
@@ -113,11 +113,6 @@ static void meet(Team *team) {
   }
 }
 
-INLINE floats load(const void *from, long at, int bfloat16) {
-  return bfloat16 ? from_bfloat16((const uint16_t *)from + at)
-                  : *(const floats *)((const float *)from + at);
-}
-
 INLINE void save(void *to, long at, floats value, int bfloat16) {
   if (bfloat16) *(halves *)((uint16_t *)to + at) = to_bfloat16(value);
   else *(floats *)((float *)to + at) = value;
@@ -161,64 +156,38 @@ INLINE floats exponential(floats x) {
 #endif
 }
 
-/* Attention is in vectors of the CPU's own size: compilers take larger ones apart in memory. */
-#ifdef __AVX512F__
-#define VECTOR 64
-#else
-#define VECTOR 32
-#endif
-typedef float vector __attribute__((vector_size(VECTOR), aligned(4)));
-typedef float four __attribute__((vector_size(16), aligned(4)));
-typedef uint32_t wide __attribute__((vector_size(VECTOR), aligned(4)));
-typedef uint16_t narrow __attribute__((vector_size(VECTOR / 2), aligned(2)));
 typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1)));
-enum { NUMBERS = VECTOR / 4 };
 
-INLINE vector own_load(const void *from, long at, const int bfloat16) {
-  if (!bfloat16) return *(const vector *)((const float *)from + at);
-  const narrow *stored = (const narrow *)((const uint16_t *)from + at);
-  return (vector)(__builtin_convertvector(*stored, wide) << 16);
-}
-
-/* The totals of sixteen vectors, a lane each. */
-INLINE floats totals(vector of[16]) {
-  float found[16];
-  UNROLL16 for (int i = 0; i < 16; i++) {
+/* The totals of vectors, a lane each. */
+INLINE floats totals(floats of[LANES]) {
+  float found[LANES];
+  UNROLL16 for (int i = 0; i < LANES; i++) {
     four sum = {0};
-    UNROLL for (int j = 0; j < VECTOR / 16; j++) sum += ((const four *)(of + i))[j];
+    UNROLL for (int j = 0; j < LANES / 4; j++) sum += ((const four *)(of + i))[j];
     found[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
   }
   return *(floats *)found;
 }
 
-/* What there are registers for: keys whose scores are summed at once, vectors and query heads whose
-   values are. */
-#ifdef __AVX512F__
-enum { SUMS = 16, VECTORS = 4, MOST = 4 };
-#else
-enum { SUMS = 4, VECTORS = 2, MOST = 4 };
-#endif
+/* What there are registers for: vectors and query heads whose values are summed at once. */
+enum { VECTORS = REGISTERS / 8, MOST = 4 };
 
-/* Scores of a query by sixteen keys. */
+/* Scores of a query by a vector of keys. */
 INLINE floats scores_of(const void *query, const char *const *keys, long dim, const int bfloat16) {
-  vector sum[LANES];
-  UNROLL16 for (int first = 0; first < LANES; first += SUMS) {
-    vector *own = sum + first;
-    const char *const *key = keys + first;
-    long d = 0;
-    UNROLL16 for (int i = 0; i < SUMS; i++) own[i] = (vector){0};
+  floats sum[LANES];
+  long d = 0;
+  UNROLL16 for (int i = 0; i < LANES; i++) sum[i] = (floats){0};
 #if BFLOAT16
-    for (; bfloat16 && d + 32 <= dim; d += 32) {
-      __m512bh q = (__m512bh)_mm512_loadu_si512((const uint16_t *)query + d);
-      UNROLL16 for (int i = 0; i < SUMS; i++)
-        own[i] = (vector)_mm512_dpbf16_ps((__m512)own[i], q,
-                                          (__m512bh)_mm512_loadu_si512(key[i] + 2 * d));
-    }
+  for (; bfloat16 && d + 32 <= dim; d += 32) {
+    const int *q = (const int *)((const uint16_t *)query + d);
+    UNROLL16 for (int i = 0; i < LANES; i++)
+      sum[i] = (floats)_mm512_dpbf16_ps((__m512)sum[i], (__m512bh)_mm512_loadu_si512(q),
+                                        (__m512bh)_mm512_loadu_si512(keys[i] + 2 * d));
+  }
 #endif
-    for (; d < dim; d += NUMBERS) {
-      vector q = own_load(query, d, bfloat16);
-      UNROLL16 for (int i = 0; i < SUMS; i++) own[i] += q * own_load(key[i], d, bfloat16);
-    }
+  for (; d < dim; d += LANES) {
+    floats q = load(query, d, bfloat16);
+    UNROLL16 for (int i = 0; i < LANES; i++) sum[i] += q * load(keys[i], d, bfloat16);
   }
   return totals(sum);
 }
@@ -227,24 +196,24 @@ INLINE floats scores_of(const void *query, const char *const *keys, long dim, co
 INLINE void add(const int heads, const int count, const char *const *values,
                 const float (*weights)[KEYS], long keys, long at, float *found, long dim,
                 const int bfloat16) {
-  vector sum[MOST * VECTORS];
-  UNROLL16 for (int i = 0; i < heads * count; i++) sum[i] = (vector){0};
+  floats sum[MOST * VECTORS];
+  UNROLL16 for (int i = 0; i < heads * count; i++) sum[i] = (floats){0};
   for (long k = 0; k < keys; k++)
     UNROLL for (int d = 0; d < count; d++) {
-      vector value = own_load(values[k], at + d * NUMBERS, bfloat16);
+      floats value = load(values[k], at + d * LANES, bfloat16);
       UNROLL for (int h = 0; h < heads; h++) sum[h * count + d] += weights[h][k] * value;
     }
   UNROLL for (int h = 0; h < heads; h++)
     UNROLL for (int d = 0; d < count; d++)
-      *(vector *)(found + h * dim + at + d * NUMBERS) = sum[h * count + d];
+      *(floats *)(found + h * dim + at + d * LANES) = sum[h * count + d];
 }
 
 INLINE void add_all(const int heads, const char *const *values, const float (*weights)[KEYS],
                     long keys, float *found, long dim, const int bfloat16) {
   long d = 0;
-  for (; d + VECTORS * NUMBERS <= dim; d += VECTORS * NUMBERS)
+  for (; d + VECTORS * LANES <= dim; d += VECTORS * LANES)
     add(heads, VECTORS, values, weights, keys, d, found, dim, bfloat16);
-  for (; d < dim; d += NUMBERS) add(heads, 1, values, weights, keys, d, found, dim, bfloat16);
+  for (; d < dim; d += LANES) add(heads, 1, values, weights, keys, d, found, dim, bfloat16);
 }
 
 /* What some query heads of a key head find; how many they are. */
@@ -285,14 +254,14 @@ static void attend(const Model *m, const Layer *l, const Step *s, const char *qu
   const int32_t *entries = s->entries + s->starts[row];
   const long oldest = l->window ? s->positions[s->slots[row]] - l->window : LONG_MIN;
   const uint8_t *rule = s->rules ? s->rules[row] : 0;
-  const char *slots[KEYS + AHEAD], *at[KEYS];
+  const char *slots[KEYS + KEYS_AHEAD], *at[KEYS];
   float weights[HEADS][KEYS], past[KEYS];
   /* The first keys of the next chunk are read ahead, too. */
-  const long known = left < KEYS + AHEAD ? left : KEYS + AHEAD;
+  const long known = left < KEYS + KEYS_AHEAD ? left : KEYS + KEYS_AHEAD;
   for (long k = 0; k < known; k++) {
     const long n = first + k, slot = entries[n / s->page_size] * s->page_size + n % s->page_size;
     slots[k] = (const char *)l->pool + slot * 2 * half + first_head * size;
-    if (k < AHEAD) fetch(slots[k], some * size), fetch(slots[k] + half, some * size);
+    if (k < KEYS_AHEAD) fetch(slots[k], some * size), fetch(slots[k] + half, some * size);
     if (k >= keys) continue;
     const int hidden = (l->window && s->positions[slot] <= oldest) || (rule && !rule[n]);
     past[k] = hidden ? -INFINITY : 0;
@@ -300,7 +269,7 @@ static void attend(const Model *m, const Layer *l, const Step *s, const char *qu
   for (long k = known; k < (keys + LANES - 1) / LANES * LANES; k++)
     slots[k] = slots[keys - 1], past[k] = -INFINITY;
   for (long k = 0; k < keys; k += LANES) {
-    for (long i = k + AHEAD; i < k + AHEAD + LANES && i < known; i++)
+    for (long i = k + KEYS_AHEAD; i < k + KEYS_AHEAD + LANES && i < known; i++)
       fetch(slots[i], some * size), fetch(slots[i] + half, some * size);
     for (long h = 0; h < some * group; h++) {
       const char *query = queries + (first_head * group + h) * size;
@@ -362,11 +331,7 @@ static void join(const Model *m, const float *parts, long chunks, void *found, l
 /* Prompts: rows of a sequence attend in tiles, block by block of its keys (FlashAttention, Dao et
    al. 2022), which are packed as products read them: words of two bfloat16 numbers or a float32. */
 #define TILE_ROWS 48
-#ifdef __AVX512F__
 enum { CORNER_ROWS = 6, CORNER_LANES = 2 };
-#else
-enum { CORNER_ROWS = 4, CORNER_LANES = 1 };
-#endif
 typedef struct {
   const long *members; /* of several sequences, which attend to what they share, or none */
   long heads;          /* of each, side by side: 1 but for members */
@@ -398,29 +363,34 @@ INLINE uint32_t number_at(const Model *m, const char *from, long i) {
 #else
 #define SHUFFLE(A, B, ...) __builtin_shuffle(A, B, (words){__VA_ARGS__})
 #endif
-#define SIXTEEN(OF, S)                                                                             \
-  OF(0, S), OF(1, S), OF(2, S), OF(3, S), OF(4, S), OF(5, S), OF(6, S), OF(7, S), OF(8, S),        \
-    OF(9, S), OF(10, S), OF(11, S), OF(12, S), OF(13, S), OF(14, S), OF(15, S)
-#define EARLIER(LANE, S) ((LANE) & (S) ? 16 + ((LANE) ^ (S)) : (LANE))
-#define LATER(LANE, S) ((LANE) & (S) ? 16 + (LANE) : (LANE) | (S))
+#define FOUR(OF, S, AT) OF(AT, S), OF(AT + 1, S), OF(AT + 2, S), OF(AT + 3, S)
+#if LANES == 16
+#define EACH_LANE(OF, S) FOUR(OF, S, 0), FOUR(OF, S, 4), FOUR(OF, S, 8), FOUR(OF, S, 12)
+#elif LANES == 8
+#define EACH_LANE(OF, S) FOUR(OF, S, 0), FOUR(OF, S, 4)
+#else
+#define EACH_LANE(OF, S) FOUR(OF, S, 0)
+#endif
+#define EARLIER(LANE, S) ((LANE) & (S) ? LANES + ((LANE) ^ (S)) : (LANE))
+#define LATER(LANE, S) ((LANE) & (S) ? LANES + (LANE) : (LANE) | (S))
 
 /* Rows and lanes change places. */
 INLINE void transpose(words block[LANES]) {
 #define EXCHANGE(S)                                                                                \
-  UNROLL16 for (int i = 0; i < LANES; i++) if (!(i & S)) {                                         \
+  UNROLL16 for (int i = 0; i < LANES && S < LANES; i++) if (!(i & S)) {                                         \
     const words first = block[i], second = block[i | S];                                           \
-    block[i] = SHUFFLE(first, second, SIXTEEN(EARLIER, S));                                        \
-    block[i | S] = SHUFFLE(first, second, SIXTEEN(LATER, S));                                      \
+    block[i] = SHUFFLE(first, second, EACH_LANE(EARLIER, S));                                        \
+    block[i | S] = SHUFFLE(first, second, EACH_LANE(LATER, S));                                      \
   }
   EXCHANGE(1) EXCHANGE(2) EXCHANGE(4) EXCHANGE(8)
 }
 
-/* Sixteen words: pairs of numbers as they are stored, or a number each. */
+/* A vector of words: pairs of numbers as they are stored, or a number each. */
 INLINE words words_at(const char *from, long at, const int pairs, const int bfloat16) {
   return pairs ? *(const words *)(from + 4 * at) : (words)load(from, at, bfloat16);
 }
 
-/* Packs keys as [16 keys][words of a key][a key], values as [16 dimensions][words of keys][a
+/* Packs keys as [LANES keys][words of a key][a key], values as [LANES dimensions][words of keys][a
    dimension], of one key head; zeros behind the last. */
 INLINE void pack_block(const Model *m, const Layer *l, const Step *s, const Block *b, long head,
                        char *packed, const int pairs, const int bfloat16) {
@@ -780,19 +750,15 @@ static void gate(const void *both, void *found, long inner, int bfloat16) {
   }
 }
 
-/* What a product reads of its inputs: their sums, and themselves widened. */
+/* What products read of their inputs, made by `prepare`. */
 typedef struct {
-  float *sums, *wide;
+  char *of;
 } Inputs;
 
 static void ready(const Products *w, const Inputs *inputs, const void *x, long row, long rows) {
-  float *at = inputs->sums;
-  for (long i = 0; i < w->count; i++) {
-    const Product *p = w->parts + i;
-    const long groups = p->in / p->group;
-    sums(p, x, i ? 0 : inputs->wide, row, rows, at);
-    at += rows * groups;
-  }
+  char *at = inputs->of;
+  for (long i = 0; i < w->count; at += inputs_size(w->parts + i++, rows))
+    prepare(w->parts + i, x, row, rows, at);
 }
 
 static void product(Team *team, const Products *w, const Inputs *inputs, const void *x,
@@ -800,20 +766,18 @@ static void product(Team *team, const Products *w, const Inputs *inputs, const v
   long pieces = 0;
   for (long i = 0; i < w->count; i++) pieces += (blocks_of(w->parts + i) + PIECE - 1) / PIECE;
   EACH(part, pieces * ((rows - 1) / part_rows(rows) + 1)) {
-    const float *at = inputs->sums;
+    const char *at = inputs->of;
     long i = 0, count, left = part % pieces;
     for (;; i++) {
       count = blocks_of(w->parts + i);
       const long own = (count + PIECE - 1) / PIECE;
       if (left < own) break;
       left -= own;
-      at += rows * (w->parts[i].in / w->parts[i].group);
+      at += inputs_size(w->parts + i, rows);
     }
-    Product p = w->parts[i];
+    Product p = prepared(w->parts[i], x, at, rows);
     const long offset = (long)p.y;
-    p.x = inputs->wide ? inputs->wide : x, p.x_sums = at;
     p.residual = residual ? (const char *)residual + offset : 0, p.y = (char *)y + offset;
-    p.rows = rows;
     const long block = left * PIECE > count - PIECE ? count - PIECE : left * PIECE;
     part_of_rows(&p, part / pieces, block, rows);
   }
@@ -833,9 +797,9 @@ typedef struct {
   long bytes;
 } Room;
 
-static long groups_of(const Products *w) {
+static long inputs_of(const Products *w, long rows) {
   long found = 0;
-  for (long i = 0; i < w->count; i++) found += w->parts[i].in / w->parts[i].group;
+  for (long i = 0; i < w->count; i++) found += inputs_size(w->parts + i, rows);
   return found;
 }
 
@@ -942,14 +906,12 @@ int find_shared(const Model *m, const Step *s, int64_t *shared, int64_t *leaders
 
 static Room rooms(const Model *m, const Step *s) {
   const long each = m->bfloat16 ? 2 : 4, rows = s->rows, heads = m->heads * m->dim;
-  long groups = 0, widest = heads;
+  long most = 0;
   for (long i = 0; i < m->count; i++)
     for (int j = 0; j < PRODUCTS; j++) {
-      const long own = groups_of(m->layers[i].products + j);
-      if (own > groups) groups = own;
+      const long own = inputs_of(m->layers[i].products + j, rows);
+      if (own > most) most = own;
     }
-  if (m->hidden > widest) widest = m->hidden;
-  if (m->inner > widest) widest = m->inner;
   Room room = {0};
   const long chunks = laid_out(m, s, &room);
   long at = 0;
@@ -966,8 +928,7 @@ static Room rooms(const Model *m, const Step *s) {
   if (s->shared) PLACE(members, rows * sizeof(long));
   PLACE(blocks, room.blocked * sizeof(Block));
   PLACE(packed, room.blocked * m->kv_heads * 2 * block_size(m));
-  PLACE(inputs.sums, rows * groups * 4);
-  if (m->bfloat16 && !BFLOAT16) PLACE(inputs.wide, rows * widest * 4);
+  PLACE(inputs.of, most);
   room.bytes = at;
   return room;
 }

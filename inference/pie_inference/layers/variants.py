@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 FLAGS = (
     "-O3",
+    "-fno-tree-pre",  # which keeps more numbers at hand than there are registers
     "-march=native",
     "-fPIC",
     "-fopenmp",
@@ -20,18 +21,17 @@ FLAGS = (
 )
 SECONDS = 300  # for the compiler: a few on an idle machine
 
-_V3 = frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"])
-_V4 = _V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
-_BFLOAT16 = _V4 | {"avx512_bf16"}
-# The best first: what the compiler is told, and the flags that Linux must report of the CPU.
-VARIANTS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
-    "amx": (
-        ("-march=x86-64-v4", "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
-        _BFLOAT16 | {"amx_tile", "amx_bf16"},
-    ),
-    "avx512-bf16": (("-march=x86-64-v4", "-mavx512bf16"), _BFLOAT16),
-    "avx512": (("-march=x86-64-v4",), _V4),
-    "avx2": (("-march=x86-64-v3",), _V3),
+_AVX2 = ("avx2", "fma", "f16c")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_BFLOAT16 = (*_AVX512, "avx512_bf16")
+# The best first: the flags that Linux must report of the CPU, which the compiler is told.
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "amx": (*_BFLOAT16, "amx_tile", "amx_bf16"),
+    "avx512-bf16": _BFLOAT16,
+    "avx512": _AVX512,
+    "avx2-vnni": (*_AVX2, "avx_vnni"),
+    "avx2": _AVX2,
+    "sse2": ("sse2",),
 }
 
 
@@ -49,15 +49,16 @@ def compile_library(compiler: str, flags: Sequence[str], source: Path, target: P
 
 def variant_flags(name: str) -> tuple[str, ...]:
     """What the compiler is told for a variant, in place of `FLAGS`, which mean this CPU."""
-    instructions, _ = VARIANTS[name]
-    return (*(flag for flag in FLAGS if "-march" not in flag), *instructions)
+    named = (re.sub("^(avx.*)_", r"\1", flag).replace("_", "-") for flag in VARIANTS[name])
+    kept = (flag for flag in FLAGS if "-march" not in flag)
+    return (*kept, "-march=x86-64", *(f"-m{flag}" for flag in named))
 
 
 def best_variant(cpuinfo: str) -> str | None:
     """The variant for a CPU of which /proc/cpuinfo says this; None if it runs none."""
     found = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     flags = set(found[1].split()) if found else set()
-    return next((name for name, (_, needed) in VARIANTS.items() if needed <= flags), None)
+    return next((name for name, needed in VARIANTS.items() if flags.issuperset(needed)), None)
 
 
 def _run(*command: str) -> None:
