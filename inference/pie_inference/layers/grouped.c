@@ -33,7 +33,8 @@ typedef struct {
   const void *residual; /* like y, or none */
   void *y;              /* [rows, y_stride] */
   long rows, in, out, group, y_stride;
-  int bits, half, bfloat16; /* of a weight; whether scales are float16; whether y is bfloat16 */
+  int bits, half;       /* of a weight; whether scales are float16 */
+  int bfloat16, rounds; /* whether x is; whether y, and so the residual, are */
 } Product;
 
 INLINE words widened(const void *from) {
@@ -90,7 +91,7 @@ static long blocks_of(const Product *p) {
 
 INLINE void put(const Product *p, long at, long block, floats sum) {
   if (p->bias) sum += *(const floats *)(p->bias + block * LANES);
-  if (p->bfloat16) {
+  if (p->rounds) {
     if (p->residual) sum += from_bfloat16((const uint16_t *)p->residual + at);
     *(halves *)((uint16_t *)p->y + at) = to_bfloat16(sum);
   } else {
@@ -104,7 +105,7 @@ INLINE void store(const Product *p, long row, long block, floats sum) {
   if (left < LANES) { /* a block whose last outputs are there to fill it, at most */
     Product last = *p;
     char beside[64], y[64];
-    const int each = p->bfloat16 ? 2 : 4;
+    const int each = p->rounds ? 2 : 4;
     if (left <= 0) return;
     if (p->residual) memcpy(beside, (const char *)p->residual + at * each, left * each);
     if (p->bias) sum += *(const floats *)(p->bias + block * LANES);
