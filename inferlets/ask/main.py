@@ -8,7 +8,7 @@ from typing import Any
 
 from inferlet import Context, DeviceSampler, Grammar, Model, gather, session
 
-# How tokens are chosen where the model recommends nothing: what small models need.
+# How tokens of several answers are chosen where the model recommends nothing; one is greedy.
 PLAIN = {"temperature": 0.2, "top_p": 0.9}
 ROUND = "the answer went round and round, and was stopped: try --temperature 0.7, or a larger model"
 PLACES = "<image>", "<|image_pad|>"  # what chat templates write where an image belongs
@@ -66,7 +66,8 @@ async def main(
     """
     loaded = Model.load(model or None)
     given = {} if temperature is None else {"temperature": temperature}
-    sampler = DeviceSampler(**{**PLAIN, **loaded.generation_defaults, **given})
+    plain = PLAIN if n > 1 else {"temperature": 0.0}
+    sampler = DeviceSampler(**{**plain, **loaded.generation_defaults, **given})
     grammar = Grammar.json_schema(json_schema, strict=True) if json_schema else None
     context = await ask(loaded, system, question, images)
     if loaded.has_chat_template and not images:
