@@ -44,6 +44,7 @@ from pie_py.config.model import ModelConfig
 PIE, LLAMA, TRANSFORMERS = "pie_py", "llama.cpp", "transformers"
 GREEDY_TOKENS = 24
 DECODE_PROMPT = 16
+CLOSE = 0.02  # nats
 # Least tokens/s over the best of a peer's numbers of threads.
 SPEED_GOALS = {
     LLAMA: {
@@ -102,7 +103,7 @@ def compare(settings: Settings, progress: Progress) -> list[Report]:
         if subprocess.run([*llama, "--first", "a b c " * 16], capture_output=True).returncode:
             llama.append("--plain")
             notes.append("llama.cpp's kernels for repacked weights crash here: it runs without.")
-    exact = _exactness(settings, llama, progress)
+    exact, wanted = _exactness(settings, llama, progress)
     start = first_token.table(
         settings.model,
         settings.starts,
@@ -111,13 +112,24 @@ def compare(settings: Settings, progress: Progress) -> list[Report]:
         settings.transformers,
         progress,
     )
-    speed, memory, scores = _speed(settings, llama, progress)
+    speed, memory, scores, said = _speed(settings, llama, progress)
     speed.notes += notes
+    for name, found in said.items():
+        apart = [abs(p - q) for p, q in zip(found, wanted, strict=True)]
+        what = f"documentation by {name} as served by default, {PIE} float32"
+        exact.rows.append([what, len(apart), None, *_figures(apart)])
+        if name == PIE:
+            mean = statistics.mean(apart)
+            exact.goals.append(Goal("nats off float32 by default, mean", mean, CLOSE))
     return [exact, start, speed, memory, scores]
 
 
-def _exactness(settings: Settings, llama: list[str] | None, progress: Progress) -> Report:
-    """Tokens and greedy texts, in float32, beside those of the peers."""
+def _exactness(
+    settings: Settings, llama: list[str] | None, progress: Progress
+) -> tuple[Report, list[float]]:
+    """Tokens and greedy texts, in float32, beside those of the peers; and the documentation's
+    log-probabilities.
+    """
     report = Report(
         f"Exactness: {Path(settings.model).name}",
         ["", "of", "differ", "Δ log-probability, median", "p99", "most"],
@@ -126,12 +138,13 @@ def _exactness(settings: Settings, llama: list[str] | None, progress: Progress) 
         ],
     )
     model = ModelConfig(source=settings.model, dtype="float32")
-    context = settings.longest + GREEDY_TOKENS
+    context = max(settings.longest + GREEDY_TOKENS, perplexity.WINDOW + 1)
     with ExitStack() as stack:
         ours = stack.enter_context(our_side(PIE, model, 1, context))
         codec = TextCodec(Path(ours.facts["folder"]))
         prompts = _prompts(codec, min(settings.longest, ours.facts["max_position"] - GREEDY_TOKENS))
         progress("the server runs in float32")
+        scores = perplexity.logprobs(ours, Path(ours.facts["folder"]), settings.windows)
         strings = texts.odd_strings(settings.strings)
         tokens = [codec.encode(text) for text in strings]
         if llama is not None:
@@ -144,7 +157,7 @@ def _exactness(settings: Settings, llama: list[str] | None, progress: Progress) 
             report.goals.append(Goal("odd strings of other tokens", differ, 0))
             progress("tokens")
         if not settings.transformers:
-            return report
+            return report, scores
         command = transformers_command(settings.model, "float32")
         reference = PeerSide(TRANSFORMERS, stack.enter_context(started(TRANSFORMERS, *command)))
         wanted = [reference.greedy(prompt, GREEDY_TOKENS) for prompt in prompts]
@@ -160,7 +173,7 @@ def _exactness(settings: Settings, llama: list[str] | None, progress: Progress) 
             if side is ours:
                 report.goals.append(Goal("greedy texts that differ", row[1], 0))
     report.notes.append(f"Prompts of {len(prompts[0])} to {max(map(len, prompts))} tokens.")
-    return report
+    return report, scores
 
 
 def _prompts(codec: TextCodec, longest: int) -> list[list[int]]:
@@ -178,14 +191,19 @@ def _agreement(found: Sequence[Text], wanted: Sequence[Text]) -> list[Any]:
                 break
             apart.append(abs(p - q))
     differ = sum(a.tokens != b.tokens for a, b in zip(found, wanted, strict=True))
-    figures = [statistics.median(apart), percentile(apart, 0.99), max(apart)]
-    return [len(wanted), differ, *figures]
+    return [len(wanted), differ, *_figures(apart)]
+
+
+def _figures(apart: Sequence[float]) -> list[float]:
+    return [statistics.median(apart), percentile(apart, 0.99), max(apart)]
 
 
 def _speed(
     settings: Settings, llama: list[str] | None, progress: Progress
-) -> tuple[Report, Report, Report]:
-    """Tokens per second in turns, memory before and after, and perplexity of a passage."""
+) -> tuple[Report, Report, Report, dict[str, list[float]]]:
+    """Tokens per second in turns, memory before and after, and perplexity of a passage, with what
+    each side says of it.
+    """
     work = settings.work
     most = max(each.prompt + each.tokens for each in work)
     batch = max(each.batch for each in work)
@@ -217,12 +235,14 @@ def _speed(
         )
         _hold_to_pools(memory, Path(settings.model).stat().st_size, ours.facts)
         scores = perplexity.table(settings.windows)
-        for side in whole:
-            perplexity.score(side, Path(ours.facts["folder"]), settings.windows, scores)
+        folder = Path(ours.facts["folder"])
+        said = {
+            side.name: perplexity.score(side, folder, settings.windows, scores) for side in whole
+        }
         progress("perplexity")
     if settings.rounded:
         perplexity.rounded(Path(settings.model), settings.windows, scores, progress)
-    return speed, memory, scores
+    return speed, memory, scores, said
 
 
 def _turns(

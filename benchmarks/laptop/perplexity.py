@@ -28,11 +28,17 @@ def table(windows: int) -> Report:
     return Report(title, ["", "perplexity"])
 
 
-def score(side: Side, folder: Path, windows: int, report: Report) -> None:
-    """Adds a side's row; the folder has the tokenizer."""
+def logprobs(side: Side, folder: Path, windows: int) -> list[float]:
+    """What a side says of the documentation; the folder has the tokenizer."""
     ids = TextCodec(folder).encode(texts.passage())[: windows * WINDOW]
-    logprobs = side.score([ids[at : at + WINDOW] for at in range(0, len(ids), WINDOW)])
-    report.rows.append([side.name, f"{math.exp(-statistics.mean(logprobs)):.3f}"])
+    return side.score([ids[at : at + WINDOW] for at in range(0, len(ids), WINDOW)])
+
+
+def score(side: Side, folder: Path, windows: int, report: Report) -> list[float]:
+    """Adds a side's row; returns what it says."""
+    found = logprobs(side, folder, windows)
+    report.rows.append([side.name, f"{math.exp(-statistics.mean(found)):.3f}"])
+    return found
 
 
 def rounded(file: Path, windows: int, report: Report, progress: Progress) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from inferlet import Context, DeviceSampler, Grammar, Model, gather, session
 
-# How tokens are chosen where the model recommends nothing: what small models need.
+# How tokens of several answers are chosen where the model recommends nothing; one is greedy.
 PLAIN = {"temperature": 0.2, "top_p": 0.9}
+ROUND = "the answer went round and round, and was stopped: try --temperature 0.7, or a larger model"
 PLACES = "<image>", "<|image_pad|>"  # what chat templates write where an image belongs
 
 
@@ -65,7 +66,8 @@ async def main(
     """
     loaded = Model.load(model or None)
     given = {} if temperature is None else {"temperature": temperature}
-    sampler = DeviceSampler(**{**PLAIN, **loaded.generation_defaults, **given})
+    plain = PLAIN if n > 1 else {"temperature": 0.0}
+    sampler = DeviceSampler(**{**plain, **loaded.generation_defaults, **given})
     grammar = Grammar.json_schema(json_schema, strict=True) if json_schema else None
     context = await ask(loaded, system, question, images)
     if loaded.has_chat_template and not images:
@@ -73,17 +75,25 @@ async def main(
 
     def generator(branch: Context, number: int) -> Any:
         own = None if seed is None else seed + number
-        return branch.generate(sampler, max_tokens=max_tokens, grammar=grammar, seed=own)
+        made = branch.generate(sampler, max_tokens=max_tokens, grammar=grammar, seed=own)
+        return made.stop_round()
 
     if n == 1 and not (grammar or facts):
-        await generator(context, 0).send_text()
+        answer = generator(context, 0)
+        await answer.send_text()
+        if answer.went_round:
+            print(ROUND)
         return ""
     await context.flush()
     read, cached = context.seq_len, context.sequence.found
     answers = [generator(context.fork(), number) for number in range(n)]
     texts: list[Any] = await gather(*[answer.collect_text() for answer in answers])
+    round_ = any(answer.went_round for answer in answers)
     if not all(answer.is_complete for answer in answers):
-        raise SystemExit(f"the answer is not whole JSON after {max_tokens} tokens: allow more")
+        cut = f"the answer is not whole JSON after {max_tokens} tokens: allow more"
+        raise SystemExit(ROUND if round_ else cut)
+    if round_:
+        print(ROUND)
     if not facts:
         return "\n".join(texts) if grammar else "\n\n---\n\n".join(texts)
     return {
@@ -92,4 +102,5 @@ async def main(
         "tokens": [answer.tokens_generated for answer in answers],
         "prompt_tokens": read,
         "cached_tokens": cached,
+        "went_round": [answer.went_round for answer in answers],
     }

@@ -56,7 +56,7 @@ class Conversation:
         await context.flush()
         read = context.seq_len
         kept = kept - (context.recomputed - cut) if kept else context.sequence.found
-        generator = context.generate(self.sampler, max_tokens=self.most)
+        generator = context.generate(self.sampler, max_tokens=self.most).stop_round()
         flushed = time.monotonic()
         try:
             async for piece in generator.stream_text():
@@ -71,6 +71,8 @@ class Conversation:
             session.send("\n")
         if not generator.is_done:
             return
+        if generator.went_round:
+            session.send("[it went round and round: try --temperature 0.7, or a larger model]\n")
         if count == self.most:
             session.send(f"[cut after --max-tokens {self.most}]\n")
         if context.next_position >= self.model.max_position:

@@ -37,8 +37,11 @@ HELP = """\
 @server_options
 @model_option
 @click.option("--system", metavar="TEXT", default="", help="What the model is told before.")
+@click.option("--temperature", type=click.FloatRange(0), metavar="T", help="0 is greedy.")
 @click.option("--program", default="chat", help="Talk with your copy of the program instead.")
-def command(at: At, model: str | None, system: str, program: str) -> None:
+def command(
+    at: At, model: str | None, system: str, temperature: float | None, program: str
+) -> None:
     """Talk with a model; what was said stays in its KV pages from turn to turn.
 
     `/help` tells what else can be typed. `pie-py inferlets copy chat` copies the program that
@@ -54,6 +57,7 @@ def command(at: At, model: str | None, system: str, program: str) -> None:
         at, name = talking_server(at, model)
         args = ["--system", system] if system else []
         args += ["--model", name] if name else []
+        args += [] if temperature is None else ["--temperature", str(temperature)]
         with at.client() as client:
             name = name or client.models()[0]["name"]
             with told_of_builds(at):

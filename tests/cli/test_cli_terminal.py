@@ -168,6 +168,26 @@ def test_a_question(server: Server, tmp_path: Path) -> None:
     assert "no model is called 'gpt'; served there: pie-tiny" in wrong.stderr
 
 
+def test_an_answer_that_goes_round_is_stopped(server: Server, tmp_path: Path) -> None:
+    looping = "a a a a a a"  # which this model goes on with, greedy
+    plain = asked(server, None, "ask", "--temperature", "0", looping)
+    assert (plain.returncode, set(plain.stdout)) == (0, {"a", "\n"}), plain.stdout[-99:]
+    assert "went round and round" in plain.stderr
+    assert "--temperature" in plain.stderr
+    two = asked(server, None, "ask", "--json", "-n", "2", "--temperature", "0", looping)
+    found = json.loads(two.stdout)
+    assert found["went_round"] == [True, True]
+    assert max(found["tokens"]) < 1024
+    other = asked(server, None, "ask", "--json", "--temperature", "0", "Tell me a story")
+    assert json.loads(other.stdout)["went_round"] == [False]
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps({"type": "string", "pattern": "^(ab)*$"}))
+    shaped = asked(server, None, "ask", "--temperature", "0", "--json-schema", str(schema), looping)
+    assert (shaped.returncode, "went round" in shaped.stderr) == (1, True), shaped.stderr
+    talked = typed(server, f"{looping}\n", "chat", "--temperature", "0")
+    assert "[it went round and round" in talked.stdout, talked.stderr
+
+
 def test_lines_of_standard_input_are_messages(server: Server, tmp_path: Path) -> None:
     receiver = str(Path(server.endpoint.removeprefix("ipc://")).with_name("receiver.py"))
     done = typed(server, "a\n- b\nlast, without an end", "run", receiver)

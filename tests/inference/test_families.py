@@ -360,7 +360,7 @@ def test_tied_and_untied_and_sharded(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 @torch.inference_mode()
-def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(name: str, tmp_path: Path) -> None:
+def test_bfloat16_is_nearer_to_float32_than_that_of_transformers(name: str, tmp_path: Path) -> None:
     # All experts are chosen, so that rounding does not decide which.
     every = {"mixtral": 4, "qwen3-moe": 6, "qwen3-moe-window": 4}
     more = {"num_experts_per_tok": every[name]} if name in every else {}
@@ -380,7 +380,7 @@ def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(name: str, tmp_p
     def error(logits: torch.Tensor) -> float:
         return float((logits.float() - exact).norm(dim=1).median())
 
-    assert error(ours) <= 1.3 * error(theirs)
+    assert error(ours) <= 0.95 * error(theirs)
 
 
 @pytest.mark.parametrize("layout", ["new", "old"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pie_control.models.tokenizer import TextCodec
 from pie_inference.checkpoints.gguf_file import gguf_folder, gguf_tensors
 from pie_inference.errors import LoadError
+from pie_inference.layers import grouped, native, step
+from pie_inference.models import few_bits, kept_weights
 
 TOKENS = list(range(5, 45))
 TEXTS = ["The quick fox", "a<|end|>b", " x\né", ""]
@@ -278,6 +281,31 @@ def test_a_real_model_reads_long_texts(smollm2: Path) -> None:
             torch.testing.assert_close(found[-1].log_softmax(-1), logprobs, atol=1e-3, rtol=0)
             assert int(found[-1].argmax()) == token
             (found,) = rig.forward(Step(sequence, [token]))
+
+
+@torch.inference_mode()
+def test_a_real_model_in_bfloat16_is_close_to_float32(
+    smollm2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the kernels, layer by layer, and on a machine without a compiler."""
+    text = (Path(__file__).parents[2] / "docs" / "contract.md").read_text(encoding="utf-8")
+    tokens = TextCodec(gguf_folder(smollm2)).encode(text)[1000:1500]
+
+    def logprobs(rig: Rig) -> torch.Tensor:
+        (found,) = rig.forward(Step(rig.sequence(500), tokens, outputs=500))
+        return found[:-1].log_softmax(-1).gather(1, torch.tensor(tokens[1:])[:, None])
+
+    sizes = {"pages": 64, "embeds": 2048}
+    exact = logprobs(Rig(smollm2, dtype="float32", **sizes))
+    rig = Rig(smollm2, dtype="bfloat16", **sizes)
+    if native.library() is not None:
+        assert rig.model.fused_steps is not None
+        assert (logprobs(rig) - exact).abs().mean() < 0.018
+        rig.model = replace(rig.model, fused_steps=None)
+        assert (logprobs(rig) - exact).abs().mean() < 0.02
+    for module in (grouped, few_bits, kept_weights, step):
+        monkeypatch.setattr(module, "library", lambda: None)
+    assert (logprobs(Rig(smollm2, dtype="bfloat16", **sizes)) - exact).abs().mean() < 0.022
 
 
 def test_sizes_that_do_not_fit_the_tensors_are_refused(tmp_path: Path) -> None:

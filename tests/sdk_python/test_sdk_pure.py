@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from asynclm.cml.parser import TextParser, TokenParser
 from inferlet import Context, DeviceSampler, NotInServerError, Sampler, runtime
 from inferlet._pages import addresses, drop, share, spans
-from inferlet._stream import BROKEN, StopStrings, TextDecoder
+from inferlet._stream import BROKEN, ROUND, TIMES, StopStrings, TextDecoder, goes_round
 
 TOKENS = list(range(100, 110))
 CHANCES = [0.4, 0.2, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.02]
@@ -202,6 +202,37 @@ def test_stop_strings(stops: list[str], pieces: list[str]) -> None:
     else:
         assert not places
         assert given_out + matcher.finish() == text
+
+
+@pytest.mark.parametrize(
+    "phrase", ["la femme, ", "a", "Ja.\n\n", "我不知道。", "word " * 40 + "end. ", "0 ", "-", "\n"]
+)
+def test_a_phrase_again_and_again_goes_round(phrase: str) -> None:
+    """Cut anywhere, and whatever came before; not when it has begun to go on otherwise."""
+    least = ROUND if any(map(str.isalpha, phrase)) else 2 * ROUND
+    for before in ("", "L'Étoile, "):
+        text = before + phrase * (1 + 2 * least // len(phrase))
+        ends = [end for end in range(0, len(text), 7) if goes_round(text[:end])]
+        assert min(ends) - least in range(len(before) + len(phrase) + 7)
+        assert ends == list(range(min(ends), len(text), 7))
+    assert not goes_round(text + "at last")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ha " * 100,
+        "-" * 120 + "\n",
+        "|---" * 20,
+        "0.0, " * 300,
+        "".join(f"{i}. An item of a list that is much like those before it\n" for i in range(99)),
+        "".join(f"<tr><td>{i % 10}</td><td></td></tr>\n" for i in range(99)),
+        ("A verse of four lines. " * 12 + "\n") * (TIMES - 1),
+    ],
+)
+def test_what_repeats_itself_for_a_reason_does_not(text: str) -> None:
+    assert not any(goes_round(text[:end]) for end in range(len(text) + 1))
 
 
 def test_an_empty_stop_string_is_refused() -> None:

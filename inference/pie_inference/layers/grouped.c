@@ -57,7 +57,8 @@ typedef struct {
   const void *residual;  /* like y, or none */
   void *y;               /* [rows, y_stride] */
   long rows, in, out, group, y_stride;
-  int bits, half, bfloat16; /* of a weight; whether scales are float16; whether y is bfloat16 */
+  int bits, half;       /* of a weight; whether scales are float16 */
+  int bfloat16, rounds; /* whether x is; whether y, and so the residual, are */
 } Product;
 
 INLINE words widened(const void *from) {
@@ -124,7 +125,7 @@ static long blocks_of(const Product *p) {
 
 INLINE void put(const Product *p, long at, long vector, floats sum) {
   if (p->bias) sum += *(const floats *)(p->bias + vector * LANES);
-  if (p->bfloat16) {
+  if (p->rounds) {
     if (p->residual) sum += from_bfloat16((const uint16_t *)p->residual + at);
     *(halves *)((uint16_t *)p->y + at) = to_bfloat16(sum);
   } else {
@@ -138,7 +139,7 @@ INLINE void store(const Product *p, long row, long vector, floats sum) {
   if (left < LANES) { /* one whose last outputs are there to fill it, at most */
     Product last = *p;
     char beside[64], y[64];
-    const int each = p->bfloat16 ? 2 : 4;
+    const int each = p->rounds ? 2 : 4;
     if (left <= 0) return;
     if (p->residual) memcpy(beside, (const char *)p->residual + at * each, left * each);
     if (p->bias) sum += *(const floats *)(p->bias + vector * LANES);

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, product
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -85,16 +85,17 @@ def packed(numbers: torch.Tensor, scales: torch.Tensor, least: torch.Tensor, bit
     return _filled(numbers, numbers.shape[1] // scales.shape[1], bits, half, heads)
 
 
-def multiplies_bfloat16(weight: torch.Tensor) -> bool:
+def multiplies_bfloat16(weight: torch.Tensor, widely: bool = False) -> bool:
     """Whether a weight `[out, in]` can be packed as it is, and its products are then as fast as
-    oneDNN's: on CPUs with instructions for bfloat16, but for those that have tiles (AMX) as well.
+    oneDNN's: on CPUs with instructions for bfloat16, but for those that have tiles (AMX) as well,
+    unless they are to be in float32.
     """
     known = weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and weight.dim() == 2
     return (
         known
         and fits(weight.shape[1], LANES)
         and torch.cpu._is_avx512_bf16_supported()
-        and not torch.cpu._is_amx_tile_supported()
+        and (widely or not torch.cpu._is_amx_tile_supported())
         and library() is not None
     )
 
@@ -171,39 +172,46 @@ class GroupedLinear(Linear):
         self._parts = _joined(weights)
         self._starts = [0, *accumulate(part.outputs for part in self._parts)][:-1]
         self._products = {
-            dtype: [(part.y, ctypes.pointer(part)) for part in self.parts(dtype)]
-            for dtype in (torch.float32, torch.bfloat16)
+            dtypes: [(part.y, ctypes.pointer(part)) for part in self.parts(*dtypes)]
+            for dtypes in product((torch.float32, torch.bfloat16), repeat=2)
         }
 
-    def parts(self, dtype: torch.dtype) -> ctypes.Array[Product]:
-        """Its weights for the C functions, which it keeps alive: `y` is where the outputs of one
-        begin, in bytes.
+    def parts(self, dtype: torch.dtype, given: torch.dtype) -> ctypes.Array[Product]:
+        """Its weights for the C functions, which it keeps alive, of inputs in one dtype and outputs
+        in another: `y` is where those of one begin, in bytes.
         """
         made = (Product * len(self._parts))()
         for i, (start, part) in enumerate(zip(self._starts, self._parts, strict=True)):
             made[i] = part.product(
-                y=start * dtype.itemsize,
+                y=start * given.itemsize,
                 y_stride=self._outputs,
                 bias=0 if self._bias is None else self._bias.data_ptr() + 4 * start,
                 bfloat16=dtype == torch.bfloat16,
+                rounds=given == torch.bfloat16,
             )
         return made
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """See `Linear`; in the dtype of `x`."""
-        return self._into(x, None)
+        return self._into(x, x.dtype)
+
+    def widely(self, x: torch.Tensor) -> torch.Tensor:
+        """See `Linear.widely`."""
+        return self._into(x, torch.float32)
 
     def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """See `Linear.add_to`."""
-        return self._into(x, residual.contiguous())
+        return self._into(x, residual.dtype, residual.contiguous())
 
-    def _into(self, x: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor:
+    def _into(
+        self, x: torch.Tensor, given: torch.dtype, residual: torch.Tensor | None = None
+    ) -> torch.Tensor:
         x = x.contiguous()
         rows = len(x)
-        y = x.new_empty(rows, self._outputs)
-        for offset, product in self._products[x.dtype]:
+        y = x.new_empty(rows, self._outputs, dtype=given)
+        for offset, part in self._products[x.dtype, given]:
             offset = offset or 0
             beside = None if residual is None else residual.data_ptr() + offset
-            if self._multiply(product, x.data_ptr(), beside, y.data_ptr() + offset, rows):
+            if self._multiply(part, x.data_ptr(), beside, y.data_ptr() + offset, rows):
                 raise MemoryError("a product of weights in few bits")
         return y

@@ -20,6 +20,10 @@ class Linear(ABC):
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """`y` `[n, out]` of `x` `[n, in]`."""
 
+    def widely(self, x: torch.Tensor) -> torch.Tensor:
+        """`y` in float32, or in another dtype where that is what there is."""
+        return self(x)
+
     def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """`residual + y`, `[n, out]`; may be put where the residual is."""
         return residual + self(x)
@@ -67,10 +71,13 @@ class _Widened(Linear):
         self._matrix, self._bias = matrix, bias
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self.widely(x).to(x.dtype)
+
+    def widely(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.mm(x.float(), self._matrix)
         if self._bias is not None:
             y += self._bias
-        return y.to(x.dtype)
+        return y
 
 
 class _InPlace(_Plain):
@@ -94,7 +101,14 @@ class _Packed(Linear):
         y: torch.Tensor = self._product(x, self._weight, self._bias, "none", [], "")
         return y
 
+    def widely(self, x: torch.Tensor) -> torch.Tensor:
+        y = self(x)  # oneDNN rounds it; a second product says what was lost
+        rest: torch.Tensor = self._product_add(x, -y, self._weight, self._bias, "add")
+        return y.float() + rest
+
     def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        if residual.dtype != x.dtype:
+            return residual + self(x)
         y: torch.Tensor = self._product_add(x, residual, self._weight, self._bias, "add")
         return y
 

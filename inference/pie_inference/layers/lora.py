@@ -87,9 +87,10 @@ class AdapterRows:
             if added is None:
                 continue
             if rows is None:
-                y.addmm_(x @ added.down, added.up)
+                y.add_(x @ added.down @ added.up)
             else:
-                y.index_add_(0, rows, x.index_select(0, rows) @ added.down @ added.up)
+                more = x.index_select(0, rows) @ added.down @ added.up
+                y.index_add_(0, rows, more.to(y.dtype))
 
 
 def adapted(layer: Linear, x: torch.Tensor, adapters: AdapterRows | None) -> torch.Tensor:

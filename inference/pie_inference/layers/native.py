@@ -38,7 +38,7 @@ class Product(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("packed", "x", "x_groups", "bias", "residual", "y")),
         *((name, ctypes.c_long) for name in ("rows", "inputs", "outputs", "group", "y_stride")),
-        *((name, ctypes.c_int) for name in ("bits", "half", "bfloat16")),
+        *((name, ctypes.c_int) for name in ("bits", "half", "bfloat16", "rounds")),
     ]
 
 

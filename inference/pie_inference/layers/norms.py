@@ -27,7 +27,7 @@ class RmsNorm:
         self._size = weight.shape[0]
         self._epsilon = epsilon
         self._mirrored = weight.device.type == "cpu"
-        self._weight = torch.cat([weight, weight]) if self._mirrored else weight
+        self._weight = torch.cat([weight, weight]).float() if self._mirrored else weight
 
     @property
     def weight(self) -> torch.Tensor:
@@ -39,7 +39,7 @@ class RmsNorm:
         self._kernel = {0.0: kernels.norm, 1.0: kernels.norm_from_one}.get(self._offset)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalizes `[..., size]`."""
+        """Normalizes `[..., size]`, on a CPU into the dtype of the weight."""
         if self._kernel is not None and x.dtype == self._stored.dtype:
             if x.dim() == 2 or (x.dim() == 3 and self._offset == 0.0):
                 return self._kernel(x, self._stored, self._epsilon, None)
@@ -50,7 +50,7 @@ class RmsNorm:
             return F.rms_norm(like_weight, (self._size,), self._weight, self._epsilon).to(x.dtype)
         both = torch.cat([x, -x], -1)
         normed = torch.layer_norm(both, (2 * self._size,), self._weight, None, self._epsilon)
-        return normed[..., : self._size]
+        return normed[..., : self._size].to(self._stored.dtype)
 
     def apply_(self, x: torch.Tensor) -> None:
         """Normalizes heads `[n, heads, size]` in place."""
@@ -66,16 +66,21 @@ class LayerNorm:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, epsilon: float) -> None:
         """Takes a weight `[size]`, or one of each head `[heads, size]`, and perhaps a bias."""
         self._size = weight.shape[-1:]
-        self._weight, self._bias, self._epsilon = weight, bias, epsilon
+        self._dtype, on_cpu = weight.dtype, weight.device.type == "cpu"
+        self._weight = weight.float() if on_cpu else weight
+        self._bias = bias.float() if on_cpu and bias is not None else bias
+        self._epsilon = epsilon
 
     def use(self, kernels: Kernels) -> None:
         """No device has one for it."""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalizes `[..., size]`."""
+        """Normalizes `[..., size]`, into the dtype of the weight."""
         if self._weight.dim() == 1:
-            return torch.layer_norm(x, self._size, self._weight, self._bias, self._epsilon)
-        return torch.layer_norm(x, self._size, eps=self._epsilon) * self._weight
+            found = torch.layer_norm(x, self._size, self._weight, self._bias, self._epsilon)
+        else:
+            found = torch.layer_norm(x, self._size, eps=self._epsilon) * self._weight
+        return found.to(self._dtype)
 
     def apply_(self, x: torch.Tensor) -> None:
         """Normalizes heads `[n, heads, size]` in place."""

@@ -41,7 +41,10 @@ typedef struct {
   const Layer *layers;
   const float *norm; /* the last */
   long count, hidden, heads, kv_heads, dim, inner;
-  int interleaved, bfloat16; /* of pairs that turn; of all numbers that are not `float` here */
+  int interleaved; /* of pairs that turn */
+  /* Inputs of products, what gate and up give, queries, keys and values. What is added to the
+     inputs, layer by layer, is not rounded. */
+  int bfloat16;
   float epsilon;
 } Model;
 
@@ -57,7 +60,7 @@ typedef struct {
 } LowRank;
 
 typedef struct {
-  void *x;     /* [rows, hidden], overwritten */
+  float *x;    /* [rows, hidden], overwritten */
   void *found; /* [outputs, hidden], behind the last norm */
   const Angles *angles;
   const int64_t *slots, *starts, *keys; /* [rows]: its own; of its entries; how many it sees */
@@ -658,31 +661,31 @@ INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Ste
   }
 }
 
-static void normalize(const void *x, void *found, const float *weight, long size, float epsilon,
+static void normalize(const float *x, void *found, const float *weight, long size, float epsilon,
                       int bfloat16) {
   floats squares = {0};
   for (long i = 0; i < size; i += LANES) {
-    floats value = load(x, i, bfloat16);
+    floats value = *(const floats *)(x + i);
     squares += value * value;
   }
   const float scale = 1.0f / sqrtf(total(squares) / size + epsilon);
   for (long i = 0; i < size; i += LANES)
-    save(found, i, load(x, i, bfloat16) * scale * *(const floats *)(weight + i), bfloat16);
+    save(found, i, *(const floats *)(x + i) * scale * *(const floats *)(weight + i), bfloat16);
 }
 
-/* Norms and turns a row's queries and keys, and stores keys and values in its slot. */
-static void place(const Model *m, const Layer *l, const Step *s, char *qkv, long row) {
+/* Norms and turns a row's queries and keys, and stores keys and values in its slot. What is placed
+   is rounded to where it was, side by side. */
+static void place(const Model *m, const Layer *l, const Step *s, float *qkv, long row) {
   const long dim = m->dim, each = m->bfloat16 ? 2 : 4, size = m->kv_heads * dim * each;
-  for (long h = 0; h < m->heads + m->kv_heads; h++) {
-    char *head = qkv + h * dim * each;
-    const float *norm = l->norms[h < m->heads ? QUERY : KEY];
-    if (norm) normalize(head, head, norm, dim, m->epsilon, m->bfloat16);
-    if (l->rope < 0) continue;
+  for (long h = 0; h < m->heads + 2 * m->kv_heads; h++) {
+    const int is_value = h >= m->heads + m->kv_heads;
+    const float *norm = is_value ? 0 : l->norms[h < m->heads ? QUERY : KEY];
     const Angles *a = s->angles + l->rope;
     float old[256], cosines[256], sines[256];
-    const long half = a->turned / 2;
-    for (long i = 0; i < dim; i += LANES) *(floats *)(old + i) = load(head, i, m->bfloat16);
-    for (long i = 0; i < a->turned; i++) {
+    const long turned = is_value || l->rope < 0 ? 0 : a->turned, half = turned / 2;
+    memcpy(old, qkv + h * dim, dim * 4);
+    if (norm) normalize(old, old, norm, dim, m->epsilon, 0);
+    for (long i = 0; i < turned; i++) {
       const long at = row * a->stride + i;
       const long other = m->interleaved ? i ^ 1 : i < half ? i + half : i - half;
       if (m->bfloat16) {
@@ -694,25 +697,25 @@ static void place(const Model *m, const Layer *l, const Step *s, char *qkv, long
       }
       sines[i] *= old[other];
     }
-    for (long i = 0; i < a->turned; i++) old[i] = old[i] * cosines[i] + sines[i];
-    for (long i = 0; i < dim; i += LANES) save(head, i, *(floats *)(old + i), m->bfloat16);
+    for (long i = 0; i < turned; i++) old[i] = old[i] * cosines[i] + sines[i];
+    for (long i = 0; i < dim; i += LANES) save(qkv, h * dim + i, *(floats *)(old + i), m->bfloat16);
   }
-  memcpy((char *)l->pool + s->slots[row] * 2 * size, qkv + m->heads * dim * each, 2 * size);
+  memcpy((char *)l->pool + s->slots[row] * 2 * size, (char *)qkv + m->heads * dim * each, 2 * size);
 }
 
 /* Adds low ranks of an input to some vectors of what a product has made of it. */
 INLINE void add_ranks(const int count, const float *ranks, long some, const void *up, long from,
-                      long at, void *y, long out, const int bfloat16) {
+                      long at, void *y, long out, const int bfloat16, const int rounds) {
   floats sum[4];
-  UNROLL for (int i = 0; i < count; i++) sum[i] = load(y, at + i * LANES, bfloat16);
+  UNROLL for (int i = 0; i < count; i++) sum[i] = load(y, at + i * LANES, rounds);
   for (long r = 0; r < some; r++)
     UNROLL for (int i = 0; i < count; i++)
       sum[i] += ranks[r] * load(up, (from + r) * out + at + i * LANES, bfloat16);
-  UNROLL for (int i = 0; i < count; i++) save(y, at + i * LANES, sum[i], bfloat16);
+  UNROLL for (int i = 0; i < count; i++) save(y, at + i * LANES, sum[i], rounds);
 }
 
 INLINE void add_low_rank(const LowRank *a, const void *x, long in, void *y, long out,
-                         const int bfloat16) {
+                         const int bfloat16, const int rounds) {
   float ranks[RANKS];
   for (long first = 0; first < a->rank; first += RANKS) {
     const long some = a->rank - first < RANKS ? a->rank - first : RANKS;
@@ -727,8 +730,9 @@ INLINE void add_low_rank(const LowRank *a, const void *x, long in, void *y, long
     }
     long at = 0;
     for (; at + 4 * LANES <= out; at += 4 * LANES)
-      add_ranks(4, ranks, some, a->up, first, at, y, out, bfloat16);
-    for (; at < out; at += LANES) add_ranks(1, ranks, some, a->up, first, at, y, out, bfloat16);
+      add_ranks(4, ranks, some, a->up, first, at, y, out, bfloat16, rounds);
+    for (; at < out; at += LANES)
+      add_ranks(1, ranks, some, a->up, first, at, y, out, bfloat16, rounds);
   }
 }
 
@@ -739,8 +743,9 @@ static void adapt(const Model *m, const Layer *l, const Step *s, int product, lo
   const LowRank *a =
     s->low_ranks + (s->owners[row] * m->count + (l - m->layers)) * PRODUCTS + product;
   if (!a->rank) return;
-  if (m->bfloat16) add_low_rank(a, x, in, y, out, 1);
-  else add_low_rank(a, x, in, y, out, 0);
+  if (l->products[product].parts->rounds) add_low_rank(a, x, in, y, out, 1, 1);
+  else if (m->bfloat16) add_low_rank(a, x, in, y, out, 1, 0);
+  else add_low_rank(a, x, in, y, out, 0, 0);
 }
 
 static void gate(const void *both, void *found, long inner, int bfloat16) {
@@ -762,7 +767,7 @@ static void ready(const Products *w, const Inputs *inputs, const void *x, long r
 }
 
 static void product(Team *team, const Products *w, const Inputs *inputs, const void *x,
-                    const void *residual, void *y, long rows) {
+                    const float *residual, void *y, long rows) {
   long pieces = 0;
   for (long i = 0; i < w->count; i++) pieces += (blocks_of(w->parts + i) + PIECE - 1) / PIECE;
   EACH(part, pieces * ((rows - 1) / part_rows(rows) + 1)) {
@@ -784,8 +789,8 @@ static void product(Team *team, const Products *w, const Inputs *inputs, const v
 }
 
 typedef struct {
-  char *normed, *qkv, *mixed, *x, *gate_up, *inner;
-  float *parts;
+  char *normed, *qkv, *mixed, *gate_up, *inner;
+  float *x, *parts;
   long *chunks; /* [rows + 1]: where those of each row begin */
   long longest; /* chunks of a row */
   Tile *tiles;
@@ -917,9 +922,9 @@ static Room rooms(const Model *m, const Step *s) {
   long at = 0;
 #define PLACE(NAME, SIZE) room.NAME = (void *)(s->room + at), at += ((SIZE) + 63) / 64 * 64
   PLACE(normed, rows * m->hidden * each);
-  PLACE(qkv, rows * (heads + 2 * m->kv_heads * m->dim) * each);
+  PLACE(qkv, rows * (heads + 2 * m->kv_heads * m->dim) * 4);
   PLACE(mixed, rows * heads * each);
-  PLACE(x, rows * m->hidden * each);
+  PLACE(x, rows * m->hidden * 4);
   PLACE(gate_up, rows * 2 * m->inner * each);
   PLACE(inner, rows * m->inner * each);
   PLACE(parts, chunks * m->kv_heads * (m->heads / m->kv_heads) * (m->dim + 2) * 4);
@@ -952,18 +957,18 @@ static int is_wanted(const Step *s, const Tile *t) {
 static void before_attention(Team *team, const Model *m, const Layer *l, const Step *s,
                              const Room *r) {
   const long each = m->bfloat16 ? 2 : 4, rows = s->rows, hidden = m->hidden * each;
-  const long qkv = (m->heads + 2 * m->kv_heads) * m->dim * each;
+  const long qkv = (m->heads + 2 * m->kv_heads) * m->dim;
   EACH_ROW(row, rows) {
-    normalize((char *)s->x + row * hidden, r->normed + row * hidden, l->norms[ATTENTION],
-              m->hidden, m->epsilon, m->bfloat16);
+    normalize(s->x + row * m->hidden, r->normed + row * hidden, l->norms[ATTENTION], m->hidden,
+              m->epsilon, m->bfloat16);
     ready(l->products + QUERY_KEY_VALUE, &r->inputs, r->normed, row, rows);
   }
   meet(team);
   product(team, l->products + QUERY_KEY_VALUE, &r->inputs, r->normed, 0, r->qkv, rows);
   meet(team);
   EACH_ROW(row, rows) {
-    char *own = r->qkv + row * qkv;
-    adapt(m, l, s, QUERY_KEY_VALUE, row, r->normed + row * hidden, m->hidden, own, qkv / each);
+    float *own = (float *)r->qkv + row * qkv;
+    adapt(m, l, s, QUERY_KEY_VALUE, row, r->normed + row * hidden, m->hidden, own, qkv);
     place(m, l, s, own, row);
   }
   meet(team);
@@ -977,7 +982,7 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
   const int fewer = last && s->outputs < rows;
   const long size = m->heads / m->kv_heads * (m->dim + 2);
   const long hidden = m->hidden * each, heads = m->heads * m->dim * each;
-  const long qkv = heads + 2 * m->kv_heads * m->dim * each, inner = m->inner * each;
+  const long qkv = (m->heads + 2 * m->kv_heads) * m->dim * 4, inner = m->inner * each;
   if (r->tiled) {
     EACH(part, r->blocked * m->kv_heads) {
       const Block *b = r->blocks + part / m->kv_heads;
@@ -1016,7 +1021,7 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
     EACH(one, 1)
       for (long i = 0; i < s->outputs; i++) {
         memmove(r->mixed + i * heads, r->mixed + s->wanted[i] * heads, heads);
-        memmove((char *)s->x + i * hidden, (char *)s->x + s->wanted[i] * hidden, hidden);
+        memmove(s->x + i * m->hidden, s->x + s->wanted[i] * m->hidden, m->hidden * 4);
       }
     meet(team);
     rows = s->outputs;
@@ -1028,19 +1033,18 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
   meet(team);
   /* Numbers of rows that go on are those of the outputs. */
 #define ADAPT(PRODUCT, X, IN, Y, OUT)                                                              \
-  adapt(m, l, s, PRODUCT, fewer ? s->wanted[row] : row, (X) + row * (IN) * each, IN,               \
-        (char *)(Y) + row * (OUT) * each, OUT)
+  adapt(m, l, s, PRODUCT, fewer ? s->wanted[row] : row, (X) + row * (IN) * each, IN, Y, OUT)
   EACH_ROW(row, rows) {
-    ADAPT(OUTPUT, r->mixed, m->heads * m->dim, r->x, m->hidden);
-    normalize(r->x + row * hidden, r->normed + row * hidden, l->norms[MLP], m->hidden, m->epsilon,
-              m->bfloat16);
+    ADAPT(OUTPUT, r->mixed, m->heads * m->dim, r->x + row * m->hidden, m->hidden);
+    normalize(r->x + row * m->hidden, r->normed + row * hidden, l->norms[MLP], m->hidden,
+              m->epsilon, m->bfloat16);
     ready(l->products + GATE_UP, &r->inputs, r->normed, row, rows);
   }
   meet(team);
   product(team, l->products + GATE_UP, &r->inputs, r->normed, 0, r->gate_up, rows);
   meet(team);
   EACH_ROW(row, rows) {
-    ADAPT(GATE_UP, r->normed, m->hidden, r->gate_up, 2 * m->inner);
+    ADAPT(GATE_UP, r->normed, m->hidden, r->gate_up + row * 2 * inner, 2 * m->inner);
     gate(r->gate_up + row * 2 * inner, r->inner + row * inner, m->inner, m->bfloat16);
     ready(l->products + DOWN, &r->inputs, r->inner, row, rows);
   }
@@ -1048,7 +1052,7 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
   product(team, l->products + DOWN, &r->inputs, r->inner, r->x, s->x, rows);
   meet(team);
   if (!s->owners) return;
-  EACH_ROW(row, rows) ADAPT(DOWN, r->inner, m->inner, s->x, m->hidden);
+  EACH_ROW(row, rows) ADAPT(DOWN, r->inner, m->inner, s->x + row * m->hidden, m->hidden);
   meet(team);
 }
 
@@ -1075,7 +1079,7 @@ void step(const Model *m, const Step *s, long first, long end) {
       else before_attention(team, m, l, s, &room);
     }
     if (end == 2 * m->count) EACH(row, s->outputs)
-      normalize((char *)s->x + row * hidden, (char *)s->found + row * hidden, m->norm, m->hidden,
+      normalize(s->x + row * m->hidden, (char *)s->found + row * hidden, m->norm, m->hidden,
                 m->epsilon, m->bfloat16);
     finish(&before);
   }

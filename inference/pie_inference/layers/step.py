@@ -20,7 +20,7 @@ from pie_inference.layers.norms import RmsNorm
 from pie_inference.layers.rope import Angles
 
 MOST_HEADS, MOST_DIM = 128, 256  # of queries, and numbers of one: what `step.c` has room for
-PRODUCTS = 4  # of a layer
+PRODUCTS, GATE_UP = 4, 2  # of a layer; one's place among them
 MOST_ROWS = 512  # of a prompt, at once: the memory that they take is the next ones'
 KEPT_ROOM = 32 << 20  # bytes of memory that is kept between steps
 AT_ONCE = 8  # layers between two looks of `between_layers`
@@ -148,7 +148,7 @@ class DecodeStep:
     """Runs the layers with PyTorch's threads, and the last norm."""
 
     def __init__(self, sizes: StepSizes, layers: Sequence[StepLayer], norm: RmsNorm) -> None:
-        """Takes the layers and the last norm, in the dtype of the pools."""
+        """Takes the layers and the last norm. Inputs of products are in the dtype of the pools."""
         self._library = needed_library()
         self._dtype = layers[0].pool.dtype
         self._kept: list[object] = []  # what is pointed at
@@ -182,7 +182,11 @@ class DecodeStep:
     def _layer(self, layer: StepLayer) -> _Layer:
         self._kept.append(layer)
         return _Layer(
-            products=tuple(map(self._products, layer.products)),
+            # What gate and up give is rounded: prompts take longer with twice as much of it.
+            products=tuple(
+                self._products(product, self._dtype if i == GATE_UP else torch.float32)
+                for i, product in enumerate(layer.products)
+            ),
             norms=tuple(map(self._weight, layer.norms)),
             pool=layer.pool.data_ptr(),
             window=layer.window or 0,
@@ -190,8 +194,8 @@ class DecodeStep:
             scale=layer.scale,
         )
 
-    def _products(self, linear: GroupedLinear) -> _Products:
-        parts = linear.parts(self._dtype)
+    def _products(self, linear: GroupedLinear, given: torch.dtype) -> _Products:
+        parts = linear.parts(self._dtype, given)
         self._kept.append(parts)
         return _Products(ctypes.addressof(parts), len(parts))
 
@@ -212,14 +216,14 @@ class DecodeStep:
         """Runs over inputs, and stores their keys and values: many after each other.
 
         Args:
-            x: the inputs `[n, hidden]`, which are overwritten.
+            x: the inputs `[n, hidden]`, float32, which are overwritten.
             angles: of each rope, cosines and sines.
             rows: where the inputs are.
             between_layers: called now and then.
             watches: see the queries of each layer before it attends.
 
         Returns:
-            `[outputs, hidden]`, behind the last norm.
+            `[outputs, hidden]`, behind the last norm, in the dtype of the pools.
         """
         count = -(-len(x) // MOST_ROWS)
         if count == 1 or rows.rules or watches:
@@ -253,7 +257,7 @@ class DecodeStep:
                 for cos, sin in angles
             )
         )
-        found = x.new_empty(rows.wanted.size, x.shape[1])
+        found = torch.empty(rows.wanted.size, x.shape[1], dtype=self._dtype)
         rules, held = _rules(rows) if rows.rules else (None, [])
         ranks = [self._low_ranks_of(adapter) for adapter in rows.adapters]
         low_ranks = np.stack(ranks) if ranks else None
@@ -302,7 +306,8 @@ class DecodeStep:
     ) -> None:
         """Runs layers of a step whose watches see the queries, and may write what these find."""
         model, own, of = ctypes.byref(self._model), ctypes.byref(step), self._model
-        each = (of.heads + 2 * of.kv_heads, of.heads)
+        # What queries, keys and values were computed in lies behind them, in float32.
+        each = ((of.heads + 2 * of.kv_heads) * 4 // self._dtype.itemsize, of.heads)
         rows, mixed = (
             self._room[place : place + step.rows * heads * of.dim * self._dtype.itemsize]
             .view(self._dtype)

@@ -239,10 +239,11 @@ class Decoder:
         deep = 0 if images is None else images.features.shape[1]
         scale = self.spec.residual_scale
         last = len(self.layers) - 1
-        x = hidden
+        # On a CPU what the layers add to is not rounded, which would be most of the error.
+        x = hidden.float() if hidden.device.type == "cpu" else hidden
         for i, layer in enumerate(self.layers):
             wanted = outputs if i == last else None
-            normed = x if layer.mixer_norm is None else layer.mixer_norm(x)
+            normed = x.to(self._dtype) if layer.mixer_norm is None else layer.mixer_norm(x)
             mixed = layer.mixer(normed, angles, attention, wanted, adapters)
             if wanted is not None:
                 x = x.index_select(0, wanted)
@@ -252,14 +253,14 @@ class Decoder:
                 adapters = None if adapters is None else adapters.of_outputs()
             x = _add_mixed(layer, x, mixed, adapters, scale)
             if not self.spec.parallel:
-                normed = x if layer.mlp_norm is None else layer.mlp_norm(x)
+                normed = x.to(self._dtype) if layer.mlp_norm is None else layer.mlp_norm(x)
             if layer.mlp_outer_norm is None and scale == 1.0:
                 x = layer.mlp.add_to(x, normed, adapters)
             else:
                 y = layer.mlp(normed, adapters)
                 x = x + (y * scale if layer.mlp_outer_norm is None else layer.mlp_outer_norm(y))
             if images is not None and i < deep:
-                x = x.index_add_(0, images.rows, images.features[:, i])
+                x = x.index_add_(0, images.rows, images.features[:, i].to(x.dtype))
             if self.between_layers is not None:
                 self.between_layers()
         return self.norm(x)
@@ -270,9 +271,9 @@ class Decoder:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits `[n, vocab_size]` of hidden states that `forward` returned, in the model's dtype,
-        or in float32 if they are capped.
+        or in float32 on a CPU and if they are capped.
         """
-        cap, found = self.spec.logit_softcap, self._head(hidden)
+        cap, found = self.spec.logit_softcap, self._head.widely(hidden)
         if self._divided:
             found = self._ranks.joined(found)
         if self.spec.logit_scale != 1.0:

@@ -147,7 +147,7 @@ class FusedSteps:
         counts = np.diff(batch.output_starts)
         outputs = ranges(batch.input_starts[1:] - counts, counts)
         found = self._step.run(
-            self._embeds.read(batch.inputs),
+            self._embeds.read(batch.inputs).float(),
             self._network.angles(upload_index(positions, self._cache.data.device)),
             self._rows(batch, sequences, outputs, watches),
             self._network.between_layers or (lambda: None),

@@ -41,7 +41,7 @@ class Table:
 
     def product(self, bias: torch.Tensor | None = None) -> Linear:
         """That with the weight, and the bias `[n]`. What it packs, rows are taken from as well."""
-        if isinstance(self.weight, torch.Tensor) and multiplies_bfloat16(self.weight):
+        if isinstance(self.weight, torch.Tensor) and multiplies_bfloat16(self.weight, widely=True):
             self.weight = as_it_is(self.weight)
         if isinstance(self.weight, Packed):
             return GroupedLinear([self.weight], bias)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 WINDOW = 16  # tokens decoded again for each new one, at the most
 CONTEXT = 6  # tokens decoded before the first new one, so that its leading space is seen
 BROKEN = "\N{REPLACEMENT CHARACTER}"
+ROUND = 1000  # characters of the same again and again; of what has no letters, twice as many
+TIMES = 4
 LONGEST_CHARACTER = 4  # tokens; a character has four bytes, and each may be a token of its own
 
 
@@ -124,6 +126,20 @@ class StopStrings:
         """The text held back, when nothing more comes."""
         text, self._held = self._held, ""
         return text
+
+
+def goes_round(text: str) -> bool:
+    """Whether a text ends with one phrase, again and again: for `ROUND` characters, and at least
+    `TIMES` times. Rulers, and tables of zeros, may be twice as long.
+    """
+    end = text[-(ROUND // TIMES) :]  # a phrase's greatest length: where it came before tells one
+    before = text.rfind(end, -2 * len(end), -1)
+    if before < 0:
+        return False
+    period = len(text) - len(end) - before
+    length = ROUND if any(map(str.isalpha, text[-period:])) else 2 * ROUND
+    whole = text[-length:]
+    return len(whole) == length and whole[period:] == whole[:-period]
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from inferlet import _one_by_one, session
 from inferlet._choice import Chooser, Choosing, DeviceChoice
 from inferlet._sequence import Sequence
-from inferlet._stream import StopStrings, TextDecoder
+from inferlet._stream import ROUND, StopStrings, TextDecoder, goes_round
 from inferlet.errors import PieError
 from inferlet.grammar import Grammar
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution
@@ -51,10 +51,12 @@ class Generator:
         "_max_tokens",
         "_number",
         "_open_step",
+        "_round",
         "_run_ahead",
         "_sequence",
         "_stop_strings",
         "_stop_tokens",
+        "went_round",
     )
 
     def __init__(
@@ -95,6 +97,8 @@ class Generator:
         self._decoder: TextDecoder | None = None
         self._stop_strings: StopStrings | None = None
         self._stop_tokens: frozenset[int] = frozenset()
+        self._round: str | None = None  # the text's end, if it may not go round
+        self.went_round = False
         self.stop(sequence.model.stop_tokens if stop is None else stop)
 
     # Options, as a chain
@@ -120,6 +124,13 @@ class Generator:
         self._stop_tokens = frozenset(s for s in stops if isinstance(s, int))
         strings = [s for s in stops if isinstance(s, str)]
         self._stop_strings = StopStrings(strings) if strings else None
+        return self
+
+    def stop_round(self) -> Generator:
+        """Ends the generation when its text goes round: when nothing but one phrase has come for
+        about 1000 characters. `went_round` tells that it did.
+        """
+        self._round = ""
         return self
 
     # State
@@ -186,7 +197,7 @@ class Generator:
         with _one_by_one.noticed(self._sequence):
             if (whole := await self._whole_text(to_client=False)) is not None:
                 return whole
-            if self._stop_strings is not None or begun:
+            if self._reads_text or begun:
                 return "".join([text async for text in self.stream_text()])
             # The text is not read before its end: decode it once.
             decoder = self._make_decoder()
@@ -242,7 +253,7 @@ class Generator:
     async def _whole_text(self, *, to_client: bool) -> str | None:
         """All text, read by the server; None if it cannot, as where each token is needed first."""
         ends = () if self._stop_strings is None else self._stop_strings.stops
-        if self._number or sum(map(len, ends)) > MOST_END_CHARACTERS:
+        if self._number or self._round is not None or sum(map(len, ends)) > MOST_END_CHARACTERS:
             return None
         self._start()
         if self._done:
@@ -368,8 +379,13 @@ class Generator:
         self._max_tokens = most
         self._done = most == 0
         sequence.expect(most)
-        if self._stop_strings is not None:
+        if self._reads_text:
             self._decoder = self._make_decoder()
+
+    @property
+    def _reads_text(self) -> bool:
+        """Whether the text says where the generation ends."""
+        return self._stop_strings is not None or self._round is not None
 
     def _check_turn(self) -> None:
         """Refuses to mix this generation with another one, or with itself."""
@@ -488,6 +504,10 @@ class Generator:
             if found:
                 self._done = True
                 self._decoder = None
+        if self._round is not None:
+            self._round = (self._round + text)[-2 * ROUND :]
+            self.went_round = goes_round(self._round)
+            self._done |= self.went_round
         return text
 
     def _rest(self) -> str:
