@@ -71,6 +71,12 @@ _PAGE = (
     ("after", {"type": "string"}),
     ("order", {"enum": ["asc", "desc"], "default": "desc"}),
 )
+_AGAIN = (
+    ("stream", {"type": "boolean", "default": False}),
+    ("starting_after", {"type": "integer", "minimum": 0, "default": 0}),
+    ("include", {"const": stored.INCLUDED, "default": ""}),
+    ("include_obfuscation", {"const": False, "default": False}),
+)
 _MODEL = (("model", {"type": "string"}),)
 _CARD = inferlets.InstanceCard
 _INSTANCE = "/v1/instances/{instance}"
@@ -93,7 +99,14 @@ OPERATIONS = (
     Operation(
         "POST", "/v1/responses/input_tokens", input_tokens, ANY, ResponsesRequest, more=(504,)
     ),
-    Operation("GET", "/v1/responses/{response}", stored.response, ResponsesAnswer),
+    Operation(
+        "GET",
+        "/v1/responses/{response}",
+        stored.response,
+        ResponsesAnswer,
+        query=_AGAIN,
+        streams=True,
+    ),
     Operation("GET", "/v1/responses/{response}/input_items", stored.input_items, ANY, query=_PAGE),
     Operation("DELETE", "/v1/responses/{response}", stored.forget_response, ANY),
     Operation(
