@@ -240,7 +240,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
         Rig(folder)
     group = {"targets": ["Linear"], "weights": INT8, "format": "marlin-24"}
     quantize(folder, tensors, quant_method="compressed-tensors", config_groups={"g": group})
-    with pytest.raises(LoadError, match="quantization_config of compressed-tensors: .*marlin-24"):
+    with pytest.raises(LoadError, match=r"quantization_config of compressed-tensors: .*marlin-24"):
         Rig(folder)
     quantize(folder, tensors, quant_method="gptq", bits=3)
     with pytest.raises(LoadError, match="GPTQ of 3 bits is not supported"):

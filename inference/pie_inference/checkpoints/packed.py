@@ -40,8 +40,8 @@ def _from_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 
 def fp8(table: Table, stored: Sources) -> Sources:
-    """Numbers of eight bits, and a factor for each block of a weight (DeepSeek V3), for each row, or
-    for all of it. Those of activations are left out, which stay as they are.
+    """Numbers of eight bits, and a factor for each block of a weight (DeepSeek V3), each row or
+    all. Those of activations are left out, which stay as they are.
     """
     block = Fields(table, "quantization_config").items("weight_block_size") or [128, 128]
     found = dict(stored)
