@@ -188,6 +188,11 @@ def test_bodies(http: httpx2.Client) -> None:
     assert http.post(CHAT, content=b"[" * 100_000).status_code == 400
     for latin in (b'"\xff"', b'{"\xff": ""}', b'{"model": "\xff"}', b'{"audio": "\xff"}'):
         assert http.post(CHAT, content=latin).status_code == 400
+    for half in (r"\ud83d", r"a\uDE00b", r"\ud83d\ud83d\ude00"):
+        body = json.dumps(HI).replace("Hi", half).encode()
+        told = http.post(CHAT, content=body)
+        assert (told.status_code, "half of a character" in told.text) == (400, True), told.text
+    assert http.post(CHAT, content=json.dumps(HI).replace("Hi", r"\ud83d\ude00")).status_code == 200
     missing = http.post(CHAT, json={"model": "pie-tiny"}).json()["error"]
     assert (missing["param"], missing["code"]) == ("messages", "missing_parameter")
     wrong = http.get("/v1/nothing")
