@@ -173,13 +173,11 @@ def _read_pairs(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
 
 
 def _why_not(name: str) -> str:
-    """Why something that an adapter changes cannot be."""
-    for part, what in (("embed", "embedding"), ("lm_head", "head"), ("output.weight", "head")):
-        if part in name:
-            return (
-                f"adapts the {what}: only LoRAs of linear layers in the model's blocks are served"
-            )
-    return "is not of a LoRA of a linear layer in the model's blocks"
+    """The reason of what an adapter cannot change, by the name that it gives it."""
+    parts = {"embed": "is of the embedding", "lm_head": "is of the head"}
+    told = (what for part, what in parts.items() if part in name)
+    what = next(told, "is not of a LoRA of a linear layer")
+    return f"cannot be adapted: it {what}; linear layers in the model's blocks can"
 
 
 def _checked(
