@@ -83,10 +83,8 @@ def assemble(folder: Path) -> None:
         path.write_text(text, encoding="utf-8")
     for path in pages.rglob("*.md"):
         path.write_text(_with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
-    index = (pages / "index.md").read_text(encoding="utf-8")
-    for place, page in (("../inferlets/README.md", "cookbook/index.md"), *_OF_THE_ROOT.items()):
-        index = index.replace(f"]({place})", f"]({page})")
-    (pages / "index.md").write_text(index, encoding="utf-8")
+    for path in pages.glob("*.md"):
+        path.write_text(_within_site(path.read_text(encoding="utf-8")), encoding="utf-8")
     with (pages / "configuration.md").open("a", encoding="utf-8") as page:
         page.write(f"\n## pie.toml\n```toml\n{(DOCS / 'pie.toml').read_text('utf-8')}```\n")
     text = (DOCS / "site.toml").read_text(encoding="utf-8").replace("ROOT", str(ROOT))
@@ -102,6 +100,14 @@ def assemble(folder: Path) -> None:
 
 def _with_tables(text: str) -> str:
     return re.sub(r"(?m)^<!-- table: (.+) -->$", lambda mark: TABLES[mark[1]](), text)
+
+
+def _within_site(text: str) -> str:
+    """A page whose links to files of the repository lead to pages, or are their names."""
+    for place, page in (("../inferlets/README.md", "cookbook/index.md"), *_OF_THE_ROOT.items()):
+        text = text.replace(f"]({place})", f"]({page})")
+    text = re.sub(r"\]\(\.\./inferlets/(\w+)\)", r"](cookbook/\1.md)", text)
+    return re.sub(r"\[([^]]*)\]\(\.\./([^)]*)\)", r"\1 `\2`", text)
 
 
 def _with_list(text: str, mark: str, names: list[str]) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from support.doc_scripts import DOCS, load_script
@@ -26,15 +28,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-class _Loads(HTMLParser):
-    """What a browser fetches to show a page."""
+class _Page(HTMLParser):
+    """What a browser fetches to show a page, its links, and what links may name in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, page: Path) -> None:
         super().__init__()
         self.found: set[str] = set()
+        self.links: set[str] = set()
+        self.names: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
+        self.names |= {given.get("id") or "", given.get("name") or ""}
+        self.links |= {given.get("href") or "", given.get("src") or ""}
         if tag in ("script", "img", "iframe"):
             self.found.add(given.get("src") or "")
         elif tag == "link" and given.get("rel") in ("stylesheet", "icon", "preload"):
@@ -45,14 +52,29 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 60
     for page in pages:
-        reader = _Loads()
-        reader.feed(page.read_text(encoding="utf-8"))
-        outside = {url for url in reader.found if re.match(r"(https?:)?//", url)}
+        outside = {url for url in _Page(page).found if re.match(r"(https?:)?//", url)}
         assert not outside, page
     for style in site.rglob("*.css"):
         assert not re.findall(r"url\([\"']?(?:https?:)?//", style.read_text(encoding="utf-8")), (
             style
         )
+
+
+def test_every_local_link_leads_somewhere(site: Path) -> None:
+    pages = {page: _Page(page) for page in site.rglob("*.html")}
+    dead = set()
+    for page, read in pages.items():
+        for link in read.links:
+            url = urlsplit(link)
+            if url.scheme or url.netloc:
+                continue
+            start = site if url.path.startswith("/") else page.parent
+            there = Path(os.path.normpath(start / unquote(url.path).lstrip("/")))
+            there = page if not url.path else there / "index.html" if there.is_dir() else there
+            named = there not in pages or unquote(url.fragment) in pages[there].names | {""}
+            if not (there.is_relative_to(site) and there.is_file() and named):
+                dead.add(f"{page.relative_to(site)}: {link}")
+    assert not dead
 
 
 def test_what_the_reference_and_the_cookbook_have(site: Path) -> None:

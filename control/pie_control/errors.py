@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from pie_py.wire.rpc import LATER
+
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
@@ -51,11 +53,15 @@ def first_fault(error: ValidationError) -> str:
     return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
 
 
-class NoRoom(ApiError):
-    """This server runs as many instances as it may, of all users or of one."""
+class Shortage(ApiError):
+    """Others have it at present, as the end of its text tells clients."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__("limit-exceeded", message)
+    def __init__(self, message: str, code: Code = "limit-exceeded") -> None:
+        super().__init__(code, message + LATER)
+
+
+class NoRoom(Shortage):
+    """This server runs as many instances as it may, of all users or of one."""
 
 
 class ProgramRejected(Exception):

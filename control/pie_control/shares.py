@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pie_control.errors import ApiError
+from pie_control.errors import Shortage
 from pie_py.config.limits import Quota, Quotas
 from pie_py.config.server import ServerConfig
 
@@ -51,10 +51,9 @@ class Share:
         has = self.has(user)
         if has + more > most:
             model, _, what = self.kind.rpartition(": ")
-            raise ApiError(
-                "limit-exceeded",
+            raise Shortage(
                 f"your instances have {has} {what}{model and f' of {model}'}, and one user may have"
-                f" {most}; free some, or wait until others of your instances have ended",
+                f" {most}; free some, or wait until others of your instances have ended"
             )
 
 

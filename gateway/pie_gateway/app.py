@@ -32,7 +32,7 @@ from pie_gateway.listening import CannotServe
 from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.openai.stored import Responses
 from pie_gateway.openapi import description
-from pie_gateway.operations import OPERATIONS, Endpoint
+from pie_gateway.operations import OPERATIONS, Operation
 from pie_gateway.problems import Problem, headers_of
 from pie_gateway.schemas.ollama import OllamaError
 from pie_gateway.telemetry import Telemetry
@@ -40,6 +40,8 @@ from pie_py.config.gateway import NO_USERS, GatewayConfig
 from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.http")
+# Of the query, which clients of Anthropic, Azure and Google send with each request.
+HINTS = ("beta", "api-version", "alt", "key")
 
 
 def make_app(config: ServerConfig) -> Starlette:
@@ -92,9 +94,9 @@ def make_app(config: ServerConfig) -> Starlette:
 
 def _routes() -> list[Route]:
     """Those that admit requests, one for each path, and those that are public."""
-    paths: dict[str, dict[str, Endpoint]] = {}
+    paths: dict[str, dict[str, Operation]] = {}
     for each in OPERATIONS:
-        paths.setdefault(each.path, {})[each.method] = each.endpoint
+        paths.setdefault(each.path, {})[each.method] = each
     found = [
         Route(path, _entered(path, methods), methods=[*methods]) for path, methods in paths.items()
     ]
@@ -129,7 +131,7 @@ PUBLIC = {
 
 
 def _entered(
-    path: str, methods: Mapping[str, Endpoint]
+    path: str, methods: Mapping[str, Operation]
 ) -> Callable[[Request], Awaitable[Response]]:
     """The endpoints of a path, for requests that are admitted."""
 
@@ -138,9 +140,19 @@ def _entered(
         request.state.path = path
         async with admission.exchange(request) as exchange:
             method = "GET" if request.method == "HEAD" else request.method
-            return await methods[method](exchange)
+            _check_query(request, methods[method])
+            return await methods[method].endpoint(exchange)
 
     return answer
+
+
+def _check_query(request: Request, operation: Operation) -> None:
+    """Refuses what the operation does not know. Raises `Problem`: 400, naming it."""
+    known = {*HINTS, *(name for name, _ in operation.query)}
+    for name, value in request.query_params.multi_items():
+        if value and name.removesuffix("[]") not in known:
+            message = f"`{name[:100]}` of the query is not supported"
+            raise Problem(400, message, param=name[:100], code="unknown_parameter")
 
 
 async def _on_problem(request: Request, error: Any) -> Response:

@@ -64,19 +64,31 @@ _LISTED = (("all", {"type": "boolean", "default": False}),)
 _FORCED = (("force", {"type": "boolean", "default": False}),)
 _AFTER = (("after", {"type": "integer", "minimum": 0, "maximum": 10**15 - 1, "default": 0}),)
 _LIMIT = ("limit", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100})
-_FILES = (_LIMIT, ("after", {"type": "string", "default": ""}))
+_BATCHES = (_LIMIT, ("after", {"type": "string", "default": ""}))
+_FILES = (
+    *_BATCHES,
+    ("purpose", {"type": "string", "default": "batch"}),
+    ("order", {"enum": ["asc", "desc"], "default": "desc"}),
+)
 _NAMED = (("name", {"type": "string", "minLength": 1, "maxLength": 64}),)
 _PAGE = (
     ("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
     ("after", {"type": "string"}),
     ("order", {"enum": ["asc", "desc"], "default": "desc"}),
 )
+_AGAIN = (
+    ("stream", {"type": "boolean", "default": False}),
+    ("starting_after", {"type": "integer", "minimum": 0, "default": 0}),
+    ("include", {"const": stored.INCLUDED, "default": ""}),
+    ("include_obfuscation", {"const": False, "default": False}),
+)
+_MOST = (("limit", {"type": "integer", "minimum": 1, "maximum": 10**6, "default": 10**6}),)
 _MODEL = (("model", {"type": "string"}),)
 _CARD = inferlets.InstanceCard
 _INSTANCE = "/v1/instances/{instance}"
 
 OPERATIONS = (
-    Operation("GET", "/v1/models", models, ModelList),
+    Operation("GET", "/v1/models", models, ModelList, query=_MOST),
     Operation("GET", "/v1/models/{model:path}", model, ModelCard),
     Operation(
         "POST",
@@ -93,7 +105,14 @@ OPERATIONS = (
     Operation(
         "POST", "/v1/responses/input_tokens", input_tokens, ANY, ResponsesRequest, more=(504,)
     ),
-    Operation("GET", "/v1/responses/{response}", stored.response, ResponsesAnswer),
+    Operation(
+        "GET",
+        "/v1/responses/{response}",
+        stored.response,
+        ResponsesAnswer,
+        query=_AGAIN,
+        streams=True,
+    ),
     Operation("GET", "/v1/responses/{response}/input_items", stored.input_items, ANY, query=_PAGE),
     Operation("DELETE", "/v1/responses/{response}", stored.forget_response, ANY),
     Operation(
@@ -142,7 +161,7 @@ OPERATIONS = (
     Operation(
         "POST", "/v1/batches", batches.create_batch, Batch, batches.BatchRequest, more=(404,)
     ),
-    Operation("GET", "/v1/batches", batches.batches, batches.Listing, query=_FILES),
+    Operation("GET", "/v1/batches", batches.batches, batches.Listing, query=_BATCHES),
     Operation("GET", "/v1/batches/{name}", batches.batch, Batch),
     Operation("POST", "/v1/batches/{name}/cancel", batches.cancel_batch, Batch, more=(409,)),
     Operation("GET", "/tokenizer_info", tokens.tokenizer_info, ANY, query=_MODEL, more=(404,)),

@@ -9,6 +9,7 @@ import msgspec
 
 from pie_py.client import ClientError, InferletFailed, RpcError
 from pie_py.client.errors import RequestTooLarge
+from pie_py.wire.rpc import LATER
 
 Value = TypeVar("Value")
 
@@ -81,10 +82,10 @@ _STATUS = {
     "limit-exceeded": 503,
     "out-of-resources": 503,
     "worker-lost": 503,
+    "node-lost": 503,
+    "starting": 503,
     "timed-out": 504,
 }
-# How limits begin that no later try is below: of a grammar, and of a request's size.
-_NEVER = {"the grammar: ": 400, "a grammar of ": 400, "the arguments have more than ": 413}
 _CONTEXT_LENGTH, _MAX_TOKENS = "context-length: ", "max-tokens: "
 
 
@@ -108,7 +109,7 @@ def of_client(error: ClientError, prompt: str = "messages") -> Problem:
     if isinstance(error, RequestTooLarge):
         return Problem(413, error.message, code="request_too_large")
     if isinstance(error, RpcError):
-        return _of_code(error.code, error.message)
+        return _of_code(error.code, error.message, too_much=413)
     return Problem(503, str(error), code="unreachable", retry_after=1.0)
 
 
@@ -136,14 +137,14 @@ def of_text(text: str, prompt: str = "messages") -> Problem:
     return _of_code(code, message)
 
 
-def _of_code(code: str, message: str) -> Problem:
+def _of_code(code: str, message: str, too_much: int = 400) -> Problem:
+    """What a code means; `too_much`: the status of a limit that no later try is below."""
     status = _STATUS.get(code, 500)
-    if code == "limit-exceeded":
-        never = (found for begin, found in _NEVER.items() if message.startswith(begin))
-        status = next(never, status)
-    return Problem(
-        status, message, code=code.replace("-", "_"), retry_after=1.0 if status == 503 else None
-    )
+    passes = LATER in message or code in ("worker-lost", "node-lost", "starting")
+    if code == "limit-exceeded" and not passes:
+        status = too_much
+    retry_after = 1.0 if status == 503 and passes else None
+    return Problem(status, message, code=code.replace("-", "_"), retry_after=retry_after)
 
 
 def headers_of(problem: Problem) -> dict[str, str]:

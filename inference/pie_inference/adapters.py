@@ -163,13 +163,21 @@ def _read_pairs(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
             for name in opened.keys():  # noqa: SIM118 - not a mapping
                 match = _TENSOR.fullmatch(name)
                 if match is None:
-                    raise LoadError(f"tensor {name} is not of a LoRA of a linear layer")
+                    raise LoadError(f"tensor {name} {_why_not(name)}")
                 pairs.setdefault(match[1], {})[match[2]] = opened.get_tensor(name)
     except (SafetensorError, OSError) as error:
         raise LoadError(f"{TENSOR_FILE} cannot be read: {error}") from None
     if not pairs:
         raise LoadError(f"{TENSOR_FILE} is empty")
     return pairs
+
+
+def _why_not(name: str) -> str:
+    """The reason of what an adapter cannot change, by the name that it gives it."""
+    parts = {"embed": "is of the embedding", "lm_head": "is of the head"}
+    told = (what for part, what in parts.items() if part in name)
+    what = next(told, "is not of a LoRA of a linear layer")
+    return f"cannot be adapted: it {what}; linear layers in the model's blocks can"
 
 
 def _checked(
@@ -228,10 +236,7 @@ class AdapterTable:
             renamed = self._rename(f"{module}.weight")
             site = None if renamed is None else self._sites.get(renamed.removesuffix(".weight"))
             if site is None:
-                raise LoadError(
-                    f"module {module} cannot be adapted: the model has no such linear layer in its"
-                    " blocks"
-                )
+                raise LoadError(f"module {module} {_why_not(module)}")
             if not config.covers(module):
                 raise LoadError(f"module {module} has tensors, but target_modules does not name it")
             down, up = _checked(module, pair, site, config.rank_of(module))

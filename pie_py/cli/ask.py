@@ -30,9 +30,7 @@ model_option = click.option(
 @model_option
 @click.option("--system", metavar="TEXT", help="What the model is told before the question.")
 @click.option("--json-schema", type=_FILE, metavar="FILE", help="Answer in JSON that fits it.")
-@click.option(
-    "--image", "images", type=_FILE, multiple=True, metavar="FILE", help="PNG or JPEG. Repeatable."
-)
+@click.option("--image", "images", type=_FILE, multiple=True, metavar="FILE", help="Repeatable.")
 @click.option("-n", type=click.IntRange(1), metavar="N", help="Several answers, made at once.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Most of an answer.")
 @click.option("--temperature", type=click.FloatRange(0), metavar="T", help="0 is greedy.")

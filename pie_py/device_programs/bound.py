@@ -19,6 +19,9 @@ ARRAYS: dict[Kind, np.dtype[Any]] = {
     Kind.INT: np.dtype("<i8"),
     Kind.BOOL: np.dtype("?"),
 }
+# Names by which the SDKs' `DeviceSampler` gives token ids: those of its fields.
+_TOKENS = {"logit_bias", "allowed_tokens", "banned_sequences", "end_tokens"}
+_TOKENS |= {"dry_sequence_breakers"}
 _LARGEST = 2.0**128  # float32 has nothing so large
 
 
@@ -105,4 +108,8 @@ def _packed(name: str, of: Type, value: Any, known: Mapping[int, int]) -> bytes:
             )
     if not fits:
         raise ProgramFault(f"{name} is {of}: something else was given")
+    if name in _TOKENS and VOCABULARY in known:
+        none, size = -(name == "banned_sequences"), known[VOCABULARY]  # these are filled up with -1
+        if wrong := [one for one in flat if not none <= one < size]:
+            raise ProgramFault(f"{name}: {wrong[0]} is outside the vocabulary (0 to {size - 1})")
     return np.array(flat, ARRAYS[of.kind]).tobytes()

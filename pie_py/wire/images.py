@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import math
-import warnings
 from dataclasses import dataclass
 
-from PIL import ExifTags, Image
+from PIL import Image
 
-FORMATS = ("PNG", "JPEG")
+from pie_py.wire.image_headers import Header, read_header
+
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
 MAX_LONGEST = 4096  # pixels, of an image that is cut into tiles
 MAX_ASPECT = 200  # of the longer side to the shorter one
 # Pillow would refuse large images by a limit of its own, for the whole process; ours is by the
 # call.
 Image.MAX_IMAGE_PIXELS = None
 _SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that swap width and height
-_MAX_SEGMENTS = 1000  # before the pixels of a JPEG; cameras write some tens
-_MAX_NOTES = 2  # segments that can tell the orientation: Exif's and XMP's
-_EXIF = b"\xe1"
-_FRAMES = [bytes([0xC0 + i]) for i in range(16) if i not in (4, 8, 12)]  # tell width and height
-_PNG_START = b"\x89PNG\r\n\x1a\n"
-_PNG_HEADER = 33  # bytes: the start, and the chunk that tells the size
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,51 +111,15 @@ def _scaled(width: int, height: int, longest: int) -> tuple[int, int]:
 
 
 def image_size(data: bytes) -> ImageSize | None:
-    """Size of an image file, or None if it is none, or of another format than `FORMATS`.
-
-    It takes little time whatever the file holds: nothing is decompressed, and only so many segments
-    are looked at.
+    """Size of an image file, turned as its camera was held; None if it is none, or of another
+    format than `FORMATS`.
     """
-    if data.startswith(_PNG_START):
-        data = data[:_PNG_HEADER] + b"\0\0\0\0IDAT"  # what lies between may be compressed
-    else:
-        data = _jpeg_header(data) or b""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
-                return upright_size(opened)
-    except Exception:  # header parsers raise all kinds, from struct.error to SyntaxError
-        return None
+    found = read_header(data)
+    return None if found is None else upright_size(found)
 
 
-def upright_size(image: Image.Image) -> ImageSize:
+def upright_size(header: Header) -> ImageSize:
     """Size of an image, turned as its camera was held."""
-    if image.format != "PNG" and image.getexif().get(ExifTags.Base.Orientation) in _SIDEWAYS:
-        return ImageSize(image.height, image.width)
-    return ImageSize(image.width, image.height)
-
-
-def _jpeg_header(jpeg: bytes) -> bytes | None:
-    """What of a JPEG tells its size and orientation: little, however much metadata there is.
-
-    None if its pixels do not begin after so many segments.
-    """
-    header, notes, at = [jpeg[:2]], 0, 2
-    for _ in range(_MAX_SEGMENTS):
-        if jpeg[at : at + 1] != b"\xff":
-            return None
-        marker = jpeg[at + 1 : at + 2]
-        if marker == b"\xff":  # padding
-            at += 1
-            continue
-        end = at + 2 + max(2, int.from_bytes(jpeg[at + 2 : at + 4]))
-        if marker == _EXIF and notes < _MAX_NOTES:
-            notes += 1
-            header.append(jpeg[at:end])
-        elif marker in _FRAMES:
-            header.append(jpeg[at:end])
-        elif marker == b"\xda":  # the pixels
-            return b"".join([*header, jpeg[at:end]])
-        at = end
-    return None
+    if header.orientation in _SIDEWAYS:
+        return ImageSize(header.height, header.width)
+    return ImageSize(header.width, header.height)

@@ -465,6 +465,7 @@ class ModelDescription:
     few_bits: list[int] = field(default_factory=list)  # of weights that are kept so; else widened
     pooling: str | None = "last"  # of embeddings: the last hidden state, "mean", or not known
     no_attend: str = ""  # why it takes no programs of the stage `attend`; empty if it does
+    no_adapters: str = ""  # why it takes none while it runs; empty if it does
     kv_costs: dict[str, Any] | None = None  # what the worker measured, see `calibration/costs.py`
 
 

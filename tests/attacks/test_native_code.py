@@ -24,7 +24,7 @@ from pie_control.grammar import Grammar, GrammarService
 from pie_control.models.tokenizer import TextCodec, encode
 from pie_control.programs.source_check import check_file
 from pie_py.config.services import ConfinedConfig, GrammarConfig
-from pie_py.wire.images import ImageSize, _jpeg_header, image_size
+from pie_py.wire.images import ImageSize, image_size
 from pie_py.wire.plan import ModelDescription
 
 MALLORY, VICTIM = Owner("mallory", "m"), Owner("victim", "v")
@@ -168,7 +168,7 @@ async def test_a_process_holds_no_more_memory_than_it_may(folder: Path) -> None:
     small.close()
 
 
-def test_a_photo_is_measured_by_few_bytes_whatever_else_it_holds() -> None:
+def test_few_parts_of_a_photo_are_looked_at() -> None:
     plain = io.BytesIO()
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
@@ -179,7 +179,6 @@ def test_a_photo_is_measured_by_few_bytes_whatever_else_it_holds() -> None:
     )
     photo = start + ballast + rest
     assert image_size(photo) == image_size(plain.getvalue()) == ImageSize(20, 30)
-    assert len(_jpeg_header(photo) or b"") < 1000
     assert image_size(start + ballast * 2 + rest) is None
 
 

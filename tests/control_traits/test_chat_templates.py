@@ -70,7 +70,7 @@ TEMPLATES = {
 {% endset %}
 {{ block|trim }}{% filter upper %}abc{% endfilter %}
 {{ messages | selectattr('role', 'equalto', 'user') | list | length }}
-{{ messages | rejectattr('content', 'none') | map(attribute='role') | unique | join('/') }}""",
+{{ messages | rejectattr('content', 'undefined') | map(attribute='role') | unique | join('/') }}""",
     "reasoning": "{% for m in messages %}{{ m.reasoning_content }}{{ m.thinking }}{% endfor %}",
     "none": "{% for m in messages %}{{ 'content' in m }}{{ m.content is string }}{% endfor %}",
     "refuses": "{{ raise_exception('roles must alternate') }}",
@@ -116,6 +116,27 @@ def test_texts_are_those_of_transformers(both: tuple[TextCodec, Any], name: str)
                 ours.apply_chat_template(request, cue)
         else:
             assert ours.apply_chat_template(request, cue) == wanted
+
+
+def test_a_null_is_not_there_and_is_none(tmp_path: Path) -> None:
+    """Templates ask for either: null content is that of a message that only calls."""
+    fields = ("content", "name", "tool_calls", "reasoning_content", "thinking")
+    asked = (
+        "{{ m.FIELD is none }},{{ m['FIELD'] is not none }},{{ m.FIELD == none }},"
+        "{{ m.FIELD is defined }},{{ 'FIELD' in m }},{{ m.FIELD is string }},{{ m.FIELD }}|"
+    )
+    source = "{% set m = messages[-1] %}" + "".join(asked.replace("FIELD", f) for f in fields)
+    codec = TextCodec(folder_of(tmp_path, source))
+
+    def told(**fields: Any) -> list[str]:
+        text = codec.apply_chat_template(json.dumps([{"role": "user", **fields}]), False)
+        return text.split("|")[:-1]
+
+    assert told(**dict.fromkeys(fields)) == ["True,False,True,False,False,False,"] * 5
+    assert told() == ["False,True,False,False,False,False,"] * 5  # as `transformers` has it
+    assert told(content="a", reasoning="b", thinking=None)[::4] == [
+        f"False,True,False,True,True,True,{text}" for text in "ab"
+    ]
 
 
 def outcome(templates: ChatTemplates, request: Any, seconds: float) -> str:

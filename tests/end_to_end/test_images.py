@@ -124,7 +124,7 @@ def test_bad_images_are_errors_that_leave_the_context_as_it_was(
     plain = ask(client, language, good, "facts")
     assert plain == f"50 x 50: {PATCHES}"
     bad = {
-        b"no image": "invalid-argument: 8 bytes that are no image (PNG and JPEG files",
+        b"no image": "invalid-argument: 8 bytes that are no image (PNG, JPEG, GIF, WEBP, ",
         good[: len(good) // 2]: "invalid-argument: the image cannot be decoded: ",
         huge(50_000, 50_000): "limit-exceeded: an image of 50000 x 50000 pixels; ",
         huge(3, 5000): "invalid-argument: an image of 3 x 5000 pixels is too long a strip",

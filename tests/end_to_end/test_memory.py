@@ -182,6 +182,27 @@ def test_a_new_worker_has_the_adapters_of_the_one_before(
     client.unload_adapter("c")
 
 
+def test_a_deterministic_model_takes_none_and_forgets_none(
+    checkpoint: Path, adapters: dict[str, Path]
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+
+        def serving(deterministic: bool) -> Server:
+            model = {"source": str(checkpoint), "name": "test", "deterministic": deterministic}
+            return Server(Path(name), models=[model])
+
+        kept = [{"model": "test", "name": "c"}]
+        with serving(deterministic=False) as server, server.client() as client:
+            client.load_adapter("c", adapters["c"])
+        with serving(deterministic=True) as server, server.client() as client:
+            assert client.adapters() == []
+            for again in ("c", "d"):
+                with pytest.raises(RpcError, match="unsupported: the model is `deterministic`"):
+                    client.load_adapter(again, adapters["c"])
+        with serving(deterministic=False) as server, server.client() as client:
+            _until(lambda: client.adapters() == kept)
+
+
 def test_the_command_line_loads_and_lists(
     server: Server, adapters: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>\n"
     "{{ message.name }}{{ message.reasoning_content }}"
     "{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}"
+    "{% if message['content'] is none %}(none){% endif %}"
     "{{ message['content'] }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )

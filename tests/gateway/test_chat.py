@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 
@@ -103,6 +104,34 @@ def test_several_choices_and_seeds(client: openai.OpenAI) -> None:
         for choice in part.choices:
             streamed[choice.index] += choice.delta.content or ""
     assert streamed == texts
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/api/chat"])
+def test_the_seed_minus_one_is_another_each_time(http: httpx2.Client, path: str) -> None:
+    hot = {"temperature": 5, "seed": -1}
+    body: dict[str, Any] = {"prompt": "Hi"} if path == "/v1/completions" else {"messages": HI}
+    limit: dict[str, Any] = {"options": {**hot, "num_predict": 12}, "stream": False}
+    body |= limit if path == "/api/chat" else {**hot, "max_tokens": 12}
+    found = [http.post(path, json={"model": "pie-tiny", **body}).json() for _ in range(2)]
+    first, second = (each["choices"] if "choices" in each else each["message"] for each in found)
+    assert first != second
+
+
+def test_null_content_is_none_to_the_template(http: httpx2.Client) -> None:
+    """DeepSeek's asks so whether a message only calls."""
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+    def told(**fields: Any) -> str:
+        body = {"model": "tools", "max_tokens": 1, "return_token_ids": True}
+        said = {"role": "assistant", "tool_calls": [call], **fields}
+        answer = http.post("/v1/chat/completions", json={**body, "messages": [*HI, said, *HI]})
+        tokens = {"model": "tools", "tokens": answer.json()["prompt_token_ids"]}
+        return str(http.post("/detokenize", json=tokens).json()["prompt"])
+
+    nulls = {"content": None, "name": None, "reasoning_content": None, "refusal": None}
+    assert told(**nulls) == told()
+    assert told().count("(none)") == 1
+    assert "(none)" not in told(content="")
 
 
 def test_biases_rule_tokens_in_and_out(client: openai.OpenAI) -> None:

@@ -90,7 +90,7 @@ def test_the_likeliest_of_several(client: openai.OpenAI) -> None:
         ({"max_tokens": 5000}, "prompt"),
         ({"prompt": []}, "prompt"),
         ({"prompt": ["a", 3]}, "prompt"),
-        ({"prompt": [10**6]}, None),
+        ({"prompt": [10**6]}, "prompt"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
         ({"temperature": -1}, "temperature"),
@@ -155,6 +155,22 @@ def test_tokens_of_a_text_and_back(http: httpx2.Client) -> None:
     assert len(ask("/tokenize", messages=hi, add_generation_prompt=False)["tokens"]) < len(chat)
     assert ask("/tokenize")["error"]["param"] == "prompt"
     assert ask("/detokenize", tokens=[10**6])["error"]["param"] == "tokens"
+
+
+def test_a_prompt_that_is_too_long_is_counted(http: httpx2.Client) -> None:
+    """One counts to find out by how much to cut."""
+    text = "one two three " * 5000
+    said = [{"role": "user", "content": text}]
+
+    def ask(path: str, **body: Any) -> Any:
+        return http.post(path, json={"model": MODEL, **body}).json()
+
+    told = ask("/tokenize", prompt=text)
+    assert told["count"] == len(told["tokens"]) > told["max_model_len"]
+    chat = ask("/tokenize", messages=said)["count"]
+    assert chat > told["count"]
+    assert ask("/v1/messages/count_tokens", messages=said) == {"input_tokens": chat}
+    assert ask("/v1/responses/input_tokens", input=said)["input_tokens"] == chat
 
 
 def test_a_missing_model_is_named_where_there_are_several(gateway: Gateway) -> None:

@@ -97,7 +97,7 @@ def test_forms_of_inputs_and_answers(client: openai.OpenAI) -> None:
     ("fields", "param"),
     [
         ({"input": "word " * 5000}, "input"),
-        ({"input": [99999]}, None),
+        ({"input": [99999]}, "input"),
         ({"input": ["a", 1]}, "input"),
         ({"dimensions": 4096}, "dimensions"),
         ({"model": "dense"}, None),

@@ -14,6 +14,9 @@ import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
+from pie_control.errors import NoRoom, Shortage
+from pie_gateway.problems import headers_of, of_text
+
 CHAT = "/v1/chat/completions"
 HI: dict[str, Any] = {
     "model": "pie-tiny",
@@ -52,6 +55,54 @@ def test_a_wrong_field_is_named(gateway: Gateway, fields: dict[str, Any], param:
     error = answer.json()["error"]
     assert error["param"] == param, error
     assert error["type"] == "invalid_request_error"
+
+
+BEYOND: list[tuple[str, dict[str, Any], str]] = [
+    (CHAT, {"logit_bias": {"5": 1, "999999": 5}}, "logit_bias"),
+    (CHAT, {"stop_token_ids": [999_999]}, "stop_token_ids"),
+    (CHAT, {"allowed_token_ids": [5, 999_999]}, "allowed_token_ids"),
+    (CHAT, {"dry_multiplier": 1, "dry_sequence_breakers": [999_999]}, "dry_sequence_breakers"),
+    ("/v1/completions", {"prompt": [5, 999_999]}, "prompt"),
+    ("/v1/completions", {"prompt": [[5], [999_999]], "stop_token_ids": [1]}, "prompt"),
+    ("/v1/embeddings", {"input": [[5], [999_999]]}, "input"),
+    ("/detokenize", {"tokens": [5, 999_999]}, "tokens"),
+]
+
+
+@pytest.mark.parametrize(("path", "fields", "param"), BEYOND, ids=str)
+def test_ids_beyond_the_vocabulary_are_named(
+    http: httpx2.Client, path: str, fields: dict[str, Any], param: str
+) -> None:
+    answer = http.post(path, json={**(HI if path == CHAT else {"model": "pie-tiny"}), **fields})
+    error = answer.json()["error"]
+    assert (answer.status_code, error.get("param")) == (400, param), error
+    assert "999999 is outside the vocabulary (0 to " in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/models"),
+        ("GET", "/v1/models/pie-tiny"),
+        ("POST", CHAT),
+        ("POST", "/v1/messages"),
+        ("GET", "/v1/responses/resp_x"),
+        ("GET", "/v1/files"),
+        ("GET", "/api/tags"),
+        ("GET", "/v1/stats"),
+    ],
+)
+def test_a_field_of_the_query_is_known_or_named(
+    http: httpx2.Client, method: str, path: str
+) -> None:
+    body = HI if method == "POST" else None
+    usual = http.request(method, path, json=body)
+    if path == "/v1/models":
+        assert len(http.get(path, params={"limit": 1}).json()["data"]) == 1
+    hints = {"beta": "true", "api-version": "1", "no_such_field": ""}
+    assert http.request(method, path, params=hints, json=body).status_code == usual.status_code
+    wrong = http.request(method, path, params={"no_such_field": "1"}, json=body)
+    assert (wrong.status_code, "`no_such_field`" in wrong.text) == (400, True), wrong.text
 
 
 MESSAGES: list[tuple[dict[str, Any], str]] = [
@@ -139,6 +190,11 @@ def test_bodies(http: httpx2.Client) -> None:
     assert http.post(CHAT, content=b"[" * 100_000).status_code == 400
     for latin in (b'"\xff"', b'{"\xff": ""}', b'{"model": "\xff"}', b'{"audio": "\xff"}'):
         assert http.post(CHAT, content=latin).status_code == 400
+    for half in (r"\ud83d", r"a\uDE00b", r"\ud83d\ud83d\ude00"):
+        body = json.dumps(HI).replace("Hi", half).encode()
+        told = http.post(CHAT, content=body)
+        assert (told.status_code, "half of a character" in told.text) == (400, True), told.text
+    assert http.post(CHAT, content=json.dumps(HI).replace("Hi", r"\ud83d\ude00")).status_code == 200
     missing = http.post(CHAT, json={"model": "pie-tiny"}).json()["error"]
     assert (missing["param"], missing["code"]) == ("messages", "missing_parameter")
     wrong = http.get("/v1/nothing")
@@ -242,3 +298,51 @@ def test_what_can_never_work_is_no_reason_to_try_again(gateway: Gateway) -> None
             answer = http.post(CHAT, json={**HI, **fields}, timeout=60)
             assert answer.status_code == status, answer.text[:300]
             assert "retry-after" not in answer.headers
+
+
+WASTE = """
+import asyncio
+
+async def main(how: str):
+    while how == "cpu":
+        pass
+    await asyncio.sleep(60)
+"""
+
+
+def test_only_what_passes_is_a_reason_to_try_again() -> None:
+    """Of the limits of an instance none does; that others hold all there is does."""
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder, limits = Path(name), {"cpu_seconds": 0.5}
+        with (
+            Server(folder, max_instances=1, limits=limits) as server,
+            Gateway(server, folder) as gateway,
+            gateway.http() as http,
+        ):
+            http.post("/v1/programs", params={"name": "waste"}, content=WASTE.encode())
+            used = http.post("/v1/inferlets/waste", json={"how": "cpu"})
+            assert (used.status_code, "CPU time" in used.text) == (400, True), used.text
+            assert "retry-after" not in used.headers
+            http.post("/v1/instances", json={"program": "waste", "args": ["--how", "wait"]})
+            for path in (CHAT, "/v1/inferlets/waste"):
+                full = http.post(path, json=HI if path == CHAT else {"how": "wait"})
+                assert (full.status_code, full.headers["retry-after"]) == (503, "1"), full.text
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "retry"),
+    [
+        ("node-lost: node n1.1 has ended", 503, True),
+        ("worker-lost: it has ended", 503, True),
+        ("limit-exceeded: 60 s of CPU time are used up: a loop", 400, False),
+        ("limit-exceeded: the grammar: too large", 400, False),
+        (str(NoRoom("9 instances are alive")), 503, True),
+        (str(Shortage("all samplers are in use", "out-of-resources")), 503, True),
+        ("out-of-resources: 9 pages asked for, and the model has 8 in all", 503, False),
+    ],
+)
+def test_an_error_of_an_instance_says_whether_it_passes(
+    text: str, status: int, retry: bool
+) -> None:
+    problem = of_text(text)
+    assert (problem.status, "retry-after" in headers_of(problem)) == (status, retry)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
 import pytest
 from support.gateways import Gateway
@@ -455,6 +456,29 @@ def test_responses(client: openai.OpenAI) -> None:
         with pytest.raises(openai.BadRequestError) as raised:
             client.responses.create(**{**fields, "input": "Hi", **wrong})
         assert raised.value.param == param
+
+
+def test_a_kept_response_is_streamed_again(client: openai.OpenAI, http: httpx2.Client) -> None:
+    fields: dict[str, Any] = {"model": "pie-tiny", "input": "Hi", "max_output_tokens": 5}
+    first: list[Any] = list(client.responses.create(**fields, stream=True))
+    name = first[0].response.id
+    assert list(client.responses.retrieve(name, stream=True)) == first
+    rest = client.responses.retrieve(name, stream=True, starting_after=3, include_obfuscation=False)
+    assert list(rest) == first[4:]
+    assert list(client.responses.retrieve(name, stream=True, starting_after=10**9)) == []
+    whole = client.responses.create(**fields)
+    last: Any = list(client.responses.retrieve(whole.id, stream=True))[-1]
+    assert last.response == whole == client.responses.retrieve(whole.id)
+    for wrong in (
+        {"starting_after": 1},
+        {"stream": "maybe"},
+        {"include_obfuscation": "true"},
+        {"include[]": "message.output_text.logprobs"},
+        {"starting_after": "x"},
+    ):
+        answer = http.get(f"/v1/responses/{name}", params=wrong)
+        param = next(iter(wrong)).removesuffix("[]")
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
 
 
 def test_a_response_goes_on_from_an_earlier_one(client: openai.OpenAI) -> None:

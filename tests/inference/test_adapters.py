@@ -202,6 +202,11 @@ HEAD = {
 PLAIN = {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
 
 
+EMBEDDING = {
+    f"base_model.model.model.embed_tokens.lora_embedding_{part}": torch.ones(2, 2) for part in "AB"
+}
+
+
 @pytest.mark.parametrize(
     ("tensors", "config", "text"),
     [
@@ -218,7 +223,12 @@ PLAIN = {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
         (GOOD, {"target_modules": "(["}, "adapter_config.json cannot be read"),
         (GOOD, {"target_modules": ["v_proj"]}, "target_modules does not name it"),
         (GOOD, {"target_modules": None}, "adapter_config.json cannot be read"),
-        (HEAD, {"target_modules": ["lm_head"]}, "module lm_head cannot be adapted"),
+        (
+            HEAD,
+            {"target_modules": ["lm_head"]},
+            "module lm_head cannot be adapted: it is of the head;",
+        ),
+        (EMBEDDING, {"target_modules": ["embed_tokens"]}, "adapted: it is of the embedding"),
         ({f"{Q}.lora_A.weight": torch.ones(2, 64)}, {}, "needs both"),
         ({f"{Q}.lora_magnitude_vector": torch.ones(64)}, {}, "is not of a LoRA"),
         ({n: t.int() for n, t in GOOD.items()}, {}, "holds torch.int32"),

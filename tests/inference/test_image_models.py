@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import shutil
 import struct
@@ -15,13 +16,14 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
 from support import idefics_checkpoints, qwen_vl_checkpoints
 from support.image_batches import batch_of, logits_with_images
 from support.llava_checkpoints import IMAGE_TOKEN, KINDS, as_file, make_llava, picture
 from support.model_rig import Rig, assert_close, ints
 from transformers import CLIPVisionConfig, LlavaForConditionalGeneration, SiglipVisionConfig
+from transformers.image_transforms import convert_to_rgb
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
@@ -34,7 +36,7 @@ from pie_inference.vision.grid_transformer import grid_spec
 from pie_inference.vision.images import BadImage, decode_image
 from pie_inference.vision.preprocessing import blocks_of_config, preprocessing, tiles_of_config
 from pie_inference.vision.transformer import vision_spec
-from pie_py.wire.images import ImageSize, image_size
+from pie_py.wire.images import FORMATS, ImageSize, image_size
 
 PROCESSORS = {
     "CLIPImageProcessor": CLIPImageProcessorPil,
@@ -165,6 +167,10 @@ MODES = {
     "PNG": ("RGB", "L", "P", "1", "RGBA", "LA", "I;16"),
     "JPEG": ("RGB", "L", "CMYK"),
     "MPO": ("RGB", "L", "CMYK"),
+    "GIF": ("RGB", "L", "P", "1", "RGBA"),
+    "WEBP": ("RGB", "RGBA", "L"),
+    "BMP": ("RGB", "L", "P", "1", "RGBA"),
+    "TIFF": ("RGB", "L", "P", "1", "RGBA", "LA", "CMYK", "I;16"),
 }
 
 
@@ -178,19 +184,52 @@ def test_formats_and_modes(kind: str, mode: str) -> None:
     assert (decoded.mode, decoded.size) == ("RGB", (31, 17))
 
 
-def test_a_photograph_taken_sideways_is_turned() -> None:
+@pytest.mark.parametrize("turned", range(1, 10))
+@pytest.mark.parametrize("kind", ["JPEG", "MPO", "PNG", "WEBP", "TIFF"])
+def test_a_photograph_is_turned_as_its_camera_was_held(kind: str, turned: int) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6
-    more = {"save_all": True, "append_images": [picture(40, 20, seed=1)]}
-    for kind, options in (("JPEG", {}), ("MPO", more)):
-        file = as_file(picture(40, 20), kind, exif=exif.tobytes(), **options)
-        assert image_size(file) == ImageSize(20, 40)
-        assert decode_image(file, ImageSize(20, 40)).size == (20, 40)
+    exif[0x0112] = turned
+    more: dict[str, Any] = {"save_all": True, "append_images": [picture(40, 20, seed=1)]}
+    options = {"MPO": more, "WEBP": {"lossless": True}}.get(kind, {})
+    file = as_file(picture(40, 20), kind, exif=exif.tobytes(), **options)
+    wanted = ImageOps.exif_transpose(Image.open(io.BytesIO(file)))
+    size = ImageSize(*wanted.size)
+    assert image_size(file) == size
+    assert decode_image(file, size).tobytes() == wanted.convert("RGB").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [("PNG", "RGBA"), ("PNG", "LA"), ("PNG", "P"), ("PNG", "RGB"), ("GIF", "P"), ("WEBP", "RGBA"),
+     ("TIFF", "RGBA"), ("TIFF", "LA")],
+)  # fmt: skip
+def test_what_is_transparent_is_on_white(kind: str, mode: str) -> None:
+    """As the processors of transformers have it: a dark sign on nothing is seen."""
+    sign = Image.new("RGBA", (60, 40), (0, 0, 0, 0))
+    sign.paste((10, 10, 10, 255), (20, 10, 40, 30))
+    sign.paste((10, 10, 10, 128), (0, 35, 60, 40))
+    options: dict[str, Any] = {"lossless": True, "exact": True} if kind == "WEBP" else {}
+    if mode in ("P", "RGB"):
+        sign = sign.convert("RGB").quantize(4).convert(mode)
+        options["transparency"] = sign.getpixel((0, 0))
+    file = as_file(sign.convert(mode), kind, **options)
+    decoded = decode_image(file, ImageSize(60, 40))
+    assert decoded.getpixel((0, 0)) == (255, 255, 255)
+    assert decoded.crop((25, 15, 35, 25)).getextrema() == ((10, 10),) * 3
+    assert decoded.tobytes() == convert_to_rgb(Image.open(io.BytesIO(file))).tobytes()
+
+
+def test_of_several_images_the_first_is_seen() -> None:
+    first, second = picture(40, 20), picture(40, 20, seed=1)
+    for kind, more in (("GIF", {}), ("TIFF", {}), ("WEBP", {"lossless": True})):
+        file = as_file(first, kind, save_all=True, append_images=[second], **more)
+        alone = decode_image(as_file(first, kind, **more), ImageSize(40, 20))
+        assert decode_image(file, ImageSize(40, 20)).tobytes() == alone.tobytes()
 
 
 @pytest.mark.parametrize("cut", [0, 1, 4, 16, 40, 100])
 def test_files_that_are_cut_off(cut: int) -> None:
-    for kind in ("PNG", "JPEG"):
+    for kind in FORMATS:
         file = as_file(picture(50, 50), kind)[:cut]
         image_size(file)  # never raises
         with pytest.raises(BadImage):
@@ -198,7 +237,7 @@ def test_files_that_are_cut_off(cut: int) -> None:
 
 
 def test_other_files_are_no_images() -> None:
-    for file in (b"", b"hello", bytes(1000), as_file(picture(9, 9), "GIF")):
+    for file in (b"", b"hello", bytes(1000), as_file(picture(9, 9), "PPM"), b"RIFF....WAVE"):
         assert image_size(file) is None
         with pytest.raises(BadImage):
             decode_image(file, ImageSize(9, 9))
@@ -209,7 +248,8 @@ def samples() -> list[bytes]:
     exif = Image.Exif()
     exif[0x0112] = 6
     jpeg = as_file(picture(20, 12), "JPEG", exif=exif.tobytes(), quality=50)
-    return [as_file(picture(20, 12)), as_file(picture(20, 12).convert("P")), jpeg]
+    others = [as_file(picture(20, 12), kind, exif=exif.tobytes()) for kind in FORMATS]
+    return [as_file(picture(20, 12).convert("P")), jpeg, *others]
 
 
 @settings(max_examples=150)
@@ -243,6 +283,22 @@ def test_a_png_that_names_a_second_size_is_refused_before_it_takes_memory() -> N
     assert image_size(file) == ImageSize(9, 9)
     with pytest.raises(BadImage, match="two different sizes"):
         decode_image(file, ImageSize(9, 9))
+
+
+def test_files_of_many_parts_are_no_images() -> None:
+    """Pillow would put comments together, and copy what tags lie over, for minutes."""
+    gif = as_file(picture(9, 9), "GIF")
+    start = 13 + (3 << (gif[10] & 7) + 1)  # behind the palette
+    comment = b"!\xfe" + (b"\xff" + b"a" * 255) * 2000 + b"\0"
+    tiff = bytearray(as_file(picture(9, 9), "TIFF"))
+    at = int.from_bytes(tiff[4:8], "little")
+    many = (60_000).to_bytes(2, "little") + struct.pack("<HHII", 700, 1, 1 << 20, 0) * 60_000
+    width = struct.pack("<HHII", 256, 3, 1, 9) + struct.pack("<HHII", 257, 3, 1, 9)
+    overlaid = tiff[:at] + many + width
+    tile = struct.pack("<HHII", 322, 4, 1, 1 << 20) + struct.pack("<HHII", 323, 4, 1, 1 << 20)
+    tiled = tiff[:at] + (4).to_bytes(2, "little") + width + tile
+    for file in (gif[:start] + comment + gif[start:], bytes(overlaid), bytes(tiled)):
+        assert image_size(file) is None
 
 
 def png_header(width: int, height: int) -> bytes:

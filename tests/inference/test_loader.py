@@ -137,7 +137,7 @@ FAULTS = {
     ),
     "not a number": (
         edit_tensors(lambda t: t.update({DOWN: t[DOWN].index_fill(0, torch.tensor(3), torch.nan)})),
-        rf"{DOWN} holds numbers that are not finite in float32",
+        rf"{DOWN} holds numbers that are not finite in float32: download it again$",
     ),
     "whole numbers": (
         edit_tensors(lambda t: t.update({DOWN: torch.zeros(64, 128, dtype=torch.int8)})),

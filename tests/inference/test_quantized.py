@@ -56,6 +56,25 @@ def test_mxfp4(tmp_path: Path) -> None:
     assert_served_alike(folder)
 
 
+@pytest.mark.parametrize(
+    ("end", "shape"),
+    [("_scale", ()), ("_scale_inv", (1,)), ("_scale_inv", (1, 1)), ("_scale", (-1, 1))],
+)
+def test_fp8_by_weights_and_rows(end: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    folder = make_family(tmp_path / "model", "llama")
+    tensors = load_file(folder / "model.safetensors")
+    plain = dict(tensors)
+    for name in products(tensors):
+        weight = (tensors[name] * 200).to(torch.float8_e4m3fn)
+        scales = torch.rand(len(weight) if -1 in shape else 1) / 200 + 0.001
+        plain[name] = weight.float() * scales[:, None]
+        tensors[name], tensors[name + end] = weight, scales.reshape(shape)
+        tensors[f"{name.removesuffix('weight')}input_scale"] = torch.ones(())
+    as_here = plain_copy(folder, tmp_path / "plain", plain)
+    quantize(folder, tensors, quant_method="fp8", activation_scheme="static")
+    assert_served_alike(folder, as_here)
+
+
 @pytest.mark.parametrize("name", ["llama", "deepseekv3"])
 def test_fp8_by_blocks(name: str, tmp_path: Path) -> None:
     """As DeepSeek V3 is published: a factor for each block of a product, the last ones cut off."""
@@ -156,11 +175,25 @@ FP8 = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "tensor"}
 
 
 @pytest.mark.parametrize(
-    ("form", "weights"),
-    [("pack-quantized", INT4), ("int-quantized", INT8), ("float-quantized", FP8)],
+    ("form", "weights", "usual", "own"),
+    [
+        ("pack-quantized", INT4, "mixed-precision", "pack-quantized"),
+        ("pack-quantized", INT4, "pack-quantized", None),
+        ("pack-quantized", INT4, None, None),  # what its numbers are tells the format
+        ("pack-quantized", INT4, "mixed-precision", None),
+        ("int-quantized", INT8, "pack-quantized", "int-quantized"),
+        ("int-quantized", INT8, "int-quantized", None),
+        ("naive-quantized", INT8, "naive-quantized", None),
+        ("float-quantized", FP8, "float-quantized", "float-quantized"),
+        ("float-quantized", FP8, "float-quantized", None),
+    ],
 )
-def test_compressed_tensors(form: str, weights: dict[str, Any], tmp_path: Path) -> None:
-    """Written and read back by its library; the head is left out."""
+def test_compressed_tensors(
+    form: str, weights: dict[str, Any], usual: str | None, own: str | None, tmp_path: Path
+) -> None:
+    """Written and read back by its library; the head is left out. A group may name its format, or
+    the table that of all.
+    """
     library = pytest.importorskip("compressed_tensors")
     folder = make_family(tmp_path / "model", "qwen3")
     tensors = load_file(folder / "model.safetensors")
@@ -180,8 +213,8 @@ def test_compressed_tensors(form: str, weights: dict[str, Any], tmp_path: Path) 
         folder,
         tensors,
         quant_method="compressed-tensors",
-        format=form,
-        config_groups={"group_0": {"targets": ["Linear"], "weights": weights, "format": form}},
+        **({"format": usual} if usual else {}),
+        config_groups={"group_0": {"targets": ["Linear"], "weights": weights, "format": own}},
         ignore=["lm_head"],
     )
     assert_served_alike(folder, as_here)
@@ -204,6 +237,10 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     quantize(folder, tensors, quant_method="awq", version="gemv")
     with pytest.raises(LoadError, match="version 'gemv', is not supported"):
+        Rig(folder)
+    group = {"targets": ["Linear"], "weights": INT8, "format": "marlin-24"}
+    quantize(folder, tensors, quant_method="compressed-tensors", config_groups={"g": group})
+    with pytest.raises(LoadError, match=r"quantization_config of compressed-tensors: .*marlin-24"):
         Rig(folder)
     quantize(folder, tensors, quant_method="gptq", bits=3)
     with pytest.raises(LoadError, match="GPTQ of 3 bits is not supported"):

@@ -1,4 +1,6 @@
-"""Figures that the READMEs of the library state are those of a run."""
+"""Figures that the READMEs of the library state are those of a run; those of the papers' page and
+of the README are those of records.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.doc_scripts import DOCS
 from support.library import LIBRARY, Library
 
 NUMBERS = [12, 34, 56, 78, 11, 23, 45, 67]
@@ -49,3 +52,171 @@ def test_figures(library: Library) -> None:
         assert stated is not None, (name, pattern)
         found = figure(json.loads(instance.result()))
         assert float(stated[1]) == pytest.approx(found, abs=off + 1e-9), (name, expected)
+
+
+def record(name: str, report: int = 0) -> list[dict[str, Any]]:
+    """The rows of a record's table, by its columns."""
+    document = json.loads((DOCS / f"results/{name}.json").read_text(encoding="utf-8"))
+    table = document.get("reports", [document])[report]
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+
+
+def column(rows: list[dict[str, Any]], name: str, *values: Any) -> list[float]:
+    """Numbers of the rows that have these values."""
+    return [float(row[name]) for row in rows if {*values} <= {*row.values()}]
+
+
+def span(rows: list[dict[str, Any]], name: str, *ones: Any) -> list[float]:
+    """The least and the largest number of the rows that have one of these values."""
+    numbers = [number for value in ones for number in column(rows, name, value)]
+    return [min(numbers), max(numbers)]
+
+
+def figures_of_papers() -> dict[str, list[float]]:
+    """The numbers in each row of the papers' tables that are of a record, in their order."""
+    slow, much, sync, ms = "latency, ×", "throughput, ×", "× sync", "ms per token"
+    thoughts = [f"{kind} of thought" for kind in ("tree", "recursion", "graph", "skeleton")]
+    agents = "ReAct", "CodeAct", "Swarm"
+    programs, attention = record("inferlets"), record("inferlets-attention")
+    guesses, turns = record("inferlets-speculation"), record("inferlets-toolbox-turns")
+    toolbox, dropped = record("inferlets-toolbox"), "cached, early, dropped"
+    launch, calls = record("launch"), record("api-calls")
+    beams = [f"beam search, width {width}" for width in (3, 5)]
+    compare, batching = record("compare"), record("batching")
+    parallel, smollm2 = record("async"), record("async-smollm2")
+    bfcl = record("async-bfcl", 1)
+    put = [sum(column(bfcl, name, side)[0] for name in ("written", "put in"))
+           for side in ("sync", "async, lpt")]  # fmt: skip
+    formulas = [abs(row["formula"] / row["calls"] - 1) * 100 for row in parallel if row["formula"]]
+    simulated, ideal = record("intercept", 1), record("stages")
+    ratios = {
+        name: [one / other for one, other in zip(*(column(simulated, name, system) for system in
+               (("vllm", "min-waste") if name == ms else ("min-waste", "vllm"))), strict=True)]
+        for name in (ms, "completed/s")
+    }  # fmt: skip
+    least = column(simulated, ms, "vllm", 0.2)[0]
+    borne = [row["arrivals/s"] for row in simulated
+             if row["system"] == "min-waste" and row[ms] <= least]  # fmt: skip
+    traces = record("intercept-traces-real")
+    by_trace = [[column(traces, ms, row["trace"], system)[0] for system in
+                 ("min-waste", "swap", "preserve")] for row in traces[::3]]  # fmt: skip
+    off = sorted(found[0] / min(found) for found in by_trace)
+    wasted = [column(simulated, name, "vllm", rate)[0] for rate in (0.35, 0.5)
+              for name in ("memory wasted %", "recomputing %")]  # fmt: skip
+    real = [column(record("intercept"), ms, system, 8.0)[0] for system in ("vllm", "min-waste")]
+    gains = [(gain - 1) * 100 for gain in column(record("run-ahead"), "gain")]
+    return {
+        "Figure 6, agents": span(programs, slow, *agents) + span(programs, much, *agents),
+        "Figure 7, three optimizations": [
+            *column(turns, much, "toolbox by turns, cached, dropped"), 32,
+            *column(turns, much, "toolbox by turns"),
+            *column(turns, much, "toolbox by turns, cached"),
+            *column(toolbox, much, f"toolbox, {dropped}"), 16,
+        ],
+        "Figure 8, deliberate prompting": span(programs, slow, *thoughts)
+        + span(programs, much, *thoughts),
+        "Figure 8, attention": [column(attention, name, kind)[0] for kind in
+                                ("attention sink", "hierarchical attention")
+                                for name in (slow, much)],
+        "Figure 8, EBNF": [column(attention, name, "EBNF decoding")[0] for name in (slow, much)],
+        "Figure 8, beams, prefixes, speculation": [
+            *span(programs, slow, "beam search"), *span(programs, slow, "prefix caching"),
+            *column(guesses, slow, "speculation, drafter"), *column(guesses, much),
+        ],
+        "Figure 9, launches": [
+            column(launch, "warm p50", "rust", 1)[0], column(launch, "warm p50", "rust", 896)[0],
+            896, column(launch, "warm p99", "rust", 896)[0], *span(launch, "cold p50", "rust"),
+        ],
+        "Figure 10, a call": span(record("calls"), "µs", "rust", "python"),
+        "Figure 11, calls per token": [
+            column(calls, name, program)[0] for program in ("text completion", *beams)
+            for name in ("inference", "control")
+        ],
+        "Table 4, time per token by size": [
+            12, *span([r for r in compare if r["side"] in ("rust", "python")], "× vllm", "tiny"),
+            100, *span([r for r in compare if r["side"] in ("rust", "python")], "× vllm", "small"),
+        ],
+        "Table 5, batching": [
+            *column(batching, "of adaptive", "eager"),
+            *(number for k in (8, 32) for number in
+              (*column(batching, "of adaptive", f"k only {k}"), k)),
+            *(number for k in (2, 20) for number in
+              (*column(batching, "of adaptive", f"t only {k}"), k)), 32,
+        ],
+        "Figure 5, parallel calls": [
+            *column(parallel, sync, "async"), *column(smollm2, sync, "async"),
+            *column(smollm2, "× stateless", "async"),
+            *column(record("async-bfcl"), sync, "async, lpt"),
+        ],
+        "Figure 6, chains": [
+            *column(record("async", 2), sync, "async"),
+            *(column(record("async-stateless", 2), name, "async, lpt")[0]
+              for name in (sync, "× stateless")),
+        ],
+        "Figure 8, interrupts by users": column(record("async", 4), sync, "async"),
+        "Section 6.3, formulas": [min(formulas), max(formulas)],
+        "Section 6.4, overheads": [put[0] - put[1]],
+        "Table 1, accuracy": [
+            *(column(parallel, "right", side)[0] for side in ("sync", "async")), 46,
+            *(column(record("async", 2), "right", side)[0] for side in ("sync", "async")), 99,
+        ],
+        "load at one latency": [max(borne) / 0.2],
+        "requests completed": [max(ratios["completed/s"])],
+        "latency per token": [min(ratios[ms]), max(ratios[ms]), real[0] / real[1], 8],
+        "waste of vLLM": wasted,
+        "each choice alone": [1, (off[-2] - 1) * 100, off[-1]],
+        "idle time between steps": [
+            column(ideal, f"{guest} 8", "worker idle between plans")[0]
+            for guest in ("rust", "python")
+        ] + [8],
+        "throughput": [min(gains), max(gains), 12],
+    }  # fmt: skip
+
+
+# What is told of tests, or has no number of a record.
+NOT_MEASURED = {
+    "Table 1, the API",
+    "Table 2, applications",
+    "Table 3, cost of the model of programs",
+    "Section 8, cap of distributions",
+    "Figure 7, traps",
+    "six augmentations",
+    "price",
+}
+
+
+def test_figures_of_the_papers_page_are_those_of_records() -> None:
+    text = (DOCS / "papers.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in text.splitlines()
+            if line.startswith("| ") and not line.startswith("| |")]  # fmt: skip
+    expected = figures_of_papers()
+    assert {name for name, *_ in rows} == expected.keys() | NOT_MEASURED
+    for name, _, told in rows:
+        if name in NOT_MEASURED:
+            continue
+        plain = re.sub(r"`[^`]*`|\]\([^)]*\)|[A-Za-z]+\d+", "", told)
+        stated = re.findall(r"\d+(?:\.\d+)?", plain)
+        found = [f"{number:.{len(one.partition('.')[2])}f}"
+                 for one, number in zip(stated, expected[name], strict=True)]  # fmt: skip
+        assert stated == found, f"docs/papers.md: {name}"
+
+
+def test_the_comparison_of_the_readme_is_that_of_its_record() -> None:
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| (\d+) M, (\d+) \| (.*) \|$", text, re.MULTILINE)
+    assert len(told) == 4
+    rows = record("compare")
+    for size, count, cells in told:
+        model = {"12": "tiny", "100": "small"}[size]
+        sides = ("ideal", "rust", "python", "vllm", "vllm-compiled")
+        times, ratios = (
+            [column(rows, name, model, int(count), side)[0] for side in sides]
+            for name in ("ms per token", "× ideal")
+        )
+        found = [f"{ms:.1f} ({of:.2f}×)" for ms, of in zip(times, ratios, strict=True)]
+        assert cells.split(" | ") == [f"{times[0]:.1f}", *found[1:]], (size, count)
+    decode = [row["pie_py ÷ llama.cpp"] for row in record("laptop", 2)
+              if re.fullmatch(r"decode × \d+", row[""])]  # fmt: skip
+    stated = re.search(r"(\S+) to (\S+) times the tokens per second", text)
+    assert stated is not None
+    assert stated.groups() == (f"{min(decode):.1f}", f"{max(decode):.1f}")

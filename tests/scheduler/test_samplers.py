@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fake_worker import Sampler, program_facts
+from support.instances import failure
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
@@ -268,6 +269,24 @@ def test_numbers_and_programs_with_their_values_reach_the_worker(
     assert plain.facts[3] is None
     assert programmed.facts[3] == program_facts(bound(biased({7: None, 9: -1.5})))
     assert programmed.facts[3] != program_facts(bound(biased({7: None, 9: 1.5})))
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("logit_bias", {7: 1.0, 999_999: 1.0}),
+        ("logit_bias", {-1: 1.0}),
+        ("allowed_tokens", [999_999]),
+        ("banned_sequences", [[7], [8, 999_999]]),
+        ("end_tokens", [999_999]),
+        ("dry_sequence_breakers", [999_999]),
+    ],
+)
+def test_ids_beyond_the_vocabulary_are_named(guest: Guest, field: str, given: Any) -> None:
+    fields: dict[str, Any] = {"min_tokens": 1, "dry_multiplier": 1, field: given}
+    with failure("invalid-argument", f"{field}: ", "is outside the vocabulary (0 to "):
+        guest.sampler(DeviceSampler(**fields).to_json())
+    guest.sampler(DeviceSampler(banned_sequences=[[7], [8, 9]]).to_json())
 
 
 def biased(biases: dict[int, float | None]) -> ProgramSampler:

@@ -7,6 +7,7 @@ Nodes are Ray's to start: see `actors.py`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -31,6 +32,7 @@ log = logging.getLogger("pie.machine")
 
 LOOK_SECONDS = 0.05
 FIRST_PAUSE, MOST_PAUSE = 0.05, 5.0  # before a process is started again
+LONGEST_PATH = 40  # of Ray's folder: with what Ray adds, sockets have 107 at most
 STOP_SECONDS = 15.0  # for Ray's processes to end
 FORGET_SECONDS = 10.0  # for Ray to end this machine's nodes; its head may be away
 
@@ -202,8 +204,18 @@ def _on_lost(name: str, reason: str, pause: float) -> None:
 
 
 def ray_folder(folder: Path) -> Path:
-    """Where Ray keeps its sockets; their paths must be short."""
-    return folder / "ray"
+    """Where Ray keeps its sockets. Their paths must be short: where a cluster's folder is too deep,
+    it is one of this user below `/tmp`. Raises `PermissionError` if another user has made that.
+    """
+    own = folder / "ray"
+    if len(os.fsencode(own)) <= LONGEST_PATH:
+        return own
+    name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    short = Path(f"/tmp/pie-ray-{name}")
+    short.mkdir(mode=0o700, exist_ok=True)
+    if short.lstat().st_uid != os.getuid():
+        raise PermissionError(f"{short} is another user's: set a `folder` with a shorter path")
+    return short / "ray"  # which Ray opens to everybody
 
 
 def ray_environment(folder: Path, token: Token) -> dict[str, str]:

@@ -86,7 +86,7 @@ def _size(image: bytes) -> ImageSize:
     if found is None:
         raise ApiError(
             "invalid-argument",
-            f"{len(image)} bytes that are no image ({' and '.join(FORMATS)} files are decoded)",
+            f"{len(image)} bytes that are no image ({', '.join(FORMATS)} files are decoded)",
         )
     return found
 

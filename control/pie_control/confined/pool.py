@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from pie_control.confined.process import LENGTH_BYTES
-from pie_control.errors import ApiError, ProgramRejected
+from pie_control.errors import ApiError, ProgramRejected, Shortage
 from pie_control.fairness import FairQueue, Owner
 from pie_py.config.processes import python_command
 from pie_py.config.services import ConfinedConfig
@@ -248,8 +248,8 @@ def _started(memory: int) -> _Process:
         return _Process(memory)
     except OSError as error:
         log.warning("no confined process can be started", problem=str(error))
-        raise ApiError(
-            "out-of-resources", f"the server cannot start a process ({error.strerror}); try later"
+        raise Shortage(
+            f"the server cannot start a process ({error.strerror})", "out-of-resources"
         ) from None
 
 

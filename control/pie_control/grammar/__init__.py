@@ -23,7 +23,7 @@ from llguidance import LLMatcher
 
 from pie_control.confined.pool import ConfinedPool
 from pie_control.confined.process import STACK_BYTES as PROBE_STACK_BYTES
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Shortage
 from pie_control.fairness import FairThreads, Owner
 from pie_control.grammar.compiling import KINDS, compiled, probe
 from pie_control.grammar.matcher import Matcher
@@ -202,11 +202,7 @@ class GrammarService:
         share = self._shares.get(user)
         most = self._config.user_compilations
         if share is not None and share.waiting >= most:
-            raise ApiError(
-                "limit-exceeded",
-                f"{most} grammars of this user are being compiled, in all instances; wait for some"
-                " first",
-            )
+            raise Shortage(f"{most} grammars of this user are being compiled, in all instances")
         if share is None:
             share = self._shares[user] = _Share()
         share.waiting += 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import httpcore2
 import trio
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Shortage
 from pie_control.http.exchange import Exchange, Head
 from pie_control.http.network import CheckedBackend, Resolve, resolve, tls_context
 from pie_control.http.policy import HttpPolicy
@@ -184,18 +184,16 @@ class HttpClient:
         if len(share.bodies) >= config.bodies:
             raise ApiError("limit-exceeded", f"{config.bodies} bodies are open; close some first")
         if self._users[instance.user] >= config.user_concurrent:
-            raise ApiError(
-                "limit-exceeded",
-                f"{config.user_concurrent} requests of this user are under way, in all instances",
+            raise Shortage(
+                f"{config.user_concurrent} requests of this user are under way, in all instances"
             )
         now = trio.current_time()
         share.tokens = min(float(config.burst), share.tokens + (now - share.refilled) * config.rate)
         share.refilled = now
         if share.tokens < 1:
             wait = math.ceil((1 - share.tokens) / config.rate * 1000)
-            raise ApiError(
-                "limit-exceeded",
-                f"more than {config.rate:g} requests per second; the next one may go in {wait} ms",
+            raise Shortage(
+                f"more than {config.rate:g} requests per second; the next one may go in {wait} ms"
             )
         share.tokens -= 1
 

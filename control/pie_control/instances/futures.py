@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Shortage
 
 Key = TypeVar("Key")
 
@@ -176,13 +176,13 @@ class FutureTable:
         self._note_wait(wait.kind, self._clock() - wait.since)
 
     def _full(self) -> ApiError:
-        whose = f"{self._limit} futures are open"
-        if len(self._open) < self._limit:
-            whose = (
-                f"your instances have {self._of_user.most} futures open, the most that one user may"
-                " have here"
-            )
-        return ApiError("limit-exceeded", f"{whose}; take or cancel some before opening more")
+        mend = "take or cancel some before opening more"
+        if len(self._open) >= self._limit:
+            return ApiError("limit-exceeded", f"{self._limit} futures are open; {mend}")
+        return Shortage(
+            f"your instances have {self._of_user.most} futures open, the most that one user may"
+            f" have here; {mend}"
+        )
 
     def find(self, handle: int) -> Future | None:
         """An open future, if it is one."""

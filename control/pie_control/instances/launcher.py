@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import structlog
 import trio
 
-from pie_control.errors import ApiError, NoRoom, ProgramRejected
+from pie_control.errors import ApiError, NoRoom, ProgramRejected, Shortage
 from pie_control.instances.instance import (
     ARGUMENT_OVERHEAD,
     Fence,
@@ -210,10 +210,9 @@ class Launcher:
             ApiError: `limit-exceeded`.
         """
         if self._waiting[user] >= self._registry.most:
-            raise ApiError(
-                "limit-exceeded",
+            raise Shortage(
                 f"{self._registry.most} children of your instances are about to start, as many as"
-                " this server runs instances; try again when some have started",
+                " this server runs instances"
             )
 
     def start_child(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 import trio
 
-from pie_control.errors import ApiError, NoRoom
+from pie_control.errors import ApiError, NoRoom, Shortage
 from pie_control.fairness import Owner, Work
 from pie_control.instances.ended import EndedInstances, PendingCleanup, loggable
 from pie_control.instances.futures import FutureCount, FutureTable
@@ -21,6 +21,7 @@ from pie_control.instances.mailbox import MessageBytes
 from pie_control.instances.user_totals import LaunchRates, Together, UserTotals
 from pie_control.shares import Shares
 from pie_py.config.limits import Limits
+from pie_py.wire.rpc import LATER
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program
@@ -117,15 +118,12 @@ class Registry:
             raise ApiError("busy", "the server is stopping and starts no more instances")
         self._cleanup.free_until(lambda: len(self._live) < self.most)
         if len(self._live) >= self.most:
-            raise NoRoom(
-                f"{self.most} instances are alive, the most this server runs;"
-                " try again when some have ended"
-            )
+            raise NoRoom(f"{self.most} instances are alive, the most this server runs")
         self._cleanup.free_until(lambda: not self._alive_share.is_full(user), user)
         if self._alive_share.is_full(user):
             raise NoRoom(
                 f"you have {self._alive_share.most(user)} instances alive, the most that one user"
-                " may have here; try again when some have ended"
+                " may have here"
             )
         self._check_memory(user)
         if parent is not None and parent.state is not InstanceState.RUNNING:
@@ -165,10 +163,9 @@ class Registry:
         self._cleanup.free_until(lambda: self.users.memory[user] < most, user)
         held = self.users.memory[user]
         if held >= most:
-            raise ApiError(
-                "limit-exceeded",
+            raise Shortage(
                 f"your instances have taken {held >> 20} MiB of memory, and one user may have"
-                f" {most >> 20} MiB here; try again when some have ended",
+                f" {most >> 20} MiB here"
             )
 
     def check_memory(self, process_bytes: int) -> None:
@@ -188,7 +185,7 @@ class Registry:
                 instance,
                 f"limit-exceeded: it has taken {instance.memory_bytes >> 20} MiB of memory, the"
                 f" most of your instances, which together have more than {most >> 20} MiB"
-                " (quota.memory, guest_memory)",
+                f" (quota.memory, guest_memory){LATER}",
             )
         self.users.memory = of_users(self._holding())
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pie_control.errors import ApiError
+from pie_control.errors import Shortage
 from pie_control.instances.futures import FutureCount
 from pie_control.instances.instance import Instance
 from pie_control.instances.mailbox import MessageBytes
@@ -84,10 +84,9 @@ class LaunchRates:
         paid = max(paid, now) + 1 / rate
         wait = paid - now - burst
         if wait > 1e-9:
-            raise ApiError(
-                "limit-exceeded",
+            raise Shortage(
                 f"you have launched {rate:g} instances within a second, the most that one user may;"
-                f" the next one may start in {wait * 1e3:.0f} ms",
+                f" the next one may start in {wait * 1e3:.0f} ms"
             )
         self._next[user] = paid
         if len(self._next) > _FORGET:

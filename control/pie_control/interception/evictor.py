@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Shortage
 from pie_control.interception.candidates import EvictionCandidates
 from pie_control.interception.eviction_states import (
     EvictionEvent,
@@ -20,6 +20,7 @@ from pie_control.interception.eviction_states import (
 )
 from pie_control.interception.swapped_pages import SwappedPages
 from pie_control.wasm import SUSPENDED
+from pie_py.wire.rpc import LATER
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Ends, Instance, Turns
@@ -233,10 +234,11 @@ class Evictor:
         instance = record.instance
         text = f"{record.need} pages did not become free within {self._config.wait_seconds:g} s"
         if record.take is not None and not record.swapped.pages:
-            record.answer(ApiError("out-of-resources", text))
+            record.answer(Shortage(text, "out-of-resources"))
             self._let_run(record, EvictionEvent.SERVE)
         else:
-            self._ends.kill(instance, f"out-of-resources: {text}, and its own had been swapped out")
+            text = f"{text}, and its own had been swapped out{LATER}"
+            self._ends.kill(instance, f"out-of-resources: {text}")
 
     def _hold_for(self, instance: Instance, count: int) -> None:
         """Holds those that must stop so that others can give enough; lets all others run."""

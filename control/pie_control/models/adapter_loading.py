@@ -67,10 +67,13 @@ class AdapterLoader:
         use it from then on. It goes on if the caller gives up.
 
         Raises:
-            ApiError: `unknown-model`, `invalid-argument` (the folder is wrong or does not fit),
-                `already-exists`, `limit-exceeded`, `worker-lost`.
+            ApiError: `unknown-model`, `unsupported`, `already-exists`, `limit-exceeded`,
+                `worker-lost`, `invalid-argument` (the folder is wrong or does not fit).
         """
-        adapters = self._models.service(model).adapters
+        service = self._models.service(model)
+        if why := service.description.no_adapters:
+            raise ApiError("unsupported", why)
+        adapters = service.adapters
         slot = adapters.reserve(name)
         loading = self._loading[model, slot] = _Loading(name, folder, adapters)
         self._send(LoadAdapter(model, slot, folder))
@@ -124,6 +127,6 @@ class AdapterLoader:
         except ApiError as error:
             if error.code == "worker-lost":  # the next one gets it
                 self._folders.setdefault(model, {})[name] = folder
-            elif error.code != "unknown-model":  # it may be served the next time
+            elif error.code not in ("unknown-model", "unsupported"):  # unlike the next time
                 self._on_disk.remove(model, name)
             log.error("an adapter was lost with its worker", name=name, reason=str(error))

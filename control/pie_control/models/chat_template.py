@@ -99,7 +99,7 @@ class ChatTemplates:
                         "documents": None,
                         **self._special_tokens,
                         **arguments,
-                        "messages": messages,
+                        "messages": [_Message(message) for message in messages],
                         "add_generation_prompt": add_generation_prompt,
                     }
                 )
@@ -139,6 +139,7 @@ class ChatTemplates:
     def _environment(self) -> TemplateEnvironment:
         environment = TemplateEnvironment()
         environment.filters["tojson"] = _to_json
+        environment.tests["none"] = _is_none
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = self._strftime_now
         environment.globals["namespace"] = _Namespace
@@ -218,12 +219,41 @@ def _read(request: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _normal(message: dict[str, Any]) -> dict[str, Any]:
-    """A message without what is null, and with its reasoning under the names templates read."""
-    message = {key: value for key, value in message.items() if value is not None}
-    reasoning = next((message[name] for name in _REASONING if name in message), None)
+    """A message with its reasoning under the names templates read."""
+    given = (message[name] for name in _REASONING if message.get(name) is not None)
+    reasoning = next(given, None)
     if reasoning is not None:
+        message = {k: v for k, v in message.items() if v is not None or k not in _REASONING}
         message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
     return message
+
+
+class _Message(dict[str, Any]):
+    """A message without what is null, as `transformers` leaves it out; templates that ask whether
+    that is none are told so.
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        super().__init__((key, value) for key, value in given.items() if value is not None)
+        self._nulls = given.keys() - self.keys()
+
+    def __missing__(self, key: str) -> Any:
+        if key in self._nulls:
+            return _Null(name=key)
+        raise KeyError(key)
+
+
+class _Null(jinja2.Undefined):
+    """What a message gives as null."""
+
+    __hash__ = jinja2.Undefined.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or super().__eq__(other)
+
+
+def _is_none(value: Any) -> bool:
+    return value is None or isinstance(value, _Null)
 
 
 class _Namespace(jinja2.utils.Namespace):

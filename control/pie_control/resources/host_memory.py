@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Shortage
 from pie_control.resources.pools import FreeList, PagePool
 from pie_control.resources.retention import Retention
 from pie_py.wire.plan import Int32, Uint32
@@ -84,10 +84,10 @@ class HostPages:
                 f" {self._limit}: swap some in, or discard them",
             )
         if count > pool.free:
-            raise ApiError(
-                "out-of-resources",
+            raise Shortage(
                 f"{count} host pages wanted, and {pool.free} of {pool.size} are free;"
-                " discard pages instead, or try again later",
+                " discard pages instead",
+                "out-of-resources",
             )
         return self.take(count)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Shortage
 from pie_control.resources.pools import Defer, FreeList
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS
 from pie_py.device_programs.program import Program
@@ -28,9 +28,9 @@ class LogitRow:
         self.row = -1
         self._rows = rows
         if not rows.free:
-            raise ApiError(
-                "out-of-resources",
+            raise Shortage(
                 f"all {LOGIT_ROWS} rows of logits are waiting for choices that mix them in",
+                "out-of-resources",
             )
         self.row = int(rows.take(1)[0])
         self.sent = False  # whether the worker has what fills it, or never gets it
@@ -178,18 +178,18 @@ class Samplers:
                 " have run; wait for those",
             )
         if not pool.slots.free:
-            raise ApiError("out-of-resources", f"all {pool.size} samplers of the model are in use")
+            raise Shortage(f"all {pool.size} samplers of the model are in use", "out-of-resources")
         if remembers and not pool.rows.free:
-            raise ApiError(
-                "out-of-resources",
+            raise Shortage(
                 "as many samplers with penalties (or others that remember tokens) as the model has"
-                " room for are in use; leave the penalties out or try again later",
+                " room for are in use; leave the penalties out",
+                "out-of-resources",
             )
         if program_bytes > pool.free_bytes:
-            raise ApiError(
-                "out-of-resources",
+            raise Shortage(
                 f"this device program wants {program_bytes} bytes for state and what it was given,"
                 f" and {pool.free_bytes} of the model's {PROGRAM_BYTES} are free",
+                "out-of-resources",
             )
         pool.free_bytes -= program_bytes
         slot = int(pool.slots.take(1)[0])

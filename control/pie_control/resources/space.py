@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Shortage
 from pie_control.resources.addresses import NOTHING, Addresses, host_pages_of, is_on_host
 from pie_control.resources.host_memory import HostPages
 from pie_control.resources.pools import Defer, EmbedPool, PagePool
@@ -224,9 +224,8 @@ def _ensure_free(
     reclaim: Callable[[int], bool],
 ) -> None:
     if count > pool.free and not reclaim(count):
-        raise ApiError(
-            "out-of-resources",
+        raise Shortage(
             f"{count} {what}s asked for, {pool.free} of {pool.size} are free, and the others belong"
-            " to instances launched earlier, or to users within their parts; free some or try again"
-            " later",
+            " to instances launched earlier, or to users within their parts; free some",
+            "out-of-resources",
         )

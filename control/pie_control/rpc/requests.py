@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import trio
 
 from pie_control.confined.pool import ConfinedPool
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Shortage
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.launcher import Launcher, check_arguments
 from pie_control.instances.mailbox import Mailbox
@@ -333,10 +333,9 @@ class Requests:
         user = session.user
         most = self._parts.registry.message_share.most(user)
         if self._waiting_bytes[user] >= most and not mailbox.has_room:
-            raise ApiError(
-                "limit-exceeded",
+            raise Shortage(
                 f"{self._waiting_bytes[user]} bytes of your messages wait for room in mailboxes"
-                " already, the most that one user may have here; have instances receive some",
+                " already, the most that one user may have here; have instances receive some"
             )
         self._sending.add(key)
         self._waiting_bytes[user] += size

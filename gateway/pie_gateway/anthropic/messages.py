@@ -52,7 +52,6 @@ async def count_tokens(exchange: Exchange) -> Response:
     """The number of tokens of a conversation."""
     try:
         wanted = chat_request(await exchange.read(CountRequest))
-        wanted.max_tokens = 1
         talk = await prepare(exchange, wanted, "messages", "thinking")
         return json_response(Counted(await while_asked(exchange, talk.count)))
     except Problem as problem:

@@ -37,6 +37,7 @@ class Job(msgspec.Struct, omit_defaults=True):
     images: int = 0  # files that follow as messages
     choices: int = 1
     max_tokens: int | None = None  # the rest of the model's longest context by default
+    counts: bool = False  # the prompt is told of, however long it is, and nothing follows
     clamp: bool = False  # whether more `max_tokens` than that mean the rest, and are no error
     logprobs: bool = False
     prompt_logprobs: int | None = None  # so many of the likeliest with each token's own

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import msgspec
 
-from pie_gateway.problems import of_client
+from pie_gateway.problems import of_client, unsupported
 from pie_py.client import Client, ClientError
 
 _Described = tuple[str, list[tuple[str, int]], list[str]]
@@ -31,6 +31,12 @@ class Vocabulary:
     def text_of(self, token: int) -> str:
         """A token as text; what is no whole character shows as U+FFFD."""
         return self.bytes_of(token).decode(errors="replace")
+
+    def check(self, field: str, tokens: Iterable[int]) -> None:
+        """Refuses ids that no token has. Raises `Problem`: 400, naming the request's field."""
+        size = len(self.tokens)
+        if (wrong := next((token for token in tokens if token >= size), None)) is not None:
+            raise unsupported(field, f"{wrong} is outside the vocabulary (0 to {size - 1})")
 
     @cached_property
     def ids(self) -> dict[bytes, int]:

@@ -55,6 +55,22 @@ class Exchange:
         """The body, as a structure; see `reading.read_json` for errors."""
         return await read_json(self.request, self.config, kind)
 
+    def flag(self, name: str) -> bool:
+        """A parameter of the query that is true or false, which it is by default. Raises `Problem`:
+        400, it is neither.
+        """
+        found = self.request.query_params.get(name, "false")
+        if found not in ("true", "false"):
+            raise Problem(400, f"`{name}` is true or false", param=name)
+        return found == "true"
+
+    def number(self, name: str) -> int:
+        """A number of the query, 0 by default. Raises `Problem`: 400, it is none."""
+        found = self.request.query_params.get(name, "0")
+        if not (found.isascii() and found.isdigit() and len(found) < 16):
+            raise Problem(400, f"`{name}` is a number", param=name)
+        return int(found)
+
     async def generation(
         self, route: Route, job: Job | EmbeddingJob, images: Sequence[bytes] = ()
     ) -> Generation:

@@ -20,6 +20,7 @@ from pie_py.config.gateway import GatewayConfig
 log = structlog.get_logger("pie.http")
 Value = TypeVar("Value")
 EVENT_STREAM = "text/event-stream; charset=utf-8"
+EVENT_END = b"\n\n"
 DONE = b"data: [DONE]\n\n"
 
 
@@ -36,7 +37,7 @@ def problem_response(problem: Problem) -> Response:
 def event(value: Any, name: str | None = None) -> bytes:
     """One server-sent event with a value in JSON."""
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
-    return head + b"data: " + encode(value) + b"\n\n"
+    return head + b"data: " + encode(value) + EVENT_END
 
 
 async def while_asked(exchange: Exchange, work: Callable[[], Awaitable[Value]]) -> Value:

@@ -35,6 +35,11 @@ MOST_STRINGS, MOST_ITEMS = 262_144, 1_000_000  # of a body
 _PLACE = r"(?: - at `\$([^`]*)`)?"
 _UNKNOWN = re.compile(f"Object contains unknown field `(.*?)`{_PLACE}", re.DOTALL)
 _MISSING = re.compile(f"Object missing required field `(.*?)`{_PLACE}", re.DOTALL)
+# Of a pair of surrogates, one alone: what cuts a text between them sends it.
+_HALF = re.compile(
+    rb"\\u[dD][89abAB][\da-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][\da-fA-F]{2}"
+)
 _WRONG = re.compile(f"(.*?){_PLACE}", re.DOTALL)
 
 
@@ -78,6 +83,9 @@ def parse(body: bytes, kind: type[Body]) -> Body:
             found = convert(msgspec.json.decode(body), kind)
         return found
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if half := _HALF.search(body):
+            text = f"the body has {half[0].decode()}, half of a character, which is no text"
+            raise Problem(400, text, code="invalid_value") from None
         raise Problem(400, f"the body is no JSON: {error}") from None
     except RecursionError:
         raise Problem(400, "the body is nested too deep") from None

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, stream_response, while_asked
-from pie_gateway.inferlets.running import events_of, failed_end, flag, of_path
+from pie_gateway.inferlets.running import events_of, failed_end, of_path
 from pie_gateway.problems import Problem, asked
 from pie_gateway.schemas.inferlets import (
     DetachedRequest,
@@ -29,7 +29,7 @@ from pie_py.client import InferletFailed
 
 async def instances(exchange: Exchange) -> Response:
     """The user's instances; with `all=true` those that ended lately, too."""
-    found = await asked(exchange.backend.client.instances(ended=flag(exchange, "all")))
+    found = await asked(exchange.backend.client.instances(ended=exchange.flag("all")))
     return json_response(InstanceList(msgspec.convert(found, list[InstanceCard])))
 
 
@@ -83,7 +83,7 @@ async def result(exchange: Exchange) -> Response:
 
 async def log(exchange: Exchange) -> Response:
     """What an instance has logged, from line number `after` on."""
-    found = await asked(exchange.backend.client.logs(of_path(exchange), _after(exchange)))
+    found = await asked(exchange.backend.client.logs(of_path(exchange), exchange.number("after")))
     return json_response(msgspec.convert(found, Log))
 
 
@@ -91,15 +91,8 @@ async def trace(exchange: Exchange) -> Response:
     """The waits of an instance, and the batches that its commands were in, from number `after` on,
     as far as the server still has them.
     """
-    found = await asked(exchange.backend.client.trace(of_path(exchange), _after(exchange)))
+    found = await asked(exchange.backend.client.trace(of_path(exchange), exchange.number("after")))
     return json_response(msgspec.convert(found, Trace))
-
-
-def _after(exchange: Exchange) -> int:
-    after = exchange.request.query_params.get("after", "0")
-    if not (after.isascii() and after.isdigit() and len(after) < 16):
-        raise Problem(400, "`after` is a number", param="after")
-    return int(after)
 
 
 async def events(exchange: Exchange) -> Response:

@@ -9,7 +9,6 @@ from starlette.responses import Response
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, while_asked
 from pie_gateway.http.reading import read_body
-from pie_gateway.inferlets.running import flag
 from pie_gateway.problems import Problem, asked
 from pie_gateway.schemas.inferlets import (
     LibraryCard,
@@ -57,7 +56,7 @@ async def remove(exchange: Exchange) -> Response:
     """
     removed = await asked(
         exchange.backend.client.remove_program(
-            exchange.request.path_params["program"], force=flag(exchange, "force")
+            exchange.request.path_params["program"], force=exchange.flag("force")
         )
     )
     return json_response(Removed(msgspec.convert(removed, list[ProgramCard])))

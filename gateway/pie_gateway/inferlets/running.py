@@ -62,16 +62,6 @@ def failed_end(error: InferletFailed) -> Ended:
     return Ended("killed" if error.state == "killed" else "failed", error.text)
 
 
-def flag(exchange: Exchange, name: str) -> bool:
-    """A parameter of the query that is true or false, which it is by default. Raises `Problem`:
-    400, it is neither.
-    """
-    found = exchange.request.query_params.get(name, "false")
-    if found not in ("true", "false"):
-        raise Problem(400, f"`{name}` is true or false", param=name)
-    return found == "true"
-
-
 def of_path(exchange: Exchange) -> str:
     """The instance that the request's path names."""
     found: str = exchange.request.path_params["instance"]

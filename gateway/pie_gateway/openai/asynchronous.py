@@ -47,16 +47,16 @@ async def prepare(exchange: Exchange, asked: ChatRequest) -> Talk:
     backend = exchange.backend
     name = await backend.catalog.find(asked.model.removeprefix(PREFIX))
     _check(asked)
+    words = await backend.vocabulary(name.model)
     job = Job(
         model=name.model,
         adapter=name.adapter,
-        sampler=sampling(asked),
+        sampler=sampling(asked, words),
         messages=msgspec.json.encode(render(asked.messages)[0]).decode(),
         tools=msgspec.json.encode(_tools(asked)).decode(),
         max_tokens=most_tokens(asked.max_completion_tokens, asked.max_tokens),
         stream=bool(asked.stream),
     )
-    words = await backend.vocabulary(name.model)
     dialect = dialect_of(words, marked=False)  # the inferlet sends no calls
     return Talk(asked, job, await exchange.generation("async", job), words, dialect)
 

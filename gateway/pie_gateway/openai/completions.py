@@ -85,6 +85,7 @@ def _job(
     model: Mapping[str, Any],
     words: Vocabulary,
 ) -> Job:
+    words.check("prompt", prompt if isinstance(prompt, list) else ())
     choices = asked.best_of or asked.n or 1
     picks = choices > (asked.n or 1)
     most = asked.max_tokens and most_tokens(asked.max_tokens)
@@ -93,7 +94,7 @@ def _job(
     job = Job(
         model=name.model,
         adapter=name.adapter,
-        sampler=sampling(asked, asked.logprobs or 0),
+        sampler=sampling(asked, words, asked.logprobs or 0),
         text=prompt if isinstance(prompt, str) else None,
         tokens=None if isinstance(prompt, str) else prompt,
         choices=choices,

@@ -100,6 +100,9 @@ async def embed(
     width = described["hidden_size"]
     if dimensions is not None and dimensions > width:
         raise unsupported("dimensions", f"{name.id} has {width}")
+    words = await backend.vocabulary(name.model)
+    for text in texts:
+        words.check("input", text if isinstance(text, list) else ())
     job = EmbeddingJob(name.model, [*texts], name.adapter, most)
     generation = await exchange.generation("embeddings", job)
 

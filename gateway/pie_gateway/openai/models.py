@@ -42,9 +42,10 @@ class ModelList(msgspec.Struct):
 
 
 async def models(exchange: Exchange) -> Response:
-    """All names that requests may give as `model`."""
+    """All names that requests may give as `model`, or the first `limit` of them."""
     catalog = exchange.backend.catalog
-    return json_response(ModelList([await _card(catalog, n) for n in await catalog.names()]))
+    names = (await catalog.names())[: exchange.number("limit") or None]
+    return json_response(ModelList([await _card(catalog, name) for name in names]))
 
 
 async def model(exchange: Exchange) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import zlib
 from typing import Any
 
 from starlette.responses import Response
@@ -92,6 +93,8 @@ class _Response(Building):
         )
         self._numbers = 0
         self._prompt = 0
+        self._compressor = zlib.compressobj(1, zlib.DEFLATED, 12, 4)  # of 24 KiB
+        self._events = bytearray()  # so far, compressed
 
     def _begin(self, prompt: int) -> bytes:
         self._prompt = prompt
@@ -146,9 +149,11 @@ class _Response(Building):
         cut = end.reason == "length"
         answer.status = "incomplete" if cut else "completed"
         answer.incomplete_details = {"reason": "max_output_tokens"} if cut else None
+        last = self._event(f"response.{answer.status}", response=answer)
         if answer.store:
-            keep(self._exchange, answer.id, answer, [*self._items, *answer.output])
-        return self._event(f"response.{answer.status}", response=answer)
+            events = bytes(self._events + self._compressor.flush())
+            keep(self._exchange, answer.id, answer, [*self._items, *answer.output], events)
+        return last
 
     @property
     def _at(self) -> int:
@@ -159,7 +164,9 @@ class _Response(Building):
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         number, self._numbers = self._numbers, self._numbers + 1
-        return event({"type": kind, "sequence_number": number, **fields}, kind)
+        told = event({"type": kind, "sequence_number": number, **fields}, kind)
+        self._events += self._compressor.compress(told)
+        return told
 
 
 def _item(said: Said) -> Output:

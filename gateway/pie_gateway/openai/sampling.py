@@ -19,13 +19,18 @@ from pie_gateway.schemas.sampling import (
     StructuredOutputs,
 )
 
+RANDOM = -1  # the seed that asks for another one each time, to llama.cpp and Ollama
 SEEDS = 2**53  # integers that JSON's readers agree on
 
 
-def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> dict[str, Any]:
+def sampling(asked: SamplingRequest, words: Vocabulary, top_logprobs: int = 0) -> dict[str, Any]:
     """How tokens are chosen: fields of the SDKs' `DeviceSampler`. Raises `Problem`: 400 naming the
     field that is wrong.
     """
+    biases = _biases(asked.logit_bias or {})
+    words.check("logit_bias", map(int, biases))
+    for field in ("allowed_token_ids", "stop_token_ids", "dry_sequence_breakers"):
+        words.check(field, getattr(asked, field) or ())
     parameters = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,
@@ -34,10 +39,10 @@ def sampling(asked: SamplingRequest, top_logprobs: int = 0) -> dict[str, Any]:
         "repetition_penalty": asked.repetition_penalty or asked.repeat_penalty,
         "presence_penalty": asked.presence_penalty,
         "frequency_penalty": asked.frequency_penalty,
-        "logit_bias": _biases(asked.logit_bias or {}),
+        "logit_bias": biases,
         "allowed_tokens": asked.allowed_token_ids,
         "logprobs": top_logprobs,
-        "seed": None if asked.seed is None else asked.seed % SEEDS,
+        "seed": None if asked.seed in (None, RANDOM) else asked.seed % SEEDS,
         **{name: getattr(asked, name) for name in FURTHER},
     }
     return {name: value for name, value in parameters.items() if value is not None}

@@ -6,6 +6,7 @@ cache has what was computed of them, so that nothing is computed twice.
 
 from __future__ import annotations
 
+import zlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,10 @@ import msgspec
 from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
-from pie_gateway.problems import Problem
+from pie_gateway.http.answers import EVENT_END, EVENT_STREAM
+from pie_gateway.problems import Problem, unsupported
 
+INCLUDED = "reasoning.encrypted_content"  # `reasoning` items have their thoughts in plain
 MOST_BYTES = 64 << 20  # of all of them
 
 
@@ -26,11 +29,12 @@ class Stored:
 
     answer: bytes  # JSON
     items: bytes  # JSON: what went in and what came out
+    events: bytes = b""  # it was sent in, compressed
 
     @property
     def size(self) -> int:
         """In bytes."""
-        return len(self.answer) + len(self.items)
+        return len(self.answer) + len(self.items) + len(self.events)
 
 
 @dataclass
@@ -112,17 +116,31 @@ def with_items_of_responses(
     return found
 
 
-def keep(exchange: Exchange, name: str, answer: Any, items: Sequence[Any]) -> None:
-    """Keeps a response with its conversation."""
+def keep(exchange: Exchange, name: str, answer: Any, items: Sequence[Any], events: bytes) -> None:
+    """Keeps a response with its conversation, and its events as `zlib` has compressed them."""
     encode = msgspec.json.encode
-    _responses(exchange).keep(exchange.user, name, Stored(encode(answer), encode(items)))
+    stored = Stored(encode(answer), encode(items), events)
+    _responses(exchange).keep(exchange.user, name, stored)
 
 
 async def response(exchange: Exchange) -> Response:
-    """A response that is kept."""
+    """A response that is kept; with `stream=true` the events of its stream, those behind number
+    `starting_after` if that is given.
+    """
+    query, streams = exchange.request.query_params, exchange.flag("stream")
+    first = exchange.number("starting_after") + 1 if "starting_after" in query else 0
+    if first and not streams:
+        raise unsupported("starting_after", "it goes with `stream=true`")
+    if {*query.getlist("include"), *query.getlist("include[]")} - {"", INCLUDED}:
+        raise unsupported("include", f"there is {INCLUDED}")
+    if exchange.flag("include_obfuscation"):
+        raise unsupported("include_obfuscation", "nothing is added to hide lengths")
     name = exchange.request.path_params["response"]
     stored = _responses(exchange).find(exchange.user, name)
-    return Response(stored.answer, media_type="application/json")
+    if not streams:
+        return Response(stored.answer, media_type="application/json")
+    events = zlib.decompress(stored.events).split(EVENT_END)
+    return Response(EVENT_END.join(events[first:]), headers={"content-type": EVENT_STREAM})
 
 
 async def input_items(exchange: Exchange) -> Response:

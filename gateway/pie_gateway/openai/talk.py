@@ -53,6 +53,7 @@ class Talk:
 
     async def count(self) -> int:
         """The tokens of the prompt; nothing is generated. Raises `Problem`: the instance fails."""
+        self.job.counts = True
         async with self.generation as generation:
             return (await generation.prompt()).tokens
 
@@ -158,7 +159,7 @@ async def prepare(
     job = Job(
         model=name.model,
         adapter=name.adapter,
-        sampler=sampling(asked, asked.top_logprobs or 0),
+        sampler=sampling(asked, words, asked.top_logprobs or 0),
         messages=json.dumps(messages, ensure_ascii=False),
         template=json.dumps(arguments, ensure_ascii=False) if arguments else None,
         cue=asked.add_generation_prompt is not False and continued is None,

@@ -63,11 +63,11 @@ async def tokenize(exchange: Exchange) -> Response:
     if (asked.prompt is None) == (asked.messages is None):
         raise unsupported("prompt", "give it or `messages`")
     if asked.messages is None:
-        generation = await exchange.generation(
-            "completions", Job(name.model, {}, text=asked.prompt, max_tokens=1, ids=True)
-        )
+        job = Job(name.model, {}, text=asked.prompt, counts=True, ids=True)
+        generation = await exchange.generation("completions", job)
     else:
-        generation = (await prepare(exchange, _chat(asked, asked.messages))).generation
+        talk = await prepare(exchange, _chat(asked, asked.messages))
+        talk.job.counts, generation = True, talk.generation
 
     async def read() -> list[int]:
         async with generation as running:
@@ -105,7 +105,6 @@ def _chat(asked: TokenizeRequest, messages: Messages) -> ChatRequest:
         chat_template_kwargs=asked.chat_template_kwargs,
         add_generation_prompt=asked.add_generation_prompt,
         continue_final_message=asked.continue_final_message,
-        max_tokens=1,
         return_token_ids=True,
     )
 
@@ -115,8 +114,6 @@ async def detokenize(exchange: Exchange) -> Response:
     asked = await exchange.read(DetokenizeRequest)
     name = await exchange.backend.catalog.find(asked.model)
     words = await exchange.backend.vocabulary(name.model)
-    size = len(words.tokens)
-    if (wrong := next((token for token in asked.tokens if token >= size), None)) is not None:
-        raise unsupported("tokens", f"{wrong} is outside the vocabulary (0 to {size - 1})")
+    words.check("tokens", asked.tokens)
     text = b"".join(map(words.bytes_of, asked.tokens)).decode(errors="replace")
     return json_response(Detokenized(text))

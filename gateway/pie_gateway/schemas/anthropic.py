@@ -22,7 +22,7 @@ class TextBlock(msgspec.Struct, forbid_unknown_fields=True, tag="text", omit_def
 class ImageSource(msgspec.Struct, forbid_unknown_fields=True):
     """An image's bytes in base64."""
 
-    media_type: Literal["image/png", "image/jpeg"]
+    media_type: Annotated[str, msgspec.Meta(pattern="^image/")]
     data: str
     type: Literal["base64"] = "base64"
 

@@ -213,9 +213,10 @@ def _finite(folder: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
     # One pass, without a tensor of answers: the sum is finite if all numbers are.
     if not tensor.sum(dtype=torch.float32).isfinite():
         kind = str(tensor.dtype).removeprefix("torch.")
+        rounded = kind != "float32" and not tensor.isnan().any()  # no rounding makes a NaN
         raise LoadError(
-            f"{folder}: {name} holds numbers that are not finite in {kind}: download it again,"
-            " or set dtype to float32"
+            f"{folder}: {name} holds numbers that are not finite in {kind}: download it again"
+            f"{', or set dtype to float32' if rounded else ''}"
         )
     return tensor
 

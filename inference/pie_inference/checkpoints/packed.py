@@ -40,12 +40,16 @@ def _from_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 
 def fp8(table: Table, stored: Sources) -> Sources:
-    """Numbers of eight bits, and a factor for each block of a weight (DeepSeek V3)."""
+    """Numbers of eight bits, and a factor for each block of a weight (DeepSeek V3), each row or
+    all. Those of activations are left out, which stay as they are.
+    """
     block = Fields(table, "quantization_config").items("weight_block_size") or [128, 128]
     found = dict(stored)
     for name in stored:
-        whole, end, _rest = name.partition("_scale_inv")
-        if end and whole in stored:
+        whole, end, rest = name.partition("_scale")
+        if name.endswith((".input_scale", ".activation_scale")):
+            del found[name]
+        elif end and rest in ("", "_inv") and whole in stored:
             scales, weight = found.pop(name), stored[whole]
             widen = partial(_from_blocks, block=block)
             found[whole] = Made(weight.shape, widen, weight, scales)
@@ -54,6 +58,8 @@ def fp8(table: Table, stored: Sources) -> Sources:
 
 def _from_blocks(weight: torch.Tensor, scales: torch.Tensor, *, block: list[int]) -> torch.Tensor:
     rows, columns = weight.shape
+    if scales.numel() == 1 or scales.shape in ((rows,), (rows, 1)):
+        return weight.float() * scales.float().reshape(-1, 1)
     wide = scales.float().repeat_interleave(block[0], 0)[:rows]
     return weight.float() * wide.repeat_interleave(block[1], 1)[:, :columns]
 

@@ -60,15 +60,18 @@ def compressed_tensors(table: Table, stored: Sources) -> Sources:
         ) from None
     try:
         config = QuantizationConfig.model_validate(dict(table))
-        schemes = [
-            (scheme, str(scheme.format or infer_module_format(torch.nn.Linear, scheme)))
-            for scheme in config.config_groups.values()
-        ]
-    except (ValueError, StopIteration) as error:
+        usual = table.get("format")
+        if usual not in BaseCompressor.registered_names():
+            usual = None  # of a mixture, or none yet
+        schemes = []
+        for scheme in config.config_groups.values():
+            name = scheme.format or usual or infer_module_format(torch.nn.Linear, scheme)
+            name = getattr(name, "value", name)  # an enum's in some releases
+            schemes.append((scheme, BaseCompressor.get_value_from_registry(name)))
+    except (ValueError, KeyError, StopIteration) as error:
         raise LoadError(f"quantization_config of compressed-tensors: {error}") from None
     found = dict(stored)
-    for scheme, format_name in schemes:
-        compressor = BaseCompressor.get_value_from_registry(format_name)
+    for scheme, compressor in schemes:
         needed = compressor.compression_param_names(scheme)
         known = {*needed, *QuantizationMetadata.all_qparam_names()}
         names = match_quantizable_tensors(stored, config.ignore, scheme.targets, needed[:1])

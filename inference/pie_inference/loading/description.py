@@ -78,6 +78,7 @@ def describe_model(
         few_bits=loaded.network.few_bits,
         pooling=pooling(loaded.folder, loaded.facts),
         no_attend=no_attend(loaded),
+        no_adapters=_no_adapters(loaded),
     )
 
 
@@ -92,6 +93,14 @@ def no_attend(loaded: LoadedNetwork) -> str:
         return f"layers of {loaded.architecture} have a state instead of weights"
     if loaded.config.deterministic:
         return "the model is `deterministic`: what is computed never depends on what is left out"
+    return ""
+
+
+def _no_adapters(loaded: LoadedNetwork) -> str:
+    if loaded.ranks.size > 1:
+        return "several ranks compute the model: adapters need tensor_parallel_size 1"
+    if loaded.config.deterministic:
+        return "the model is `deterministic`: an adapter's sums depend on the batch"
     return ""
 
 

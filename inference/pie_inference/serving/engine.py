@@ -100,8 +100,6 @@ class Engine:
         model = self._models.get(order.model)
         if model is None:
             return f"this worker has no model {order.model!r}"
-        if model.ranks.size > 1:
-            return "adapters need a worker with tensor_parallel_size 1"
         try:
             model.adapters.load(order.slot, Path(order.folder))
         except LoadError as error:

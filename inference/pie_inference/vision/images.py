@@ -8,9 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
+from pie_py.wire.image_headers import read_header
 from pie_py.wire.images import FORMATS, ImageRule, ImageSize, upright_size
+
+# By the orientations that Exif numbers.
+_TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +33,35 @@ class BadImage(Exception):
 
 
 def decode_image(data: bytes, size: ImageSize) -> Image.Image:
-    """The image of a file, upright, as RGB. The size is that of its header, which has been checked:
-    a file may name another one later. Raises `BadImage` if it cannot be decoded.
+    """The first image of a file, upright, as RGB; what is transparent, on white. The size is its
+    header's, which has been checked: a file may name another one later. Raises `BadImage` if it
+    cannot be decoded.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about corrupt metadata
             with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
-                if upright_size(opened) != size:
+                header = read_header(data)
+                if header is None or upright_size(header) != size:
+                    raise ValueError("it says two different sizes")
+                turn = _TURNS.get(header.orientation)
+                if opened.format == "TIFF":  # Pillow turns these
+                    header, turn = header._replace(width=size.width, height=size.height), None
+                if opened.size != header[:2]:
                     raise ValueError("it says two different sizes")
                 opened.load()
-                turned = opened.format != "PNG"
-                upright = ImageOps.exif_transpose(opened) if turned else opened
-                if (upright.width, upright.height) != (size.width, size.height):
+                upright = opened if turn is None else opened.transpose(turn)
+                if upright.size != (size.width, size.height):
                     raise ValueError("it says two different sizes")
-                return upright.convert("RGB")
+                return _on_white(upright)
     except Exception as error:  # decoders raise all kinds, from struct.error to SyntaxError
         raise BadImage(f"the image cannot be decoded: {error}") from error
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """As RGB."""
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    white = Image.new("RGBA", image.size, "white")
+    white.alpha_composite(image.convert("RGBA"))
+    return white.convert("RGB")

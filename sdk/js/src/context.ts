@@ -219,7 +219,7 @@ export class Context {
   }
 
   /**
-   * Runs what is buffered, and then an image file, a PNG or JPEG, after it.
+   * Runs what is buffered, and then an image file, after it.
    *
    * It takes as many tokens' places as `images.tokensOf` says, and these tokens are -1; in some models
    * it takes fewer positions (`nextPosition`). Models differ in the text that they expect around an

@@ -179,12 +179,12 @@ function stepsBefore(options: SamplerOptions): Step[] {
   const biases = Object.entries(logitBias);
   if (biases.length) {
     const values = biases.map(([, bias]) => bias ?? -Infinity);
-    add({ biased: int(biases.map(([token]) => Number(token))), biases: values }, (x, s) =>
-      samplers.logitBias(x, s.biased, s.biases),
+    add({ logit_bias: int(biases.map(([token]) => Number(token))), biases: values }, (x, s) =>
+      samplers.logitBias(x, s.logit_bias, s.biases),
     );
   }
   if (allowedTokens !== undefined) {
-    add({ allowed: int(allowedTokens) }, (x, s) => samplers.allowedTokens(x, s.allowed));
+    add({ allowed_tokens: int(allowedTokens) }, (x, s) => samplers.allowedTokens(x, s.allowed_tokens));
   }
   if (repetitionPenalty !== 1) {
     add({ repetition: repetitionPenalty }, (x, s) => samplers.repetitionPenalty(x, s.repetition));
@@ -198,16 +198,20 @@ function stepsBefore(options: SamplerOptions): Step[] {
     add({}, (x) => samplers.noRepeatNgram(x, noRepeatNgramSize, back));
   }
   if (bannedSequences.length) {
-    add({ banned: samplers.padded(bannedSequences) }, (x, s) => samplers.bannedSequences(x, s.banned));
+    add({ banned_sequences: samplers.padded(bannedSequences) }, (x, s) =>
+      samplers.bannedSequences(x, s.banned_sequences),
+    );
   }
   if (minTokens && endTokens.length) {
-    add({ least: int(minTokens), ends: int(endTokens) }, (x, s) => samplers.minTokens(x, s.least, s.ends));
+    add({ least: int(minTokens), end_tokens: int(endTokens) }, (x, s) =>
+      samplers.minTokens(x, s.least, s.end_tokens),
+    );
   }
   if (dryMultiplier) {
     const given: Record<string, Given> = { multiplier: dryMultiplier, base: dryBase, free: int(dryAllowedLength) };
     const breaks = drySequenceBreakers.length > 0;
-    if (breaks) given.breakers = int(drySequenceBreakers);
-    add(given, (x, s) => samplers.dry(x, s.multiplier, s.base, s.free, breaks ? s.breakers : undefined));
+    if (breaks) given.dry_sequence_breakers = int(drySequenceBreakers);
+    add(given, (x, s) => samplers.dry(x, s.multiplier, s.base, s.free, breaks ? s.dry_sequence_breakers : undefined));
   }
   return found;
 }

@@ -10,7 +10,7 @@ export interface ImageSize {
   height: number;
 }
 
-/** Size of an image file, a PNG or JPEG. Throws PieError `invalid-argument` if it is no image. */
+/** Size of an image file. Throws PieError `invalid-argument` if it is no image. */
 export function sizeOf(image: Uint8Array): ImageSize {
   const [width, height] = raw.imageSize(image);
   return { width, height };

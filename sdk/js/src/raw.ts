@@ -1188,7 +1188,7 @@ export function numPositionsNeeded(model: string, width: number, height: number)
 }
 
 /**
- * Width and height of an image file, a PNG or JPEG, as displayed (Exif orientation applied).
+ * Width and height of an image file as displayed (Exif orientation applied).
  * Errors: `invalid-argument` (no image).
  */
 export function imageSize(image: Uint8Array): [number, number] {

@@ -151,7 +151,7 @@ class Context:
         return self
 
     async def image(self, data: bytes) -> None:
-        """Runs what is buffered, and then an image file, a PNG or JPEG, after it.
+        """Runs what is buffered, and then an image file, after it.
 
         It takes as many tokens' places as `images.tokens_of` says, and these tokens are -1; in some
         models it takes fewer positions (`next_position`). Models differ in the text that they

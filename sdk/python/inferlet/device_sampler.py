@@ -163,13 +163,13 @@ class DeviceSampler:
         if self.logit_bias:
             values = [-math.inf if one is None else float(one) for one in self.logit_bias.values()]
             yield (
-                {"biased": list(self.logit_bias), "biases": values},
-                lambda x, s: samplers.logit_bias(x, s.biased, s.biases),
+                {"logit_bias": list(self.logit_bias), "biases": values},
+                lambda x, s: samplers.logit_bias(x, s.logit_bias, s.biases),
             )
         if self.allowed_tokens is not None:
             yield (
-                {"allowed": list(self.allowed_tokens)},
-                lambda x, s: samplers.allowed_tokens(x, s.allowed),
+                {"allowed_tokens": list(self.allowed_tokens)},
+                lambda x, s: samplers.allowed_tokens(x, s.allowed_tokens),
             )
         if self.repetition_penalty != 1:
             yield (
@@ -190,13 +190,13 @@ class DeviceSampler:
             yield {}, lambda x, s: samplers.no_repeat_ngram(x, size, _LOOK_BACK - size + 1)
         if self.banned_sequences:
             yield (
-                {"banned": samplers.padded(self.banned_sequences)},
-                lambda x, s: samplers.banned_sequences(x, s.banned),
+                {"banned_sequences": samplers.padded(self.banned_sequences)},
+                lambda x, s: samplers.banned_sequences(x, s.banned_sequences),
             )
         if self.min_tokens and self.end_tokens:
             yield (
-                {"least": self.min_tokens, "ends": list(self.end_tokens)},
-                lambda x, s: samplers.min_tokens(x, s.least, s.ends),
+                {"least": self.min_tokens, "end_tokens": list(self.end_tokens)},
+                lambda x, s: samplers.min_tokens(x, s.least, s.end_tokens),
             )
         if self.dry_multiplier:
             breakers = list(self.dry_sequence_breakers)
@@ -205,10 +205,10 @@ class DeviceSampler:
                     "multiplier": float(self.dry_multiplier),
                     "base": float(self.dry_base),
                     "free": self.dry_allowed_length,
-                    **({"breakers": breakers} if breakers else {}),
+                    **({"dry_sequence_breakers": breakers} if breakers else {}),
                 },
                 lambda x, s: samplers.dry(
-                    x, s.multiplier, s.base, s.free, s.breakers if breakers else None
+                    x, s.multiplier, s.base, s.free, s.dry_sequence_breakers if breakers else None
                 ),
             )
 

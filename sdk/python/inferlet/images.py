@@ -17,7 +17,7 @@ class ImageSize(NamedTuple):
 
 
 def size_of(image: bytes) -> ImageSize:
-    """Size of an image file, a PNG or JPEG.
+    """Size of an image file.
 
     Raises:
         PieError: `invalid-argument` if it is no image.

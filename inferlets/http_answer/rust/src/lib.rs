@@ -48,6 +48,9 @@ async fn main(args: Vec<String>) -> Result {
     }
     let request = Request::read(&asked)?;
     let (mut context, tail) = prompt::context(&request).await?;
+    if request.counts {
+        return report::prompt(&request, &context, &tail, "").await;
+    }
     check_length(&request, &context)?;
     check_form(&request).await?;
     let logprobs = match request.prompt_logprobs {

@@ -34,6 +34,8 @@ pub struct Request {
     pub images: usize,
     pub choices: usize,
     pub max_tokens: Option<usize>,
+    /// Whether the prompt is only counted, however long it is.
+    pub counts: bool,
     /// Whether `max_tokens` beyond the model's longest context means up to its end.
     pub clamp: bool,
     pub sampler: DeviceSampler,
@@ -81,6 +83,7 @@ impl Request {
             images: number(asked, "images").unwrap_or(0.0) as usize,
             choices: number(asked, "choices").unwrap_or(1.0) as usize,
             max_tokens: number(asked, "max_tokens").map(|count| count as usize),
+            counts: flag(asked, "counts"),
             clamp: flag(asked, "clamp"),
             sampler,
             logprobs: flag(asked, "logprobs"),

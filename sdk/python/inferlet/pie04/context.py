@@ -28,7 +28,7 @@ class Image:
 
     @classmethod
     def from_bytes(cls, model: Model, data: bytes | bytearray | memoryview) -> Self:
-        """A PNG or JPEG."""
+        """An image file."""
         return cls(model, bytes(data))
 
     def token_count(self) -> int:

@@ -1382,7 +1382,7 @@ def num_positions_needed(model: str, width: int, height: int) -> int:
 
 
 def image_size(image: bytes) -> tuple[int, int]:
-    """Width and height of an image file, a PNG or JPEG, as displayed (Exif orientation applied).
+    """Width and height of an image file as displayed (Exif orientation applied).
     Errors: `invalid-argument` (no image).
     """
     try:

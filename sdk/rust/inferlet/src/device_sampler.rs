@@ -226,12 +226,12 @@ impl DeviceSampler {
                 .iter()
                 .map(|&(token, bias)| (token, bias.unwrap_or(f32::NEG_INFINITY)))
                 .unzip();
-            steps.give(Values::default().and("biased", tokens).and("biases", values));
-            steps.add(|x, s| samplers::logit_bias(x, s.get("biased"), s.get("biases")));
+            steps.give(Values::default().and("logit_bias", tokens).and("biases", values));
+            steps.add(|x, s| samplers::logit_bias(x, s.get("logit_bias"), s.get("biases")));
         }
         if let Some(allowed) = &self.allowed_tokens {
-            steps.give([("allowed", allowed.clone())]);
-            steps.add(|x, s| samplers::allowed_tokens(x, s.get("allowed")));
+            steps.give([("allowed_tokens", allowed.clone())]);
+            steps.add(|x, s| samplers::allowed_tokens(x, s.get("allowed_tokens")));
         }
         if self.repetition_penalty != 1.0 {
             steps.give([("repetition", self.repetition_penalty)]);
@@ -250,24 +250,24 @@ impl DeviceSampler {
             steps.add(move |x, _| samplers::no_repeat_ngram(x, size, LOOK_BACK - size + 1));
         }
         if !self.banned_sequences.is_empty() {
-            steps.give([("banned", samplers::padded(&self.banned_sequences))]);
-            steps.add(|x, s| samplers::banned_sequences(x, s.get("banned")));
+            steps.give([("banned_sequences", samplers::padded(&self.banned_sequences))]);
+            steps.add(|x, s| samplers::banned_sequences(x, s.get("banned_sequences")));
         }
         if self.min_tokens != 0 && !self.end_tokens.is_empty() {
             steps.give(
-                Values::from([("least", self.min_tokens)]).and("ends", self.end_tokens.clone()),
+                Values::from([("least", self.min_tokens)]).and("end_tokens", self.end_tokens.clone()),
             );
-            steps.add(|x, s| samplers::min_tokens(x, s.get("least"), s.get("ends")));
+            steps.add(|x, s| samplers::min_tokens(x, s.get("least"), s.get("end_tokens")));
         }
         if self.dry_multiplier != 0.0 {
             let numbers = [("multiplier", self.dry_multiplier), ("base", self.dry_base)];
             steps.give(Values::from(numbers).and("free", self.dry_allowed_length));
             let breaks = !self.dry_sequence_breakers.is_empty();
             if breaks {
-                steps.give([("breakers", self.dry_sequence_breakers.clone())]);
+                steps.give([("dry_sequence_breakers", self.dry_sequence_breakers.clone())]);
             }
             steps.add(move |x, s| {
-                let breakers = breaks.then(|| s.get("breakers"));
+                let breakers = breaks.then(|| s.get("dry_sequence_breakers"));
                 let (multiplier, base) = (s.get("multiplier"), s.get("base"));
                 samplers::dry(x, multiplier, base, s.get("free"), breakers, 1024)
             });

@@ -1596,7 +1596,7 @@ pub mod input_image {
         })
     }
 
-    /// Width and height of an image file, a PNG or JPEG, as displayed (Exif orientation applied).
+    /// Width and height of an image file as displayed (Exif orientation applied).
     /// Errors: `invalid-argument` (no image).
     pub fn image_size(image: &[u8]) -> Result<(u32, u32)> {
         call(|area| unsafe { imports::image_size(image.as_ptr(), image.len(), area) })

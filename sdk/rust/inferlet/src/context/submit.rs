@@ -78,7 +78,7 @@ impl Context {
         Ok(())
     }
 
-    /// Appends an image file, a PNG or JPEG, after what is buffered, which it runs.
+    /// Appends an image file, after what is buffered, which it runs.
     ///
     /// It takes as many places as [`images::tokens_of`] says; its tokens are [`UNKNOWN_TOKEN`]. In
     /// some models it takes fewer positions: [`next_position`](Context::next_position).
