@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from inferlet import raw
 from inferlet._awaited import receive, receive_blob
 from inferlet._awaited import writable as drain
+from inferlet._json import dumps
 from inferlet.errors import PieError
 
 __all__ = ["drain", "receive", "receive_blob", "receive_file", "send", "send_blob", "send_file"]
@@ -22,7 +22,7 @@ def send(message: Any) -> None:
     Raises:
         PieError: `limit-exceeded` if the message is too large.
     """
-    text = message if isinstance(message, str) else json.dumps(message, default=str)
+    text = message if isinstance(message, str) else dumps(message, str)
     while True:
         try:
             raw.send(text)

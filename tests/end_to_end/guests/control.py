@@ -110,8 +110,16 @@ async def transact() -> str:
     assert not await store.commit({"t/a": b"9"}, {"t/b": None})
     assert not await store.commit({"t/a": b"9"}, {"t/c": b""})
     assert await store.get("t/a") == b"1"
+    assert await store.commit({"t/a": "ä"}, {"t/a": "1"})
+    assert (await store.get_text("t/a"), await store.get_text("t/c")) == ("ä", None)
+    await store.set("t/a", "1")
     assert await store.commit({"t/a": None, "t/c": b"2"}, {"t/a": b"1", "t/b": b"\0\xff"})
-    found = [key async for key in store.keys("t/")]
+    found = await store.keys("t/")
+    assert found == [key async for key in store.keys("t/")]
+    try:
+        await store.set("t/a", 1)
+    except TypeError as error:
+        assert "text or bytes, not int" in str(error)
     assert await store.update("t/c", lambda old: None) is None
     return f"{' '.join(found)} {await store.get('t/c')!r}".replace("None", "nothing")
 
