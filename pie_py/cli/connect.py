@@ -7,12 +7,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from pie_py.cli.console import LOOK_SECONDS, say
+from pie_py.cli.console import LOOK_SECONDS, progress, say
 from pie_py.config.printable import printable
 
 if TYPE_CHECKING:
@@ -124,13 +124,18 @@ def told_of_builds(at: At) -> Iterator[None]:
     def look() -> None:
         if ended.wait(1.0):
             return
-        told = set()
-        with suppress(ClientError), at.client() as client:
+        told: list[str] = []
+        with ExitStack() as stack, suppress(ClientError), at.client() as client:
+            tell = None
             while not ended.wait(LOOK_SECONDS):
                 for text in client.server_info().get("doing", ()):
-                    if text not in told:
-                        say(f"the server is {text}")
-                        told.add(text)
+                    if text in told:
+                        continue
+                    told.append(text)
+                    if tell is None:
+                        tell = stack.enter_context(progress(f"the server is {text}"))
+                    else:
+                        tell(f"the server is {text}")
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -29,19 +30,24 @@ def print_text(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 @contextmanager
-def progress(text: str) -> Iterator[Callable[[str], object]]:
-    """Shows what takes time on standard error, as a spinner if that is a terminal; gives what shows
-    its parts there.
+def progress(text: str, *, if_seen: bool = False) -> Iterator[Callable[[str], object]]:
+    """Shows what takes time on standard error: on a terminal as a line with a spinner and the time
+    so far, which goes at the end, elsewhere as lines, or not at all with `if_seen`. Gives what
+    shows the part that is done now.
     """
-    if not sys.stderr.isatty() or find_spec("rich") is None:
-        say(text)
-        yield say
+    if not sys.stderr.isatty() or find_spec("rich") is None or os.environ.get("TERM") == "dumb":
+        tell = (lambda part: None) if if_seen else say
+        tell(text)
+        yield tell
         return
     from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     console = Console(stderr=True)
-    with console.status(text):
-        yield lambda part: console.print(part, highlight=False, markup=False)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as shown:
+        task = shown.add_task(printable(text))
+        yield lambda part: shown.update(task, description=printable(part))
 
 
 def run_to_end(command: Sequence[str]) -> int:
@@ -92,6 +98,13 @@ def _ago(then_ns: int) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length} {unit} ago"
     return f"{seconds} s ago"
+
+
+def in_binary(size: int) -> str:
+    """Bytes in the unit that limits are set in."""
+    powers = {"GiB": 30, "MiB": 20, "KiB": 10}
+    unit = next((unit for unit, power in powers.items() if size >> power), None)
+    return f"{size} B" if unit is None else f"{size / (1 << powers[unit]):.1f} {unit}"
 
 
 def _bytes(size: int) -> str:

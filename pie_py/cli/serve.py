@@ -16,7 +16,7 @@ import click
 
 from pie_py.cli import kept_servers
 from pie_py.cli.config_options import config_options
-from pie_py.cli.connect import EXIT_FAILED
+from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED
 from pie_py.cli.console import progress, say
 from pie_py.cli.http_options import http_options
 from pie_py.cli.known_at_once import check_at_once
@@ -72,7 +72,9 @@ def command(detach: bool, **options: Any) -> None:
         _detach(config)
         return
     set_up_logs(config.log)
-    sys.exit(_serve(config, tell=say if config.log.format == "text" else _logged))
+    with kept_servers.in_front(config) as report:
+        status = _serve(config, say if config.log.format == "text" else _logged, report)
+    sys.exit(status)
 
 
 def _serve(
@@ -123,6 +125,7 @@ def _ended(status: int, tell: Callable[[str], object]) -> int:
 def _detach(config: ServerConfig) -> None:
     from pie_py.config.server_process import ServerFailed
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # so that it is ended
     try:
         with progress(f"starting a server with {names_of(config)}") as show:
             facts = kept_servers.detach(config, show)

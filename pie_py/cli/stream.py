@@ -172,7 +172,9 @@ async def show(
                 output.end()
                 output.write(text)
             output.end()
-        except BrokenPipeError:
+        except OSError as error:  # of standard output
+            if not isinstance(error, BrokenPipeError):
+                problem = error
             # The interpreter would complain when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             with anyio.CancelScope(shield=True):

@@ -88,7 +88,7 @@ async def main():
     outcome = rig.run(source)
     assert outcome.ok, outcome.text
     assert json.loads(outcome.text) == [json_text]
-    assert outcome.sent == [outcome.text]
+    assert outcome.sent == [f"{outcome.text}\n"]
 
 
 def test_what_the_image_holds_is_immortal(rig: Rig) -> None:
@@ -241,7 +241,7 @@ def test_session_of_text_bytes_and_json(rig: Rig) -> None:
         "    session.send_file(await session.receive_file())\n"
     )
     outcome = rig.run(source, send=["hi", b"\0\xff"])
-    assert outcome.sent == ["hi", '{"a": [1]}', b"\0\xff"]
+    assert outcome.sent == ["hi", '{"a": [1]}\n', b"\0\xff"]
 
 
 def test_runtime_module(rig: Rig) -> None:

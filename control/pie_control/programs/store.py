@@ -192,8 +192,8 @@ class ProgramStore:
         if not _NAME.fullmatch(name) or len(name.encode()) > LONGEST_NAME:
             raise ApiError(
                 "invalid-argument",
-                f"{name[: 2 * _LONGEST]!r} cannot name a program: take 1 to 64 characters, neither '/'"
-                " nor '@' nor a control character; '.' and '-' not as the first, no space around",
+                f"{name[: 2 * _LONGEST]!r} cannot name a program: take 1 to 64 characters, no '/',"
+                " '@' or control character among them, none of '.', '-' first, no space around",
             )
         if size > self.max_bytes:
             raise ApiError(

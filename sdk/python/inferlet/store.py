@@ -8,8 +8,8 @@
     await store.update("count", lambda old: str(int(old or 0) + 1))
     keys = await store.keys("chat/")                 # or: async for key in store.keys("chat/")
 
-A key is a text, a value is bytes; a text is kept as its bytes in UTF-8. What has been awaited is on disk. Operations take effect in the
-order of the calls.
+A key is a text, a value is bytes; a text is kept as its bytes in UTF-8. What has been awaited is on
+disk. Operations take effect in the order of the calls.
 """
 
 from __future__ import annotations
@@ -118,9 +118,7 @@ async def commit(
     return True
 
 
-async def update(
-    key: str, change: Callable[[bytes | None], bytes | str | None]
-) -> bytes | None:
+async def update(key: str, change: Callable[[bytes | None], bytes | str | None]) -> bytes | None:
     """Derives a key's value from its old one, atomically.
 
     Args:
