@@ -17,7 +17,7 @@ import click
 
 from pie_py.cli.ask import model_option
 from pie_py.cli.connect import At, errors_shown, server_options, told_of_builds
-from pie_py.cli.console import print_text, progress, say
+from pie_py.cli.console import alive, print_text, say
 from pie_py.cli.reached import talking_server
 from pie_py.cli.run import built
 from pie_py.cli.target import BadTarget, find_target
@@ -123,7 +123,7 @@ def _answer(instance: Instance, text: str) -> str:
     pieces = []
     try:
         with _kept_for_later():
-            with progress("reading", if_seen=True):
+            with alive("reads"):
                 instance.send(text)
                 piece = instance.receive()
             while piece:  # an empty one is the end

@@ -7,12 +7,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from pie_py.cli.console import LOOK_SECONDS, progress, say
+from pie_py.cli.console import LOOK_SECONDS, alive, say
 from pie_py.config.printable import printable
 
 if TYPE_CHECKING:
@@ -124,18 +124,13 @@ def told_of_builds(at: At) -> Iterator[None]:
     def look() -> None:
         if ended.wait(1.0):
             return
-        told: list[str] = []
-        with ExitStack() as stack, suppress(ClientError), at.client() as client:
-            tell = None
+        told = set()
+        with alive(), suppress(ClientError), at.client() as client:
             while not ended.wait(LOOK_SECONDS):
                 for text in client.server_info().get("doing", ()):
-                    if text in told:
-                        continue
-                    told.append(text)
-                    if tell is None:
-                        tell = stack.enter_context(progress(f"the server is {text}"))
-                    else:
-                        tell(f"the server is {text}")
+                    if text not in told:
+                        say(f"the server is {text}")
+                        told.add(text)
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()

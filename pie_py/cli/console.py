@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
+from itertools import cycle
 from typing import Any
 
 import click
@@ -30,24 +31,38 @@ def print_text(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 @contextmanager
-def progress(text: str, *, if_seen: bool = False) -> Iterator[Callable[[str], object]]:
-    """Shows what takes time on standard error: on a terminal as a line with a spinner and the time
-    so far, which goes at the end, elsewhere as lines, or not at all with `if_seen`. Gives what
-    shows the part that is done now.
-    """
-    if not sys.stderr.isatty() or find_spec("rich") is None or os.environ.get("TERM") == "dumb":
-        tell = (lambda part: None) if if_seen else say
-        tell(text)
-        yield tell
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+def progress(text: str) -> Iterator[Callable[[str], object]]:
+    """Tells what takes time on standard error, with `alive`; gives what tells its parts."""
+    say(text)
+    with alive():
+        yield say
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as shown:
-        task = shown.add_task(printable(text))
-        yield lambda part: shown.update(task, description=printable(part))
+
+@contextmanager
+def alive(doing: str = "") -> Iterator[None]:
+    """Within it, a terminal shows the seconds from the first one on: at the begin of a line, where
+    what is printed meanwhile stands over it, also by other processes.
+    """
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    ended = threading.Event()
+
+    def draw() -> None:
+        begun = time.monotonic()
+        signs = cycle("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+        while not ended.wait(LOOK_SECONDS):
+            if (seconds := int(time.monotonic() - begun)) > 0:
+                click.echo(f"\r{next(signs)} {seconds} s {doing}\x1b[K\r", err=True, nl=False)
+
+    drawing = threading.Thread(target=draw, daemon=True)
+    drawing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        drawing.join()
+        click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def run_to_end(command: Sequence[str]) -> int:

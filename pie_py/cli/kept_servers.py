@@ -27,7 +27,7 @@ import platformdirs
 
 from pie_py import __version__
 from pie_py.cli.connect import At, errors_shown, json_option, server_options
-from pie_py.cli.console import progress, say, table
+from pie_py.cli.console import alive, say, table
 from pie_py.cli.names import find_name
 from pie_py.config.endpoint import answers, parse_endpoint
 
@@ -250,7 +250,7 @@ def stop(models: tuple[str, ...]) -> None:
         os.kill(server["pid"], signal.SIGTERM)
     end = time.monotonic() + 30.0
     for server in wanted:
-        with progress(f"ending {' '.join(server['models'])}", if_seen=True):
+        with alive():
             while _lives(server) and time.monotonic() < end:
                 time.sleep(0.05)
         say(f"{' '.join(server['models'])} {'does not end' if _lives(server) else 'has ended'}")

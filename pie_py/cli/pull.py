@@ -48,7 +48,7 @@ def _check(model: str) -> int:
     command = python_command("-m", "pie_inference.loading.check", model)
     if not Path(model).expanduser().exists():
         return run_to_end(command)
-    with progress(f"checking {model}", if_seen=True):
+    with progress(f"checking {model}"):
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     print_text(done.stderr, err=True, nl=False)
     return done.returncode

@@ -17,7 +17,7 @@ import click
 from pie_py.cli import kept_servers
 from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED
-from pie_py.cli.console import progress, say
+from pie_py.cli.console import alive, progress, say
 from pie_py.cli.http_options import http_options
 from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.pull import pull_those_of
@@ -97,10 +97,12 @@ def _serve(
         tell(f"starting with {names_of(config)}")
         facts: dict[str, object] = {}
         try:
-            endpoint = server.wait_ready(starting)
-            if config.gateway.enabled:
-                config = config.model_copy(update={"endpoint": endpoint})
-                facts["http"] = stack.enter_context(gateway_process(config))
+            with alive():
+                endpoint = server.wait_ready(starting)
+                if config.gateway.enabled:
+                    config = config.model_copy(update={"endpoint": endpoint})
+                    facts["http"] = stack.enter_context(gateway_process(config))
+            if "http" in facts:
                 tell(f"HTTP at {facts['http']}")
         except ServerFailed as error:
             tell(f"error: {error}")
