@@ -125,7 +125,7 @@ def told_of_builds(at: At) -> Iterator[None]:
         if ended.wait(1.0):
             return
         told = set()
-        with alive(), suppress(ClientError), at.client() as client:
+        with suppress(ClientError), at.client() as client:
             while not ended.wait(LOOK_SECONDS):
                 for text in client.server_info().get("doing", ()):
                     if text not in told:
@@ -135,7 +135,8 @@ def told_of_builds(at: At) -> Iterator[None]:
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
     try:
-        yield
+        with alive():
+            yield
     finally:
         ended.set()
         looking.join()

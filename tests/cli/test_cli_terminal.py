@@ -182,8 +182,8 @@ def test_a_question(server: Server, tmp_path: Path) -> None:
         assert "Traceback" not in wrong.stderr
     for data in (b"caf\xe9", b"\x89PNG\r\n\x1a\n\xff"):
         command = [*COMMAND, "ask", "--endpoint", server.endpoint, "What?"]
-        piped = subprocess.run(command, input=data, capture_output=True, timeout=120)
-        assert (piped.returncode, b"not a text in UTF-8" in piped.stderr) == (2, True), piped.stderr
+        binary = subprocess.run(command, input=data, capture_output=True, timeout=120)
+        assert (binary.returncode, b"not a text in UTF-8" in binary.stderr) == (2, True)
     latin = asked(server, None, "ask", "--system", "caf\udce9", "x")
     assert "'caf\\udce9' is not a text in UTF-8" in latin.stderr
     long_text = asked(server, "word " * 40_000, "ask", "x")

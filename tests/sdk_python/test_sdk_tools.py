@@ -56,7 +56,7 @@ def test_schema() -> None:
     for wrong in ({"name": "add", "arguments": {}}, {"name": "mul", "arguments": {"a": 1}}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, schema)
-    listed = [
+    listed: list[Any] = [
         {"type": "function", "function": {"name": "add", "parameters": own}},
         {"type": "function", "name": "sub", "parameters": own},
         {"name": "mul", "input_schema": own},
@@ -66,7 +66,8 @@ def test_schema() -> None:
     names = ("add", "sub", "mul", "div", "now")
     assert tools.schema(listed) == tools.schema(dict.fromkeys(names, own))
     assert tools.schema([{"name": "f"}]) == tools.schema({"f": {"type": "object"}})
-    for bad in ([{"type": "function"}], ["f"], [{"function": "f"}]):
+    wrong_lists: list[list[Any]] = [[{"type": "function"}], ["f"], [{"function": "f"}]]
+    for bad in wrong_lists:
         with pytest.raises(ValueError, match="a tool is"):
             tools.schema(bad)
 

@@ -48,9 +48,7 @@ def parse(text: str) -> list[ToolCall]:
     return found or list(_python_calls(plain))
 
 
-def schema(
-    tools: Mapping[str, Mapping[str, Any]] | Iterable[Mapping[str, Any] | Tool],
-) -> dict[str, Any]:
+def schema(tools: Mapping[str, Any] | Iterable[Mapping[str, Any] | Tool]) -> dict[str, Any]:
     """The JSON schema of one call, for a grammar.
 
     Args:
