@@ -9,6 +9,7 @@ what it was started with, so that a run finds only a server that is what it woul
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -98,9 +99,7 @@ def detach(config: ServerConfig, tell: Tell) -> dict[str, Any]:
     """
     from pie_py.config.server_process import ServerProcess
 
-    place = _folder() / DETACHED
-    place.mkdir(mode=0o700, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=place))
+    folder = Path(tempfile.mkdtemp(dir=_place(DETACHED)))
     server = ServerProcess(config, folder / "log", "pie_py.cli.serve", stays=True)
     ends = "when it is stopped"
     try:
@@ -114,23 +113,19 @@ def detach(config: ServerConfig, tell: Tell) -> dict[str, Any]:
     return _note(folder, config, server.pid, ends, server.report)
 
 
-@contextmanager
-def in_front(config: ServerConfig) -> Iterator[Callable[[dict[str, Any]], object]]:
-    """Gives what takes the reports of a server that this process is: it is noted while it serves,
-    where that can be.
-    """
-    with ExitStack() as stack:
+def note_in_front(config: ServerConfig, report: dict[str, Any]) -> None:
+    """Notes this process, if it reports that it serves, until its end, where that can be."""
+    if "ready" in report:
+        with suppress(click.ClickException, OSError):
+            folder = Path(tempfile.mkdtemp(dir=_place("in-front")))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            _note(folder, config, os.getpid(), IN_FRONT, report)
 
-        def report(facts: dict[str, Any]) -> None:
-            if "ready" in facts:
-                with suppress(click.ClickException, OSError):
-                    place = _folder() / "in-front"
-                    place.mkdir(mode=0o700, exist_ok=True)
-                    folder = Path(tempfile.mkdtemp(dir=place))
-                    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-                    _note(folder, config, os.getpid(), IN_FRONT, facts)
 
-        yield report
+def _place(key: str) -> Path:
+    place = _folder() / key
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place
 
 
 def _note(
@@ -171,8 +166,7 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[Tell], str
     from pie_py.config.server_process import ServerProcess, private
     from pie_py.config.whole_files import locked
 
-    place = _folder() / key
-    place.mkdir(mode=0o700, exist_ok=True)
+    place = _place(key)
     with ExitStack() as lock:  # until it serves
         lock.enter_context(locked(place))
         if (found := next(_running(place), None)) is not None:  # another run was faster

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,9 +73,8 @@ def command(detach: bool, **options: Any) -> None:
         _detach(config)
         return
     set_up_logs(config.log)
-    with kept_servers.in_front(config) as report:
-        status = _serve(config, say if config.log.format == "text" else _logged, report)
-    sys.exit(status)
+    note = partial(kept_servers.note_in_front, config)
+    sys.exit(_serve(config, say if config.log.format == "text" else _logged, note))
 
 
 def _serve(
