@@ -53,6 +53,11 @@ class Conversation:
     async def answer(self, text: str) -> None:
         """Streams the answer to a message. Cancelled, the part that was sent is what was said."""
         context, begun = self.context, time.monotonic()
+        room = self.model.max_position - context.next_position
+        if (length := len(self.model.tokenizer.encode(text))) >= room:
+            raise ValueError(
+                f"the text has {length} tokens, and {room} have room: /clear makes more"
+            )
         kept, cut = context.seq_len, context.recomputed
         context.user(text).cue()
         await context.flush()

@@ -94,7 +94,7 @@ class Calls:
         except (TypeError, ValueError, OverflowError) as error:
             reason: object = error
             if isinstance(error, UnicodeEncodeError):
-                reason = f"{quoted(error.object)} is not a text in UTF-8"
+                reason = f"{quoted(error.object)} is not a text in UTF-8: {error.reason}"
             raise RpcError("invalid-argument", f"{method} cannot be sent: {reason}") from None
         if len(data) > limit:
             raise RequestTooLarge(f"{method}: {len(data)} bytes; this server takes {limit} at once")

@@ -120,7 +120,9 @@ def test_a_chat(server: Server, tmp_path: Path) -> None:
     assert chat.answer("/system") == "You are a pirate."
     assert chat.end() == 0
     assert "What is two plus two?" in (tmp_path / "pie_py/chat_history").read_text()
-    piped = typed(server, "Hello\n/exit\n", "chat")
+    piped = typed(server, f"{'word ' * 40_000}\nHello\n/exit\n", "chat")
+    assert "have room" in piped.stdout
+    assert piped.stdout.count("error") == 1
     assert piped.returncode == 0
     assert piped.stdout
     assert ">>>" not in piped.stdout
