@@ -55,9 +55,10 @@ class Conversation:
         context, begun = self.context, time.monotonic()
         room = self.model.max_position - context.next_position
         if (length := len(self.model.tokenizer.encode(text))) >= room:
-            raise ValueError(
-                f"the text has {length} tokens, and {room} have room: /clear makes more"
+            session.send(
+                f"error: it has {length} tokens, and {room} have room: /clear makes more\n"
             )
+            return
         kept, cut = context.seq_len, context.recomputed
         context.user(text).cue()
         await context.flush()
