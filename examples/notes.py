@@ -15,10 +15,10 @@ async def main(args: list[str]) -> str:
     """Adds the note, if there is one, and returns all notes."""
     if args:
         number = await store.update("notes/count", next_number)
-        await store.set(f"notes/text/{int(number or 0):06}", " ".join(args).encode())
+        await store.set(f"notes/text/{int(number or 0):06}", " ".join(args))
     lines = []
     async for key in store.keys("notes/text/"):
-        text = await store.get(key)
+        text = await store.get_text(key)
         if text is not None:
-            lines.append(f"{int(key.rpartition('/')[2])}. {text.decode()}")
+            lines.append(f"{int(key.rpartition('/')[2])}. {text}")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ async def run(
     """
     async with trio.open_nursery() as nursery:
         stop = trio.Event()
-        nursery.start_soon(_stop_on_signal, stop, nursery.cancel_scope)
+        nursery.start_soon(_stop_on_signal, stop, ready, nursery.cancel_scope)
         if with_parent:
             nursery.start_soon(_stop_with_parent, nursery.cancel_scope)
 
@@ -37,10 +37,10 @@ async def run(
         ready.set()
 
 
-async def _stop_on_signal(stop: trio.Event, scope: trio.CancelScope) -> None:
+async def _stop_on_signal(stop: trio.Event, ready: Event, scope: trio.CancelScope) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
-            if stop.is_set():
+            if stop.is_set() or not ready.is_set():  # a model may take minutes to load
                 scope.cancel()
                 return
             stop.set()

@@ -6,7 +6,7 @@ Several answers are forks of one context: the question is read once, and they gr
 import json
 from typing import Any
 
-from inferlet import Context, DeviceSampler, Grammar, Model, gather, session
+from inferlet import Context, Grammar, Model, PieError, Sampler, gather, session
 
 # How tokens of several answers are chosen where the model recommends nothing; one is greedy.
 PLAIN = {"temperature": 0.2, "top_p": 0.9}
@@ -67,11 +67,21 @@ async def main(
     loaded = Model.load(model or None)
     given = {} if temperature is None else {"temperature": temperature}
     plain = PLAIN if n > 1 else {"temperature": 0.0}
-    sampler = DeviceSampler(**{**plain, **loaded.generation_defaults, **given})
+    sampler = Sampler(**{**plain, **loaded.generation_defaults, **given})
     grammar = Grammar.json_schema(json_schema, strict=True) if json_schema else None
-    context = await ask(loaded, system, question, images)
+    try:
+        if grammar:
+            await grammar.matcher(loaded)
+        context = await ask(loaded, system, question, images)
+    except (PieError, ValueError) as error:
+        raise SystemExit(str(error)) from None
     if loaded.has_chat_template and not images:
         context.cue()
+    if len(context) >= loaded.max_position:
+        raise SystemExit(
+            f"the question has {len(context)} tokens, and {loaded.name} reads"
+            f" {loaded.max_position} at most with its answer: ask about a part"
+        )
 
     def generator(branch: Context, number: int) -> Any:
         own = None if seed is None else seed + number
@@ -88,18 +98,21 @@ async def main(
     read, cached = context.seq_len, context.sequence.found
     answers = [generator(context.fork(), number) for number in range(n)]
     texts: list[Any] = await gather(*[answer.collect_text() for answer in answers])
-    round_ = any(answer.went_round for answer in answers)
-    if not all(answer.is_complete for answer in answers):
-        cut = f"the answer is not whole JSON after {max_tokens} tokens: allow more"
-        raise SystemExit(ROUND if round_ else cut)
-    if round_:
+    went_round = any(answer.went_round for answer in answers)
+    whole = [text for answer, text in zip(answers, texts, strict=True) if answer.is_complete]
+    if len(whole) < n:
+        told = f"{n - len(whole)} of {n} answers are no whole JSON after {max_tokens} tokens"
+        if not whole:
+            raise SystemExit(ROUND if went_round else f"{told}: allow more by --max-tokens")
+        print(f"{told}, and left out")
+    if went_round:
         print(ROUND)
     if not facts:
-        return "\n".join(texts) if grammar else "\n\n---\n\n".join(texts)
+        return "\n".join(whole) if grammar else "\n\n---\n\n".join(whole)
     return {
         "model": loaded.name,
-        "answers": [json.loads(text) for text in texts] if grammar else texts,
-        "tokens": [answer.tokens_generated for answer in answers],
+        "answers": [json.loads(text) for text in whole] if grammar else whole,
+        "tokens": [answer.tokens_generated for answer in answers if answer.is_complete],
         "prompt_tokens": read,
         "cached_tokens": cached,
         "went_round": [answer.went_round for answer in answers],

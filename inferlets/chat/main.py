@@ -46,11 +46,19 @@ class Conversation:
             self.begin(rest.strip())
             return "a new conversation, with this system prompt\n"
         shown = {"/system": self.system or "there is none", "/stats": self.stats, "/stop": ""}
-        return f"{shown.get(name, COMMANDS)}\n".lstrip("\n")
+        shown["/help"] = COMMANDS
+        unknown = f"there is no command {name}; there are:\n{COMMANDS}"
+        return f"{shown.get(name, unknown)}\n".lstrip("\n")
 
     async def answer(self, text: str) -> None:
         """Streams the answer to a message. Cancelled, the part that was sent is what was said."""
         context, begun = self.context, time.monotonic()
+        room = self.model.max_position - context.next_position
+        if (length := len(self.model.tokenizer.encode(text))) >= room:
+            session.send(
+                f"error: it has {length} tokens, and {room} have room: /clear makes more\n"
+            )
+            return
         kept, cut = context.seq_len, context.recomputed
         context.user(text).cue()
         await context.flush()

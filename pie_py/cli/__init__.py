@@ -4,11 +4,14 @@ packages.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import signal
 import sys
 from difflib import get_close_matches
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +19,7 @@ import click
 from pie_py import __version__
 from pie_py.cli.connect import EXIT_INTERRUPTED
 from pie_py.cli.examples import with_example
+from pie_py.config.printable import printable
 from pie_py.config.shipped_files import contract_version
 
 if TYPE_CHECKING:
@@ -95,6 +99,10 @@ class _Commands(click.Group):
             return super().invoke(context)
         except KeyboardInterrupt:  # of commands that have no more to say of it
             sys.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:  # click ends quietly
+            raise
+        except OSError as error:  # of files and folders: those of servers are the client's errors
+            raise click.ClickException(_of_files(error)) from None
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -115,6 +123,18 @@ class _Commands(click.Group):
             raise click.UsageError(f"`{name}` comes with the server: pip install pie-py")
         module, _, attribute = where.partition(":")
         return with_example(getattr(importlib.import_module(module), attribute), name)
+
+
+def _of_files(error: OSError) -> str:
+    """What is wrong with a file; where none is named, one that was open, as standard output."""
+    name = error.filename
+    if name is None and error.errno in (errno.EBADF, errno.ENOSPC, errno.EIO):
+        name = "standard output"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it flushes at exit
+    text = printable(error if name is None else f"{name} cannot be used: {error.strerror}", None)
+    if name is None or Path.home() not in Path(os.fsdecode(name)).parents:
+        return text
+    return f"{text}; mend that, or set HOME, or XDG_CACHE_HOME, to a folder that can be written"
 
 
 def _entries() -> EntryPoints:
@@ -189,12 +209,26 @@ def completion(context: click.Context, shell: str) -> None:
     click.echo(kind(context.find_root().command, {}, "pie-py", "_PIE_PY_COMPLETE").source())
 
 
+def _open_standard_files() -> None:
+    """Opens those that the shell has closed (`>&-`), so that nothing else gets their numbers. What
+    would go to standard output is then an error, as none can be written that is open to read.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR if number == 2 else os.O_RDONLY)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+
+
 def run() -> None:
     """What the shell starts: the command line, with which its process ends.
 
     From its end on, Ctrl-C ends the process at once: Python would tell of it with a traceback while
     the interpreter is shut down.
     """
+    _open_standard_files()
     try:
         main()
     finally:

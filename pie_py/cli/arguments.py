@@ -87,8 +87,17 @@ def _expanded(arg: str) -> str:
     except (OSError, ValueError):  # nothing that a file could be called
         return arg
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise click.UsageError(f"{path} is not a text in UTF-8") from None
+        return utf8(path.read_bytes(), str(path))
     except OSError as error:
         raise click.UsageError(f"{path}: {error.strerror}") from None
+
+
+def utf8(data: bytes, what: str) -> str:
+    """A text in UTF-8, with or without a mark. Raises `click.UsageError` if it is none."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(
+            f"{what} is not a text in UTF-8 (byte {error.start}); `iconv -f latin1 -t utf-8` makes"
+            " one of Latin-1"
+        ) from None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import click
 
-from pie_py.cli.arguments import TextCommand, with_files
+from pie_py.cli.arguments import TextCommand, utf8, with_files
 from pie_py.cli.connect import At, errors_shown, server_options
 from pie_py.cli.reached import talking_server
 from pie_py.cli.run import built, run_program
@@ -50,11 +51,13 @@ def command(
     `pie-py inferlets copy ask` copies the program that answers, `pie-py run ask --help` tells its
     options.
     """
-    parts = [] if sys.stdin.isatty() else [sys.stdin.read().strip()]
+    parts = (
+        [] if sys.stdin.isatty() else [utf8(sys.stdin.buffer.read(), "what is piped in").strip()]
+    )
     text = "\n\n".join(part for part in (*parts, " ".join(with_files(question))) if part)
     if not text:
         raise click.UsageError('nothing is asked: pie-py ask "Why is the sky blue?"')
-    schema = json_schema and json_schema.read_text(encoding="utf-8")
+    schema = json_schema and _schema(json_schema)
     found = find_target("ask")
     assert found is not None
     with errors_shown():
@@ -66,3 +69,15 @@ def command(
         blobs = [image.read_bytes() for image in images]
         status = run_program(at, "ask", built(found), args, blobs=blobs)
     sys.exit(status)
+
+
+def _schema(file: Path) -> str:
+    """A JSON schema in a file. Raises `click.UsageError` if it is no JSON."""
+    text = utf8(file.read_bytes(), str(file))
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--json-schema {file} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise click.UsageError(f"--json-schema {file} is no JSON object, as a schema is")
+    return text

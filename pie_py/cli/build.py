@@ -9,6 +9,7 @@ import click
 
 from pie_py.cli.connect import EXIT_FAILED
 from pie_py.cli.console import progress, say
+from pie_py.cli.reached import prepare_runtime
 from pie_py.cli.target import BadTarget, find_target
 
 
@@ -57,22 +58,11 @@ def command(
     if runtime is not None:
         if target or output or packages or entry:
             raise click.UsageError("--runtime takes no PATH, and none of its options")
-        _build_runtime(runtime, cache_folder)
+        click.echo(str(prepare_runtime(runtime, cache_folder)))
     elif target is None:
         raise click.UsageError("give a PATH, or --runtime")
     else:
         _build_program(target, output, packages, entry, cache_folder)
-
-
-def _build_runtime(kind: str, cache_folder: Path) -> None:
-    from pie_py.build import BuildError
-    from pie_py.build.runtimes import RUNTIMES
-
-    try:
-        click.echo(str(RUNTIMES[kind].runtime_component(cache_folder, say)))
-    except BuildError as error:
-        say(f"error: {error}")
-        sys.exit(EXIT_FAILED)
 
 
 def _build_program(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ import click
 
 from pie_py.cli.ask import model_option
 from pie_py.cli.connect import At, errors_shown, server_options, told_of_builds
-from pie_py.cli.console import print_text, say
+from pie_py.cli.console import alive, print_text, say
 from pie_py.cli.reached import talking_server
 from pie_py.cli.run import built
 from pie_py.cli.target import BadTarget, find_target
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pie_py.client.sync import Instance
 
 QUOTES = '"""'
+UNKNOWN = "there is no command"  # how a program's answer to one begins that it does not know
 MOST_HISTORY = 1000  # lines
 HELP = """\
 /save FILE       write the conversation, as JSON if FILE ends so
@@ -78,9 +80,9 @@ def _converse(instance: Instance, name: str) -> None:
             if word == "/save":
                 _save(said, rest.strip())
             elif text:
-                if word == "/help":
-                    click.echo(HELP)
                 answer = _answer(instance, text)
+                if word == "/help" or answer.startswith(UNKNOWN):
+                    click.echo(HELP)
                 if word == "/clear" or (word == "/system" and rest):
                     said.clear()
                 elif not text.startswith("/"):
@@ -124,18 +126,41 @@ def _answer(instance: Instance, text: str) -> str:
     before = signal.signal(signal.SIGINT, stop)
     pieces = []
     try:
-        instance.send(text)
-        while piece := instance.receive():  # an empty one is the end
-            pieces.append(str(piece))
-            print_text(str(piece), nl=False)
+        with _kept_for_later():
+            with alive("reads"):
+                instance.send(text)
+                piece = instance.receive()
+            while piece:  # an empty one is the end
+                pieces.append(str(piece))
+                print_text(str(piece), nl=False)
+                piece = instance.receive()
         if piece is None:
             instance.result()  # raises why it has ended
     finally:
         signal.signal(signal.SIGINT, before)
     answer = "".join(pieces)
-    if answer[-1:] != "\n":  # it was stopped
+    if answer[-1:] != "\n":
         click.echo()
+    if stops.ident is not None:
+        say("[stopped; what was typed meanwhile stands at the prompt]")
     return answer
+
+
+@contextmanager
+def _kept_for_later() -> Iterator[None]:
+    """What is typed within it is not shown, nor lost by Ctrl-C: the next prompt gets it."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    file = sys.stdin.fileno()
+    before = termios.tcgetattr(file)
+    changed = [*before]
+    changed[3] = before[3] & ~termios.ECHO | termios.NOFLSH
+    termios.tcsetattr(file, termios.TCSANOW, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(file, termios.TCSANOW, before)
 
 
 def _save(said: list[dict[str, str]], name: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from pie_py.cli.console import LOOK_SECONDS, say
+from pie_py.cli.console import LOOK_SECONDS, alive, say
 from pie_py.config.printable import printable
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ def told_of_builds(at: At) -> Iterator[None]:
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
     try:
-        yield
+        with alive():
+            yield
     finally:
         ended.set()
         looking.join()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
+from itertools import cycle
 from typing import Any
 
 import click
@@ -30,18 +32,37 @@ def print_text(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 @contextmanager
 def progress(text: str) -> Iterator[Callable[[str], object]]:
-    """Shows what takes time on standard error, as a spinner if that is a terminal; gives what shows
-    its parts there.
-    """
-    if not sys.stderr.isatty() or find_spec("rich") is None:
-        say(text)
+    """Tells what takes time on standard error, with `alive`; gives what tells its parts."""
+    say(text)
+    with alive():
         yield say
-        return
-    from rich.console import Console
 
-    console = Console(stderr=True)
-    with console.status(text):
-        yield lambda part: console.print(part, highlight=False, markup=False)
+
+@contextmanager
+def alive(doing: str = "") -> Iterator[None]:
+    """Within it, a terminal shows the seconds from the first one on: at the begin of a line, where
+    what is printed meanwhile stands over it, also by other processes.
+    """
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    ended = threading.Event()
+
+    def draw() -> None:
+        begun = time.monotonic()
+        signs = cycle("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+        while not ended.wait(LOOK_SECONDS):
+            if (seconds := int(time.monotonic() - begun)) > 0:
+                click.echo(f"\r{next(signs)} {seconds} s {doing}\x1b[K\r", err=True, nl=False)
+
+    drawing = threading.Thread(target=draw, daemon=True)
+    drawing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        drawing.join()
+        click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def run_to_end(command: Sequence[str]) -> int:
@@ -92,6 +113,13 @@ def _ago(then_ns: int) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length} {unit} ago"
     return f"{seconds} s ago"
+
+
+def in_binary(size: int) -> str:
+    """Bytes in the unit that limits are set in."""
+    powers = {"GiB": 30, "MiB": 20, "KiB": 10}
+    unit = next((unit for unit, power in powers.items() if size >> power), None)
+    return f"{size} B" if unit is None else f"{size / (1 << powers[unit]):.1f} {unit}"
 
 
 def _bytes(size: int) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from pie_py.cli.connect import EXIT_FAILED, json_option
-from pie_py.cli.console import table
+from pie_py.cli.console import alive, table
 
 COLUMNS = {"what": "WHAT", "state": "STATE", "found": "FOUND", "mend": "HOW TO GET IT"}
 LITTLE_DISK = 2 << 30  # bytes; a model and its cache want more
@@ -37,7 +37,8 @@ def command(as_json: bool) -> None:
 
     The exit status is 1 if something is bad: a server would not start, or not work.
     """
-    findings = [asdict(finding) for look in LOOKS for finding in look()]
+    with alive():
+        findings = [asdict(finding) for look in LOOKS for finding in look()]
     table(findings, COLUMNS, as_json)
     sys.exit(EXIT_FAILED if any(one["state"] == "bad" for one in findings) else 0)
 

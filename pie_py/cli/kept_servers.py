@@ -1,14 +1,15 @@
 """Servers that run on behind a command: `pie-py status` and `stop`.
 
 `pie-py run --keep-server`, `ask` and `chat` leave one that ends when it is idle, `pie-py serve
---detach` one that does not. Each has a folder `KEY/NAME` in one that its user alone may enter:
-`log` is its log, and `server.json` is there once it serves; one that ends when idle has its socket
-there, `door`, and KEY stands for what it was started with, so that a run finds only a server that
-is what it would start itself.
+--detach` one that does not; `pie-py serve` itself is noted, too. Each has a folder `KEY/NAME` in
+one that its user alone may enter: `log` is its log, and `server.json` has its facts, without an
+endpoint until it serves; one that ends when idle has its socket there, `door`, and KEY stands for
+what it was started with, so that a run finds only a server that is what it would start itself.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -17,25 +18,27 @@ import signal
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import platformdirs
 
 from pie_py import __version__
 from pie_py.cli.connect import At, errors_shown, json_option, server_options
-from pie_py.cli.console import say, table
+from pie_py.cli.console import alive, say, table
 from pie_py.cli.names import find_name
 from pie_py.config.endpoint import answers, parse_endpoint
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
-    from pie_py.config.server_process import ServerProcess, Tell
+    from pie_py.config.server_process import Tell
 
 WHEN_IDLE = "when it is idle"
 DETACHED = "detached"  # the KEY of those that stay
+IN_FRONT = "when its terminal ends it"  # that of `serve` itself
 COLUMNS = {
     "models": "MODELS",
     "ends": "ENDS",
@@ -59,7 +62,7 @@ def server_key(options: dict[str, Any]) -> str:
         for name, value in os.environ.items()
         if name.startswith(_READ) and name not in _CLIENT
     }
-    facts: list[Any] = [__version__, __file__, sorted(environment.items())]
+    facts: list[Any] = [__version__, __file__, _home(), sorted(environment.items())]
     facts.append([_identity(source) for source in given.pop("models", ())])
     if "file" in given:
         facts.append(_identity(given["file"]))
@@ -96,22 +99,39 @@ def detach(config: ServerConfig, tell: Tell) -> dict[str, Any]:
     """
     from pie_py.config.server_process import ServerProcess
 
-    place = _folder() / DETACHED
-    place.mkdir(mode=0o700, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=place))
+    folder = Path(tempfile.mkdtemp(dir=_place(DETACHED)))
     server = ServerProcess(config, folder / "log", "pie_py.cli.serve", stays=True)
+    ends = "when it is stopped"
     try:
+        _note(folder, config, server.pid, ends)
         server.wait_ready(tell)
     except BaseException:
         server.terminate()
         server.wait()
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return _note(folder, config, server, "when it is stopped")
+    return _note(folder, config, server.pid, ends, server.report)
 
 
-def _note(folder: Path, config: ServerConfig, server: ServerProcess, ends: str) -> dict[str, Any]:
-    """Writes down a server that serves; its facts."""
+def note_in_front(config: ServerConfig, report: dict[str, Any]) -> None:
+    """Notes this process, if it reports that it serves, until its end, where that can be."""
+    if "ready" in report:
+        with suppress(click.ClickException, OSError):
+            folder = Path(tempfile.mkdtemp(dir=_place("in-front")))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            _note(folder, config, os.getpid(), IN_FRONT, report)
+
+
+def _place(key: str) -> Path:
+    place = _folder() / key
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place
+
+
+def _note(
+    folder: Path, config: ServerConfig, pid: int, ends: str, report: Mapping[str, Any] = {}
+) -> dict[str, Any]:
+    """Writes down a server, which serves if it has reported so; its facts."""
     import psutil
 
     from pie_py.config.whole_files import write_whole
@@ -119,15 +139,21 @@ def _note(folder: Path, config: ServerConfig, server: ServerProcess, ends: str) 
     facts = {
         "models": [model.name or Path(model.source).name for model in config.models],
         "ends": ends,
-        "pid": server.pid,
-        "began": psutil.Process(server.pid).create_time(),
+        "pid": pid,
+        "began": psutil.Process(pid).create_time(),
         "created_ns": time.time_ns(),
-        "endpoint": server.report["endpoint"],
-        "http": server.report.get("http"),
+        "endpoint": report.get("endpoint"),
+        "http": report.get("http"),
         "log": str(folder / "log"),
+        "home": _home(),
     }
     write_whole(folder / "server.json", json.dumps(facts).encode())
     return facts
+
+
+def _home() -> str:
+    """By what servers are told from those of another HOME, which have other data folders."""
+    return f"{Path.home()} {platformdirs.user_data_dir('pie_py')}"
 
 
 @contextmanager
@@ -140,14 +166,15 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[Tell], str
     from pie_py.config.server_process import ServerProcess, private
     from pie_py.config.whole_files import locked
 
-    place = _folder() / key
-    place.mkdir(mode=0o700, exist_ok=True)
+    place = _place(key)
     with ExitStack() as lock:  # until it serves
         lock.enter_context(locked(place))
         if (found := next(_running(place), None)) is not None:  # another run was faster
             lock.close()
             yield lambda tell: str(found["endpoint"])
             return
+        for left in _noted(place):  # its run was killed while it started
+            os.kill(left["pid"], signal.SIGKILL)
         for ended in place.iterdir():
             shutil.rmtree(ended, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(dir=place))
@@ -159,12 +186,13 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[Tell], str
         def wait(tell: Tell) -> str:
             nonlocal is_ready
             endpoint = server.wait_ready(tell)
-            _note(folder, config, server, WHEN_IDLE)
+            _note(folder, config, server.pid, WHEN_IDLE, server.report)
             is_ready = True
             lock.close()
             return endpoint
 
         try:
+            _note(folder, config, server.pid, WHEN_IDLE)
             yield wait
         finally:
             if not is_ready:
@@ -182,7 +210,7 @@ def status(at: At, as_json: bool) -> None:
     """
     from pie_py.client import ServerUnreachable
 
-    found = list(_running(_folder(), "*/"))
+    found = list(_noted(_folder(), "*/"))
     with errors_shown():
         try:
             with at.client() as client:
@@ -206,7 +234,8 @@ def stop(models: tuple[str, ...]) -> None:
     """End the servers that run on behind a command: all, or those with a MODEL."""
     wanted = [
         server
-        for server in _running(_folder(), "*/")
+        for server in _noted(_folder(), "*/")
+        if server["ends"] != IN_FRONT
         if not models or any(find_name(model, server["models"]) for model in models)
     ]
     if not wanted:
@@ -215,8 +244,9 @@ def stop(models: tuple[str, ...]) -> None:
         os.kill(server["pid"], signal.SIGTERM)
     end = time.monotonic() + 30.0
     for server in wanted:
-        while _lives(server) and time.monotonic() < end:
-            time.sleep(0.05)
+        with alive():
+            while _lives(server) and time.monotonic() < end:
+                time.sleep(0.05)
         say(f"{' '.join(server['models'])} {'does not end' if _lives(server) else 'has ended'}")
 
 
@@ -234,13 +264,22 @@ def _folder() -> Path:
 
 
 def _running(folder: Path, within: str = "") -> Iterator[dict[str, Any]]:
-    """Servers that serve, from their files."""
+    """Those that serve by themselves."""
+    for found in _noted(folder, within):
+        if found["endpoint"] and found["ends"] != IN_FRONT:
+            yield found
+
+
+def _noted(folder: Path, within: str = "") -> Iterator[dict[str, Any]]:
+    """Servers of this HOME that serve, or start, from their files."""
     for file in sorted(folder.glob(f"{within}*/server.json")):
         try:
             found = json.loads(file.read_bytes())
         except (OSError, ValueError):  # it goes just now
             continue
-        if answers(parse_endpoint(found["endpoint"])) and _lives(found):
+        if found.get("home", _home()) != _home() or not _lives(found):
+            continue
+        if found["endpoint"] is None or answers(parse_endpoint(found["endpoint"])):
             yield found
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pie_py.config.endpoint import BadEndpoint, parse_endpoint
+from pie_py.config.endpoint import BadEndpoint, answers, in_use, parse_endpoint
 from pie_py.models.packaged import PACKAGED
 
 if TYPE_CHECKING:
@@ -18,20 +19,24 @@ _WORKER = "pie_inference"  # another one may know other models
 
 
 def check_at_once(config: ServerConfig, *, http: bool) -> None:
-    """Refuses models that cannot be found here or elsewhere, and, if HTTP is served as well, HTTP
-    that no user could use.
+    """Refuses models that cannot be found here or elsewhere, and, of a server with HTTP, addresses
+    that are taken, and HTTP that no user could use.
 
     Raises:
         click.UsageError: naming what is wrong.
+        click.ClickException: an address is taken.
     """
     if config.worker_module == _WORKER:
         for model in config.models:
-            _check_source(model.source)
+            check_source(model.source)
+    if http:
+        _check_addresses(config)
     if http and config.gateway.enabled:
         _check_users(config)
 
 
-def _check_source(source: str) -> None:
+def check_source(source: str) -> None:
+    """Refuses a model that is neither here nor may be one of a hub: `click.UsageError`."""
     from pie_py.config.model import EMBEDDED_MODEL  # takes long
 
     path = Path(source).expanduser()
@@ -56,6 +61,17 @@ def _check_source(source: str) -> None:
         f" of {EMBEDDED_MODEL}, {', '.join(PACKAGED)}"
     )
     raise click.UsageError(f"there is no model {source}; {hint}")
+
+
+def _check_addresses(config: ServerConfig) -> None:
+    with suppress(BadEndpoint):  # the server's own message is the one
+        if answers(endpoint := parse_endpoint(config.endpoint).resolved()):
+            raise click.ClickException(in_use(endpoint))
+        http = config.gateway.enabled and config.gateway.http
+        if http and answers(parse_endpoint(f"tcp://{http}")):
+            raise click.ClickException(
+                f"{http} is in use already: choose another with --http HOST:PORT, or --no-http"
+            )
 
 
 def _check_users(config: ServerConfig) -> None:

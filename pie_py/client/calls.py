@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import anyio
 
 from pie_py.client.errors import ClientError, RequestTooLarge, RpcError, unreadable
+from pie_py.config.printable import quoted
 from pie_py.wire.rpc import Request, encode
 
 MAX_CALLS = 4000  # at once; the server allows a few more
@@ -91,7 +92,10 @@ class Calls:
         try:
             data = frame()
         except (TypeError, ValueError, OverflowError) as error:
-            raise RpcError("invalid-argument", f"{method} cannot be sent: {error}") from None
+            reason: object = error
+            if isinstance(error, UnicodeEncodeError):
+                reason = f"{quoted(error.object)} is not a text in UTF-8: {error.reason}"
+            raise RpcError("invalid-argument", f"{method} cannot be sent: {reason}") from None
         if len(data) > limit:
             raise RequestTooLarge(f"{method}: {len(data)} bytes; this server takes {limit} at once")
         call = self._open[number] = Call(number, frame, read)

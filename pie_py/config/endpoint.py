@@ -99,6 +99,14 @@ def answers(endpoint: Endpoint, seconds: float = 1.0) -> bool:
     return False
 
 
+def in_use(endpoint: Endpoint) -> str:
+    """What is said where something else listens."""
+    return (
+        f"{endpoint.text} is in use already, perhaps by another pie-py server: stop that one, or"
+        " choose another with --endpoint tcp://127.0.0.1:PORT"
+    )
+
+
 # ZMTP 3, "Greeting": a signature, the version, the mechanism padded with zeros, and more.
 _SIGNATURE_AND_VERSION = b"\xff" + bytes(8) + b"\x7f\x03"
 _MECHANISM = slice(12, 32)
@@ -138,6 +146,7 @@ def _connected(endpoint: Endpoint, seconds: float) -> Iterator[socket.socket]:
             yield probe
     else:
         assert endpoint.host is not None
-        port = int(endpoint.text.rpartition(":")[2])
-        with socket.create_connection((endpoint.host.strip("[]"), port), seconds) as probe:
+        if (port := endpoint.text.rpartition(":")[2]) == "*":
+            raise ConnectionRefusedError(f"{endpoint.text} is any port")
+        with socket.create_connection((endpoint.host.strip("[]"), int(port)), seconds) as probe:
             yield probe

@@ -11,12 +11,12 @@ import re
 
 # C0 and C1; what is invisible or turns a line, but for the joiners of scripts and emoji; surrogates
 # without their other half; tags.
-_HIDDEN = (
+HIDDEN = (
     "\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-"
     "\ufffb\ud800-\udfff\U000e0000-\U000e007f"
 )
-_ONE_LINE = re.compile(f"[{_HIDDEN}]")
-_LINES = re.compile(rf"(?![\t\n])[{_HIDDEN}]")
+_ONE_LINE = re.compile(f"[{HIDDEN}]")
+_LINES = re.compile(rf"(?![\t\n])[{HIDDEN}]")
 
 
 def printable(text: object, most: int | None = 200, *, lines: bool = False) -> str:

@@ -71,7 +71,9 @@ class ServerProcess(Child):
             signal.signal(number, lambda number, frame: self.terminate())
 
     def _last_words(self) -> str:
-        text = f"{self._module} ended with status {self.wait()} before it was ready"
+        if (status := self.wait()) == 0:
+            return "it was stopped before it was ready"
+        text = f"{self._module} ended with status {status} before it was ready"
         if self._log_file is not None:
             lines = self._log_file.read_text(errors="replace").strip().splitlines()
             text += "".join(f"\n    {line}" for line in lines[-15:])

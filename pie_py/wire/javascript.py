@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pie_py.wire.modules import check_order, check_path, join, split
+from pie_py.wire.modules import NAME, check_order, check_path, join, split
 
 _MARK = b"\0javascript"
 MARK = _MARK + b"\0"  # what such a program begins with
 ENDINGS = (".js", ".mjs", ".ts")
 
-_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*\.(js|mjs|ts)")
+_PATH = re.compile(rf"({NAME}/)*{NAME}\.(js|mjs|ts)")
 
 
 def pack(modules: Mapping[str, bytes]) -> bytes:

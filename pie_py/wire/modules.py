@@ -17,13 +17,20 @@ import sys
 from collections.abc import Mapping
 from itertools import chain
 
+from pie_py.config.printable import HIDDEN
+
 MARK = b"\0modules"
 MOST_MODULES = 256
 MOST_BYTES = 4 << 20  # of all sources together
 LONGEST_PATH = 200  # characters
 
-_MAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\.py")
-_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*\.py")
+# Of a program, whose instances have it in their ids, and of a main module without its ending: what
+# a file is called, but for a hidden one or one that looks like an option; `@` ends a cluster's ids.
+NAME = rf"(?![-. ])[^/@{HIDDEN}]{{1,64}}(?<! )"
+LONGEST_NAME = 200  # bytes in UTF-8: it is part of files' names
+
+_MAIN = re.compile(rf"{NAME}\.py")
+_MODULE = re.compile(r"[^\W\d]\w*(/[^\W\d]\w*)*\.py")
 
 RUNTIME_MODULES = frozenset({"inferlet", "wit_world", "componentize_py_types", "__inferlet__"})
 
@@ -66,7 +73,7 @@ def split(mark: bytes, data: bytes) -> tuple[list[str], list[bytes]]:
         raise BadProgram(f"there are more than {MOST_MODULES} modules")
     if len(parts) % 2:
         raise BadProgram("the bytes are no list of modules")
-    return [path.decode("ascii", "backslashreplace") for path in parts[::2]], parts[1::2]
+    return [path.decode("utf-8", "backslashreplace") for path in parts[::2]], parts[1::2]
 
 
 def check_path(path: str, pattern: re.Pattern[str]) -> None:

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -262,6 +265,68 @@ def test_a_data_folder_that_cannot_be_used(tmp_path: Path) -> None:
     assert "/proc/nope" in told
     assert "--data-folder" in told
     assert not os.path.exists(tmp_path / "bob")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "text_completion", "--model", "pie-tiny"),
+        ("build", "--runtime", "python"),
+        ("build", "--runtime", "javascript"),
+        ("pull", "smollm2"),
+        ("ask", "-m", "smollm2", "hi"),
+        ("chat", "-m", "pie-tiny"),
+        ("new", "{}/program"),
+        ("inferlets", "copy", "ask", "{}/copy"),
+        ("keys", "add", "ada"),
+    ],
+)
+def test_a_home_that_cannot_be_written(tmp_path: Path, command: tuple[str, ...]) -> None:
+    home = tmp_path / "home"
+    home.write_text("not a folder")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "PIE_PY_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "pie_py", *(word.format(home) for word in command)],
+        env={**kept, "HOME": str(home), "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    told = done.stderr.splitlines()[-1]
+    assert (done.returncode, told[:7].lower()) == (1, "error: "), done.stderr
+    assert str(home) in told
+    assert "Not a directory" in told
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirected", "said"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left")]
+)
+@pytest.mark.parametrize("command", [("models",), ("run", "{}")])
+def test_a_standard_output_that_cannot_be_written(
+    tmp_path: Path, command: tuple[str, ...], redirected: str, said: str
+) -> None:
+    (tmp_path / "hi.py").write_text("def main(): return 'hi'")
+    words = [sys.executable, "-m", "pie_py", *(word.format(tmp_path / "hi.py") for word in command)]
+    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh", *words]
+    done = subprocess.run(shell, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1] == f"Error: standard output cannot be used: {said}" + (
+        " on device" if "space" in said else ""
+    )
+
+
+def test_standard_files_that_are_closed(tmp_path: Path) -> None:
+    shell = ["sh", "-c", 'exec "$@" <&- 2>&-', "sh", sys.executable, "-m", "pie_py", "version"]
+    assert b"contract" in subprocess.run(shell, stdout=subprocess.PIPE, check=True).stdout
+
+
+def test_an_address_that_is_taken_is_told_before_a_model_is_loaded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for options in (("--endpoint", f"tcp://{address}"), ("--http", address)):
+            told = refused(invoke("serve", *options), 1)
+            assert f"{address} is in use already" in told
 
 
 # Commands for a server

@@ -340,6 +340,10 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
             assert endpoint in said[-1]
             (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
             assert httpx2.get(f"{url}/ready").status_code == 200
+            noted = json.loads(cli("status", "--json", **environment).stdout)
+            (mine,) = (one for one in noted if one["endpoint"] == endpoint)
+            assert (mine["http"], mine["pid"]) == (url, process.pid)
+            assert "no such server" in cli("stop", **environment, TMPDIR=folder).stderr
             second = cli("serve", "--endpoint", endpoint, **environment)
             assert second.returncode == 1
             assert f"{endpoint} is in use already" in second.stderr
@@ -431,6 +435,38 @@ def test_a_kept_server_serves_later_runs_with_the_same_settings(
     assert "has ended" in cli("stop", **keeping).stderr
     assert kept(keeping) == []
     wait_for_end(server["pid"])
+
+
+def test_a_server_that_starts_behind_a_command_is_never_unseen(
+    traps: Path, keeping: dict[str, Any]
+) -> None:
+    own = traps / "own"
+    own.mkdir()
+    (own / "unready.py").write_text("import sys; sys.stdin.read()")
+    path = f"{own}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"
+    waits = {**keeping, "PIE_PY_WORKER_MODULE": "unready", "PYTHONPATH": path}
+    command = (
+        *(sys.executable, "-m", "pie_py"),
+        "serve",
+        "--detach",
+        "--endpoint",
+        f"ipc://{traps}/door",
+        "--no-http",
+    )
+    environment = {**os.environ, **ENVIRONMENT, **waits}
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as starting:
+            while not (found := kept(waits)):
+                assert starting.poll() is None
+            assert [one["endpoint"] for one in found] == [None]
+            starting.send_signal(number)
+        elsewhere = {**waits, "HOME": str(traps)}
+        assert kept(elsewhere) == []
+        assert "no such server" in cli("stop", **elsewhere).stderr
+        if number != signal.SIGTERM:  # with which the command ends it itself
+            assert "has ended" in cli("stop", **waits).stderr
+        assert kept(waits) == []
+        wait_for_end(found[0]["pid"])
 
 
 def test_a_detached_server_stays_until_it_is_stopped(traps: Path, keeping: dict[str, Any]) -> None:

@@ -100,17 +100,17 @@ def test_a_chat(server: Server, tmp_path: Path) -> None:
     _, after, kept, read = map(int, facts.groups())
     # Only the new message was read.
     assert (kept + read, kept) == (after, before + count)
-    # The terminal drops what was typed before Ctrl-C and not read yet: the answer has begun first.
     chat.type("Tell me a long story.\n")
     chat.until(r"story\.\r?\n+.")
-    chat.type("\x03")  # stops the answer and not the chat
-    chat.until(">>> $")
-    chat.type("half a line")
-    chat.until("half a line$")  # it reads now; what comes before that is not seen as it comes
+    chat.type("half a line\x03")  # stops the answer and not the chat
+    assert "half a line" not in chat.until("stands at the prompt")
+    chat.until(">>> half a line$")
     chat.type("\x03")
     chat.until(">>> $")
     assert "/stats" in chat.answer("/help")
     assert "begins and ends" in chat.answer("/help")
+    unknown = chat.answer("/blah")
+    assert all(word in unknown for word in ("no command /blah", "/stats", "/save"))
     file = tmp_path / "said.json"
     assert "messages are in" in chat.answer(f"/save {file}")
     said = json.loads(file.read_text())
@@ -120,7 +120,9 @@ def test_a_chat(server: Server, tmp_path: Path) -> None:
     assert chat.answer("/system") == "You are a pirate."
     assert chat.end() == 0
     assert "What is two plus two?" in (tmp_path / "pie_py/chat_history").read_text()
-    piped = typed(server, "Hello\n/exit\n", "chat")
+    piped = typed(server, f"{'word ' * 40_000}\nHello\n/exit\n", "chat")
+    assert "have room" in piped.stdout
+    assert piped.stdout.count("error") == 1
     assert piped.returncode == 0
     assert piped.stdout
     assert ">>>" not in piped.stdout
@@ -156,14 +158,39 @@ def test_a_question(server: Server, tmp_path: Path) -> None:
     found = json.loads(several.stdout)
     assert (len(found["answers"]), found["model"]) == (2, "pie-tiny")
     assert all(0 < tokens <= 5 for tokens in found["tokens"])
+    schema.write_text(json.dumps({"type": "string", "maxLength": 60}))
+    shape = ("--json-schema", str(schema), "--max-tokens", "8", "--temperature", "1", "--seed", "1")
+    some = asked(server, None, "ask", "-n", "12", *shape, "--json", "x")
+    whole = json.loads(some.stdout)
+    assert 0 < len(whole["answers"]) == len(whole["tokens"]) < 12
+    assert f"{12 - len(whole['answers'])} of 12 answers are no whole JSON" in some.stderr
     schema.write_text(json.dumps({"type": "string", "minLength": 400}))
     cut = asked(server, None, "ask", "--json-schema", str(schema), "--max-tokens", "5", "x")
     assert cut.returncode == 1
-    assert "not whole JSON after 5 tokens" in cut.stderr
+    assert "no whole JSON after 5 tokens" in cut.stderr
     picture = asked(server, None, "ask", "--image", str(schema), "x")
     assert picture.stderr.rstrip().endswith("error: pie-tiny reads no images")
     assert "Traceback" not in picture.stderr
     assert asked(server, None, "ask").returncode == 2
+    for text, status, said in (
+        ("{bad", 2, "is no JSON: "),
+        ("[]", 2, "is no JSON object"),
+        ("caf\udce9", 2, "not a text in UTF-8 (byte 3)"),
+        ('{"type": "foo"}', 1, "foo"),
+    ):
+        schema.write_bytes(text.encode(errors="surrogateescape"))
+        wrong = asked(server, None, "ask", "--json-schema", str(schema), "x")
+        assert (wrong.returncode, said in wrong.stderr) == (status, True), wrong.stderr
+        assert "Traceback" not in wrong.stderr
+    for data in (b"caf\xe9", b"\x89PNG\r\n\x1a\n\xff"):
+        command = [*COMMAND, "ask", "--endpoint", server.endpoint, "What?"]
+        binary = subprocess.run(command, input=data, capture_output=True, timeout=120)
+        assert (binary.returncode, b"not a text in UTF-8" in binary.stderr) == (2, True)
+    latin = asked(server, None, "ask", "--system", "caf\udce9", "x")
+    assert "'caf\\udce9' is not a text in UTF-8" in latin.stderr
+    long_text = asked(server, "word " * 40_000, "ask", "x")
+    assert "tokens, and pie-tiny reads" in long_text.stderr
+    assert "Traceback" not in long_text.stderr
     wrong = asked(server, None, "ask", "-m", "gpt", "x")
     assert "no model is called 'gpt'; served there: pie-tiny" in wrong.stderr
 

@@ -156,7 +156,19 @@ def test_a_program_whose_bytes_are_gone_is_forgotten(tmp_path: Path, store: Prog
 
 
 def test_bad_uploads(store: ProgramStore) -> None:
-    for name in ("", "a/b", "..", "-x", "x" * 65, "naïve"):
+    for name in (
+        "",
+        "a/b",
+        "..",
+        "-x",
+        "x" * 65,
+        "𝄞" * 64,
+        "a@b",
+        "a\nb",
+        "a ",
+        "a\u202eb",
+        "\ud800",
+    ):
         with pytest.raises(ApiError, match="cannot name a program"):
             store.put(ONE, name, "python", "ann")
     with pytest.raises(ApiError, match="1001 bytes; this server takes 1000"):
@@ -193,10 +205,11 @@ def test_several_modules_are_one_string_of_bytes() -> None:
     assert pack({"main.py": ONE}) == ONE
     assert unpack(pack(PAIR)) == PAIR
     assert kind_of(pack(PAIR)[:4]) == "python"
-    modules = {"my-program.py": ONE, "b.py": TWO, "a/b.py": b"", "a/__init__.py": ONE}
-    mixed = {"my-program.py": ONE, "a/__init__.py": ONE, "a/b.py": b"", "b.py": TWO}
-    assert pack(modules) == pack(mixed)
-    assert list(unpack(pack(modules))) == ["my-program.py", "a/__init__.py", "a/b.py", "b.py"]
+    for main in ("my-program.py", "größe (1).py"):
+        modules = {main: ONE, "größe.py": TWO, "a/b.py": b"", "a/__init__.py": ONE}
+        mixed = {main: ONE, "a/__init__.py": ONE, "a/b.py": b"", "größe.py": TWO}
+        assert pack(modules) == pack(mixed)
+        assert list(unpack(pack(modules))) == [main, "a/__init__.py", "a/b.py", "größe.py"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +218,8 @@ def test_several_modules_are_one_string_of_bytes() -> None:
         ({"main.py": ONE, "../x.py": ONE}, "cannot be a module's path"),
         ({"main.py": ONE, "/etc/x.py": ONE}, "cannot be a module's path"),
         ({"main.py": ONE, "x.txt": ONE}, "cannot be a module's path"),
-        ({"main.py": ONE, "größe.py": ONE}, "cannot be a module's path"),
+        ({"main.py": ONE, "my module.py": ONE}, "cannot be a module's path"),
+        ({"a\nb.py": ONE, "x.py": ONE}, "cannot be a module's path"),
         ({"main.py": ONE, f"{'x' * 300}.py": ONE}, "cannot be a module's path"),
         ({"a/main.py": ONE, "x.py": ONE}, "cannot be a module's path"),
         ({"main.py": ONE, "json.py": ONE}, "json is a module of the Python runtime"),

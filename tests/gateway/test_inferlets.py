@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -59,6 +60,22 @@ def test_programs(http: httpx2.Client) -> None:
     wrong = http.post("/v1/programs", params={"name": "bad"}, content=b"def main(:")
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "program_rejected")
     assert http.post("/v1/programs", content=b"x").json()["error"]["param"] == "name"
+
+
+@pytest.mark.parametrize(
+    "name", ["my agent", "émile", "x (1)", "a%20b#?&+", "it's", "日本", "a.b."]
+)
+def test_a_program_is_called_what_its_file_is(http: httpx2.Client, name: str) -> None:
+    path = f"/v1/programs/{quote(name, safe='')}"
+    sent = http.post("/v1/programs", params={"name": name}, content=INPUT.encode())
+    assert (sent.status_code, sent.json()["name"]) == (201, name)
+    assert http.get(path).json() == sent.json()
+    run = http.post(path.replace("programs", "inferlets"), json={"input": {"n": 21}}).json()
+    assert run["result"] == {"doubled": 42}
+    assert run["id"].startswith(f"{name}-")
+    told = http.get(f"/v1/instances/{quote(run['id'], safe='')}").json()
+    assert (told["id"], told["program"]) == (run["id"], name)
+    assert [one["name"] for one in http.delete(path).json()["removed"]] == [name]
 
 
 def test_an_instance_over_time(http: httpx2.Client) -> None:

@@ -229,7 +229,11 @@ def test_a_browser_shows_it(gateway: Gateway, sharers: list[str]) -> None:
             page.locator("svg.map rect.shared").first.wait_for()
             page.goto(f"{gateway.url}/#chat")
             page.locator("select option").first.wait_for(state="attached")
-            page.get_by_text("Model and settings").click()
+            assert page.get_by_label("Model").input_value() == "pie-tiny"
+            where = page.get_by_role("button", name="Send").bounding_box()
+            assert where is not None
+            assert where["y"] > 600
+            page.get_by_text("Settings").click()
             page.get_by_label("Temperature").fill("0")  # at 0.7 it says something else, at times
             page.get_by_label("Message").fill("Hi")
             page.keyboard.press("Enter")

@@ -121,8 +121,8 @@ def test_watermarks_are_pythons(wrapper: Wrapper) -> None:
 
 
 def test_the_rest(wrapper: Wrapper) -> None:
-    joined, cookies, schema, image = wrapper("rest")
+    joined, cookies, schema, listed, image = wrapper("rest")
     assert joined == "a, b"
     assert cookies == ["a", "b"]
-    assert schema == tools.schema({"now": {"type": "object"}})
+    assert schema == listed == tools.schema({"now": {"type": "object"}})
     assert image in ("unsupported", "invalid-argument")

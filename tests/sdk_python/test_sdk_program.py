@@ -35,6 +35,62 @@ def test_results(rig: Rig, source: str, result: str) -> None:
     assert (outcome.ok, outcome.text) == (True, result)
 
 
+@pytest.mark.parametrize(
+    ("value", "json_text"),
+    [
+        ("Order('hat', {Size.LARGE})", {"item": "hat", "sizes": ["large"]}),
+        ("[{'o': Order('ä', frozenset())}]", [{"o": {"item": "ä", "sizes": []}}]),
+        ("Point(1, b'x')", [1, "eA=="]),
+        ("[Struct(), Model()]", [{"a": [1]}, {"at": "2026-01-02"}]),
+        ("[datetime(2026, 1, 2, 3), date(2026, 1, 2), timedelta(minutes=1)]", ["2026-01-02T03:00:00", "2026-01-02", 60.0]),
+        ("[Decimal('1.50'), UUID(int=1), Path('a/b')]", ["1.50", "00000000-0000-0000-0000-000000000001", "a/b"]),
+        ("ChainMap({'a': 1})", {"a": 1}),
+        ("[Size.LARGE, '\\ud800']", ["large", "\ud800"]),
+    ],
+)  # fmt: skip
+def test_objects_are_results_and_messages(rig: Rig, value: str, json_text: object) -> None:
+    source = f"""
+from collections import ChainMap
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+from inferlet import session
+
+class Size(Enum):
+    LARGE = "large"
+
+@dataclass(slots=True)
+class Order:
+    item: str
+    sizes: set
+
+class Point(NamedTuple):
+    x: int
+    y: bytes
+
+class Struct:
+    __struct_fields__ = ("a",)
+    a = (1,)
+
+class Model:
+    def model_dump(self):
+        return {{"at": date(2026, 1, 2)}}
+
+async def main():
+    value = {value}
+    session.send([value])
+    return [value]
+"""
+    outcome = rig.run(source)
+    assert outcome.ok, outcome.text
+    assert json.loads(outcome.text) == [json_text]
+    assert outcome.sent == [f"{outcome.text}\n"]
+
+
 def test_what_the_image_holds_is_immortal(rig: Rig) -> None:
     outcome = rig.run(
         """
@@ -61,7 +117,7 @@ def main():
         ),
         ("def main(:", "SyntaxError: invalid syntax"),
         ("def main(): pass\nreturn 1", "SyntaxError: 'return' outside function"),
-        ("def main(): return {1, 2}", "Object of type set is not JSON serializable"),
+        ("def main(): return [object()]", "Object of type object is not JSON serializable"),
         ("import sys\ndef main(): sys.exit('bad luck')", "bad luck"),
         ("import sys\ndef main(): sys.exit(3)", "SystemExit: the program exited with status 3"),
         ("def main(): raise KeyboardInterrupt", "KeyboardInterrupt"),
@@ -185,7 +241,7 @@ def test_session_of_text_bytes_and_json(rig: Rig) -> None:
         "    session.send_file(await session.receive_file())\n"
     )
     outcome = rig.run(source, send=["hi", b"\0\xff"])
-    assert outcome.sent == ["hi", '{"a": [1]}', b"\0\xff"]
+    assert outcome.sent == ["hi", '{"a": [1]}\n', b"\0\xff"]
 
 
 def test_runtime_module(rig: Rig) -> None:

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from support.sdk_rig import Rig
 
-from inferlet import tools
+from inferlet import mcp, tools
 from inferlet.tools import ToolCall
 
 ADD = ToolCall("add", {"a": 1, "b": "x"})
@@ -56,6 +56,20 @@ def test_schema() -> None:
     for wrong in ({"name": "add", "arguments": {}}, {"name": "mul", "arguments": {"a": 1}}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, schema)
+    listed: list[Any] = [
+        {"type": "function", "function": {"name": "add", "parameters": own}},
+        {"type": "function", "name": "sub", "parameters": own},
+        {"name": "mul", "input_schema": own},
+        {"name": "div", "inputSchema": own},
+        mcp.Tool("now", None, None, own, None),
+    ]
+    names = ("add", "sub", "mul", "div", "now")
+    assert tools.schema(listed) == tools.schema(dict.fromkeys(names, own))
+    assert tools.schema([{"name": "f"}]) == tools.schema({"f": {"type": "object"}})
+    wrong_lists: list[list[Any]] = [[{"type": "function"}], ["f"], [{"function": "f"}]]
+    for bad in wrong_lists:
+        with pytest.raises(ValueError, match="a tool is"):
+            tools.schema(bad)
 
 
 PROGRAM = '''

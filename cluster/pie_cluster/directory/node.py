@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pie_cluster.config import NODE_NAME
 from pie_cluster.wire.messages import NO_WORKER, Join, Load
 from pie_control.errors import Refusal
+from pie_py.wire.modules import NAME
 
 FULL_POOL = 0.95  # share of the KV pool above which a node takes no launches
 POOL_SECONDS = 2.0  # that a full pool counts as, beside the seconds of waiting prompts
@@ -17,7 +18,7 @@ FULL = float("inf")
 MOST_INCARNATION = 1 << 53  # as `pie_cluster.wire.messages` has it
 
 _is_name = re.compile(
-    r"([A-Za-z0-9_][A-Za-z0-9._-]{0,63}-[0-9a-f]{8}@)?"
+    rf"({NAME}-[0-9a-f]{{8}}@)?"
     rf"(?P<node>{NODE_NAME})\.(?P<incarnation>[1-9][0-9]{{0,15}})"
 ).fullmatch
 

@@ -22,13 +22,14 @@ from pie_control.errors import ApiError
 from pie_control.programs.index import Index, Row
 from pie_py.config.keys import LOCAL_USER
 from pie_py.wire import javascript
+from pie_py.wire.modules import LONGEST_NAME, NAME
 
 log = structlog.get_logger("pie.programs")
 
 ProgramKind: TypeAlias = Literal["component", "python", "javascript"]
 ENDINGS = {"python": ".py", "javascript": ".js"}  # of the sources' names in tracebacks
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_NAME = re.compile(NAME)
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 _LONGEST = 64  # characters of a name, and of a hash
@@ -188,11 +189,11 @@ class ProgramStore:
         Raises:
             ApiError: `invalid-argument` for a bad name, `limit-exceeded` if it is too large.
         """
-        if not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(name) or len(name.encode()) > LONGEST_NAME:
             raise ApiError(
                 "invalid-argument",
-                f"{name!r} cannot name a program: take 1 to 64 letters, digits, '.', '_' or '-',"
-                " beginning with a letter, a digit or '_'",
+                f"{name[: 2 * _LONGEST]!r} cannot name a program: take 1 to 64 characters, no '/',"
+                " '@' or control character among them, none of '.', '-' first, no space around",
             )
         if size > self.max_bytes:
             raise ApiError(

@@ -7,7 +7,7 @@ import os
 import zmq
 
 from pie_control.rpc.auth import ZAP_DOMAIN
-from pie_py.config.endpoint import Endpoint, answers
+from pie_py.config.endpoint import Endpoint, answers, in_use
 from pie_py.config.keys import KeyPair
 from pie_py.wire.zmq_socket import keep_alive
 
@@ -49,22 +49,15 @@ def bind(socket: zmq.Socket[bytes], endpoint: Endpoint) -> str:
         EndpointRefused: if the operating system does not allow it.
     """
     if endpoint.path is not None and answers(endpoint):
-        raise _in_use(endpoint)  # ZeroMQ would replace that server's socket silently
+        raise EndpointInUse(in_use(endpoint))  # ZeroMQ would replace that server's socket silently
     try:
         socket.bind(endpoint.text)
     except zmq.ZMQError as error:
         if error.errno == zmq.EADDRINUSE:
-            raise _in_use(endpoint) from None
+            raise EndpointInUse(in_use(endpoint)) from None
         raise EndpointRefused(f"cannot listen on {endpoint.text}: {error.strerror}") from None
     if endpoint.path is not None:
         os.chmod(endpoint.path, 0o600)  # everyone who can write to the socket is user `local`
     bound = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(bound, bytes)
     return bound.rstrip(b"\0").decode()
-
-
-def _in_use(endpoint: Endpoint) -> EndpointInUse:
-    return EndpointInUse(
-        f"{endpoint.text} is in use already, perhaps by another pie-py server: stop that one, or"
-        " choose another with --endpoint tcp://127.0.0.1:PORT"
-    )

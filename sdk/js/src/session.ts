@@ -4,7 +4,7 @@ import { isPieError } from "./errors.ts";
 import * as raw from "./raw.ts";
 
 /**
- * Sends text to the client: a string as it is, anything else as JSON.
+ * Sends text to the client: a string as it is, anything else as a line of JSON.
  *
  * If the client does not read, the server keeps a bounded number of bytes for it; over that, this call
  * waits, and with it every branch of the inferlet. `await drain()` before it to let them run.
@@ -12,7 +12,7 @@ import * as raw from "./raw.ts";
  * @throws PieError `limit-exceeded` if the message is too large.
  */
 export function send(message: unknown): void {
-  const text = typeof message === "string" ? message : (JSON.stringify(message) ?? "null");
+  const text = typeof message === "string" ? message : `${JSON.stringify(message) ?? "null"}\n`;
   sending(() => raw.send(text));
 }
 

@@ -1,17 +1,17 @@
 /**
  * Keys and values of this user that survive the instance and the server.
  *
- * A key is a text, a value is bytes. What has been awaited is on disk. Operations take effect in the
- * order of the calls.
+ * A key is a text, a value is bytes; a text is kept as its bytes in UTF-8. What has been awaited is on
+ * disk. Operations take effect in the order of the calls.
  */
 
-import { storeCommit, storeGet, storeList } from "./awaited.ts";
+import { storeCommit, storeGet, storeList, storeSet } from "./awaited.ts";
 import { isPieError } from "./errors.ts";
 
 const PAGE = 1000;
 
 /** Values by key; null for a key that is, or must be, absent. */
-export type Values = Record<string, Uint8Array | null>;
+export type Values = Record<string, Uint8Array | string | null>;
 
 /** A key's value; null if there is no such key. */
 export async function get(key: string): Promise<Uint8Array | null> {
@@ -23,7 +23,18 @@ export async function get(key: string): Promise<Uint8Array | null> {
   }
 }
 
-export { storeDelete as delete, storeSet as set } from "./awaited.ts";
+/** As `get`, the value as text. */
+export async function getText(key: string): Promise<string | null> {
+  const value = await get(key);
+  return value && new TextDecoder("utf-8", { fatal: true }).decode(value);
+}
+
+/** Sets a key's value, new or instead of its old one. */
+export function set(key: string, value: Uint8Array | string): Promise<void> {
+  return storeSet(key, bytes(value));
+}
+
+export { storeDelete as delete } from "./awaited.ts";
 
 /** Keys that begin with a prefix, in the order of their UTF-8 bytes. */
 export async function* keys(prefix = ""): AsyncGenerator<string, void, void> {
@@ -60,17 +71,25 @@ export async function commit(changes: Values, expect: Values = {}): Promise<bool
  */
 export async function update(
   key: string,
-  change: (old: Uint8Array | null) => Uint8Array | null,
+  change: (old: Uint8Array | null) => Uint8Array | string | null,
 ): Promise<Uint8Array | null> {
   for (;;) {
     const old = await get(key);
     const value = change(old);
-    if (await commit({ [key]: value }, { [key]: old })) return value;
+    if (await commit({ [key]: value }, { [key]: old })) return value === null ? null : bytes(value);
   }
 }
 
 function parts(values: Values): [[string, Uint8Array][], string[]] {
-  const entries = Object.entries(values);
-  const present = entries.filter((entry): entry is [string, Uint8Array] => entry[1] !== null);
-  return [present, entries.filter(([, value]) => value === null).map(([key]) => key)];
+  const present: [string, Uint8Array][] = [];
+  const absent: string[] = [];
+  for (const [key, value] of Object.entries(values)) {
+    if (value === null) absent.push(key);
+    else present.push([key, bytes(value)]);
+  }
+  return [present, absent];
+}
+
+function bytes(value: Uint8Array | string): Uint8Array {
+  return typeof value === "string" ? new TextEncoder().encode(value) : value;
 }

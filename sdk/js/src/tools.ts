@@ -34,13 +34,23 @@ export function parse(text: string): ToolCall[] {
   return found.length ? found : pythonCalls(plain);
 }
 
+/** A tool of a list: OpenAI's, with `function` around or not, Anthropic's or MCP's. */
+export interface ListedTool {
+  name?: string;
+  function?: { name: string; parameters?: object };
+  parameters?: object;
+  input_schema?: object;
+  inputSchema?: object;
+}
+
 /**
  * The JSON schema of one call, for a grammar.
  *
- * @param tools for each name the JSON schema of its arguments.
+ * @param tools for each name the JSON schema of its arguments; or a list, as in the chat template's
+ *   `tools` or of `mcp.listTools`.
  */
-export function schema(tools: Record<string, object>): object {
-  const calls = Object.entries(tools).map(([name, given], at) => ({
+export function schema(tools: Record<string, object> | ListedTool[]): object {
+  const calls = (Array.isArray(tools) ? tools.map(named) : Object.entries(tools)).map(([name, given], at) => ({
     type: "object",
     // With an id it is a resource of its own: `#/$defs/X` in it is its own X.
     properties: { name: { const: name }, arguments: { ...given, $id: `${at}` } },
@@ -48,6 +58,14 @@ export function schema(tools: Record<string, object>): object {
     additionalProperties: false,
   }));
   return { anyOf: calls };
+}
+
+function named(tool: ListedTool): [string, object] {
+  const given: ListedTool = tool?.function ?? tool;
+  if (typeof given?.name !== "string") {
+    throw new TypeError(`a tool is {"name": ..., "parameters": {...}}, not ${JSON.stringify(tool)}`);
+  }
+  return [given.name, given.parameters ?? given.input_schema ?? given.inputSchema ?? { type: "object" }];
 }
 
 function jsonCalls(text: string): ToolCall[] {

@@ -15,12 +15,12 @@ Messages live in the server's memory. What must survive it belongs in `store`.
 
 from __future__ import annotations
 
-import json
 from types import TracebackType
 from typing import Any
 
 from inferlet import _awaited, raw
 from inferlet._awaited import pull
+from inferlet._json import dumps
 from inferlet.errors import PieError
 
 __all__ = ["Subscription", "broadcast", "pull", "push", "subscribe"]
@@ -112,4 +112,4 @@ class Subscription:
 
 
 def _text(message: Any) -> str:
-    return message if isinstance(message, str) else json.dumps(message, default=str)
+    return message if isinstance(message, str) else dumps(message, str)

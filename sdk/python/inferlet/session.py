@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from inferlet import raw
 from inferlet._awaited import receive, receive_blob
 from inferlet._awaited import writable as drain
+from inferlet._json import dumps
 from inferlet.errors import PieError
 
 __all__ = ["drain", "receive", "receive_blob", "receive_file", "send", "send_blob", "send_file"]
 
 
 def send(message: Any) -> None:
-    """Sends text to the client: a string as it is, anything else as JSON.
+    """Sends text to the client: a string as it is, anything else as a line of JSON.
 
     If the client does not read, the server keeps a bounded number of bytes for it; over that, this
     call waits, and with it every task of the inferlet. `await drain()` before it to let them run.
@@ -22,7 +22,7 @@ def send(message: Any) -> None:
     Raises:
         PieError: `limit-exceeded` if the message is too large.
     """
-    text = message if isinstance(message, str) else json.dumps(message, default=str)
+    text = message if isinstance(message, str) else f"{dumps(message, str)}\n"
     while True:
         try:
             raw.send(text)

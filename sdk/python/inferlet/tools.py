@@ -13,9 +13,11 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from inferlet.mcp import Tool
 
 _MARKS = re.compile(r"<\|?/?\w+\|?>|\[TOOL_CALLS\]|\[CALL\]\w*|\[HEAD\]|\[END\]|^\s*Action:", re.M)
 _CALL = re.compile(r"([A-Za-z_][\w.]*)\(")
@@ -46,12 +48,17 @@ def parse(text: str) -> list[ToolCall]:
     return found or list(_python_calls(plain))
 
 
-def schema(tools: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def schema(tools: Mapping[str, Any] | Iterable[Mapping[str, Any] | Tool]) -> dict[str, Any]:
     """The JSON schema of one call, for a grammar.
 
     Args:
-        tools: for each name the JSON schema of its arguments.
+        tools: for each name the JSON schema of its arguments; or a list, as in
+            `Context(model, chat={"tools": [...]})` or of `mcp.list_tools`.
+
+    Raises:
+        ValueError: one of a list has no name.
     """
+    named = tools if isinstance(tools, Mapping) else dict(map(_named, tools))
     calls = [
         {
             "type": "object",
@@ -60,9 +67,22 @@ def schema(tools: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
-        for at, (name, arguments) in enumerate(tools.items())
+        for at, (name, arguments) in enumerate(named.items())
     ]
     return {"anyOf": calls}
+
+
+def _named(tool: Mapping[str, Any] | Tool) -> tuple[str, Mapping[str, Any]]:
+    """Name and arguments' schema of a tool: OpenAI's, with `function` around or not, Anthropic's or
+    MCP's.
+    """
+    if isinstance(tool, Tool):
+        return tool.name, tool.input_schema
+    given = tool.get("function", tool) if isinstance(tool, Mapping) else None
+    if not isinstance(given, Mapping) or not isinstance(name := given.get("name"), str):
+        raise ValueError(f'a tool is {{"name": ..., "parameters": {{...}}}}, not {tool!r:.200}')
+    keys = ("parameters", "input_schema", "inputSchema")
+    return name, next((given[key] for key in keys if given.get(key)), {"type": "object"})
 
 
 def _json_calls(text: str) -> Iterator[tuple[ToolCall, int]]:

@@ -61,6 +61,9 @@ pub async fn transact() -> Result<String> {
         assert_eq!(refused.unwrap_err().code, ErrorCode::Conflict);
     }
     assert_eq!(store::get("t/a").await?.as_deref(), Some(&b"1"[..]));
+    store::set("t/a", "ä").await?;
+    assert_eq!(store::get_text("t/a").await?.as_deref(), Some("ä"));
+    store::set("t/a", b"1").await?;
     Commit::new()
         .delete("t/a")
         .set("t/c", b"2")

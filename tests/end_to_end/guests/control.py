@@ -3,6 +3,7 @@ arguments.
 """
 
 import asyncio
+from typing import Any
 
 from inferlet import PieError, messaging, raw, runtime, session, store
 
@@ -110,8 +111,15 @@ async def transact() -> str:
     assert not await store.commit({"t/a": b"9"}, {"t/b": None})
     assert not await store.commit({"t/a": b"9"}, {"t/c": b""})
     assert await store.get("t/a") == b"1"
+    assert await store.commit({"t/a": "ä"}, {"t/a": "1"})
+    assert (await store.get_text("t/a"), await store.get_text("t/c")) == ("ä", None)
+    await store.set("t/a", "1")
     assert await store.commit({"t/a": None, "t/c": b"2"}, {"t/a": b"1", "t/b": b"\0\xff"})
-    found = [key async for key in store.keys("t/")]
+    found = await store.keys("t/")
+    assert found == [key async for key in store.keys("t/")]
+    number: Any = 1
+    refused = await asyncio.gather(store.set("t/a", number), return_exceptions=True)
+    assert "text or bytes, not int" in str(refused)
     assert await store.update("t/c", lambda old: None) is None
     return f"{' '.join(found)} {await store.get('t/c')!r}".replace("None", "nothing")
 

@@ -195,12 +195,12 @@ const features: Record<string, () => unknown> = {
   },
 
   async server() {
-    const bytes = new TextEncoder().encode("1");
-    await store.set("js/a", bytes);
-    await store.update("js/a", (old) => new TextEncoder().encode(`${new TextDecoder().decode(old!)}2`));
+    await store.set("js/a", new TextEncoder().encode("0"));
+    await store.commit({ "js/a": "1" }, { "js/a": "0" });
+    await store.update("js/a", (old) => `${new TextDecoder().decode(old!)}2`);
     const keys: string[] = [];
     for await (const key of store.keys("js/")) keys.push(key);
-    const value = new TextDecoder().decode((await store.get("js/a"))!);
+    const value = await store.getText("js/a");
     await store.delete("js/a");
     const news = messaging.subscribe("js");
     await messaging.broadcast("js", { a: 1 });

@@ -190,6 +190,7 @@ const wrappers: Record<string, (given: any) => Promise<unknown>> = {
       headers.get("Set-Cookie"),
       headers.getAll("SET-COOKIE"),
       tools.schema({ now: { type: "object" } }),
+      tools.schema([{ function: { name: "now", parameters: { type: "object" } } }]),
       await refused(() => images.tokensOf(Model.load(), new Uint8Array(3))),
     ];
   },

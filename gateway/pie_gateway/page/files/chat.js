@@ -37,18 +37,21 @@ export function chat(main) {
     said.push({ role: "user", content });
     const messages = [...(asked.system ? [{ role: "system", content: asked.system }] : []), ...said.map(({ role, content }) => ({ role, content }))];
     const answer = { role: "assistant", content: "" };
-    let shown = bubble({ ...answer, content: "…" }), first = null;
+    let shown = bubble({ ...answer, content: "reads …" }), first = null;
     draw();
     list.append(shown);
     shown.scrollIntoView({ block: "nearest" });
     const { signal } = (stop = new AbortController()), begun = performance.now();
+    const reading = setInterval(() => (shown.firstChild.textContent = `reads … ${seconds((performance.now() - begun) / 1e3)}`), 1000);
     halt.disabled = false;
     try {
       const body = { model: models.value, messages, stream: true, stream_options: { include_usage: true }, temperature: Number(asked.heat), max_tokens: Number(asked.most) };
       for await (const part of events(await post("v1/chat/completions", body, { signal }))) {
         if (part.error) throw new Error(part.error.message);
         const piece = part.choices[0]?.delta.content;
-        if (piece) first ??= performance.now();
+        if (!piece && !part.usage) continue;
+        clearInterval(reading);
+        first ??= performance.now();
         answer.content += piece ?? "";
         if (part.usage) answer.note = speed(part.usage, begun, first ?? performance.now(), performance.now());
         shown.replaceWith((shown = bubble(answer)));
@@ -57,6 +60,7 @@ export function chat(main) {
     } catch (error) {
       if (!signal.aborted) list.append(make("div", { class: "message bad", role: "alert" }, error.message));
     }
+    clearInterval(reading);
     stop = null;
     halt.disabled = true;
     if (!answer.content) shown.remove();
@@ -65,10 +69,10 @@ export function chat(main) {
   }
 
   const form = make("form", { class: "card" }, text,
-    make("div", { class: "row" }, make("button", {}, "Send"), halt, fresh),
-    make("details", { open: Boolean(asked.system) }, make("summary", {}, "Model and settings"),
+    make("div", { class: "row" }, make("button", {}, "Send"), halt, fresh, make("label", {}, "Model", models)),
+    make("details", { open: Boolean(asked.system) }, make("summary", {}, "Settings"),
       make("label", {}, "System prompt", system),
-      make("div", { class: "row" }, make("label", {}, "Model", models), make("label", {}, "Temperature", heat), make("label", {}, "Most tokens", most))));
+      make("div", { class: "row" }, make("label", {}, "Temperature", heat), make("label", {}, "Most tokens", most))));
   form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
   text.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); ask(); }

@@ -35,7 +35,7 @@ function list(main) {
   const show = ({ library, mine }) => {
     const has = (...texts) => texts.join(" ").toLowerCase().includes(search.value.trim().toLowerCase());
     const isShipped = (name) => library.some((each) => each.name === name); // uploaded as it was run
-    const own = [...mine.values()].reverse().filter(({ name }) => has(name) && !isShipped(name)).map((each) => make("tr", {},
+    const own = [...mine.values()].sort((a, b) => b.uploaded_ns - a.uploaded_ns).filter(({ name }) => has(name) && !isShipped(name)).map((each) => make("tr", {},
       make("td", { class: "name" }, make("a", { href: address(each.name) }, each.name)),
       make("td", { class: "wide" }, each.kind), make("td", { class: "wide" }, each.user),
       make("td", { class: "number wide" }, ago(each.uploaded_ns)), make("td", { class: "number" }, runLink(each.name))));

@@ -79,8 +79,8 @@ class Program:
         """A program whose code an earlier instance has `kept`."""
         code = {}
         start = kept.index("\n") + 1
-        for line in kept[: start - 1].split(" "):
-            path, _, length = line.partition(":")
+        for line in kept[: start - 1].split("\0"):
+            path, _, length = line.rpartition(":")
             code[path] = slice(start, start + int(length))
             start += int(length)
         return cls(file, text, code, kept)
@@ -88,12 +88,12 @@ class Program:
     def kept(self) -> str:
         """The code as text that `restored` reads in this version of the runtime.
 
-        The first line is each module's `path:length`, what follows is their code: an instance
-        copies and decodes only that of the modules that it imports.
+        The first line is each module's `path:length`, with NUL between them, what follows is their
+        code: an instance copies and decodes only that of the modules that it imports.
         """
         codes = [b2a_base64(marshal.dumps(self.code(path)), newline=False) for path in self.paths]
         index = (f"{path}:{len(code)}" for path, code in zip(self.paths, codes, strict=True))
-        return " ".join(index) + "\n" + b"".join(codes).decode()
+        return "\0".join(index) + "\n" + b"".join(codes).decode()
 
     def code(self, path: str) -> CodeType:
         """Code of a module."""

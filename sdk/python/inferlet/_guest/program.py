@@ -15,6 +15,7 @@ from inferlet._guest.modules import ModuleFinder, Program, own_files
 from inferlet._guest.options import SEVERAL, listed, parse, signature, wants_options
 from inferlet._guest.returned import returned
 from inferlet._guest.sandbox import Finished
+from inferlet._json import dumps
 from inferlet._loop import HostLoop
 
 ASKS_FOR_OPTIONS = ["--pie-options"]  # as only argument: what `main` takes, for a form
@@ -161,7 +162,7 @@ def as_text(value: Any) -> str:
             f"main returned the coroutine {value.__qualname__}: write `await` before the call"
         )
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return dumps(value)
     except (TypeError, ValueError) as error:
         raise ProgramError(
             f"main returned a {type(value).__name__}, which is neither text nor JSON: {error}"

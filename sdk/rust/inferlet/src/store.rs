@@ -1,17 +1,18 @@
 //! Keys and values of this user that survive the instance and the server.
 //!
 //! ```ignore
-//! store::set("greeting", b"hello").await?;
+//! store::set("greeting", "hello").await?;
 //! let value: Option<Vec<u8>> = store::get("greeting").await?;
+//! let text: Option<String> = store::get_text("greeting").await?;
 //! let keys: Vec<String> = store::keys("chat/").await?;
 //! store::update("count", |old| Some(next(old))).await?;
 //! ```
 //!
-//! What has been awaited is on disk. Operations take effect in the order in which they are first
+//! A value is bytes; a text is kept as its bytes in UTF-8. What has been awaited is on disk. Operations take effect in the order in which they are first
 //! polled. [`store_get`] and the others of that form are the contract's own functions: they begin
 //! when called.
 
-use crate::error::{ErrorCode, Result};
+use crate::error::{Error, ErrorCode, Result};
 use crate::future::when_room;
 
 pub use crate::host::store::*;
@@ -27,9 +28,15 @@ pub async fn get(key: &str) -> Result<Option<Vec<u8>>> {
     }
 }
 
+/// As [`get`], the value as text. The error is `invalid-argument` if it is none in UTF-8.
+pub async fn get_text(key: &str) -> Result<Option<String>> {
+    let text = get(key).await?.map(String::from_utf8).transpose();
+    text.map_err(|error| Error::new(ErrorCode::InvalidArgument, format!("{key}: {error}")))
+}
+
 /// Gives a key a value, new or instead of its old one.
-pub async fn set(key: &str, value: &[u8]) -> Result {
-    when_room(|| store_set(key, value), store_room).await
+pub async fn set(key: &str, value: impl AsRef<[u8]>) -> Result {
+    when_room(|| store_set(key, value.as_ref()), store_room).await
 }
 
 /// Removes a key; one that is not there is no error.
@@ -82,8 +89,8 @@ impl<'a> Commit<'a> {
     }
 
     /// Gives a key a value.
-    pub fn set(mut self, key: &'a str, value: &'a [u8]) -> Commit<'a> {
-        self.writes.push((key, value));
+    pub fn set(mut self, key: &'a str, value: &'a (impl AsRef<[u8]> + ?Sized)) -> Commit<'a> {
+        self.writes.push((key, value.as_ref()));
         self
     }
 
