@@ -42,7 +42,7 @@ async def messages(exchange: Exchange) -> Response:
         if asked.thread is not None:
             why = "`thread`: conversations are not kept here, send all messages"
             raise Problem(400, why, param="thread", code="thread_unsupported_request")
-        talk = await prepare(exchange, chat_request(asked), "messages", "thinking", clamp=True)
+        talk = await prepare(exchange, chat_request(asked), "messages", None, clamp=True)
         return await _Message(f"msg_{exchange.id}", talk).response(exchange, _problem_event)
     except Problem as problem:
         return problem_answer(problem)
@@ -53,7 +53,7 @@ async def count_tokens(exchange: Exchange) -> Response:
     try:
         wanted = chat_request(await exchange.read(CountRequest))
         wanted.max_tokens = 1
-        talk = await prepare(exchange, wanted, "messages", "thinking")
+        talk = await prepare(exchange, wanted, "messages", None)
         return json_response(Counted(await while_asked(exchange, talk.count)))
     except Problem as problem:
         return problem_answer(problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pie_gateway.http.reading import convert
+from pie_gateway.openai.conversation import merged_up
 from pie_gateway.problems import Problem
 from pie_gateway.schemas.chat import (
     Allowed,
@@ -60,7 +61,7 @@ def chat_request(asked: ResponsesRequest, items: list[dict[str, Any]]) -> ChatRe
     before = len(items) - len(items_of(asked))
     for at, given in enumerate(items):
         _add(messages, _item(given, at - before))
-    wanted = ChatRequest(model=asked.model, messages=messages)
+    wanted = ChatRequest(model=asked.model, messages=merged_up(messages))
     wanted.max_tokens, wanted.stream = asked.max_output_tokens, asked.stream
     wanted.temperature, wanted.top_p = asked.temperature, asked.top_p
     wanted.parallel_tool_calls = asked.parallel_tool_calls
