@@ -389,13 +389,8 @@ def test_errors_are_of_anthropics_form(claude: anthropic.Anthropic) -> None:
     assert missing.value.request_id
     [first, *_] = claude.models.list()
     assert first.created_at.year > 2000
-    with pytest.raises(anthropic.BadRequestError, match="thinking"):
-        claude.messages.create(
-            model="pie-tiny",
-            messages=hi,
-            max_tokens=1,
-            thinking={"type": "enabled", "budget_tokens": 1024},
-        )
+    with pytest.raises(anthropic.BadRequestError, match="speed"):
+        claude.messages.create(model="pie-tiny", messages=hi, max_tokens=1, speed="fast")
 
 
 def test_the_tool_runner_of_anthropics_client(claude: anthropic.Anthropic) -> None:

@@ -32,11 +32,10 @@ def make_scripted(
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in [END, *markers]])
     tokenizer.add_tokens([AddedToken(t, normalized=False) for texts in scripts for t in texts])
     size, end = tokenizer.get_vocab_size(), tokenizer.token_to_id(END)
-    following = torch.full((size,), end)
+    following = [end] * size
     for texts in scripts:
-        for text, then in pairwise(map(tokenizer.token_to_id, texts)):
-            assert following[text] in (end, then), "a text has one that follows"
-            following[text] = then
+        for token, then in pairwise(tokenizer.encode("".join(texts)).ids):
+            following[token] = then
     hidden = -(-size // 64) * 64
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -55,7 +54,7 @@ def make_scripted(
         for name, parameter in model.named_parameters():
             parameter.fill_(1.0 if "norm" in name else 0.0)
         model.model.embed_tokens.weight[:, :size] = torch.eye(size)
-        model.lm_head.weight[following, torch.arange(size)] = 4.0
+        model.lm_head.weight[following, range(size)] = 4.0
     model.save_pretrained(folder)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END)
     fast.chat_template = template

@@ -226,7 +226,7 @@ def claude_code_small_asks():
     assert client.beta.messages.count_tokens(**counted, messages=HI, betas=["x"]).input_tokens
 
 
-@case(refused=(400, "thinking"))
+@case()
 def thinking():
     create(**{**ASK, "max_tokens": 2000}, thinking={"type": "enabled", "budget_tokens": 1024})
 

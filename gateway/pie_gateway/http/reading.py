@@ -40,8 +40,8 @@ USUAL: dict[str, tuple[Any, ...]] = {
     "mode": ("standard", "implicit", "explicit"),
     "verbosity": ("medium",),
 }
-# Hints, whatever they say: versions of a protocol, whom a request is for, how long a prefix is
-# cached, and that thoughts are summed up or a function is told of later.
+# Hints, whatever they say: versions of a protocol, the user, how long a prefix is cached, and that
+# thoughts are summed up or a function is told of later.
 HINTS = {"anthropic_beta", "anthropic_version", "betas", "client_metadata", "user_profile_id"}
 HINTS |= {"workspace_id", "prompt_cache_breakpoint", "prompt_cache_retention", "cache_control"}
 HINTS |= {"defer_loading", "generate_summary", "summary", "ttl"}
