@@ -143,6 +143,12 @@ def test_instructions_in_the_middle_are_merged_up(http: httpx2.Client) -> None:
     assert (answer.status_code, "messages[1]" in answer.text) == (400, True)
 
 
+def test_a_request_is_counted_as_it_will_be_sent(http: httpx2.Client) -> None:
+    path = "/v1/messages/count_tokens?beta=true"
+    more = {"max_tokens": 9, "temperature": 1, "stream": True, "metadata": {"user_id": "x"}}
+    assert post(http, path, **more).json() == post(http, path).json()
+
+
 def test_methods_that_ask_what_there_is(http: httpx2.Client) -> None:
     assert http.head("/").status_code == 200
     assert http.head("/v1/models").status_code == 200

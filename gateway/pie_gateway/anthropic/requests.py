@@ -10,7 +10,6 @@ from pie_gateway.schemas.anthropic import (
     AnthropicTool,
     CountRequest,
     ImageBlock,
-    MessagesRequest,
     RedactedBlock,
     TextBlock,
     ThinkingBlock,
@@ -55,11 +54,9 @@ def chat_request(asked: CountRequest) -> ChatRequest:
             wanted.reasoning_effort = "none"
         elif asked.thinking.type == "enabled":
             wanted.reasoning_effort = wanted.reasoning_effort or "high"
-    if isinstance(asked, MessagesRequest):
-        wanted.max_tokens = asked.max_tokens
-        wanted.stop = asked.stop_sequences
-        wanted.stream = asked.stream
-        wanted.temperature, wanted.top_p, wanted.top_k = asked.temperature, asked.top_p, asked.top_k
+    wanted.max_tokens, wanted.stop = asked.max_tokens, asked.stop_sequences
+    wanted.stream = asked.stream
+    wanted.temperature, wanted.top_p, wanted.top_k = asked.temperature, asked.top_p, asked.top_k
     return wanted
 
 

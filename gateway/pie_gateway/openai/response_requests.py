@@ -95,8 +95,15 @@ def _item(given: dict[str, Any], at: int) -> Item:
 def _add(messages: list[Message], item: Item) -> None:
     last = messages[-1] if messages else None
     match item:
-        case FunctionOutput(call, output):
-            messages.append(ToolMessage(_text(output), call))
+        case FunctionOutput(call, output):  # templates look for images in the user's messages
+            images = [part for part in output if isinstance(part, InputImage)]
+            rest = output if isinstance(output, str) else [p for p in output if p not in images]
+            # Results of one turn stay together.
+            messages.insert(
+                len(messages) - isinstance(last, UserMessage), ToolMessage(_text(rest), call)
+            )
+            if images:
+                messages.append(UserMessage(_parts(images)))
         case FunctionCall(call, name, arguments):  # calls of one turn are one message
             if not isinstance(last, AssistantMessage):
                 messages.append(last := AssistantMessage(""))

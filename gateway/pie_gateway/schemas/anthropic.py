@@ -148,12 +148,8 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     output_config: OutputConfig | None = None
     cache_control: dict[str, Any] | None = None
     context_management: ContextManagement | None = None
-
-
-class MessagesRequest(CountRequest, kw_only=True):
-    """A request for the next message."""
-
-    max_tokens: Count
+    # How it goes on does not change the count: a client may send what it asks for next.
+    max_tokens: Count | None = None
     stop_sequences: Annotated[list[StopText], msgspec.Meta(max_length=64)] | None = None
     stream: bool | None = None
     temperature: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
@@ -161,6 +157,12 @@ class MessagesRequest(CountRequest, kw_only=True):
     top_k: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
+
+
+class MessagesRequest(CountRequest, kw_only=True):
+    """A request for the next message."""
+
+    max_tokens: Count
     thread: dict[str, Any] | None = None  # refused in the way that has clients send all of it
 
 

@@ -57,7 +57,7 @@ class FunctionOutput(msgspec.Struct, forbid_unknown_fields=True, tag="function_c
     """What a call has given."""
 
     call_id: str
-    output: str | list[InputText]
+    output: str | list[InputText | InputImage]
     id: str | None = None
     status: str | None = None
 
