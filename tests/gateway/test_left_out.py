@@ -124,7 +124,13 @@ def test_instructions_in_the_middle_are_merged_up(http: httpx2.Client) -> None:
             {"system": "Be brief.\n\nBe kind.", "messages": [*HI, said, *HI]},
             {
                 "system": "Be brief.",
-                "messages": [*HI, {"role": "system", "content": later}, said, *HI],
+                "messages": [
+                    *HI,
+                    {"role": "system", "content": later},
+                    said,
+                    *HI,
+                    {"role": "system", "content": ""},
+                ],
             },
         ),
         (

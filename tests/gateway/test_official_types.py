@@ -20,6 +20,7 @@ from openai.types.chat.completion_create_params import (
 )
 from openai.types.completion_create_params import CompletionCreateParamsBase
 from openai.types.embedding_create_params import EmbeddingCreateParams
+from openai.types.responses.input_token_count_params import InputTokenCountParams
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 from typing_extensions import get_type_hints, is_typeddict
 
@@ -76,7 +77,7 @@ def smallest(kind: Any) -> Any:
     if is_typeddict(kind):
         hints = get_type_hints(kind, include_extras=True)
         least = {name: smallest(of) for name, of in hints.items() if get_origin(of) is REQUIRED}
-        return {"input": "x", **least} if kind is ResponseCreateParamsBase else least
+        return {"input": "x", **least} if "previous_response_id" in hints else least
     return next(values(kind))
 
 
@@ -123,6 +124,7 @@ APIS = {
     "chat": (ChatCreateParamsBase, ChatRequest),
     "completions": (CompletionCreateParamsBase, CompletionRequest),
     "responses": (ResponseCreateParamsBase, ResponsesRequest),
+    "input_tokens": (InputTokenCountParams, ResponsesRequest),
     "messages": (MessageCreateParamsBase, MessagesRequest),
     "count_tokens": (MessageCountTokensParams, CountRequest),
     "embeddings": (EmbeddingCreateParams, EmbeddingsRequest),
@@ -138,6 +140,7 @@ REFUSED = {
         *("billing_policy", "compaction", "fallback_credit_token", "fallbacks", "mcp_servers"),
         "inference_geo",  # but for "global"
     },
+    "input_tokens": {"conversation", "personality"},
     "count_tokens": {"billing_policy", "compaction", "mcp_servers"},
     "batches": {"output_expires_after"},
 }

@@ -46,7 +46,7 @@ def merged_up(messages: Sequence[Message]) -> list[Message]:
             texts.append(content if isinstance(content, str) else text_of(content))
         else:
             rest.append(message)
-    return [SystemMessage("\n\n".join(texts)), *rest] if texts else rest
+    return [SystemMessage("\n\n".join(filter(None, texts))), *rest] if any(texts) else rest
 
 
 def with_ids(messages: list[dict[str, Any]], length: int) -> list[dict[str, Any]]:
