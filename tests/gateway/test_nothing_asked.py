@@ -113,6 +113,19 @@ def test_what_asks_for_something_is_refused_by_name(
     assert error.get("param", param) == param
 
 
+@pytest.mark.parametrize("place", ["field", "item"])
+def test_a_deep_object_is_refused_by_name(gateway: Gateway, place: str) -> None:
+    deep: Any = 1
+    for _ in range(600):
+        deep = {"x": deep}
+    item = {**HI[0], "foo": deep} if place == "item" else HI[0]
+    fields = {"input": [item]} if place == "item" else {"input": HI, "foo": deep}
+    with gateway.http() as http:
+        answer = http.post("/v1/responses", json={"model": "pie-tiny", **fields})
+    assert answer.status_code == 400, answer.text
+    assert "foo`" in answer.json()["error"]["message"]
+
+
 MESSAGES: list[dict[str, Any]] = [
     {"annotations": None, "audio": None, "function_call": None, "tool_calls": None},
     {"annotations": [], "refusal": "", "reasoning": None, "parsed": None},

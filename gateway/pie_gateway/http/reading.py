@@ -204,15 +204,20 @@ def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:
 
 def asks_for_nothing(name: str, value: Any) -> bool:
     """Whether a field is a hint, or its value is empty, its usual one, `none` or `disabled`; of an
-    object, whether that is so of each field. Raises `RecursionError`: it is nested too deep.
+    object, whether that is so of each field.
 
     `false` and 0 are not among these: `enable_thinking: false` asks for much.
     """
-    if isinstance(value, dict) and name not in HINTS:
-        return all(asks_for_nothing(*field) for field in value.items())
-    return (
-        name in HINTS or value in (None, "", "none", "disabled", []) or value in USUAL.get(name, ())
-    )
+    rest = [(name, value)]
+    while rest:
+        name, value = rest.pop()
+        if name in HINTS:
+            continue
+        if isinstance(value, dict):
+            rest += value.items()
+        elif value not in (None, "", "none", "disabled", []) and value not in USUAL.get(name, ()):
+            return False
+    return True
 
 
 def _leave_out_tools(tools: list[Any], types: tuple[str, ...]) -> None:
